@@ -56,14 +56,15 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The stages of check, each with what it needs besides Go: tools/need.sh.
-CHECK := fmt-check:tools lint:tools test-tools:tools generated crosscheck:tools test test-noasm test-arm64:qemu race:cc \
-	test-deploy test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium
+# Those in BESIDE run beside the others: they wait for a browser or compute on one processor.
+CHECK := fmt-check:tools lint:tools test-tools:tools generated crosscheck:tools test test-noasm race:cc test-deploy
+BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
-	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK)
+	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK) -- $(BESIDE)
 
 nightly: ## check, and what takes long: the Go clients, whole repertoires, soak, ten thousand sockets, fuzzing, all platforms
-	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh nightly $(CHECK) lint-sdks:tools,sdks test-sdks:sdks long soak fuzz cross
+	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh nightly $(CHECK) lint-sdks:tools,sdks test-sdks:sdks long soak fuzz cross -- $(BESIDE)
 
 build: ## build bin/foretoken
 	$(call stage,build: bin/foretoken)

@@ -1,61 +1,110 @@
 #!/bin/sh
-# Runs stages one after another: check.sh NAME STAGE[:PROGRAM,…] …. A stage is a target of the Makefile. One whose
-# programs are missing and cannot be installed is left out and listed in the end, which fails
-# with STRICT=1. A stage that fails ends the run, except with KEEP=1. Prints the seconds of each.
+# Runs stages: check.sh NAME STAGE[:PROGRAM,…] … [-- STAGE[:PROGRAM,…] …]. A stage is a target of the
+# Makefile. Those after -- run beside the others, one after another: they wait a good part of their
+# time, or compute on one processor. What they print comes when they are done, after a stage of the
+# others. A stage whose programs are missing and cannot be installed is left out and listed in the
+# end, which fails with STRICT=1. After one that fails none begins, except with KEEP=1. Prints the
+# seconds of each.
 set -u
 cd "$(dirname "$0")/.."
 name=$1
 shift
 began=$(date +%s)
-table=
-gaps=
-failed=
+logs=bin/check
+rm -rf "$logs"
+mkdir -p "$logs"
+ahead=
+beside=
+for stage in "$@"; do
+	if [ "$stage" = -- ]; then
+		beside=' '
+	elif [ -n "$beside" ]; then
+		beside="$beside$stage "
+	else
+		ahead="$ahead$stage "
+	fi
+done
 
 # What has to be installed is fetched while the first stages compute.
 programs=$(printf '%s\n' "$@" | sed -n 's/.*://p' | tr ',' '\n' | grep -v -x -e tools -e sdks | sort -u)
-mkdir -p bin
-# shellcheck disable=SC2086 # several names
-sh tools/need.sh $programs >bin/need.log 2>&1 &
-installing=$!
+{
+	# shellcheck disable=SC2086 # several names
+	sh tools/need.sh $programs >bin/need.log 2>&1
+	: >"$logs/installed"
+} &
 
-finish() { # STATUS WORDS
-	printf '\n%-14s %8s\n' stage seconds
-	printf '%b' "$table"
-	printf '%-14s %8d\n' total $(($(date +%s) - began))
-	echo "== $name: $2"
-	exit "$1"
-}
+# line TARGET SECONDS [WORDS] is a line of the table.
+line() { printf '%-14s %8s%s\n' "$1" "$2" "${3:-}" >>"$logs/table"; }
 
-for stage in "$@"; do
-	target=${stage%%:*}
+# run STAGE writes its line of the table, and its name into the list of those that failed or are missing.
+run() {
+	target=${1%%:*}
 	started=$(date +%s)
-	if [ "$target" != "$stage" ]; then
-		case ${stage#*:} in
+	if [ "$target" != "$1" ]; then
+		case ${1#*:} in
 		tools | sdks | tools,sdks) ;;
-		*) wait "$installing" ;;
+		*) until [ -e "$logs/installed" ]; do sleep 1; done ;;
 		esac
 		# shellcheck disable=SC2046 # several names
-		if ! sh tools/need.sh $(echo "${stage#*:}" | tr ',' ' '); then
-			table="$table$(printf '%-14s %8s' "$target" 'not run')\n"
-			gaps="$gaps $target"
-			continue
+		if ! sh tools/need.sh $(echo "${1#*:}" | tr ',' ' '); then
+			line "$target" 'not run'
+			echo "$target" >>"$logs/missing"
+			return
 		fi
 	fi
-	"${MAKE:-make}" --no-print-directory "$target" || {
-		table="$table$(printf '%-14s %8d failed' "$target" $(($(date +%s) - started)))\n"
-		failed="$failed $target"
-		[ "${KEEP:-}" = 1 ] || finish 1 "failed:$failed"
-		continue
-	}
-	table="$table$(printf '%-14s %8d' "$target" $(($(date +%s) - started)))\n"
+	if "${MAKE:-make}" --no-print-directory "$target"; then
+		line "$target" $(($(date +%s) - started))
+	else
+		line "$target" $(($(date +%s) - started)) ' failed'
+		echo "$target" >>"$logs/failed"
+	fi
+}
+
+# stop tells whether no stage may begin.
+stop() { [ -s "$logs/failed" ] && [ "${KEEP:-}" != 1 ]; }
+
+# list prints the names in a file in one line.
+list() { tr '\n' ' ' <"$logs/$1" | sed 's/ $//'; }
+
+# show prints what stages beside the others have printed, each once and whole.
+show() {
+	for stage in $beside; do
+		target=${stage%%:*}
+		if [ -e "$logs/$target.done" ] && [ -e "$logs/$target.log" ]; then
+			cat "$logs/$target.log"
+			rm "$logs/$target.log"
+		fi
+	done
+}
+
+: >"$logs/failed"
+: >"$logs/missing"
+trap 'trap "" TERM; kill 0; exit 130' INT # what runs beside does not hear of it
+for stage in $beside; do
+	stop && break
+	run "$stage" >"$logs/${stage%%:*}.log" 2>&1
+	: >"$logs/${stage%%:*}.done"
+done &
+for stage in $ahead; do
+	stop && break
+	run "$stage"
+	show
 done
-wait "$installing"
-if [ -n "$failed" ]; then
-	finish 1 "failed:$failed"
-elif [ -z "$gaps" ]; then
-	finish 0 "all stages passed"
+! stop || echo "== $name: failed: $(list failed); waiting for what runs beside"
+wait
+show
+
+printf '\n%-14s %8s\n' stage seconds
+cat "$logs/table"
+printf '%-14s %8d\n' total $(($(date +%s) - began))
+if [ -s "$logs/failed" ]; then
+	echo "== $name: failed: $(list failed)"
+	exit 1
+elif [ ! -s "$logs/missing" ]; then
+	echo "== $name: all stages passed"
 elif [ "${STRICT:-}" = 1 ]; then
-	finish 1 "STRICT=1 and these stages did not run:$gaps"
+	echo "== $name: STRICT=1 and these stages did not run: $(list missing)"
+	exit 1
 else
-	finish 0 "passed, but these stages did not run:$gaps"
+	echo "== $name: passed, but these stages did not run: $(list missing)"
 fi

@@ -27,7 +27,7 @@ func machine(t *testing.T, programs ...string) (dir string) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"sh", "cat", "date", "dirname", "grep", "id", "mkdir", "printf", "sed", "sort", "tr", "uname"} {
+	for _, name := range []string{"sh", "cat", "date", "dirname", "grep", "id", "mkdir", "printf", "rm", "sed", "sleep", "sort", "tr", "uname"} {
 		found, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
@@ -94,6 +94,29 @@ func TestCheckFailsWithAStage(t *testing.T) {
 		t.Errorf("status %d\n%s", status, all)
 	}
 	if all, last, status := check(t, dir, "KEEP=1", "broken", "last"); status == 0 || last != "== check: failed: broken" || !strings.Contains(all, "ran last") {
+		t.Errorf("status %d\n%s", status, all)
+	}
+}
+
+func TestCheckRunsStagesBesideOthers(t *testing.T) {
+	dir := machine(t, "gcc")
+	all, last, status := check(t, dir, "", "first", "last", "--", "slow:cc", "pages:node", "end")
+	if status != 0 || last != "== check: passed, but these stages did not run: pages" {
+		t.Errorf("status %d, %q", status, last)
+	}
+	for _, stage := range []string{"first", "last", "slow", "end"} {
+		if strings.Count(all, "ran "+stage+"\n") != 1 {
+			t.Errorf("%s did not run once:\n%s", stage, all)
+		}
+	}
+	if slow, end := strings.Index(all, "ran slow"), strings.Index(all, "ran end"); slow > end {
+		t.Errorf("not one after another:\n%s", all)
+	}
+	all, last, status = check(t, dir, "KEEP=1", "broken", "last", "--", "broken", "end")
+	if status == 0 || last != "== check: failed: broken broken" || !strings.Contains(all, "ran last") || !strings.Contains(all, "ran end") {
+		t.Errorf("status %d\n%s", status, all)
+	}
+	if all, last, status = check(t, dir, "", "first", "--", "broken", "end"); status == 0 || last != "== check: failed: broken" || strings.Contains(all, "ran end") {
 		t.Errorf("status %d\n%s", status, all)
 	}
 }

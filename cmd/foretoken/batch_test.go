@@ -112,3 +112,52 @@ func TestBatchRunRefusesWhatIsNone(t *testing.T) {
 		}
 	}
 }
+
+// The commands that ask a server, against one; and a second server, which cannot have the same folder.
+func TestBatchCommandsAskAServer(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	t.Setenv(keyVariable, "")
+	p := start(t, "serve", "--port", "0")
+	done := p.submit(t, 2).ID
+	p.answers(t, done, 2)
+	var b standing
+	p.ask(t, "POST", "/v1/batches", "application/json", strings.NewReader(`{"input_file_id":"`+p.submit(t, 1).Input+`","endpoint":"/v1/completions","completion_window":"24h"}`), &b)
+	for deadline := time.Now().Add(patience); b.Status != "failed"; time.Sleep(time.Millisecond) { // it has another endpoint
+		if p.ask(t, "GET", "/v1/batches/"+b.ID, "", nil, &b); time.Now().After(deadline) {
+			t.Fatalf("%+v", b)
+		}
+	}
+	long := p.submit(t, 500).ID
+	url := []string{"--url", p.url + "/v1"}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"show", done}, 0, done + "  completed    2/2 done, 0 failed  file-"},
+		{[]string{"show", b.ID}, 0, b.ID + "  failed       0/0 done"},
+		{[]string{"show", "batch_none"}, 1, "there is nothing called \"batch_none\""},
+		{[]string{"show"}, 2, "0 arguments, want 1"},
+		{[]string{"cancel", long}, 0, long + "  cancelling "},
+		{[]string{"cancel", done}, 1, "the batch is over: it is completed"},
+		{[]string{"list"}, 0, done + "  completed "},
+		{[]string{"list"}, 0, long + "  cancell"},
+	} {
+		if r := runIn(t, nil, append(append([]string{"batch"}, c.args...), url...)...); r.code != c.code || !strings.Contains(r.out+r.err, c.says) {
+			t.Errorf("%q: %+v, want %s", c.args, r, c.says)
+		}
+	}
+	for url, says := range map[string]string{"http://127.0.0.1:1/v1": "is the server running? --url names it", p.url: "there is no GET /batches here"} {
+		if r := runIn(t, nil, "batch", "list", "--url", url); r.code != 1 || !strings.Contains(r.err, says) {
+			t.Errorf("%s: %+v, want %s", url, r, says)
+		}
+	}
+	dir := filepath.Join(os.Getenv("XDG_STATE_HOME"), "foretoken", "batches")
+	if r := runIn(t, nil, "serve", "--port", "0", "--state-dir", dir); r.code != 1 || !strings.Contains(r.err, "--state-dir: "+dir+": another process has it") {
+		t.Errorf("a second server with the same folder: %+v", r)
+	}
+	second := start(t, "serve", "--port", "0") // it was not told of a folder
+	if r := runIn(t, nil, "batch", "list", "--url", second.url+"/v1"); r.code != 1 {
+		t.Errorf("a second server has batches: %+v", r)
+	}
+}

@@ -44,6 +44,13 @@ type Store interface {
 	List(ctx context.Context, prefix string) iter.Seq2[string, error]
 }
 
+// Sweeper is a Store that may have what no key leads to, as when a process was killed while it
+// created something.
+type Sweeper interface {
+	// Sweep deletes what no key leads to and was stored before a time.
+	Sweep(ctx context.Context, before time.Time) error
+}
+
 // Hint says that the result of a line may be missing.
 type Hint struct {
 	Batch  string `json:"batch"`
@@ -52,6 +59,9 @@ type Hint struct {
 	Line   int    `json:"line"`  // from 1
 	Offset int64  `json:"offset"`
 	Length int64  `json:"length"`
+	// Prefixes of its prompt that other lines have too, the shortest first, with spaces between them.
+	// Who works on several lines lets one of them go ahead.
+	Prefixes string `json:"prefixes,omitempty"`
 }
 
 // Queue spreads hints over workers. It is safe for concurrent use.

@@ -23,6 +23,12 @@ const (
 
 	pollEvery      = 2 * time.Second // for results of workers elsewhere
 	reconcileEvery = time.Minute     // for hints that were lost
+
+	// listShare is how much longer than the last look for results of a batch the next one waits, so
+	// that looking for many takes a twentieth of the time.
+	listShare = 20
+	// maxPublish is how many hints of a batch are published before other batches are looked at.
+	maxPublish = 4096
 )
 
 // ErrModel is wrapped by the error for a model that there is not.
@@ -52,6 +58,8 @@ type Coordinator struct {
 	work  map[string]*tally // of batches that are not over
 	over  map[string]bool   // batches that are
 	swept time.Time
+
+	sweptAll time.Time // of the store's own
 }
 
 // tally is what is known of a batch that runs.
@@ -60,6 +68,9 @@ type tally struct {
 	plan       *Plan
 	done       map[string]outcome // by key of the result
 	reconciled time.Time
+	publishing []Hint        // that are not published yet
+	listed     time.Time     // when results were last looked for, on this machine's clock
+	took       time.Duration // that it took
 
 	now     atomic.Pointer[standing] // nil: not known
 	awaited atomic.Int64             // results that are missing
@@ -112,7 +123,7 @@ func (c *Coordinator) Run(ctx context.Context) {
 	t := time.NewTicker(pollEvery)
 	defer t.Stop()
 	for {
-		if err := c.Step(ctx); err != nil && ctx.Err() == nil {
+		if err := c.step(ctx, false); err != nil && ctx.Err() == nil {
 			c.o.Log.Error("batches", "error", err)
 		}
 		select {
@@ -125,7 +136,11 @@ func (c *Coordinator) Run(ctx context.Context) {
 }
 
 // Step does what there is to do for all batches, once. What fails is tried again by the next.
-func (c *Coordinator) Step(ctx context.Context) error {
+func (c *Coordinator) Step(ctx context.Context) error { return c.step(ctx, true) }
+
+// step is Step. Unless all of it is wanted now, results that take long to list are looked for less
+// often.
+func (c *Coordinator) step(ctx context.Context, all bool) error {
 	var list []string
 	for key, err := range c.o.Store.List(ctx, "batches/") {
 		if err != nil {
@@ -139,17 +154,17 @@ func (c *Coordinator) Step(ctx context.Context) error {
 			list = append(list, id)
 		}
 	}
-	var all error
+	var failed error
 	for _, id := range list {
 		for again := true; again && ctx.Err() == nil; {
 			var err error
-			if again, err = c.advance(ctx, id); err != nil {
-				all = errors.Join(all, fmt.Errorf("%s: %w", id, err))
+			if again, err = c.advance(ctx, id, all); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
 				break
 			}
 		}
 	}
-	return errors.Join(all, c.sweep(ctx))
+	return errors.Join(failed, c.sweep(ctx))
 }
 
 // tally is what is known of a batch.
@@ -207,7 +222,7 @@ func (c *Coordinator) happen(ctx context.Context, id string, e Event, f func(*Re
 }
 
 // advance takes a batch one state further, and reports whether to look again.
-func (c *Coordinator) advance(ctx context.Context, id string) (again bool, err error) {
+func (c *Coordinator) advance(ctx context.Context, id string, all bool) (again bool, err error) {
 	r, _, err := c.record(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // it was swept
@@ -225,7 +240,7 @@ func (c *Coordinator) advance(ctx context.Context, id string) (again bool, err e
 		if r.Status == Validating {
 			return true, c.validate(ctx, &r)
 		}
-		return c.progress(ctx, &r)
+		return c.progress(ctx, &r, all)
 	case Finalizing, Cancelling:
 		return true, c.finalize(ctx, &r)
 	default:
@@ -289,14 +304,24 @@ func (c *Coordinator) validate(ctx context.Context, r *Record) error {
 		_, err = c.happen(ctx, r.ID, Invalid, func(r *Record) { r.Errors = &Faults{Object: "list", Data: faults} })
 		return err
 	}
-	_, err = c.happen(ctx, r.ID, Valid, func(r *Record) {
+	after, err := c.happen(ctx, r.ID, Valid, func(r *Record) {
 		r.Model, r.Fingerprint, r.Counts.Total = p.Model, fingerprint, len(p.Lines)
 	})
-	return err
+	if err != nil || after.Status != InProgress {
+		return err
+	}
+	if err := p.locate(ctx, c.o.Store, &after); err != nil {
+		return err
+	}
+	t := c.tally(r.ID)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.plan = p // it need not be read again
+	return nil
 }
 
 // progress looks which results there are and has the others made. It reports whether there are all.
-func (c *Coordinator) progress(ctx context.Context, r *Record) (again bool, err error) {
+func (c *Coordinator) progress(ctx context.Context, r *Record, all bool) (again bool, err error) {
 	t := c.tally(r.ID)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -317,44 +342,65 @@ func (c *Coordinator) progress(ctx context.Context, r *Record) (again bool, err 
 	if c.o.Work != nil {
 		c.o.Work(r.Model, r.Fingerprint)
 	}
+	if len(t.publishing) > 0 {
+		return false, c.publish(ctx, t)
+	}
 	now := c.o.Now()
 	due := t.reconciled.IsZero() || now.Sub(t.reconciled) >= reconcileEvery
+	if !all && !due && t.awaited.Load() > 0 && time.Since(t.listed) < listShare*t.took {
+		return false, nil
+	}
 	outstanding := 0
 	if due { // before the results are listed: who finishes a hint has stored its result
 		if outstanding, err = c.o.Queue.Outstanding(ctx, r.Fingerprint, r.ID); err != nil {
 			return false, err
 		}
 	}
+	began := time.Now()
 	if err := t.refresh(ctx, c.o.Store, r.ID); err != nil {
 		return false, err
 	}
+	t.listed, t.took = time.Now(), time.Since(began)
 	n, u := t.counts()
 	t.now.Store(&standing{n, u})
 	missing := t.missing(r)
 	t.awaited.Store(int64(len(missing)))
-	switch {
-	case len(missing) == 0:
+	if len(missing) == 0 {
 		_, err = c.happen(ctx, r.ID, Done, nil)
 		return true, err
-	case due && outstanding == 0:
-		if err := c.o.Queue.Publish(ctx, missing); err != nil {
-			return false, err
-		}
 	}
 	if due {
 		t.reconciled = now
 	}
+	if due && outstanding == 0 {
+		t.publishing = missing
+		return false, c.publish(ctx, t)
+	}
 	return false, nil
+}
+
+// publish publishes some of the hints of a batch. The rest follow when other batches were looked at:
+// tens of thousands take seconds, and a batch may be canceled meanwhile. After an error it goes on
+// from there the next time.
+func (c *Coordinator) publish(ctx context.Context, t *tally) error {
+	n := min(len(t.publishing), maxPublish)
+	if err := c.o.Queue.Publish(ctx, t.publishing[:n]); err != nil {
+		return err
+	}
+	if t.publishing = t.publishing[n:]; len(t.publishing) > 0 {
+		c.Wake()
+	}
+	return nil
 }
 
 // missing are the hints of lines without a result, in the order that they should run in.
 func (t *tally) missing(r *Record) []Hint {
 	var list []Hint
 	asked := map[string]bool{} // two lines may be the same request
-	for _, l := range t.plan.inOrder() {
+	for _, l := range t.plan.inOrder {
 		if _, ok := t.done[l.Key]; !ok && !asked[l.Key] {
 			asked[l.Key] = true
-			list = append(list, Hint{Batch: r.ID, Model: r.Fingerprint, File: contentKey(r.Input), Line: l.Number, Offset: l.Offset, Length: l.Length})
+			list = append(list, l.hint(r))
 		}
 	}
 	return list

@@ -85,7 +85,7 @@ func (x *site) work(t *testing.T, model string) {
 			t.Fatal(err)
 		}
 		for i, d := range list {
-			all.Go(func() { w.handle(t.Context(), d, i == 0) })
+			all.Go(func() { w.handle(t.Context(), d, Call{First: i == 0}) })
 		}
 		all.Wait()
 	}
@@ -242,7 +242,7 @@ func TestBatchDeliversWhatIsDone(t *testing.T) {
 		}
 		w := &Worker{Store: x.store, Queue: x.queue, Model: "fingerprint of ", Run: x.run}
 		for _, d := range list {
-			w.handle(t.Context(), d, false)
+			w.handle(t.Context(), d, Call{})
 		}
 		want, missing := Cancelled, 0
 		if cancel {

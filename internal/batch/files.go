@@ -216,11 +216,11 @@ func (c *Coordinator) inputs(ctx context.Context) (map[string]string, error) {
 	return used, err
 }
 
-// sweep deletes what has expired, once a minute.
+// sweep deletes what has expired, once a minute, and once an hour what no key leads to.
 func (c *Coordinator) sweep(ctx context.Context) error {
 	now := c.o.Now()
 	c.mu.Lock()
-	due := c.swept.IsZero() || now.Sub(c.swept) >= reconcileEvery
+	due, whole := c.swept.IsZero() || now.Sub(c.swept) >= reconcileEvery, c.sweptAll.IsZero() || now.Sub(c.sweptAll) >= abandoned
 	if due {
 		c.swept = now
 	}
@@ -243,8 +243,19 @@ func (c *Coordinator) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(c.sweepUploads(ctx, now, files), c.sweepBatches(ctx, now))
+	err = errors.Join(c.sweepUploads(ctx, now, files), c.sweepBatches(ctx, now))
+	if s, ok := c.o.Store.(Sweeper); ok && whole && err == nil {
+		if err = s.Sweep(ctx, now.Add(-abandoned)); err == nil {
+			c.mu.Lock()
+			c.sweptAll = now
+			c.mu.Unlock()
+		}
+	}
+	return err
 }
+
+// abandoned is how old something is that nobody is about to finish.
+const abandoned = time.Hour
 
 // uploaded are identifiers of uploads, with their time.
 var uploaded = regexp.MustCompile(`^content/(file-([0-9a-f]{11})[0-9a-f]{20})$`)
@@ -259,7 +270,7 @@ func (c *Coordinator) sweepUploads(ctx context.Context, now time.Time, files []f
 		if part == nil || slices.ContainsFunc(files, func(f fileRecord) bool { return f.ID == part[1] }) {
 			continue
 		}
-		if at, err := strconv.ParseInt(part[2], 16, 64); err == nil && now.Sub(time.UnixMilli(at)) > time.Hour {
+		if at, err := strconv.ParseInt(part[2], 16, 64); err == nil && now.Sub(time.UnixMilli(at)) > abandoned {
 			if err := c.o.Store.Delete(ctx, key); err != nil {
 				return err
 			}

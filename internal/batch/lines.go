@@ -19,9 +19,6 @@ const (
 
 	maxCustomID = 512
 	maxFaults   = 100
-	// maxOrder is how much of a request decides its place: what is the same for longer than that stays
-	// in the order of the file.
-	maxOrder = 16 << 10
 )
 
 // Endpoints are those that a batch can ask.
@@ -51,13 +48,16 @@ type Line struct {
 	Fault          *Fault // nil: it can be run
 	Key            string // of its result, once the model is known
 
-	order []byte // lines with a common prefix have neighboring ones
+	order    []byte   // lines with a common prefix have neighboring ones; nil once they are in order
+	prefixes []uint64 // of its prompt, which other lines may have too, the shortest first
 }
 
 // Plan is a file that is a batch.
 type Plan struct {
 	Lines []Line // in the order of the file
 	Model string // that all of them name; "": none
+
+	inOrder []*Line // those that can be run, as they should be
 }
 
 // Validate reads a file of requests to an endpoint. A line that cannot be run has a fault and the
@@ -81,6 +81,7 @@ func Validate(r io.Reader, endpoint string) (*Plan, []Fault, error) {
 	if len(v.faults) > 0 {
 		return nil, v.faults, nil
 	}
+	v.plan.arrange()
 	return &v.plan, nil, nil
 }
 
@@ -121,7 +122,7 @@ func (v *validation) line(number int, offset, length int64, raw []byte) {
 			v.fault(number, "mismatched_model", "body.model", "the line is for the model %.80q and those before it for %.80q: a batch has one model", q.Model, v.plan.Model)
 		}
 		v.good++
-		l.order = order(q.Body)
+		l.order, l.prefixes = order(q.Body)
 	}
 	v.plan.Lines = append(v.plan.Lines, l)
 }
@@ -264,32 +265,3 @@ func canonical(fields map[string]json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// order is what lines are sorted by, so that those with a common prefix follow one another: tools,
-// which templates write first, and then the conversation from its first message, or the text.
-// Rendered prompts would be exact, but need the model's template, and who plans a batch need not
-// have the model; messages are rendered one after the other, so equal bytes here are equal tokens
-// there.
-func order(body []byte) []byte {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(body, &fields) != nil {
-		return nil
-	}
-	var key []byte
-	for _, name := range []string{"tools", "instructions", "messages", "prompt", "input"} {
-		value := fields[name]
-		key = append(key, value[:min(len(value), maxOrder-len(key))]...)
-	}
-	return slices.Clip(key)
-}
-
-// inOrder are the lines that can be run, as they should be.
-func (p *Plan) inOrder() []*Line {
-	var list []*Line
-	for i := range p.Lines {
-		if p.Lines[i].Fault == nil {
-			list = append(list, &p.Lines[i])
-		}
-	}
-	slices.SortStableFunc(list, func(a, b *Line) int { return bytes.Compare(a.order, b.order) })
-	return list
-}

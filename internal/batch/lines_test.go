@@ -80,7 +80,7 @@ func TestValidateOrdersLinesByCommonPrefix(t *testing.T) {
 		t.Fatal(faults, err)
 	}
 	changes := 0
-	list := p.inOrder()
+	list := p.inOrder
 	for i := 1; i < len(list); i++ {
 		if (list[i].Number-1)%3 != (list[i-1].Number-1)%3 {
 			changes++
@@ -156,7 +156,7 @@ func FuzzValidate(f *testing.F) {
 				t.Fatalf("%s is not in canonical form", again.Body)
 			}
 		}
-		if n := len(p.inOrder()); n != len(p.Lines)-len(slices.DeleteFunc(slices.Clone(p.Lines), func(l Line) bool { return l.Fault == nil })) {
+		if n := len(p.inOrder); n != len(p.Lines)-len(slices.DeleteFunc(slices.Clone(p.Lines), func(l Line) bool { return l.Fault == nil })) {
 			t.Fatalf("%d lines to run", n)
 		}
 	})

@@ -71,7 +71,7 @@ func (x *site) workOnce(t *testing.T) {
 		if f, ok := x.store.(*flaky); ok && f.calls >= f.at {
 			return // it would compute without a machine
 		}
-		w.handle(t.Context(), d, false)
+		w.handle(t.Context(), d, Call{})
 	}
 }
 

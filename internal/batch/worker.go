@@ -18,6 +18,8 @@ const (
 	workingEvery = 10 * time.Second
 	// retryAfter is how long a line waits that could not be answered now, times its attempts.
 	retryAfter = 2 * time.Second
+	// maxWait is how long a result waits at most before it is seen whether there is space again.
+	maxWait = 30 * time.Second
 )
 
 // What became of lines, for metrics.
@@ -37,6 +39,9 @@ type Call struct {
 	// First is true for one of the lines that run at a time. It may run with the priority of other
 	// requests, so that a batch goes on whatever their number.
 	First bool
+	// Prompted is to be called when the prompt has been processed: lines with the same prefix find it
+	// then. It may be called again, or not at all, and may be nil.
+	Prompted func()
 }
 
 type callKey struct{}
@@ -65,43 +70,63 @@ func (w *Worker) Work(ctx context.Context) error {
 	if w.Log == nil {
 		w.Log = slog.Default()
 	}
-	slots := make(chan int, max(w.Concurrent, 1))
-	for i := range cap(slots) {
-		slots <- i
-	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	for {
-		var mine []int
+	h := newHand(max(w.Concurrent, 1))
+	var running, fetching sync.WaitGroup
+	fetching.Go(func() { w.fetch(ctx, h) })
+	defer func() {
+		fetching.Wait()
+		for _, l := range h.empty() {
+			w.tell(l, l.Later(0)) // somebody else may do it at once
+		}
+		running.Wait()
+	}()
+	t := time.NewTicker(workingEvery)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		l, changed := h.next()
+		if l != nil {
+			running.Go(func() {
+				defer h.done(l)
+				w.handle(ctx, l, Call{First: l.slot == 0, Prompted: func() { h.prompted(l) }})
+			})
+			continue
+		}
 		select {
-		case slot := <-slots:
-			mine = append(mine, slot)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		for more := true; more; {
-			select {
-			case slot := <-slots:
-				mine = append(mine, slot)
-			default:
-				more = false
+		case <-changed:
+		case <-t.C:
+			for _, l := range h.look() {
+				w.tell(l, l.Working())
 			}
+		case <-ctx.Done():
 		}
-		list, err := w.Queue.Fetch(ctx, w.Model, len(mine))
+	}
+	return ctx.Err()
+}
+
+// fetch has lines in hand for all slots, until ctx ends.
+func (w *Worker) fetch(ctx context.Context, h *hand) {
+	for ctx.Err() == nil {
+		n, changed := h.room()
+		if n == 0 {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		list, err := w.Queue.Fetch(ctx, w.Model, n)
 		if err != nil && ctx.Err() == nil {
 			w.Log.Warn("batch: the queue gave no lines", "error", err)
 			pause(ctx, retryAfter)
 		}
-		for i, slot := range mine {
-			if i >= len(list) {
-				slots <- slot
-				continue
-			}
-			running.Go(func() {
-				defer func() { slots <- slot }()
-				w.handle(ctx, list[i], slot == 0)
-			})
-		}
+		h.add(list)
+	}
+}
+
+// tell logs that the queue was not told of a line.
+func (w *Worker) tell(d Delivery, err error) {
+	if err != nil {
+		w.Log.Warn("batch: the queue was not told of a line", "batch", d.Hint().Batch, "line", d.Hint().Line, "error", err) // it will say it again
 	}
 }
 
@@ -116,8 +141,8 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // handle makes the result of a line, and says what became of it.
-func (w *Worker) handle(ctx context.Context, d Delivery, first bool) {
-	outcome, err := w.line(ctx, d, first)
+func (w *Worker) handle(ctx context.Context, d Delivery, c Call) {
+	outcome, err := w.line(ctx, d, c)
 	h := d.Hint()
 	switch {
 	case err == nil:
@@ -129,9 +154,7 @@ func (w *Worker) handle(ctx context.Context, d Delivery, first bool) {
 		outcome = LineRetried
 		err = d.Later(retryAfter * time.Duration(d.Attempts()))
 	}
-	if err != nil {
-		w.Log.Warn("batch: the queue was not told of a line", "batch", h.Batch, "line", h.Line, "error", err) // it will say it again
-	}
+	w.tell(d, err)
 	if w.Counted != nil && outcome != "" {
 		w.Counted(outcome)
 	}
@@ -141,7 +164,7 @@ func (w *Worker) handle(ctx context.Context, d Delivery, first bool) {
 }
 
 // line makes the result of a line, if there is none. An error means that it is to be tried again.
-func (w *Worker) line(ctx context.Context, d Delivery, first bool) (outcome string, err error) {
+func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, err error) {
 	h := d.Hint()
 	data, _, err := w.Store.Get(ctx, batchKey(h.Batch))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,30 +197,49 @@ func (w *Worker) line(ctx context.Context, d Delivery, first bool) (outcome stri
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go w.keep(ctx, cancel, d)
 	res := &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times and did not end", maxAttempts)}}
 	if d.Attempts() <= maxAttempts {
-		if res, err = w.answer(ctx, d, &r, q.Endpoint, request, key, first); res == nil {
+		if res, err = w.answer(ctx, d, &r, q.Endpoint, request, key, c); res == nil {
 			return "", err
 		}
 	}
-	return w.store(ctx, &h, key, res)
+	// Where there is no space the result waits for some, and with it the slot: to compute it again would
+	// help nobody, and after some attempts it would be lost.
+	for wait := retryAfter; ; wait = min(2*wait, maxWait) {
+		outcome, err = w.store(ctx, &h, key, res)
+		if !errors.Is(err, ErrFull) || ctx.Err() != nil {
+			break
+		}
+		w.Log.Warn("batch: a result waits for space in the store", "batch", h.Batch, "line", h.Line, "error", err)
+		pause(ctx, wait)
+	}
+	if errors.Is(context.Cause(ctx), errUnwanted) {
+		return "", nil
+	}
+	return outcome, err
 }
 
 // answer asks the model. No result means that nobody waits for one, or with an error that it is to be
 // tried again.
-func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint string, request []byte, key string, first bool) (*Result, error) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, callKey{}, Call{Owner: r.Owner, First: first}))
-	defer cancel(nil)
-	go w.keep(ctx, cancel, d)
-	status, body, err := w.Run(ctx, endpoint, request)
+func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint string, request []byte, key string, c Call) (*Result, error) {
+	c.Owner = r.Owner
+	status, body, err := w.Run(context.WithValue(ctx, callKey{}, c), endpoint, request)
+	if err == nil && c.Prompted != nil {
+		c.Prompted()
+	}
 	switch {
 	case errors.Is(context.Cause(ctx), errUnwanted):
 		return nil, nil
 	case err == nil && (status == http.StatusTooManyRequests || status >= http.StatusInternalServerError):
 		err = fmt.Errorf("status %d: %.200s", status, body)
 	case err == nil:
-		body, cached, err := stamp(body, key, int64(r.CreatedAt))
-		return &Result{Status: status, Body: body, Cached: cached}, err
+		var cached int
+		if body, cached, err = stamp(body, key, int64(r.CreatedAt)); err == nil {
+			return &Result{Status: status, Body: body, Cached: cached}, nil
+		}
 	}
 	if ctx.Err() == nil && d.Attempts() >= maxAttempts {
 		return &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times; the last time: %v", maxAttempts, err)}}, nil
@@ -218,9 +260,7 @@ func (w *Worker) keep(ctx context.Context, cancel context.CancelCauseFunc, d Del
 			return
 		case <-t.C:
 		}
-		if err := d.Working(); err != nil {
-			w.Log.Warn("batch: the queue was not told of a line", "error", err) // another worker may do it, too
-		}
+		w.tell(d, d.Working())
 		var r Record
 		if data, _, err := w.Store.Get(ctx, batchKey(d.Hint().Batch)); err == nil && json.Unmarshal(data, &r) == nil && r.Status != InProgress {
 			cancel(errUnwanted)

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -443,18 +444,21 @@ func (s stuck) Get(ctx context.Context, _ string, _ int64) ([]byte, error) {
 
 // TestSharedGivesUpOnASlowStore: nobody waits much longer than computing takes.
 func TestSharedGivesUpOnASlowStore(t *testing.T) {
-	store := newFlaky(t)
-	tokens := story(1, 301)
-	write(t, store, tokens, 300)
-	p := newProcess(t, stuck{store}, SharedOptions{patience: 20 * time.Millisecond}, nil)
-	if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 || x.Down || x.BytesPerSecond == 0 {
-		t.Errorf("found %d tokens, %+v", n, x)
-	}
-	// It is known to be slow now, and left alone where computing is faster.
-	p.token = 1e-9
-	if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 {
-		t.Errorf("found %d tokens, %+v", n, x)
-	}
+	synctest.Test(t, func(t *testing.T) { // where only the store's silence takes time
+		store := newFlaky(t)
+		tokens := story(1, 301)
+		write(t, store, tokens, 300)
+		p := newProcess(t, stuck{store}, SharedOptions{patience: time.Minute}, nil)
+		began := time.Now()
+		if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 || x.Down || x.BytesPerSecond == 0 || time.Since(began) != time.Minute {
+			t.Errorf("found %d tokens after %v, %+v", n, time.Since(began), x)
+		}
+		// It is known to be slow now, and left alone where computing is faster.
+		p.token = 1e-9
+		if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 {
+			t.Errorf("found %d tokens, %+v", n, x)
+		}
+	})
 }
 
 // TestSharedFillsTheFolder: what came from the store is in the folder then, and is read from there

@@ -231,6 +231,9 @@ func (s *Server) Run(ctx context.Context, endpoint string, request []byte) (stat
 		priority = 0
 	}
 	inner := generate.Offline(generate.WithTenant(ctx, tenant), priority)
+	if call.Prompted != nil {
+		inner = generate.WithPrompted(inner, call.Prompted)
+	}
 	if s.o.StrictFields {
 		inner = body.WithStrict(inner)
 	}

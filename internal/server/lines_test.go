@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"mime/multipart"
 	"net/http"
 	"regexp"
@@ -219,6 +220,44 @@ func TestBatchExpiresAndIsCanceled(t *testing.T) {
 	if b = r.wait(b.ID, batch.Expired); !strings.Contains(r.do("GET", "/v1/files/"+b.ErrorFile+"/content", "").body, "batch_expired") {
 		t.Errorf("%+v", b)
 	}
+}
+
+// fullStore is a store that has no space at times.
+type fullStore struct {
+	batch.Store
+	full atomic.Bool
+}
+
+func (s *fullStore) Create(ctx context.Context, key string, r io.Reader) error {
+	if s.full.Load() {
+		return batch.ErrFull
+	}
+	return s.Store.Create(ctx, key, r)
+}
+
+func (s *fullStore) Put(ctx context.Context, key string, data []byte, rev uint64) (uint64, error) {
+	if s.full.Load() {
+		return 0, batch.ErrFull
+	}
+	return s.Store.Put(ctx, key, data, rev)
+}
+
+func TestFullDiskIsNoSpace(t *testing.T) {
+	s := &fullStore{}
+	r, _ := startBatches(t, t.TempDir(), func(o *Options) { s.Store, o.Batches.Store = o.Batches.Store, s })
+	b := r.begin(line("a", `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":1}`))
+	r.wait(b.ID, batch.Completed)
+	s.full.Store(true)
+	for _, a := range []reply{
+		r.upload("{}", nil, "purpose", "batch"),
+		r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, b.Input)),
+	} {
+		if a.status != http.StatusInsufficientStorage || !strings.Contains(a.body, "no space left") {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	s.full.Store(false)
+	r.wait(r.begin(line("a", `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":1}`)).ID, batch.Completed)
 }
 
 func TestBatchesRefuseWhatIsNone(t *testing.T) {

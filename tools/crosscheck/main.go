@@ -1,5 +1,5 @@
-// Command crosscheck checks the types of a module's packages and of their tests for platforms,
-// and vets them, without compiling anything:
+// Command crosscheck checks the types of a module's packages and of their tests for platforms, and
+// vets those that differ from this machine's, without compiling anything:
 //
 //	crosscheck linux/arm64 darwin/arm64 linux/amd64:noasm
 //
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -30,10 +31,11 @@ import (
 )
 
 func main() {
+	f := newFiles()
 	var wg sync.WaitGroup
 	failures := make([]error, len(os.Args)-1)
 	for i, platform := range os.Args[1:] {
-		wg.Go(func() { failures[i] = check(platform) })
+		wg.Go(func() { failures[i] = f.check(platform) })
 	}
 	wg.Wait()
 	for i, err := range failures {
@@ -56,7 +58,7 @@ type listed struct {
 	Error                           *struct{ Err string }
 }
 
-func check(platform string) error {
+func (f *files) check(platform string) error {
 	target, tags, _ := strings.Cut(platform, ":")
 	system, arch, ok := strings.Cut(target, "/")
 	if !ok {
@@ -73,7 +75,7 @@ func check(platform string) error {
 	if err := list.Start(); err != nil {
 		return err
 	}
-	l := loader{fset: token.NewFileSet(), sizes: types.SizesFor("gc", arch), loaded: map[string]*packages.Package{
+	l := loader{files: f, sizes: types.SizesFor("gc", arch), loaded: map[string]*packages.Package{
 		"unsafe": {PkgPath: "unsafe", Types: types.Unsafe},
 	}}
 	var found []error
@@ -107,10 +109,11 @@ func check(platform string) error {
 
 // A loader holds the packages of one platform.
 type loader struct {
-	fset   *token.FileSet
+	files  *files
 	sizes  types.Sizes
 	loaded map[string]*packages.Package
-	ours   []*packages.Package // those to vet
+	ours   []*packages.Package
+	vetted []*packages.Package // those of ours with files that this machine does not compile
 }
 
 // load parses a package whose imports are loaded, and checks its types.
@@ -119,7 +122,7 @@ func (l *loader) load(p *listed) error {
 		return nil
 	}
 	done := &packages.Package{
-		ID: p.ImportPath, PkgPath: p.ImportPath, Name: p.Name, Fset: l.fset, TypesSizes: l.sizes,
+		ID: p.ImportPath, PkgPath: p.ImportPath, Name: p.Name, Fset: l.files.set, TypesSizes: l.sizes,
 		OtherFiles: under(p.Dir, p.SFiles), IgnoredFiles: under(p.Dir, p.IgnoredGoFiles), Imports: map[string]*packages.Package{},
 		Module: &packages.Module{Main: !p.DepOnly},
 	}
@@ -134,7 +137,7 @@ func (l *loader) load(p *listed) error {
 		}
 	}
 	for _, name := range under(p.Dir, p.GoFiles) {
-		f, err := parser.ParseFile(l.fset, name, nil, mode)
+		f, err := l.files.parse(name, mode)
 		if err != nil {
 			return err
 		}
@@ -159,21 +162,50 @@ func (l *loader) load(p *listed) error {
 		Error: func(err error) { found = append(found, err) },
 	}
 	var err error
-	done.Types, err = c.Check(p.ImportPath, l.fset, done.Syntax, done.TypesInfo)
+	done.Types, err = c.Check(p.ImportPath, l.files.set, done.Syntax, done.TypesInfo)
 	l.loaded[p.ImportPath] = done
 	if p.DepOnly {
 		return nil // another module's affair
 	}
 	l.ours = append(l.ours, done)
+	if slices.ContainsFunc(p.GoFiles, func(name string) bool { return foreign(p.Dir, name) }) {
+		l.vetted = append(l.vetted, done)
+	}
 	if err != nil {
 		return errors.Join(found...)
 	}
 	return nil
 }
 
+// files are those of all platforms. Most are the same on each: a file is parsed once, with comments
+// if it is ours.
+type files struct {
+	set    *token.FileSet
+	parsed sync.Map // of func() (*ast.File, error), by file
+}
+
+type file struct {
+	name string
+	mode parser.Mode
+}
+
+func newFiles() *files { return &files{set: token.NewFileSet()} }
+
+func (f *files) parse(name string, mode parser.Mode) (*ast.File, error) {
+	first := sync.OnceValues(func() (*ast.File, error) { return parser.ParseFile(f.set, name, nil, mode) })
+	once, _ := f.parsed.LoadOrStore(file{name, mode}, first)
+	return once.(func() (*ast.File, error))()
+}
+
+// foreign tells files that this machine does not compile: make lint does not see them.
+func foreign(dir, name string) bool {
+	native, err := build.Default.MatchFile(dir, name)
+	return err != nil || !native
+}
+
 // vet returns what go vet would say.
 func (l *loader) vet() []error {
-	graph, err := checker.Analyze(vet.Suite, l.ours, nil)
+	graph, err := checker.Analyze(vet.Suite, l.vetted, nil)
 	if err != nil {
 		return []error{err}
 	}
@@ -181,7 +213,7 @@ func (l *loader) vet() []error {
 	for _, action := range graph.Roots {
 		found = append(found, action.Err)
 		for _, d := range action.Diagnostics {
-			found = append(found, fmt.Errorf("%s: %s: %s", l.fset.Position(d.Pos), action.Analyzer, d.Message))
+			found = append(found, fmt.Errorf("%s: %s: %s", l.files.set.Position(d.Pos), action.Analyzer, d.Message))
 		}
 	}
 	return found

@@ -20,20 +20,20 @@ func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
 		}
 	}
 	t.Chdir(dir)
-	if err := check("linux/arm64"); err != nil {
+	if err := newFiles().check("linux/arm64"); err != nil {
 		t.Errorf("linux: %v", err)
 	}
-	if err := check("darwin/arm64"); err == nil || !strings.Contains(err.Error(), "a.go:6:") {
+	if err := newFiles().check("darwin/arm64"); err == nil || !strings.Contains(err.Error(), "a.go:6:") {
 		t.Errorf("darwin: %v", err)
 	}
 	test := "package example_test\n\nimport (\n\t\"syscall\"\n\t\"testing\"\n)\n\nfunc TestLimit(*testing.T) { var _ syscall.Rlimit }\n"
 	if err := os.WriteFile(filepath.Join(dir, "a_test.go"), []byte(test), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := check("linux/arm64"); err != nil {
+	if err := newFiles().check("linux/arm64"); err != nil {
 		t.Errorf("linux with a test: %v", err)
 	}
-	if err := check("windows/amd64"); err == nil || !strings.Contains(err.Error(), "a_test.go:8:") {
+	if err := newFiles().check("windows/amd64"); err == nil || !strings.Contains(err.Error(), "a_test.go:8:") {
 		t.Errorf("windows: %v", err)
 	}
 	for name, text := range map[string]string{
@@ -51,12 +51,12 @@ func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
 	for platform, want := range map[string]string{
 		"linux/amd64": "", "windows/amd64": "a_windows.go:5:27: printf: ", "linux/amd64:tagged": "a_tagged.go:5:23: assign: ",
 	} {
-		err := check(platform)
+		err := newFiles().check(platform)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s vetted: %v", platform, err)
 		}
 	}
-	if err := check("linux"); err == nil {
+	if err := newFiles().check("linux"); err == nil {
 		t.Error("half a platform passed")
 	}
 }

@@ -105,6 +105,11 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		}
 	}
 	layer := l.pack()
+	if l.few(rows) {
+		b.attendFew(&l, call, layer)
+		b.join(dst, &l, rows, call, layer)
+		return
+	}
 	b.launch("attend.attend_prepare", grid{x: (heads + 3) / 4, y: rows, threads: 128, shared: 16 * max(width, l.value)}, call, layer)
 	if q.Rows == 0 {
 		return
@@ -115,13 +120,18 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		b.attendFloats(&l, rows, call, layer)
 	}
 	if l.split {
-		joined := func(c quantized) {
-			b.launch("attend.attend_join", grid{x: rows * a.Heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns}, call, layer, c.param())
-		}
-		joined(quantized{})
-		if l.value%joinColumns == 0 {
-			b.passes.codable(dst, b.at(dst), joinColumns, joined)
-		}
+		b.join(dst, &l, rows, call, layer)
+	}
+}
+
+// join merges what pages have left.
+func (b *Backend) join(dst backend.Tensor, l *attendLayer, rows int, call driver.Ptr, layer []byte) {
+	joined := func(c quantized) {
+		b.launch("attend.attend_join", grid{x: rows * l.heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns}, call, layer, c.param())
+	}
+	joined(quantized{})
+	if l.value%joinColumns == 0 {
+		b.passes.codable(dst, b.at(dst), joinColumns, joined)
 	}
 }
 
@@ -189,10 +199,9 @@ func (b *Backend) turn(a *backend.Attention, rows int, call driver.Ptr) driver.P
 
 // attendFloats computes pages of float32 or half precision.
 func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer []byte) {
-	const kernel = "attend.attend_floats"
-	threads := 128 // two columns each
+	kernel, threads := "attend.attend_"+l.kinds(), 256
 	if l.value > 256 {
-		threads = 256
+		kernel = "attendwide.attend_" + l.kinds() + "_wide"
 	}
 	const state = 4 * blockQueries * (backend.PageTokens + 7) // struct Queries
 	size := 4
@@ -204,12 +213,34 @@ func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer 
 	if l.latent {
 		second = l.tail
 	}
-	shared := state + 4*blockQueries*((l.key+1)&^1+(l.tail+1)&^1) + backend.PageTokens*(row(l.key)+row(second))
+	shared := state + 4*blockQueries*max((l.key+1)&^1+(l.tail+1)&^1, (l.value+1)&^1) + backend.PageTokens*(row(l.key)+row(second))
 	g := grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}
 	if !l.split {
 		g.x = min(g.x, rows*((l.heads/l.kvHeads+blockQueries-1)/blockQueries)*l.kvHeads)
 	}
 	b.launch(kernel, g, call, layer)
+}
+
+// kinds are the numbers of pages that are not codes.
+func (l *attendLayer) kinds() string { return [2]string{"floats", "halves"}[l.kind] }
+
+// few reports whether a call's rows are few enough, and its heads of the widths, for attend_few.
+func (l *attendLayer) few(rows int) bool {
+	return rows <= splitRows && l.queries > 0 && l.kind != 2 && !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 &&
+		(l.window == 0 || l.window >= backend.PageTokens)
+}
+
+// attendFew computes pages of float32 or half precision for few rows, all that comes before included.
+func (b *Backend) attendFew(l *attendLayer, call driver.Ptr, layer []byte) {
+	const queries, threads = 8, 256
+	kernel := "attendfew.attend_few_" + l.kinds()
+	const state = 4 * queries * (backend.PageTokens + 7) // struct Queries
+	size := 4
+	if l.kind == 1 {
+		size = 2
+	}
+	shared := state + 8*queries*max(l.key, l.value) + backend.PageTokens*size*(l.key+16+l.value+16)
+	b.launch(kernel, grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}, call, layer)
 }
 
 // odd reports whether pages of 8 bits have rows that the kernels for tensor cores do not know.

@@ -40,6 +40,7 @@ type Backend struct {
 	tops    topScratch
 
 	attention attention
+	arrived   piece // counters of delta_few
 
 	err    error // the first of the operations, until it is reported
 	closed bool

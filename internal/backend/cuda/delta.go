@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
 // deltaSeqs bounds the sequences whose recurrences run side by side. The number of sequences is no
@@ -13,6 +14,9 @@ const deltaSeqs = 16
 
 // deltaStrip is the columns of a state that a block has.
 const deltaStrip = 32
+
+// deltaRows is up to how many rows a layer of the usual widths is one kernel.
+const deltaRows = 32
 
 // DeltaNet runs a Gated DeltaNet layer.
 func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
@@ -28,6 +32,10 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	b.begin()
 	call := b.lists(backend.Pass{Batch: batch})
 	if rows == 0 {
+		return
+	}
+	if rows <= deltaRows && d.KeyDim == 128 && d.ValueDim == 128 && d.Kernel == 4 {
+		b.deltaFew(dst, d, at, in, call)
 		return
 	}
 	chained := (d.KeyDim + 3) &^ 3
@@ -54,4 +62,18 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	if d.ValueDim <= maxCoded {
 		b.passes.codable(dst, b.at(dst), d.ValueDim, gated)
 	}
+}
+
+// deltaFew is DeltaNet for few rows.
+func (b *Backend) deltaFew(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, call driver.Ptr) {
+	rows := in.QKV.Rows
+	arrived := b.zeros(&b.arrived, 4*deltaRows*d.KeyHeads)
+	all := func(c quantized) {
+		b.launch("deltafew.delta_few", grid{x: d.ValueHeads, y: min(rows, deltaSeqs), threads: 512},
+			call, at.Delta, b.at(dst), dst.Stride, b.at(in.QKV), in.QKV.Stride, b.at(in.Z), in.Z.Stride, b.at(in.A), in.A.Stride, b.at(in.B), in.B.Stride,
+			b.at(d.Conv), d.Conv.Stride, b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate,
+			d.KeyHeads, d.ValueHeads, arrived, c.param())
+	}
+	all(quantized{})
+	b.passes.codable(dst, b.at(dst), d.ValueDim, all)
 }

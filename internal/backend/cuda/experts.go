@@ -136,7 +136,7 @@ const fewRows = 16
 func (m *mixture) rank(logits backend.Tensor) {
 	b, e := m.b, m.e
 	m.weights = b.scratch(4 * m.choices)
-	space := 4 * 2 * (logits.Cols + max(e.Groups, 1))
+	space := 4 * (2*(logits.Cols+max(e.Groups, 1)) + e.TopK) // spaceOf
 	choice := fields{
 		b.at(logits), b.at(e.Bias), m.chosen, m.weights,
 		logits.Stride, logits.Cols, e.TopK, e.Sigmoid, e.Groups, e.TopGroups, e.Normalize, e.Scale,
@@ -144,6 +144,10 @@ func (m *mixture) rank(logits backend.Tensor) {
 	places := fields{m.chosen, m.slots, m.list, m.count, m.choices, m.most, m.alone, 0}
 	block := grid{x: 1, threads: (logits.Cols + 31) &^ 31}
 	const room = 100 << 10 // a block has more, but also memory that the kernel asks for itself
+	if m.x.Rows == 1 {
+		b.launch("experts.choose_one", grid{x: 1, threads: 32, shared: space}, choice, places)
+		return
+	}
 	if all := block.threads / 32 * space; m.x.Rows <= fewRows && all <= room {
 		block.shared = all
 		b.launch("experts.choose_assign", block, choice, places, m.x.Rows)
@@ -212,7 +216,7 @@ func (m *mixture) product(w *weight, other backend.Weight, in input, dst driver.
 		panic(fmt.Sprintf("cuda: a stack of %d for %d experts", w.Count(), m.e.Router.Rows()))
 	}
 	p := product{
-		w: w, in: in, dst: dst, stride: w.Rows(), rows: m.most,
+		w: w, in: in, dst: dst, stride: w.Rows(), rows: min(m.most, m.x.Rows),
 		tiles: w.Layout.Tiles * m.jobs, jobs: m.list, jobCount: m.count,
 	}
 	if m.alone > 0 {

@@ -23,7 +23,7 @@ import (
 // fault is a change of a kernel's text.
 type fault struct {
 	name, module, kernel string
-	check                string // of the suite, that finds it; or "pass", or "product"
+	check                string // of the suite, that finds it; or "pass", "product" or "few"
 	what                 string // a pattern
 	n                    int    // which of those that it matches
 	with                 string // what stands there instead
@@ -67,11 +67,13 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"an index off by one", "rowwise", "rms_norm", "RMSNorm", load, 0, "$1+4]"},
 		{"an index off by one", "rowwise", "gather", "Gather", load, 1, "$1+4]"},
 		{"an index off by one", "product", "relay_4_64_1", "product", load, 6, "$1+4]"},
+		{"an index off by one", "product", "few_4_64_2", "few", load, 4, "$1+4]"},
 		{"an index off by one", "top", "top_maxima", "Top", load, 0, "$1+4]"},
 		{"squares added in another order", "rowwise", "rms_norm", "RMSNorm", `(\[%r\d+)\+-1024\]([^\[]*)(\[%r\d+)\+-768\]`, 0, "$1+-768]$2$3+-1024]"},
 		{"a missing barrier", "rowwise", "rms_norm", "RMSNorm", barrier, 0, ""},
 		{"a missing barrier", "rowwise", "layer_norm", "LayerNorm", barrier, 1, ""},
 		{"a missing barrier", "product", "relay_4_64_1", "product", barrier, 0, ""},
+		{"a missing barrier", "product", "few_4_64_2", "few", barrier, 0, ""},
 		{"no wait for the kernels before", "rowwise", "rms_norm", "pass", `griddepcontrol\.wait;`, 0, ""},
 	} {
 		t.Run(f.name+" in "+f.kernel, func(t *testing.T) {
@@ -108,9 +110,10 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 				w.space(2)
 				_, err := w.try([]int32{1, 2}, []int32{1}, nil)
 				found = err != nil
-			case "product":
-				want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}))
-				got, err := teamwork(t, b)
+			case "product", "few":
+				rows := map[string]int{"product": 5, "few": 2}[f.check]
+				want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}), rows)
+				got, err := teamwork(t, b, rows)
 				found = err != nil || !slices.Equal(got, want)
 			default:
 				found = len(backendtest.Brief(t).Only(f.check).Check(b)) > 0
@@ -123,12 +126,12 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 }
 
 // teamwork is a product whose sums go from warp to warp.
-func teamwork(t *testing.T, b backend.Backend) ([]float32, error) {
+func teamwork(t *testing.T, b backend.Backend, rows int) ([]float32, error) {
 	t.Helper()
 	w := newTower(t, b)
 	wide := w.load(randomMatrix(t, rand.New(rand.NewPCG(1, 2)), 48, 64*20, 4, 64, dtype.BF16))
-	x, y := w.alloc(3, 64*20), w.alloc(3, 48)
-	list := make([]float32, 3*64*20)
+	x, y := w.alloc(rows, 64*20), w.alloc(rows, 48)
+	list := make([]float32, rows*64*20)
 	for i := range list {
 		list[i] = float32(i%17) - 8.5
 	}

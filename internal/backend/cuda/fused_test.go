@@ -43,7 +43,7 @@ func (x *bench) pass(p backend.Pass, again bool, queue func()) {
 	x.launches = map[string]int{}
 	for _, r := range b.passes.known {
 		for _, op := range r.ops {
-			if name := op.launch.Function.Name(); strings.HasPrefix(name, "relay") {
+			if name := op.launch.Function.Name(); strings.HasPrefix(name, "relay") || strings.HasPrefix(name, "few") {
 				x.launches["product"]++
 			} else {
 				x.launches[name]++

@@ -258,6 +258,7 @@ type tensorKey struct {
 type tensorForms struct {
 	module string
 	relays []relayForm // by rows
+	few    bool        // one row and two have kernels of their own
 	dense  bool        // many rows have a kernel with twice the warps in a block, too
 }
 
@@ -265,16 +266,30 @@ type tensorForms struct {
 type relayForm struct{ strips, groups, stages int }
 
 var tensors = map[tensorKey]tensorForms{
-	{4, 64, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, true},
-	{8, 64, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, true},
-	{4, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
-	{8, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
-	{4, 128, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, false},
-	{8, 128, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, false},
-	{4, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
-	{8, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
-	{4, 64, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false},
-	{8, 64, true}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, false},
+	{4, 64, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, true, true},
+	{8, 64, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, false, true},
+	{4, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
+	{8, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
+	{4, 128, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false},
+	{8, 128, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, false, false},
+	{4, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
+	{8, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
+	{4, 64, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false},
+	{8, 64, true}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false},
+}
+
+// relay is the kernel for that many rows and its shape.
+func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
+	if f.few && rows <= 2 {
+		return fmt.Sprintf("%s.few_%d_%d_%d", f.module, l.Bits, l.Group, onlyBlocks(rows)), relayForm{1, 8, 2}
+	}
+	form := f.relays[0]
+	for _, form = range f.relays {
+		if rows <= strip*form.strips {
+			break
+		}
+	}
+	return fmt.Sprintf("%s.relay_%d_%d_%d", f.module, l.Bits, l.Group, form.strips), form
 }
 
 // forms are the kernels for w.
@@ -335,23 +350,18 @@ func (b *Backend) relay(list ...product) {
 	for i := range list {
 		tiles += list[i].tiles
 	}
-	l, forms := &p.w.Layout, p.w.forms()
-	form := forms.relays[0]
-	for _, f := range forms.relays {
-		if form = f; p.rows <= strip*f.strips {
-			break
-		}
-	}
-	name := fmt.Sprintf("%s.relay_%d_%d_%d", forms.module, l.Bits, l.Group, form.strips)
+	l := &p.w.Layout
+	name, form := p.w.forms().relay(l, p.rows)
 	shared := 8 * form.stages * form.groups * l.Block
-	// A team of warps for each tile: more where tiles are few, and no more than there are chunks.
+	// A team of warps for each tile: more where tiles are fewer than multiprocessors or many for each, and
+	// no more than there are chunks.
 	shift := 2
-	if tiles <= 300 {
+	if tiles <= b.info.Multiprocessors || tiles >= 1000 {
 		shift = 3
 	}
 	for shift > 0 && 1<<shift > (l.Groups+form.groups-1)/form.groups {
 		shift--
 	}
-	blocks := min(b.occupancy(name, 256, shared), (tiles<<shift+7)/8)
+	blocks := min(b.occupancy(name, 256, shared), tiles)
 	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, p.param(), parts(list), shift)
 }

@@ -251,6 +251,16 @@ func (b *Backend) grow(p *piece, bytes int) driver.Ptr {
 	return p.at
 }
 
+// zeros is grow for memory that is zero when it is new: kernels leave it so.
+func (b *Backend) zeros(p *piece, bytes int) driver.Ptr {
+	had := p.bytes
+	at := b.grow(p, bytes)
+	if p.bytes != had && b.err == nil {
+		b.fail(b.stream.Set(at, 0, p.bytes))
+	}
+	return at
+}
+
 // retire gives memory back that operations of the running pass may still use.
 func (b *Backend) retire(at driver.Ptr) {
 	if r := b.passes.recording; r != nil {

@@ -34,7 +34,7 @@ func TestProfileHasEveryKernel(t *testing.T) {
 		if count != len(b.passes.last.ops) {
 			t.Errorf("%d kernels, the pass has %d", count, len(b.passes.last.ops))
 		}
-		for _, name := range []string{"rms_norm", "gather", "relay_4_64_1 100×64"} {
+		for _, name := range []string{"rms_norm", "gather", "few_4_64_1 100×64"} {
 			if !slices.ContainsFunc(costs, func(c backend.Cost) bool { return c.Kernel == name }) {
 				t.Errorf("no %s in %+v", name, costs)
 			}

@@ -90,7 +90,7 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	normed := func(c quantized) {
 		g := grid{x: x.Rows, threads: 512, shared: (4*x.Cols + 15) &^ 15}
 		if x.Rows <= 16 && dst.Mem != x.Mem { // more would wait for a row than compute
-			g.y = min(4, (x.Cols/c.columns()+15)/16)
+			g.y = min(8, (x.Cols/c.columns()+15)/16)
 		}
 		b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
 	}

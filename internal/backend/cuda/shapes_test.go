@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -79,41 +80,56 @@ func (x *bench) read(t backend.Tensor) []float32 {
 	return append([]float32(nil), data...)
 }
 
-// TestDeltaNetOfRealWidth has 128 keys: more tokens than the ring has, drafts, and what was accepted of
-// them replayed, in a call of two sequences.
+// TestDeltaNetOfRealWidth has 128 keys: more tokens than kernels have together, drafts, and what was accepted
+// of them replayed, in calls of two sequences, many rows and few.
 func TestDeltaNetOfRealWidth(t *testing.T) {
 	const drafts = 9
-	alike(t, open(t, Options{}), func(x *bench) [][]float32 {
-		d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: 2, KeyDim: 128, ValueDim: 32, Kernel: 4, Eps: 1e-6}
-		values := d.ValueHeads * d.ValueDim
-		d.Conv, d.Norm = x.random(4, d.Channels(), 1), x.random(1, d.ValueDim, 1)
-		d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
-		state := func() []backend.Recurrent {
-			return []backend.Recurrent{{
-				State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3+drafts, d.Channels(), 1),
-				Keys: x.random(drafts, d.KeyDim, 1), Deltas: x.random(drafts, values, 1), Decays: x.random(drafts, d.ValueHeads, 1),
-			}}
-		}
-		a, b := state(), state()
-		var results [][]float32
-		for _, call := range [][2]backend.Seq{
-			{{N: 37, Drafts: 9, Delta: a}, {First: 37, N: 1, Delta: b}},
-			{{N: 2, Drafts: 1, Accepted: 9, Delta: a}, {First: 2, N: 3, Drafts: 3, Delta: b}},
-			{{N: 8, Accepted: 1, Delta: a}, {First: 8, N: 1, Accepted: 2, Delta: b}},
-		} {
-			rows := call[0].N + call[1].N
-			in := backend.DeltaInput{QKV: x.random(rows, d.Channels(), 1), Z: x.random(rows, values, 1), B: x.random(rows, d.ValueHeads, 1), A: x.random(rows, d.ValueHeads, 1)}
-			dst := x.alloc(dtype.F32, rows, values)
-			x.b.DeltaNet(dst, d, backend.Place{}, in, call[:])
-			results = append(results, x.read(dst))
-			for _, s := range [][]backend.Recurrent{a, b} {
-				for _, m := range []backend.Tensor{s[0].State, s[0].Tail, s[0].Keys, s[0].Deltas, s[0].Decays} {
-					results = append(results, x.read(m))
+	for _, c := range []struct{ heads, values, rows int }{{2, 32, 37}, {1, 128, 11}, {3, 128, 19}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := open(t, Options{})
+			var last *bench
+			alike(t, b, func(x *bench) [][]float32 {
+				last = x
+				d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: c.heads, KeyDim: 128, ValueDim: c.values, Kernel: 4, Eps: 1e-6, SigmoidGate: c.heads == 1}
+				values := d.ValueHeads * d.ValueDim
+				d.Conv, d.Norm = x.random(4, d.Channels(), 1), x.random(1, d.ValueDim, 1)
+				d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
+				state := func() []backend.Recurrent {
+					return []backend.Recurrent{{
+						State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3+drafts, d.Channels(), 1),
+						Keys: x.random(drafts, d.KeyDim, 1), Deltas: x.random(drafts, values, 1), Decays: x.random(drafts, d.ValueHeads, 1),
+					}}
 				}
+				a, b := state(), state()
+				w := x.load(8, values, 4, 32)
+				var results [][]float32
+				for _, call := range [][2]backend.Seq{
+					{{N: c.rows, Drafts: 9, Delta: a}, {First: c.rows, N: 1, Delta: b}},
+					{{N: 2, Drafts: 1, Accepted: 9, Delta: a}, {First: 2, N: 3, Drafts: 3, Delta: b}},
+					{{N: 8, Accepted: 1, Delta: a}, {First: 8, N: 1, Accepted: 2, Delta: b}},
+				} {
+					rows := call[0].N + call[1].N
+					in := backend.DeltaInput{QKV: x.random(rows, d.Channels(), 1), Z: x.random(rows, values, 1), B: x.random(rows, d.ValueHeads, 1), A: x.random(rows, d.ValueHeads, 1)}
+					dst, y := x.random(rows, values, 1), x.random(rows, 8, 1)
+					p := backend.Pass{Batch: call[:]}
+					x.pass(p, false, func() {
+						x.b.DeltaNet(dst, d, backend.Place{}, in, p.Batch)
+						x.b.MatMul(dst, backend.Product{Dst: y, W: w})
+					})
+					results = append(results, x.read(dst), x.read(y))
+					for _, s := range [][]backend.Recurrent{a, b} {
+						for _, m := range []backend.Tensor{s[0].State, s[0].Tail, s[0].Keys, s[0].Deltas, s[0].Decays} {
+							results = append(results, x.read(m))
+						}
+					}
+				}
+				return results
+			})
+			if few, n := c.values == 128, last.launches["delta_few"]; few != (n > 0) || last.launches["quantize"] > 0 {
+				t.Errorf("launches %v", last.launches)
 			}
-		}
-		return results
-	})
+		})
+	}
 }
 
 // attendText feeds a layer of attention a text in calls of so many rows, after a context that is only
@@ -162,5 +178,24 @@ func TestAttentionOfRealWidth(t *testing.T) {
 				return attendText(x, a, kind, 7, 53, 5, 1)
 			})
 		}
+	}
+}
+
+// TestAttentionOfFewRows has decoding over several pages with two, four and eight queries of a head in a
+// piece of work, pieces of several pages, a window, and pages that are taken one after another.
+func TestAttentionOfFewRows(t *testing.T) {
+	for _, c := range []struct {
+		kind             dtype.Type
+		processors, room int
+		window           int
+	}{{dtype.F16, 8, 1 << 20, 0}, {dtype.F16, 4, 1 << 20, 0}, {dtype.F32, 1, 1 << 20, 100}, {dtype.F16, 1, 1, 70}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := open(t, Options{})
+			b.attention.splitBytes, b.info.Multiprocessors = c.room, c.processors
+			alike(t, b, func(x *bench) [][]float32 {
+				a := &backend.Attention{Heads: 5, KVHeads: 1, HeadDim: 32, Window: c.window, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
+				return attendText(x, a, c.kind, 188, 3, 2)
+			})
+		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/batch/jetstream"
 )
 
-// A hint through the embedded queue, every write synced: published, and fetched and done.
+// A hint through the embedded queue: published, and fetched and done.
 func BenchmarkHints(b *testing.B) {
 	c, err := jetstream.Embed(b.Context(), b.TempDir(), jetstream.Options{})
 	if err != nil {

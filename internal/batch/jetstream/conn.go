@@ -6,10 +6,13 @@ package jetstream
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,13 +85,28 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	}
 	nc, err := nats.Connect(strings.Join(o.Servers, ","), options...)
 	if err != nil {
-		return nil, fmt.Errorf("queue %s: %w", address, err)
+		return nil, fmt.Errorf("queue %s: %w%s", address, err, o.remedy(err))
 	}
 	if err := c.use(ctx, nc); err != nil {
 		nc.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// remedy is what may help where servers let nobody in.
+func (o *Options) remedy(err error) string {
+	var unknown x509.UnknownAuthorityError
+	secure := o.CA != "" || o.Cert != "" || slices.ContainsFunc(o.Servers, func(s string) bool { return strings.HasPrefix(s, "tls:") })
+	switch {
+	case errors.As(err, &unknown):
+		return ": name who signed it with --queue-ca"
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+		return ": name a user that the servers know with --queue-credentials"
+	case errors.Is(err, nats.ErrNoServers), errors.Is(err, fs.ErrNotExist), !secure:
+		return ""
+	}
+	return ": if the servers want a certificate, name one with --queue-cert and --queue-key"
 }
 
 // addresses are the servers for people, without what may be secret in their URLs.

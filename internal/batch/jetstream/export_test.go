@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"errors"
+	"strings"
 
 	js "github.com/nats-io/nats.go/jetstream"
 )
@@ -22,6 +23,29 @@ func Objects(ctx context.Context, s *Store) (int, error) {
 		return 0, nil
 	}
 	return len(list), err
+}
+
+// Chunks counts the objects that there are chunks of.
+func Chunks(ctx context.Context, s *Store) (int, error) {
+	stream, err := s.c.js.Stream(ctx, fileStream)
+	if err != nil {
+		return 0, err
+	}
+	info, err := stream.Info(ctx, js.WithSubjectFilter(chunkSubject+">"))
+	if err != nil {
+		return 0, err
+	}
+	return len(info.State.Subjects), nil
+}
+
+// PutObject sends an object and no reference to it, or a chunk and no object.
+func PutObject(ctx context.Context, s *Store, name, key string, whole bool) error {
+	if !whole {
+		_, err := s.c.js.Publish(ctx, chunkSubject+name, []byte("a part"))
+		return err
+	}
+	_, err := s.objects.Put(ctx, js.ObjectMeta{Name: name, Description: key}, strings.NewReader("contents"))
+	return err
 }
 
 // WriteReference makes a key refer to something.

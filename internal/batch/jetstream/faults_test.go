@@ -276,3 +276,45 @@ func TestWrongReferencesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// What a killed process has left of a file is swept, and nothing else.
+func TestSweepDeletesWhatNobodyNames(t *testing.T) {
+	s, err := remote(t).Store(t.Context(), t.TempDir(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("x", 300<<10)
+	for _, key := range []string{"content/a", "content/b"} {
+		if err := s.Create(t.Context(), key, strings.NewReader(large)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, key := range []string{"content/none", "content/a", ""} { // one of these is another object's
+		if err := jetstream.PutObject(t.Context(), s, fmt.Sprint("left", i), key, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := jetstream.PutObject(t.Context(), s, "part", "", false); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		before          time.Time
+		objects, chunks int
+	}{{time.Now().Add(-time.Hour), 5, 6}, {time.Now().Add(time.Hour), 2, 2}, {time.Now().Add(time.Hour), 2, 2}} {
+		if err := s.Sweep(t.Context(), c.before); err != nil {
+			t.Fatal(err)
+		}
+		objects, err := jetstream.Objects(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if chunks, err := jetstream.Chunks(t.Context(), s); objects != c.objects || chunks != c.chunks || err != nil {
+			t.Errorf("%d objects and chunks of %d, want %d and %d: %v", objects, chunks, c.objects, c.chunks, err)
+		}
+	}
+	for _, key := range []string{"content/a", "content/b"} {
+		if data, err := s.Range(t.Context(), key, 0, 300<<10); err != nil || string(data) != large {
+			t.Errorf("%s: %d bytes, %v", key, len(data), err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -158,6 +159,10 @@ func (b *Bucket) explain(err error) error {
 		return fmt.Errorf("there is no bucket %s at %s: create it, or correct its name", b.name, b.endpoint)
 	case r.StatusCode >= 400 && r.StatusCode < 500: // servers have many codes for a key that is wrong
 		return fmt.Errorf("%s refuses: %s (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION, or the credentials file, and that they may list, read and write", b.endpoint, strings.TrimSuffix(r.Message, "."), r.Code)
+	}
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		return fmt.Errorf("%s: correct AWS_ENDPOINT_URL, or add who signed its certificate to those that the system trusts: %w", b.endpoint, err)
 	}
 	var n net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) {

@@ -3,12 +3,14 @@ package s3
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -162,6 +164,34 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), c.address) {
 			t.Errorf("%s: %v, want %q", c.address, err, c.want)
 		}
+	}
+}
+
+// TestBucketOverTLS: the system says whose certificates count, and what they are not for is refused.
+func TestBucketOverTLS(t *testing.T) {
+	s := s3test.NewTLS(t)
+	file := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS == "linux" { // elsewhere the system's own store decides, and trusts no certificate of tests
+		t.Setenv("SSL_CERT_FILE", file) // read once, by the first to verify: nobody else does in these tests
+		b := open(t, s)
+		if err := b.Put(t.Context(), "x", []byte("contents"), false); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := b.Get(t.Context(), "x", 100); err != nil || string(data) != "contents" {
+			t.Errorf("%q, %v", data, err)
+		}
+	}
+	wrong := options(s)
+	wrong.Endpoint = strings.Replace(s.URL, "127.0.0.1", "localhost", 1) // which the certificate is not for
+	if _, err := Open(t.Context(), "s3://"+s3test.Bucket, wrong); err == nil || !strings.Contains(err.Error(), "add who signed its certificate") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("another host's certificate: %v", err)
+	}
+	wrong.Endpoint = strings.Replace(s.URL, "https", "http", 1)
+	if _, err := Open(t.Context(), "s3://"+s3test.Bucket, wrong); err == nil || !strings.Contains(err.Error(), wrong.Endpoint) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("without TLS: %v", err)
 	}
 }
 

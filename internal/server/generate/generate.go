@@ -132,9 +132,10 @@ type Run struct {
 	Created time.Time
 	Answers []*foretoken.Answer // one for each choice
 
-	read   func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
-	done   func()
-	cancel context.CancelFunc
+	read     func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
+	prompted func() // to be called when the prompt has been processed; nil: not
+	done     func()
+	cancel   context.CancelFunc
 }
 
 // Event is a piece of one of the answers.
@@ -255,6 +256,7 @@ func (r *Run) start(ctx context.Context, salt string) (err error) {
 	q.Prompt, q.Sampling, q.CacheSalt, r.Seed = r.Prompt, &options, salt, options.Seed
 	n, offline := offline(ctx)
 	q.Priority, q.Offline = q.Priority+n, q.Offline || offline
+	r.prompted = prompted(ctx)
 	q.Sent = ctx.Done() // a request's context ends when its answer has been written
 	ctx, r.cancel = context.WithCancel(ctx)
 	for i := range max(r.Request.Choices, 1) {
@@ -403,6 +405,10 @@ func (r *Run) Events() iter.Seq2[Event, error] {
 			if x.err != nil {
 				yield(Event{}, Wrap(x.err))
 				return
+			}
+			if r.prompted != nil { // a token comes after all of the prompt
+				r.prompted()
+				r.prompted = nil
 			}
 			if x.Ended {
 				left--

@@ -32,6 +32,19 @@ func offline(ctx context.Context) (priority int, ok bool) {
 	return priority, ok
 }
 
+type promptedKey struct{}
+
+// WithPrompted returns a context for requests that call f when they have processed their prompt: what
+// they have in common with others is in the prefix cache then.
+func WithPrompted(ctx context.Context, f func()) context.Context {
+	return context.WithValue(ctx, promptedKey{}, f)
+}
+
+func prompted(ctx context.Context) func() {
+	f, _ := ctx.Value(promptedKey{}).(func())
+	return f
+}
+
 // salt is the salt of a request's prefixes in the cache, made of its tenant and its own CacheSalt:
 // requests of two tenants with the same CacheSalt have different ones.
 func (s *Service) salt(ctx context.Context, r *Request) string {

@@ -1,9 +1,8 @@
 // Attention: what comes before the pages and after them, and pages of float32 and of half precision.
 // backend.Ops.Attend; the order of additions is that of the CPU's Page.
 #include "async.cuh"
-#include "attend.cuh"
+#include "pages.cuh"
 #include "quantize.cuh"
-#include <cuda_fp16.h>
 
 // Rotations per position of pairs, which of a row's positions each is rotated by, and what cosines
 // and sines are multiplied with.
@@ -133,279 +132,8 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
   }
 }
 
-// Rows of numbers in shared memory: rows of a page, each of an even number of columns and then some
-// bytes, so that the same column of four neighboring rows lies in different banks.
-__device__ __forceinline__ int rowBytes(int d, int size) { return (d + 1) / 2 * 2 * size + 16 * size; }
-
-// bring copies pageTokens rows of d numbers to shared memory. Copies go on until arrive and a barrier. What
-// is missing of a pair is zero, and negative: adding its product with zero changes nothing.
-__device__ __forceinline__ void bring(unsigned char *to, const unsigned char *from, int d, int size) {
-  const int bytes = d * size, step = rowBytes(d, size);
-  if (bytes % 16 == 0) {  // a warp has a row
-#pragma unroll 4
-    for (int r = threadIdx.x / 32; r < pageTokens; r += blockDim.x / 32)
-#pragma unroll 1
-      for (int c = (threadIdx.x & 31) * 16; c < bytes; c += 32 * 16) copy16(to + r * step + c, from + r * bytes + c);
-    return;
-  }
-  const int even = (d + 1) / 2 * 2;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < pageTokens * even; i += blockDim.x) {
-    const int r = i / even, c = i % even, at = r * d + c;
-    if (size == 2) *(unsigned short *)(to + r * step + 2 * c) = c < d ? ((const unsigned short *)from)[at] : 0x8000;
-    else *(unsigned *)(to + r * step + 4 * c) = c < d ? ((const unsigned *)from)[at] : 0x80000000u;
-  }
-}
-
-// two is a pair of numbers.
-__device__ __forceinline__ float2 two(const unsigned char *p, bool half) {
-  return half ? __half22float2(*(const __half2 *)p) : *(const float2 *)p;
-}
-
-const int blockQueries = 16;  // of a piece of work
-
-// What a block keeps of its queries.
-struct __align__(16) Queries {
-  float weights[pageTokens][blockQueries];  // scores, then exp(score-top)
-  float top[blockQueries], weight[blockQueries];  // of all pages so far
-  float old[blockQueries], more[blockQueries];    // factors of what was there, and of what the page adds
-  int from[blockQueries], to[blockQueries];       // positions of the page that it sees
-  int first[blockQueries];                        // whether the page is the first that the query sees
-};
-
-// fold adds halves of the lanes onto halves, which are W threads apart. Of two queries a thread keeps
-// the one that it will finish.
-template <int W>
-__device__ __forceinline__ void fold(float (&sum)[2][blockQueries][2], int t) {
-  const bool upper = t & W;
-#pragma unroll
-  for (int q = 0; q < 2 * W; q++)
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const float low = sum[k][q][e], high = sum[k][q + 2 * W][e];
-        sum[k][q][e] = add(upper ? high : low, __shfl_xor_sync(0xffffffffu, upper ? low : high, W));
-      }
-}
-
-// dots has eight neighboring threads compute scores of all queries with the keys at n0 and n0+step, rows
-// of d numbers: a thread has two of the sixteen lanes. If there are scores already, these are added.
-__device__ __forceinline__ void dots(const unsigned char *rows, bool half, int d, const float *queries, int stride, int n, Queries *qs, int n0, int step, float scale, bool more) {
-  const int t = threadIdx.x & 7, size = half ? 2 : 4, bytes = rowBytes(d, size);
-  const unsigned char *k0 = rows + min(n0, pageTokens - 1) * bytes, *k1 = rows + min(n0 + step, pageTokens - 1) * bytes;
-  float sum[2][blockQueries][2];
-#pragma unroll
-  for (int q = 0; q < blockQueries; q++) sum[0][q][0] = sum[0][q][1] = sum[1][q][0] = sum[1][q][1] = 0.0f;
-#pragma unroll 2
-  for (int j = 0; j < d; j += 16) {
-    const int i = j + 2 * t;
-    if (i >= d) continue;
-    const float2 x = two(k0 + i * size, half), y = two(k1 + i * size, half);
-#pragma unroll
-    for (int g = 0; g < blockQueries; g += 4) {
-      if (g >= n) continue;
-#pragma unroll
-      for (int q = g; q < g + 4; q++) {
-        const float2 z = *(const float2 *)(queries + q * stride + i);
-        sum[0][q][0] = fused(z.x, x.x, sum[0][q][0]);
-        sum[1][q][0] = fused(z.x, y.x, sum[1][q][0]);
-        sum[0][q][1] = fused(z.y, x.y, sum[0][q][1]);
-        sum[1][q][1] = fused(z.y, y.y, sum[1][q][1]);
-      }
-    }
-  }
-  fold<4>(sum, t);
-  fold<2>(sum, t);
-  fold<1>(sum, t);
-#pragma unroll
-  for (int k = 0; k < 2; k++)
-#pragma unroll
-    for (int q = 0; q < 2; q++) {
-      const int key = n0 + k * step;
-      const float s = mul(add(sum[k][q][0], sum[k][q][1]), scale);
-      float *to = &qs->weights[min(key, pageTokens - 1)][2 * t + q];
-      if (key < pageTokens) *to = more ? add(*to, s) : s;
-    }
-}
-
-// softmax has a warp replace a query's scores of a page by weights, and add them to what it has of the
-// pages before, or if the pages are computed apart, leave the page's own.
-__device__ __forceinline__ void softmax(Queries *qs, int q, bool first, float2 *now) {
-  const int lane = threadIdx.x & 31;
-  const int from = qs->from[q], to = qs->to[q], a = from + lane, b = a + 32;
-  const float minus = __int_as_float(0xff800000);
-  const float x = a < to ? qs->weights[a][q] : minus, y = b < to ? qs->weights[b][q] : minus;
-  float top = fmaxf(x, y);
-#pragma unroll
-  for (int w = 16; w > 0; w >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, w));
-  const float ex = a < to ? expDown(sub(x, top)) : 0.0f, ey = b < to ? expDown(sub(y, top)) : 0.0f;
-  if (a < to) qs->weights[a][q] = ex;
-  if (b < to) qs->weights[b][q] = ey;
-  // Lane l of the sum has positions l, l+16, l+32 and l+48 of those seen, in this order.
-  const float up = __shfl_xor_sync(0xffffffffu, ex, 16), upper = __shfl_xor_sync(0xffffffffu, ey, 16);
-  const float weight = sum16(lane < 16 ? add(add(add(ex, up), ey), upper) : 0.0f);
-  if (lane > 0) return;
-  *now = make_float2(top, weight);
-  if (from == to) return;
-  if (first) {
-    qs->top[q] = top, qs->weight[q] = weight, qs->old[q] = 0.0f, qs->more[q] = 1.0f;
-    return;
-  }
-  const float before = qs->top[q], all = top > before ? top : before;
-  const float old = expDown(sub(before, all)), more = expDown(sub(top, all));
-  qs->old[q] = old, qs->more[q] = more, qs->top[q] = all;
-  qs->weight[q] = fused(weight, more, mul(qs->weight[q], old));
-}
-
-// Pages of floats. A block has up to blockQueries queries of a head of keys, a thread two columns
-// of their answers.
-extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call, const __grid_constant__ Layer a) {
-  extern __shared__ __align__(16) float shared[];
-  const int tid = threadIdx.x, share = a.share(), evenKey = (a.key + 1) & ~1, stride = evenKey + ((a.tail + 1) & ~1), c = 2 * tid;
-  const bool half = a.kind == f16;
-  const int size = half ? 2 : 4, valueBytes = rowBytes(a.value, size);
-  Queries *qs = (Queries *)shared;
-  float *queries = shared + sizeof(Queries) / 4;  // [blockQueries][stride]: both parts, of even width
-  unsigned char *keys = (unsigned char *)(queries + blockQueries * stride);  // of the page
-  unsigned char *second = keys + pageTokens * rowBytes(a.key, size);         // values, or second parts
-  const unsigned char *values = a.latent ? keys : second;
-  release();
-  await();
-  const bool split = apart(a, call);
-  const int chunk = split ? chunkOf(a, call, blockQueries) : 0;
-  Work w;
-#pragma unroll 1
-  for (int index = blockIdx.x; work(a, call, index, blockQueries, chunk, &w); index += gridDim.x) {
-    const int n = uniform(min(blockQueries, w.s.n * share - w.first));
-    __syncthreads();
-#pragma unroll 1
-    for (int q = tid / 32; q < blockQueries; q += blockDim.x / 32) {  // a warp has a query
-      const int j = w.first + q;
-      const float *from = a.floats + ((size_t)(w.s.first + j / share) * a.heads + w.kv * share + j % share) * (a.key + a.tail);
-#pragma unroll 4
-      for (int k = tid & 31; k < stride; k += 32) {
-        const int at = k < evenKey ? k : a.key + k - evenKey;
-        const bool there = q < n && (k < evenKey ? k < a.key : at < a.key + a.tail);
-        queries[q * stride + k] = there ? from[at] : 0.0f;
-      }
-    }
-    float out[blockQueries][2];
-    // Part 0 of a page is asked for when that of the page before is done with, and so is part 1.
-    auto ask = [&](int p, int which) {
-      if (p < w.to) {
-        const int width = which == 0 ? a.key : a.latent ? a.tail : a.value;
-        if (width > 0) bring(which ? second : keys, a.rows(call->page[w.s.pages + p], which, w.kv), width, size);
-      }
-      commit();
-    };
-#pragma unroll 1
-    for (int which = 0; which < 2; which++) ask(w.from, which);
-    const int end = uniform(w.to);
-#pragma unroll 1
-    for (int p = uniform(w.from); p < end; p++) {
-      if (a.tail) arrive<0>();
-      else arrive<1>();
-      if (tid < blockQueries) {
-        const int pos = w.s.pos + (w.first + tid) / share;
-        qs->from[tid] = tid < n ? a.seesFrom(pos, p) : 0;
-        qs->to[tid] = tid < n ? a.seesTo(pos, p) : 0;
-        qs->first[tid] = p == a.firstPage(pos);
-      }
-      __syncthreads();
-      const int step = blockDim.x / 8;
-#pragma unroll 1
-      for (int k = 0; k < pageTokens; k += 2 * step)
-#pragma unroll 1
-        for (int which = 0; which < (a.tail ? 2 : 1); which++)
-          dots(which ? second : keys, half, which ? a.tail : a.key, queries + which * evenKey, stride, n, qs, k + tid / 8, step, a.scale, which);
-      __syncthreads();
-      if (!a.latent) ask(p + 1, 0);
-#pragma unroll 1
-      for (int q = uniform(tid / 32); q < n; q += blockDim.x / 32) {
-        float2 now;
-        const int j = w.first + q;
-        softmax(qs, q, split || qs->first[q], &now);
-        if (split && tid % 32 == 0) a.tops[slotOf(a, w, p, j)] = make_float4(now.x, now.y, 0.0f, 0.0f);
-      }
-      if (!a.latent) arrive<1>();
-      __syncthreads();
-      if (c < a.value) {
-        float sum[blockQueries][2];
-#pragma unroll
-        for (int q = 0; q < blockQueries; q++) sum[q][0] = sum[q][1] = 0.0f;
-        // Only where rows see different parts of the page has each query to be asked.
-        int from = qs->from[0], to = qs->to[0];
-        bool alike = true;
-#pragma unroll 1
-        for (int q = 1; q < n; q++) {
-          alike = alike && qs->from[q] == from && qs->to[q] == to;
-          from = min(from, qs->from[q]), to = max(to, qs->to[q]);
-        }
-        const bool pair = c + 1 < a.value;
-        if (alike) {
-#pragma unroll 2
-          for (int j = from; j < to; j++) {
-            const float2 x = two(values + j * valueBytes + c * size, half);
-#pragma unroll
-            for (int q = 0; q < blockQueries; q += 4) {
-              if (q >= n) continue;
-              const float4 e = *(const float4 *)&qs->weights[j][q];
-              sum[q][0] = fused(e.x, x.x, sum[q][0]), sum[q][1] = fused(e.x, x.y, sum[q][1]);
-              sum[q + 1][0] = fused(e.y, x.x, sum[q + 1][0]), sum[q + 1][1] = fused(e.y, x.y, sum[q + 1][1]);
-              sum[q + 2][0] = fused(e.z, x.x, sum[q + 2][0]), sum[q + 2][1] = fused(e.z, x.y, sum[q + 2][1]);
-              sum[q + 3][0] = fused(e.w, x.x, sum[q + 3][0]), sum[q + 3][1] = fused(e.w, x.y, sum[q + 3][1]);
-            }
-          }
-        } else {
-#pragma unroll 1
-          for (int j = from; j < to; j++) {
-            const float2 x = two(values + j * valueBytes + c * size, half);
-#pragma unroll
-            for (int q = 0; q < blockQueries; q++) {
-              if (j < qs->from[q] || j >= qs->to[q]) continue;
-              const float e = qs->weights[j][q];
-              sum[q][0] = fused(e, x.x, sum[q][0]), sum[q][1] = fused(e, x.y, sum[q][1]);
-            }
-          }
-        }
-        float *sums = a.sums + slotOf(a, w, p, w.first) * a.columns() + c;
-#pragma unroll
-        for (int q = 0; q < blockQueries; q++, sums += a.columns()) {
-          if (qs->from[q] == qs->to[q]) continue;
-          if (split) {
-            sums[0] = sum[q][0];
-            if (pair) sums[1] = sum[q][1];
-          } else {
-            const float old = qs->old[q], more = qs->more[q];
-            const bool first = qs->first[q];
-            out[q][0] = first ? sum[q][0] : fused(sum[q][0], more, mul(out[q][0], old));
-            out[q][1] = first ? sum[q][1] : fused(sum[q][1], more, mul(out[q][1], old));
-          }
-        }
-      }
-      __syncthreads();
-      if (a.latent) ask(p + 1, 0);
-      ask(p + 1, 1);
-    }
-    arrive<0>();
-    if (split || c >= a.value) continue;
-    // The sums pass through the answer, so that there is one copy of what is done with them.
-    const size_t head = (size_t)w.kv * share * a.value + c;
-#pragma unroll
-    for (int q = 0; q < blockQueries; q++) {
-      if (q >= n) continue;
-      float *to = a.dst + (size_t)(w.s.first + (w.first + q) / share) * a.dstStride + head + (w.first + q) % share * a.value;
-      to[0] = out[q][0];
-      if (c + 1 < a.value) to[1] = out[q][1];
-    }
-#pragma unroll 1
-    for (int i = 0; i < 2 * n; i++) {
-      const int q = i / 2, j = w.first + q, row = w.s.first + j / share, h = w.kv * share + j % share, col = c + i % 2;
-      if (col < a.value) finish(a, row, h, col, a.dst[(size_t)row * a.dstStride + h * a.value + col], qs->weight[q], gateOf(a, row, h, col));
-    }
-  }
-}
+extern "C" __global__ void __launch_bounds__(256, 2) attend_halves(const Call *call, const __grid_constant__ Layer a) { floats<__half, 1>(call, a); }
+extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call, const __grid_constant__ Layer a) { floats<float, 1>(call, a); }
 
 // The sums of pages that were computed apart, merged in their order. A block has joinColumns columns
 // of a query, which it rounds too where a product wants that, wherever the answer was computed; of all
@@ -413,30 +141,31 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
 const int joinColumns = 64, joinPages = 256, joinBatch = 64;
 
 extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call *call, const __grid_constant__ Layer a, Codes codes) {
-  __shared__ float old[joinPages], more[joinPages], by[joinPages], weights[joinPages], pages[2 * joinBatch][joinColumns], answer[joinColumns];
+  __shared__ float4 factors[joinPages];  // tops, then what was there and what a page adds is multiplied with, and its weight
+  __shared__ float pages[2 * joinBatch][joinColumns], answer[joinColumns];
   const int tid = threadIdx.x, lane = tid & 31, r = blockIdx.x / a.heads, h = blockIdx.x % a.heads, share = a.share(), c = blockIdx.y * joinColumns + tid;
   release();
-  await();
   const int owner = call->rowSeq[r];
   Work w;
   w.s = call->seq[max(owner, 0)];
+  w.kv = h / share;
+  w.skip = a.firstPage(w.s.pos);
+  w.slot = slotsBefore(a, call, w.s.first) + w.kv * w.s.n * share;
+  const bool joins = apart(a, call) && owner >= 0;
+  await();
   const float *q = a.q + (size_t)r * a.qStride + h * a.head + a.key + a.tail + c;
   const float gate = a.gate && c < a.value ? *q : 0.0f;  // asked for before it is needed
   const auto round = [&](float y) {
     answer[tid] = y;
     __syncthreads();
-    const int g = tid / 32 * codes.group;  // of this warp
-    if (g >= joinColumns) return;
-    const float v[4] = {answer[g + lane], codes.group > 32 ? answer[joinColumns / 2 + lane] : 0.0f, 0.0f, 0.0f};
-    quantizeGroups(v, codes.group, codes, r, h * a.value + blockIdx.y * joinColumns + g);
+    if (tid >= 32) return;
+    const float v[4] = {answer[lane], answer[joinColumns / 2 + lane], 0.0f, 0.0f};
+    quantizeRow(v, joinColumns, codes, r, h * a.value + blockIdx.y * joinColumns);
   };
-  if (!apart(a, call) || owner < 0) {
+  if (!joins) {
     if (codes.codes) round(a.dst[(size_t)r * a.dstStride + h * a.value + c]);
     return;
   }
-  w.kv = h / share;
-  w.skip = a.firstPage(w.s.pos);
-  w.slot = slotsBefore(a, call, w.s.first) + w.kv * w.s.n * share;
   const int i = (r - w.s.first) * share + h % share, pos = w.s.pos + r - w.s.first, begin = a.firstPage(pos), end = pos / pageTokens + 1;
   const int page = w.s.n * a.heads, step = page * a.columns();  // from one page's to the next
   const bool coded = a.kind == i8;
@@ -446,17 +175,27 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
   for (int first = begin; first < end; first += joinPages) {
     const int n = min(joinPages, end - first);
     const float4 *tops = a.tops + slotOf(a, w, first, i);
+    const float *from = a.sums + slotOf(a, w, first, i) * a.columns() + c;
+    // The sums of joinBatch pages are on their way while those before them are added, and the first while
+    // the factors are computed. A thread brings what it adds.
+    auto ask = [&](int j0) {
+      if (c < a.value)
+#pragma unroll 8
+        for (int j = j0; j < min(n, j0 + joinBatch); j++) copy4(&pages[j % (2 * joinBatch)][tid], from + (size_t)j * step);
+      commit();
+    };
     __syncthreads();
-#pragma unroll 4
-    for (int p = tid; p < n; p += joinColumns) {
-      const float4 now = tops[(size_t)p * page];
-      by[p] = now.x, weights[p] = now.y, more[p] = now.z;
-    }
+#pragma unroll 1
+    for (int p = tid; p < n; p += joinColumns) copy16(&factors[p], tops + (size_t)p * page);
+    commit();
+    ask(0);
+    arrive<1>();
     __syncthreads();
     if (tid < 32)
 #pragma unroll 1
       for (int p = lane; p - lane < n; p += 32) {
-        const float top = p < n ? by[p] : minus;
+        const float4 now = factors[min(p, n - 1)];
+        const float top = p < n ? now.x : minus;
         float upto = top;
 #pragma unroll
         for (int k = 1; k < 32; k <<= 1) {
@@ -465,40 +204,29 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
         }
         upto = fmaxf(upto, highest);
         const float before = __shfl_up_sync(0xffffffffu, upto, 1);
-        if (p < n) {
-          by[p] = expDown(sub(top, upto));
-          old[p] = expDown(sub(lane > 0 ? before : highest, upto));
-          more[p] = coded ? mul(by[p], more[p]) : by[p];
-        }
+        const float by = expDown(sub(top, upto)), old = expDown(sub(lane > 0 ? before : highest, upto));
+        __syncwarp();
+        if (p < n) factors[p] = make_float4(old, coded ? mul(by, now.z) : by, now.y, by);
         highest = __shfl_sync(0xffffffffu, upto, 31);
       }
     __syncthreads();
-    const float *from = a.sums + slotOf(a, w, first, i) * a.columns() + c;
-    int p = 0;
-    if (first == begin && !coded) {  // the first page is taken as it is
-      if (c < a.value) sum = from[0];
-      weight = weights[0];
-      p = 1;
-    }
-    // The sums of joinBatch pages are on their way while those before them are added. A thread brings
-    // what it adds.
-    auto ask = [&](int j0) {
-      if (c < a.value)
-#pragma unroll 8
-        for (int j = j0; j < min(n, j0 + joinBatch); j++) copy4(&pages[j % (2 * joinBatch)][tid], from + (size_t)j * step);
-      commit();
-    };
-    ask(0);
+    // The first page is taken as it is.
+    const bool taken = first == begin && !coded;
 #pragma unroll 1
     for (int j0 = 0; j0 < n; j0 += joinBatch) {
       ask(j0 + joinBatch);
       arrive<1>();
-      if (c < a.value)
-#pragma unroll 8
-        for (int j = max(j0, p); j < min(n, j0 + joinBatch); j++) sum = fused(pages[j % (2 * joinBatch)][tid], more[j], mul(sum, old[j]));
-    }
+      if (taken && j0 == 0) {
+        if (c < a.value) sum = pages[0][tid];
+        weight = factors[0].z;
+      }
 #pragma unroll 4
-    for (; p < n; p++) weight = fused(weights[p], by[p], mul(weight, old[p]));
+      for (int j = j0 + (taken && j0 == 0); j < min(n, j0 + joinBatch); j++) {
+        const float4 f = factors[j];
+        if (c < a.value) sum = fused(pages[j % (2 * joinBatch)][tid], f.y, mul(sum, f.x));
+        weight = fused(f.z, f.w, mul(weight, f.x));
+      }
+    }
   }
   const float y = c < a.value ? finish(a, r, h, c, sum, weight, gate) : 0.0f;
   if (codes.codes) round(y);

@@ -85,6 +85,11 @@ template <typename F>
 __device__ __forceinline__ int locate(const Call *call, int index, int *before, F count) {
   const int lane = threadIdx.x & 31;
   *before = 0;
+  if (call->seqs == 1) {  // most often: no warp is needed for that
+    const int n = count(call->seq[0]);
+    if (index >= n) *before = n;
+    return index < n ? 0 : 1;
+  }
 #pragma unroll 1
   for (int first = 0; first < call->seqs; first += 32) {
     int upto = first + lane < call->seqs ? count(call->seq[first + lane]) : 0;
@@ -109,6 +114,7 @@ __device__ __forceinline__ int locate(const Call *call, int index, int *before, 
 __device__ __forceinline__ int slots(const Layer &a, const Seq &s) { return pagesOf(a, s) * s.n * a.heads; }
 
 __device__ __forceinline__ int slotsBefore(const Layer &a, const Call *call, int first) {
+  if (call->seqs == 1) return call->seq[0].first < first ? slots(a, call->seq[0]) : 0;
   int n = 0;
 #pragma unroll 1
   for (int i = threadIdx.x & 31; i < call->seqs; i += 32)
@@ -133,10 +139,16 @@ struct Work {
 // chunkOf is how many pages a piece has where pages are computed apart, so that there is about one piece
 // with at most `queries` queries for each block of the grid.
 __device__ __forceinline__ int chunkOf(const Layer &a, const Call *call, int queries) {
+  const auto count = [&](const Seq &s) { return (s.n * a.share() + queries - 1) / queries * pagesOf(a, s); };
   int n = 0;
+  if (call->seqs == 1) {
+    n = count(call->seq[0]);
+  } else {
 #pragma unroll 1
-  for (int i = threadIdx.x & 31; i < call->seqs; i += 32) n += (call->seq[i].n * a.share() + queries - 1) / queries * pagesOf(a, call->seq[i]);
-  n = __reduce_add_sync(0xffffffffu, n) * a.kvHeads;
+    for (int i = threadIdx.x & 31; i < call->seqs; i += 32) n += count(call->seq[i]);
+    n = __reduce_add_sync(0xffffffffu, n);
+  }
+  n *= a.kvHeads;
   return (n + gridDim.x - 1) / gridDim.x;
 }
 

@@ -1,10 +1,8 @@
 // Gated DeltaNet layers: backend.Ops.DeltaNet. A layer is three kernels: delta_mix has everything
 // that rows have by themselves, delta_recur the recurrence, delta_gate the gated norm and what the
-// next call needs.
+// next call needs. Few rows of the usual widths have one kernel: deltafew.cu.
 #include "async.cuh"
-#include "bits.cuh"
-#include "call.cuh"
-#include "quantize.cuh"
+#include "delta.cuh"
 
 // The widths of a layer.
 struct Widths {
@@ -44,15 +42,6 @@ __device__ __forceinline__ float input(const Seq &s, const Recurrent &mem, const
   const bool here = i >= 0;
   const float *rows = here ? qkv : mem.tail;
   return rows[(size_t)(here ? s.first + i : s.accepted + kernel - 1 + i) * (here ? stride : mem.tailStride) + c];
-}
-
-// dot16 is the product of x and y, n numbers each, in lane order: a warp computes it, and all of its
-// threads get it.
-__device__ __forceinline__ float dot16(const float *x, const float *y, int n) {
-  float sum = 0.0f;
-#pragma unroll 4
-  for (int i = threadIdx.x & 15; i < n; i += 16) sum = fused(x[i], y[i], sum);
-  return sum16(sum);
 }
 
 // Convolution, normalized queries and keys, gates. A block has a key head of a row, with its value
@@ -121,12 +110,6 @@ extern "C" __global__ void __launch_bounds__(256) delta_mix(const Call *call, in
 // of a sequence, a thread one column and the keys of one chain. A sequence's state is written
 // back after the last token that cannot be rejected.
 const int strip = 32;
-
-// quarters adds the four chains of a column, which neighboring threads have: (0+1)+(2+3).
-__device__ __forceinline__ float quarters(float x) {
-  x = add(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return add(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
 
 // For any number of keys. The state is in shared memory.
 extern "C" __global__ void __launch_bounds__(128) delta_recur(const Call *call, int layer, float *dst, int dstStride,
@@ -200,37 +183,11 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur(const Call *call, 
 // token makes is computed together with what the next one reads, whose key and query are in registers
 // by then. Those of the token after it are read behind each number's last use, not before the sums
 // are added up: shuffles would wait for them.
-const int group = 8, ring = 3 * group, quarterStep = 36;  // the step keeps the chains in different banks
+const int group = 8, ring = 3 * group;
 
 struct Token {
   float key[4 * quarterStep], query[4 * quarterStep], value[strip];
   float decay, beta, kq, unused;
-};
-
-// A thread's part of a key or a query.
-struct Quarter {
-  float4 of[8];
-  __device__ void load(const float *p) {
-#pragma unroll
-    for (int j = 0; j < 8; j++) of[j] = *(const float4 *)(p + 4 * j);
-  }
-};
-
-// A thread's part of a state.
-struct State {
-  float4 of[8];
-  // change is the delta rule's.
-  __device__ __forceinline__ void change(int j, const float4 &k, float delta, float decay) {
-    of[j].x = fused(k.x, delta, mul(decay, of[j].x)), of[j].y = fused(k.y, delta, mul(decay, of[j].y));
-    of[j].z = fused(k.z, delta, mul(decay, of[j].z)), of[j].w = fused(k.w, delta, mul(decay, of[j].w));
-  }
-  // read adds the products with a key and a query to u and w.
-  __device__ __forceinline__ void read(int j, const float4 &k, const float4 &q, float *u, float *w) const {
-    *u = fused(k.x, of[j].x, *u), *w = fused(q.x, of[j].x, *w);
-    *u = fused(k.y, of[j].y, *u), *w = fused(q.y, of[j].y, *w);
-    *u = fused(k.z, of[j].z, *u), *w = fused(q.z, of[j].z, *w);
-    *u = fused(k.w, of[j].w, *u), *w = fused(q.w, of[j].w, *w);
-  }
 };
 
 extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *call, int layer, float *dst, int dstStride,

@@ -33,34 +33,49 @@ __device__ void insert(int* chosen, int k, const float* keys, int count) {
   }
 }
 
-// rank writes the indices of the k highest keys, the lower first among equals. A warp computes it,
-// a lane for every 32nd key; there are at most 1024.
-__device__ void rank(int* chosen, int k, const float* keys, int count) {
+// orderOf orders numbers as integers: equal numbers, zeros of both signs included, have equal ones, and
+// all that are numbers have more than 0.
+__device__ __forceinline__ word orderOf(float x) {
+  const word bits = __float_as_uint(add(x, 0.0f));
+  return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+
+// rankIn is rank with N keys of a lane in registers. A key that is taken becomes 0.
+template <int N> __device__ __forceinline__ void rankIn(int* chosen, int k, const float* keys, int count) {
   const int lane = threadIdx.x & 31;
-  bool odd = false;
-#pragma unroll 1
-  for (int i = lane; i < count; i += 32) odd |= keys[i] != keys[i];
-  if (__any_sync(LANES, odd)) {
-    if (lane == 0) insert(chosen, k, keys, count);
-    __syncwarp();
-    return;
-  }
-  word taken = 0;
+  word order[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) order[i] = lane + 32 * i < count ? orderOf(keys[lane + 32 * i]) : 0;
 #pragma unroll 1
   for (int j = 0; j < k; j++) {
-    int best = -1;
-    float top = 0;
+    word best = 0;
+    int mine = 0x7fffffff;
+#pragma unroll
+    for (int i = 0; i < N; i++) best = max(best, order[i]);
+    const word top = __reduce_max_sync(LANES, best);
+#pragma unroll
+    for (int i = N - 1; i >= 0; i--)
+      if (order[i] == top) mine = lane + 32 * i;
+    const int at = __reduce_min_sync(LANES, mine);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if (lane + 32 * i == at) order[i] = 0;
+    if (lane == 0) chosen[j] = at;
+  }
+}
+
+// rank writes the indices of the k highest keys, the lower first among equals. A warp computes it,
+// a lane for every 32nd key; there are at most 1024.
+__device__ __forceinline__ void rank(int* chosen, int k, const float* keys, int count) {
+  bool odd = false;
 #pragma unroll 1
-    for (int i = lane; i < count; i += 32)
-      if (!(taken >> i / 32 & 1) && (best < 0 || keys[i] > top)) best = i, top = keys[i];
-#pragma unroll 1
-    for (int d = 16; d > 0; d /= 2) {
-      const int other = __shfl_xor_sync(LANES, best, d);
-      const float key = __shfl_xor_sync(LANES, top, d);
-      if (other >= 0 && (best < 0 || key > top || (key == top && other < best))) best = other, top = key;
-    }
-    if (best >= 0 && (best & 31) == lane) taken |= 1u << best / 32;
-    if (lane == 0) chosen[j] = best;
+  for (int i = threadIdx.x & 31; i < count; i += 32) odd |= keys[i] != keys[i];
+  if (__any_sync(LANES, odd)) {
+    if ((threadIdx.x & 31) == 0) insert(chosen, k, keys, count);
+  } else if (count <= 256) {
+    rankIn<8>(chosen, k, keys, count);
+  } else {
+    rankIn<32>(chosen, k, keys, count);
   }
   __syncwarp();
 }
@@ -112,26 +127,24 @@ __device__ void leaveOut(float* keys, int count, int groups, int stay, float* su
   __syncwarp();
 }
 
-// chooseRow has a warp rank and weigh the experts of a row. scores has space for twice the experts and
-// twice the groups.
-__device__ __forceinline__ void chooseRow(const Choice& c, int row, float* scores) {
+// spaceOf is how many numbers of shared memory chooseRow wants: scores, keys, sums and best of groups,
+// and the chosen.
+__device__ __forceinline__ int spaceOf(const Choice& c) { return 2 * (c.experts + max(c.groups, 1)) + c.topK; }
+
+// chooseRow has a warp rank and weigh the experts of a row, and returns the chosen, in shared memory.
+__device__ __forceinline__ const int* chooseRow(const Choice& c, int row, float* scores) {
   const int lane = threadIdx.x & 31, n = c.experts, k = c.topK;
   const float* logits = c.logits + (long long)row * c.logitsStride;
-  int* chosen = c.chosen + (long long)row * k;
   float* weights = c.weights + (long long)row * k;
   float *keys = scores + n, *sums = keys + n;
-#pragma unroll 1
+  int* chosen = (int*)(sums + 2 * max(c.groups, 1));
+#pragma unroll 8
   for (int i = lane; i < n; i += 32) scores[i] = logits[i];
   __syncwarp();
   float total = 0;
-  if (!c.sigmoid && !c.bias && c.groups <= 1) {
-    rank(chosen, k, scores, n);
-    if (!c.normalize) total = softmax(scores, n);
-#pragma unroll 1
-    for (int j = lane; j < k; j += 32) keys[j] = scores[chosen[j]];
-    __syncwarp();
-    if (c.normalize) total = softmax(keys, k);
-  } else {
+  const float* ranked = scores;
+  const bool plain = !c.sigmoid && !c.bias && c.groups <= 1;
+  if (!plain) {
     if (c.sigmoid) {
 #pragma unroll 1
       for (int i = lane; i < n; i += 32) scores[i] = sigmoid32(scores[i]);
@@ -144,13 +157,24 @@ __device__ __forceinline__ void chooseRow(const Choice& c, int row, float* score
     for (int i = lane; i < n; i += 32) keys[i] = c.bias ? add(scores[i], c.bias[i]) : scores[i];
     __syncwarp();
     if (c.groups > 1) leaveOut(keys, n, c.groups, c.topGroups, sums, (int*)(sums + c.groups));
-    rank(chosen, k, keys, n);
+    ranked = keys;
+  }
+  rank(chosen, k, ranked, n);
+  // The scores of the chosen, in place of the keys.
+  const bool all = plain && !c.normalize;
+  if (all) total = softmax(scores, n);
+#pragma unroll 1
+  for (int j = lane; j < k; j += 32) {
+    keys[j] = scores[chosen[j]];
+    c.chosen[(long long)row * k + j] = chosen[j];
+  }
+  __syncwarp();
+  if (plain) {
+    if (!all) total = softmax(keys, k);
+  } else {
     total = 0;
-#pragma unroll 1
-    for (int j = 0; j < k; j++) total = add(total, scores[chosen[j]]);
-    __syncwarp();
-#pragma unroll 1
-    for (int j = lane; j < k; j += 32) keys[j] = scores[chosen[j]];
+#pragma unroll 4
+    for (int j = 0; j < k; j++) total = add(total, keys[j]);
     total = c.normalize ? add(total, 1e-20f) : 1.0f;
   }
 #pragma unroll 1
@@ -158,6 +182,7 @@ __device__ __forceinline__ void chooseRow(const Choice& c, int row, float* score
     const float w = quot(keys[j], total);
     weights[j] = c.scale != 0 ? mul(w, c.scale) : w;
   }
+  return chosen;
 }
 
 // choose has a warp for each row.
@@ -178,49 +203,47 @@ struct Places {
   int choices, most, shared, unused;
 };
 
-// Counts is what a block counts by expert: choices, and up to it slots and jobs.
+// Counts is what a block counts: of each expert its choices and first slot, of each warp's experts slots
+// and jobs.
 struct Counts {
-  int count[1024], first[2][1024], job[2][1024];
+  int count[1024], first[1024], slots[32], jobs[32];
 };
 
 // assignAll has a block give every choice its slot and list the jobs, a thread for each expert.
 __device__ __forceinline__ void assignAll(const Places& p, Counts& counts) {
-  auto &count = counts.count;
-  auto &first = counts.first, &job = counts.job;
   const int* chosen = p.chosen;
   int* slots = p.slots;
-  const int choices = p.choices, most = p.most, e = threadIdx.x;
-  count[e] = 0;
+  const int choices = p.choices, most = p.most, e = threadIdx.x, lane = e & 31, warp = e / 32;
+  counts.count[e] = 0;
   __syncthreads();
 #pragma unroll 1
-  for (int i = e; i < choices; i += blockDim.x) slots[i] = atomicAdd(&count[chosen[i]], 1);
+  for (int i = e; i < choices; i += blockDim.x) slots[i] = atomicAdd(&counts.count[chosen[i]], 1);
   __syncthreads();
-  const int rows = count[e], parts = (rows + most - 1) / most, space = (rows + 7) & ~7;
-  first[0][e] = space, job[0][e] = parts;
-  __syncthreads();
-  int now = 0;
-#pragma unroll 1
-  for (int d = 1; d < blockDim.x; d *= 2, now ^= 1) {
-    first[now ^ 1][e] = first[now][e] + (e >= d ? first[now][e - d] : 0);
-    job[now ^ 1][e] = job[now][e] + (e >= d ? job[now][e - d] : 0);
-    __syncthreads();
+  // Slots and jobs up to and with this expert, first within its warp.
+  const int rows = counts.count[e], parts = (rows + most - 1) / most, space = (rows + 7) & ~7;
+  int first = space, job = parts;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const int s = __shfl_up_sync(LANES, first, d), j = __shfl_up_sync(LANES, job, d);
+    if (lane >= d) first += s, job += j;
   }
+  if (lane == 31) counts.slots[warp] = first, counts.jobs[warp] = job;
+  __syncthreads();
+  const int s = lane < blockDim.x / 32 ? counts.slots[lane] : 0, j = lane < blockDim.x / 32 ? counts.jobs[lane] : 0;
+  const int end = __reduce_add_sync(LANES, s), jobs = __reduce_add_sync(LANES, j);
+  first += __reduce_add_sync(LANES, lane < warp ? s : 0) - space;
+  job += __reduce_add_sync(LANES, lane < warp ? j : 0) - parts;
+  counts.first[e] = first;
+  __syncthreads();
 #pragma unroll 1
-  for (int i = 0; i < parts; i++) {
-    const Job j = {e, first[now][e] - space + i * most, min(most, rows - i * most), 0};
-    p.jobs[job[now][e] - parts + i] = j;
-  }
-  const int end = first[now][blockDim.x - 1], jobs = job[now][blockDim.x - 1];
+  for (int i = 0; i < parts; i++) p.jobs[job + i] = Job{e, first + i * most, min(most, rows - i * most), 0};
 #pragma unroll 1
   for (int i = e; i * most < p.shared; i += blockDim.x) p.jobs[jobs + i] = Job{-1, end + i * most, min(most, p.shared - i * most), 0};
 #pragma unroll 1
   for (int i = e; i < p.shared; i += blockDim.x) slots[choices + i] = end + i;
   if (e == 0) *p.jobCount = jobs + (p.shared + most - 1) / most;
 #pragma unroll 1
-  for (int i = e; i < choices; i += blockDim.x) {
-    const int c = chosen[i];
-    slots[i] += first[now][c] - ((count[c] + 7) & ~7);
-  }
+  for (int i = e; i < choices; i += blockDim.x) slots[i] += counts.first[chosen[i]];
 }
 
 extern "C" __global__ void __launch_bounds__(1024) assign(const __grid_constant__ Places p) {
@@ -240,11 +263,25 @@ extern "C" __global__ void __launch_bounds__(1024) choose_assign(const __grid_co
   const int warp = threadIdx.x / 32;
 #pragma unroll 1
   for (int row = warp; row < rows; row += blockDim.x / 32) {
-    chooseRow(c, row, scores + warp * 2 * (c.experts + max(c.groups, 1)));
+    chooseRow(c, row, scores + warp * spaceOf(c));
     __syncwarp();
   }
   __syncthreads();
   assignAll(p, counts);
+}
+
+// choose_one is both for one row, whose choices are jobs in their order. A warp computes it.
+extern "C" __global__ void __launch_bounds__(32) choose_one(const __grid_constant__ Choice c, const __grid_constant__ Places p) {
+  extern __shared__ float scores[];
+  release();
+  await();
+  const int* chosen = chooseRow(c, 0, scores);
+#pragma unroll 1
+  for (int j = threadIdx.x; j < p.choices + p.shared; j += 32) {
+    p.jobs[j] = Job{j < p.choices ? chosen[j] : -1, 8 * j, 1, 0};
+    p.slots[j] = 8 * j;
+  }
+  if (threadIdx.x == 0) *p.jobCount = p.choices + p.shared;
 }
 
 // gatherSlots copies each choice's row of x to its slot.
@@ -267,12 +304,22 @@ extern "C" __global__ void __launch_bounds__(256) combine(float* dst, int stride
   if (sharedSlots) shared = answers + (long long)slots[sharedSlots + row] * cols;
   else if (shared) shared += row * cols;
   const float weight = shared && router ? sigmoid32(router[row * routerStride]) : 1.0f;
+  weights += row * topK, slots += row * topK;
 #pragma unroll 1
   for (int i = blockIdx.x * 256 + threadIdx.x; i < cols; i += gridDim.x * 256) {
+    const float old = dst[row * stride + i], last = shared ? shared[i] : 0.0f;
     float sum = 0;
 #pragma unroll 1
-    for (int j = 0; j < topK; j++) sum = add(sum, mul(weights[row * topK + j], answers[(long long)slots[row * topK + j] * cols + i]));
-    if (shared) sum = add(sum, mul(weight, shared[i]));
-    dst[row * stride + i] = add(dst[row * stride + i], sum);
+    for (int j = 0; j < topK; j += 8) {  // of eight experts everything is asked for before it is added
+      float x[8], w[8];
+#pragma unroll
+      for (int k = 0; k < 8; k++)
+        if (j + k < topK) x[k] = answers[(long long)slots[j + k] * cols + i], w[k] = weights[j + k];
+#pragma unroll
+      for (int k = 0; k < 8; k++)
+        if (j + k < topK) sum = add(sum, mul(w[k], x[k]));
+    }
+    if (shared) sum = add(sum, mul(weight, last));
+    dst[row * stride + i] = add(old, sum);
   }
 }

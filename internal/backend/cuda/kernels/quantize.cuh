@@ -11,7 +11,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
 #pragma unroll
   for (int i = 0; i < 4; i++)
     if (lane + 32 * i < group) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
-  for (int d = 16; d > 0; d /= 2) top = max(top, __shfl_xor_sync(~0u, top, d));
+  top = __reduce_max_sync(~0u, top);
   // Magnitudes order like their bits. What is not finite shows in the product.
   const float most = __uint_as_float(top);
   float scale = quot(most, 127.0f), inverse = quot(127.0f, most);
@@ -25,7 +25,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
       codes[lane + 32 * i] = (signed char)n;
       sum += n;
     }
-  for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+  sum = __reduce_add_sync(~0u, sum);
   if (none) scale = finite ? 0.0f : __uint_as_float(0x7fc00000u);
   if (lane == 0) *tail = make_float2(scale, mul((float)sum, scale));
 }
@@ -49,4 +49,36 @@ __device__ __forceinline__ void quantizeGroups(const float v[4], int columns, co
     for (int i = 0; i < 4; i++) part[i] = k + i < 4 ? v[k + i < 4 ? k + i : 3] : 0.0f;
     quantizeGroup(part, c.group, c.codes + row * c.stride + first + 32 * k, c.tails + (size_t)((first + 32 * k) / c.group) * c.tailRows + row);
   }
+}
+
+// quantizeRow is quantizeGroups in fewer instructions, for where they are executed once: groups are rounded
+// side by side, and the divisions of group k are those of lane k.
+__device__ __forceinline__ void quantizeRow(const float v[4], int columns, const Codes &c, size_t row, int first) {
+  const int lane = threadIdx.x & 31, wide = c.group / 32;
+  uint32_t top[4];
+  int code[4], sum[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) top[k] = __reduce_max_sync(~0u, 32 * k < columns ? __float_as_uint(v[k]) & 0x7fffffffu : 0u);
+  if (wide > 1) top[0] = top[1] = max(top[0], top[1]), top[2] = top[3] = max(top[2], top[3]);
+  if (wide > 2) top[0] = top[1] = top[2] = top[3] = max(top[0], top[2]);
+  const uint32_t own = lane == 0 ? top[0] : lane == 1 ? top[1] : lane == 2 ? top[2] : top[3];
+  const float most = __uint_as_float(own);
+  float scale = quot(most, 127.0f), inverse = quot(127.0f, most);
+  const bool finite = own < 0x7f800000u, none = own == 0 || !finite || __float_as_uint(inverse) == 0x7f800000u;
+  if (none) inverse = 0.0f, scale = finite ? 0.0f : __uint_as_float(0x7fc00000u);
+  const uint32_t zero = __ballot_sync(~0u, none);
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const float by = __shfl_sync(~0u, inverse, k);
+    const int n = zero >> k & 1 ? 0 : __float_as_int(add(mul(v[k], by), 12582912.0f)) - 0x4b400000;
+    code[k] = 32 * k < columns ? min(max(n, -127), 127) : 0;
+    sum[k] = __reduce_add_sync(~0u, code[k]);
+  }
+  if (wide > 1) sum[0] += sum[1], sum[2] += sum[3];
+  if (wide > 2) sum[0] += sum[2];
+  const int total = lane == 0 ? sum[0] : lane == 1 ? sum[1] : lane == 2 ? sum[2] : sum[3];
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    if (32 * k < columns) c.codes[row * c.stride + first + lane + 32 * k] = (signed char)code[k];
+  if (32 * lane < columns && lane % wide == 0) c.tails[(size_t)((first + 32 * lane) / c.group) * c.tailRows + row] = make_float2(scale, mul((float)total, scale));
 }

@@ -4,7 +4,8 @@
 // the integer sums of its chunk and their products with the scales of the rows by itself, waits
 // for the accumulators of the chunk before, adds to them in order, and hands them on: all but two
 // of the multiply-adds per group run in parallel, and groups stay in order. The grid is as large
-// as fits, teams take tiles by stride, and the ring of copies runs on across tiles. Several matrices
+// as fits, teams take tiles by stride, those of one block far from one another so that few tiles are
+// on many blocks, and the ring of copies runs on across tiles. Several matrices
 // that multiply the same rows are parts of one product: their tiles follow one another.
 #pragma once
 #include "tensor.cuh"
@@ -68,46 +69,49 @@ struct Chunks {
   Piece piece;
 };
 
-// relay multiplies up to 8*NB rows. G groups make a chunk, S chunks are under way; a team has
-// 2^shift warps. Of a last chunk that is not whole, and of rows that are not there, everything but
-// the last step is computed as well, from whatever is there.
-template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, const Parts& parts, int shift) {
-  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, COPIES = (CHUNK / 16 + 31) / 32;
-  constexpr bool AHEAD = NB * G <= 4;  // registers have space for the rows of the next chunk
-  extern __shared__ __align__(16) byte ring[];
-  __shared__ float4 baton[8][NB][32];
-  release();
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, size = 1 << shift, turn = warp & (size - 1);
-  const int next = turn + 1 == size ? warp + 1 - size : warp + 1;
-  const int team = (blockIdx.x * 8 + warp) >> shift, teams = gridDim.x * 8 >> shift;
-  const int take = keep(1 + warp), give = keep(1 + next);  // barriers
-  const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][0][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][0][lane]));
-  const int groups = p.w.groups, chunks = (groups + G - 1) / G, tailRows = p.tailRows;
-  if (p.jobs) await();
-  const int total = pieces(p, parts);
-  byte* mine = ring + warp * S * CHUNK;
-  const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
+// Walk is how a warp goes through its chunks: G groups each, of blocks of BLOCK bytes. A team has
+// 2^shift warps.
+template <int BLOCK, int G> struct Walk {
+  static constexpr int CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
+  const Product& p;
+  const Parts& parts;
+  const int shift, lane, warp, size, turn, next, team, teams, groups, chunks;
+  int total;
+  Chunks now, ask;     // that is multiplied, and that is asked for
+  const byte* source;  // of ask
+
+  __device__ __forceinline__ Walk(const Product& p, const Parts& parts, int shift)
+      : p(p), parts(parts), shift(shift), lane(threadIdx.x & 31), warp(threadIdx.x / 32), size(1 << shift), turn(warp & (size - 1)),
+        next(turn + 1 == size ? warp + 1 - size : warp + 1), team(blockIdx.x + gridDim.x * (warp >> shift)), teams(gridDim.x * 8 >> shift),
+        groups(p.w.groups), chunks((groups + G - 1) / G) {}
+
+  // begin finds the first chunk. Jobs must be there.
+  __device__ __forceinline__ void begin() {
+    total = pieces(p, parts);
+    now.item = team + turn / chunks * teams, now.k = turn % chunks;
+    if (now.item < total) now.piece = piece(p, parts, now.item);
+    ask = now;
+    if (ask.item < total) seek();
+  }
 
   // step goes on by as many chunks as the team has warps, and reports whether to another piece.
-  auto step = [&](Chunks& c) {
+  __device__ __forceinline__ bool step(Chunks& c) {
     c.k += size;
     if (c.k < chunks) return false;
     do c.k -= chunks, c.item += teams;
     while (c.k >= chunks);
     if (c.item < total) c.piece = piece(p, parts, c.item);
     return true;
-  };
-  Chunks now = {team + turn / chunks * teams, turn % chunks};
-  if (now.item < total) now.piece = piece(p, parts, now.item);
-  Chunks ask = now;
-  const byte* source;
-  auto seek = [&] {
+  }
+
+  __device__ __forceinline__ void seek() {
     int tile = ask.piece.tile;
     const Part& part = partOf(parts, tile);
     source = (ask.piece.matrix < 0 ? part.other : part.data + ask.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + ask.k * CHUNK;
-  };
-  if (ask.item < total) seek();
-  auto issue = [&](word to) {
+  }
+
+  // issue asks for a chunk. Where it is not whole, something is copied for the rest too.
+  __device__ __forceinline__ void issue(word to) {
     if (ask.item < total) {
       const int bytes = min(G, groups - ask.k * G) * BLOCK;
       if (bytes == CHUNK) {
@@ -123,9 +127,39 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
       if (step(ask) && ask.item < total) seek();
     }
     commit();
-  };
+  }
+};
+
+// put writes the sum of an output of a piece, and adds what is to be added.
+__device__ __forceinline__ void put(const Part& part, const Piece& piece, int row, int out, float v) {
+  if (row >= piece.rows || out >= part.rows) return;
+  float* y = part.dst + (long long)(piece.first + row) * part.dstStride + out;
+  if (part.add) v = __fadd_rn(*y, v);
+  if (part.bias) v = __fadd_rn(v, part.bias[out]);
+  *y = v;
+}
+
+// relay multiplies up to 8*NB rows. G groups make a chunk, S chunks are under way; a team has
+// 2^shift warps. Of a last chunk that is not whole, and of rows that are not there, everything but
+// the last step is computed as well, from whatever is there.
+template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, const Parts& parts, int shift) {
+  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS;
+  constexpr bool AHEAD = NB * G <= 4;  // registers have space for the rows of the next chunk
+  extern __shared__ __align__(16) byte ring[];
+  __shared__ float4 baton[8][NB][32];
+  release();
+  Walk<BLOCK, G> w(p, parts, shift);
+  Chunks& now = w.now;
+  const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = p.tailRows;
+  const int take = keep(1 + warp), give = keep(1 + next);  // barriers
+  const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][0][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][0][lane]));
+  if (p.jobs) await();
+  w.begin();
+  const int total = w.total;
+  byte* mine = ring + warp * S * CHUNK;
+  const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
 #pragma unroll 1
-  for (int i = 0; i < S; i++) issue(into + i * CHUNK);
+  for (int i = 0; i < S; i++) w.issue(into + i * CHUNK);
   if (!p.jobs) await();
 
   // Where a lane's rows of the chunk begin, and its tails.
@@ -154,7 +188,7 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
   if (now.item < total) look(), ahead();
   // The first chunk begins with zeros, as if the last warp had handed them on.
   int stage = 0;
-  if (turn + 1 == size && team < total) {
+  if (w.turn + 1 == size && w.team < total) {
 #pragma unroll
     for (int n = 0; n < NB; n++) write4(giveAt + n * 512, 0, 0, 0, 0);
     if (size > 1) hand(give);
@@ -185,10 +219,10 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
       }
     }
     __syncwarp();
-    issue(into + stage * CHUNK);
+    w.issue(into + stage * CHUNK);
     stage = stage + 1 == S ? 0 : stage + 1;
     const Chunks was = now;
-    if (!step(now)) {
+    if (!w.step(now)) {
 #pragma unroll
       for (int n = 0; n < NB; n++) rows[n] += G * GROUP << shift;
       tails += (long long)(G << shift) * tailRows;
@@ -196,7 +230,7 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
       look();
     }
     if (now.item < total) ahead();
-    const bool last = was.k == chunks - 1, whole = !last || groups % G == 0;
+    const bool last = was.k == w.chunks - 1, whole = !last || groups % G == 0;
 
     // From here to hand is what the other warps of the team wait for.
     if (size > 1) meet(take);
@@ -222,22 +256,15 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
     }
 #pragma unroll
     for (int n = 0; n < NB; n++) write4(giveAt + n * 512, last ? 0.0f : acc[n][0], last ? 0.0f : acc[n][1], last ? 0.0f : acc[n][2], last ? 0.0f : acc[n][3]);
-    if (size > 1 && (!last || was.item + teams < total)) hand(give);
+    if (size > 1 && (!last || was.item + w.teams < total)) hand(give);
     if (last) {
       int tile = was.piece.tile;
       const Part& part = partOf(parts, tile);
 #pragma unroll
       for (int n = 0; n < NB; n++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const int row = n * 8 + (lane & 3) * 2 + (j & 1), out = tile * 16 + lane / 4 + (j >> 1) * 8;
-          if (row >= was.piece.rows || out >= part.rows) continue;
-          float* y = part.dst + (long long)(was.piece.first + row) * part.dstStride + out;
-          float v = acc[n][j];
-          if (part.add) v = __fadd_rn(*y, v);
-          if (part.bias) v = __fadd_rn(v, part.bias[out]);
-          *y = v;
-        }
+        for (int j = 0; j < 4; j++)
+          put(part, was.piece, n * 8 + (lane & 3) * 2 + (j & 1), tile * 16 + lane / 4 + (j >> 1) * 8, acc[n][j]);
     }
   }
 }

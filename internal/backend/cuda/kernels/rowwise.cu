@@ -69,12 +69,22 @@ __device__ __forceinline__ float wideSum(float a, float upper[33]) {
 
 // rms_norm: the first 64 threads of a block sum a row's squares, a lane each; then a warp has groups
 // of columns, and rounds them too where a product wants that. Of the second dimension of the grid
-// every block sums the row and has some of its groups; there is one where dst is x.
+// every block sums the row and has some of its groups; there is one where dst is x. Gains are no
+// kernel's result, so those of a warp's first group are on their way before it waits.
 extern "C" __global__ void __launch_bounds__(512) rms_norm(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, Codes c) {
   extern __shared__ float4 space[];
   __shared__ float upper[33];
   release();
-  float *row = (float *)space;
+  const int lane = threadIdx.x & 31, warps = blockDim.x / 32, first = blockIdx.y * warps + threadIdx.x / 32;
+  float *row = (float *)space, gains[4];
+  auto ask = [&](int g) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int k = g * c.group + lane + 32 * i;
+      gains[i] = lane + 32 * i < c.group && k < cols ? gain[k] : 0.0f;
+    }
+  };
+  ask(first);
   const float *from = x + (size_t)blockIdx.x * stride;
   await();
   if (((size_t)from & 15) == 0 && cols % 4 == 0)
@@ -89,18 +99,18 @@ extern "C" __global__ void __launch_bounds__(512) rms_norm(float *dst, int dstSt
   }
   float scale = rsqrt32(add(quot(wideSum(s, upper), (float)cols), eps));
   float *y = dst + (size_t)blockIdx.x * dstStride;
-  const int lane = threadIdx.x & 31, warps = blockDim.x / 32;
-  for (int g = blockIdx.y * warps + threadIdx.x / 32; g * c.group < cols; g += gridDim.y * warps) {
+  for (int g = first; g * c.group < cols; g += gridDim.y * warps) {
     float v[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       int k = g * c.group + lane + 32 * i;
       v[i] = 0.0f;
       if (lane + 32 * i < c.group && k < cols) {
-        v[i] = mul(mul(row[k], scale), gain[k]);
+        v[i] = mul(mul(row[k], scale), gains[i]);
         y[k] = v[i];
       }
     }
+    ask(g + gridDim.y * warps);
     if (c.codes) quantizeGroup(v, c.group, c.codes + (size_t)blockIdx.x * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + blockIdx.x);
   }
 }

@@ -24,6 +24,7 @@ type Node struct {
 	Port, Route int
 	Routes      []string // none: it is no part of a cluster
 	Dir         string
+	Security    *Security // nil: anybody may talk to it
 
 	process *exec.Cmd
 }
@@ -62,6 +63,11 @@ func be(text string) error {
 			return err
 		}
 		o.Routes = append(o.Routes, u)
+	}
+	if n.Security != nil {
+		if err := n.Security.apply(o); err != nil {
+			return err
+		}
 	}
 	s, err := server.NewServer(o)
 	if err != nil {
@@ -121,11 +127,16 @@ func Cluster(t *testing.T, size int) (nodes []*Node, servers []string) {
 	}
 	t.Cleanup(func() {
 		for _, n := range nodes {
-			_ = n.process.Process.Kill() // it may be dead
-			_ = n.process.Wait()
+			n.end()
 		}
 	})
 	return nodes, servers
+}
+
+// end ends the process of a node that may be dead.
+func (n *Node) end() {
+	_ = n.process.Process.Kill()
+	_ = n.process.Wait()
 }
 
 // free are ports that nobody has now.

@@ -5,6 +5,7 @@ package s3test
 import (
 	"bufio"
 	"crypto/md5" // the protocol's tag of an object
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/xml"
 	"errors"
@@ -43,7 +44,8 @@ const (
 
 // Server is such a server. Its methods may be called from several goroutines.
 type Server struct {
-	URL string
+	URL         string
+	Certificate *x509.Certificate // nil without TLS
 
 	mu      sync.Mutex
 	objects map[string][]byte
@@ -54,13 +56,24 @@ type Server struct {
 // New starts a server with an empty bucket, for as long as a test runs.
 func New(tb testing.TB) *Server {
 	tb.Helper()
+	return start(tb, httptest.NewServer)
+}
+
+// NewTLS starts one that speaks TLS.
+func NewTLS(tb testing.TB) *Server {
+	tb.Helper()
+	return start(tb, httptest.NewTLSServer)
+}
+
+func start(tb testing.TB, listen func(http.Handler) *httptest.Server) *Server {
+	tb.Helper()
 	s := &Server{objects: map[string][]byte{}, counts: map[string]int{}}
-	h := httptest.NewServer(http.HandlerFunc(s.serve))
+	h := listen(http.HandlerFunc(s.serve))
 	tb.Cleanup(func() {
 		h.CloseClientConnections()
 		h.Close()
 	})
-	s.URL = h.URL
+	s.URL, s.Certificate = h.URL, h.Certificate()
 	return s
 }
 

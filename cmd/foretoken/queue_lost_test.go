@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
+)
+
+// logged waits for a line in the log of a process.
+func (p *program) logged(t *testing.T, text string) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		p.mu.Lock()
+		log := p.log.String()
+		p.mu.Unlock()
+		if strings.Contains(log, text) {
+			return
+		}
+		if time.Since(began) > patience {
+			t.Fatalf("no %q in the log: %s", text, log)
+		}
+	}
+}
+
+// A server talks to its queue by TLS, as a user. When the queue is lost, requests are answered and
+// batches wait; when it is back, they go on.
+func TestLostQueueIsAWarning(t *testing.T) {
+	node, server := natstest.Secure(t)
+	s := node.Security
+	args := []string{"--queue-ca", s.CA, "--queue-cert", s.Cert, "--queue-key", s.Key}
+	f := &queueFlags{servers: server, ca: s.CA, cert: s.Cert, key: s.Key, credentials: s.Credentials}
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		link, _, err := f.dial(context.Background(), t.TempDir(), slog.New(slog.DiscardHandler))
+		if err == nil {
+			link.Close()
+			break
+		}
+		if time.Since(began) > patience {
+			t.Fatal(err)
+		}
+	}
+	args = append([]string{"serve", "--port", "0", "--state-dir", t.TempDir(), "--queue", server}, args...)
+	if r := runIn(t, nil, append(args, "--queue-credentials", s.Strangers)...); r.code != 1 || !strings.Contains(r.err, "--queue-credentials") {
+		t.Errorf("a stranger: %+v", r)
+	}
+	p := start(t, append(args, "--queue-credentials", s.Credentials)...)
+	p.answers(t, p.submit(t, 3).ID, 3)
+	node.Kill(t)
+	p.logged(t, "queue lost: requests are answered, batches wait for it")
+	const request = `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":2}`
+	if a := p.ask(t, "POST", "/v1/chat/completions", "application/json", strings.NewReader(request), nil); !strings.Contains(a, "choices") {
+		t.Error(a)
+	}
+	if m := p.ask(t, "GET", "/metrics", "", nil, nil); !strings.Contains(m, "foretoken_batch_queue_connected 0") {
+		t.Error("the queue is said to be connected")
+	}
+	node.Start(t)
+	p.logged(t, "queue is back")
+	p.answers(t, p.submit(t, 3).ID, 3)
+}

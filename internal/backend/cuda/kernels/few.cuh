@@ -1,0 +1,209 @@
+// Products of one, two, four or eight rows with weights of 4 bits in groups of 64: the relay, with no column of the
+// tensor cores idle.
+//
+// Tensor cores multiply a block with eight columns at once. Where rows are fewer, the columns are
+// several groups of each row: of the block of one group only the columns of that group count, so a
+// lane keeps, of the sums of eight groups, as many as it has of one group with eight rows. What
+// follows per sum, which is most of the work, is that much less. The sums go through shared
+// memory to the lanes that add them up in order: one output and row each, or several rows of more than two.
+#pragma once
+#include "relay.cuh"
+
+// Turned is sums of a warp on their way to other lanes: of up to two rows by output and group, of more
+// in pairs of rows, moved about so that no two lanes want the same bank.
+template <int R> struct Turned {
+  static constexpr int G = 8;
+  float sums[R][16][G], others[R][G];
+
+  // set has the sums of columns 2*quad and one more, of part i of the chunk.
+  __device__ __forceinline__ void set(int lane, int i, const float (&x)[4], const float (&o)[2]) {
+    const int quad = lane & 3;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const int row = (2 * quad + j) % R, g = i * (8 / R) + (2 * quad + j) / R;
+      sums[row][lane / 4][g] = x[j], sums[row][lane / 4 + 8][g] = x[j + 2];
+      if (lane < 4) others[row][g] = o[j];
+    }
+  }
+
+  // get has those of an output and row.
+  __device__ __forceinline__ void get(int lane, float (&x)[1][G], float (&o)[1][G]) const {
+    const int row = R == 1 ? 0 : lane / 16;
+#pragma unroll
+    for (int g = 0; g < G; g += 4) {
+      *(float4*)&x[0][g] = *(const float4*)&sums[row][lane & 15][g];
+      *(float4*)&o[0][g] = *(const float4*)&others[row][g];
+    }
+  }
+
+  static __device__ __forceinline__ int row(int lane, int) { return lane / 16; }
+};
+
+// Paired is that of four and eight rows.
+template <int R> struct Paired {
+  static constexpr int G = 8;
+  struct Pair {
+    float4 sums[16][4], unused[2];  // by output and pair of groups: group, row
+  };
+  struct {
+    Pair pair[2];
+    float4 unused[4];
+  } half[R / 4];
+  float4 others[R / 2][4];
+
+  __device__ __forceinline__ void set(int lane, int i, const float (&x)[4], const float (&o)[2]) {
+    const int quad = lane & 3, output = lane / 4, upper = R == 4 ? 0 : quad >> 1;
+    const int g = R == 4 ? 2 * i + (quad >> 1) : i, to = g / 2 ^ (output >> 1 & 3), odd = g & 1 ^ upper;
+    Pair& p = half[upper].pair[quad & 1];
+    ((float2*)&p.sums[output][to])[odd] = make_float2(x[0], x[1]);
+    ((float2*)&p.sums[output + 8][to])[odd] = make_float2(x[2], x[3]);
+    if (lane < 4) ((float2*)&others[2 * upper + (quad & 1)][g / 2])[odd] = make_float2(o[0], o[1]);
+  }
+
+  // get has those of an output and R/2 rows.
+  __device__ __forceinline__ void get(int lane, float (&x)[R / 2][G], float (&o)[R / 2][G]) const {
+    const int output = lane & 15;
+#pragma unroll
+    for (int u = 0; u < R / 4; u++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const Pair& p = half[u].pair[lane / 16];
+        const float4 a = p.sums[output][i ^ (output >> 1 & 3)], b = others[2 * u + lane / 16][i];
+        x[2 * u][2 * i + u] = a.x, x[2 * u + 1][2 * i + u] = a.y, x[2 * u][2 * i + 1 - u] = a.z, x[2 * u + 1][2 * i + 1 - u] = a.w;
+        o[2 * u][2 * i + u] = b.x, o[2 * u + 1][2 * i + u] = b.y, o[2 * u][2 * i + 1 - u] = b.z, o[2 * u + 1][2 * i + 1 - u] = b.w;
+      }
+  }
+
+  // row is the row of a lane's sum i.
+  static __device__ __forceinline__ int row(int lane, int i) { return i / 2 * 4 + lane / 16 * 2 + (i & 1); }
+};
+
+template <> struct Turned<4> : Paired<4> {};
+template <> struct Turned<8> : Paired<8> {};
+
+template <int R, int S> __device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift) {
+  constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK, CODES = GROUP * 8;
+  constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // groups of a row that are columns together; rows of a lane
+  constexpr bool AHEAD = R <= 4;                    // registers have space for the rows of the next chunk
+  extern __shared__ __align__(16) byte ring[];
+  __shared__ float baton[8][CHAINS][32];
+  __shared__ __align__(16) Turned<R> turned[8];
+  release();
+  Walk<BLOCK, G> w(p, parts, shift);
+  Chunks& now = w.now;
+  const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = p.tailRows;
+  const int quad = lane & 3, output = lane & 15;
+  if (p.jobs) await();
+  w.begin();
+  const int total = w.total;
+  byte* mine = ring + warp * S * CHUNK;
+  const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
+#pragma unroll 1
+  for (int i = 0; i < S; i++) w.issue(into + i * CHUNK);
+  if (!p.jobs) await();
+
+  // Column n of the tensor cores is row n%R and group n/R of SUB groups. As a right operand a lane has
+  // column lane/4, of sums columns 2*quad and one more.
+  const signed char* codes;
+  const float2* tails;
+  auto look = [&] {
+    const int first = parts.same ? 0 : now.piece.first, n = lane / 4;
+    codes = p.codes + (long long)(first + min(n % R, now.piece.rows - 1)) * p.codeStride + (now.k * G + n / R) * GROUP + quad * 16;
+    tails = p.tails + ((long long)now.k * G + 2 * quad / R) * tailRows + first + 2 * quad % R;
+  };
+  Acts<GROUP> acts[R];
+  float4 tail[R];
+  auto ahead = [&] {
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+      loadActs<GROUP>(acts[i], codes + i * SUB * GROUP);
+      const float2* at = tails + i * SUB * tailRows;
+      if constexpr (R == 1) {
+        const float2 a = at[0], b = at[tailRows];
+        tail[i] = make_float4(a.x, a.y, b.x, b.y);
+      } else {
+        tail[i] = *(const float4*)at;
+      }
+    }
+  };
+  if (now.item < total) {
+    look();
+    if (AHEAD) ahead();
+  }
+  int stage = 0;
+  if (w.turn + 1 == size && w.team < total) {
+#pragma unroll
+    for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = 0;
+    if (size > 1) hand(1 + next);
+  }
+  while (now.item < total) {
+    arrived<S - 1>();
+    __syncwarp();
+    const byte* blocks = mine + stage * CHUNK;
+    if (!AHEAD) ahead();
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+      int sums[4];
+#pragma unroll
+      for (int s = 0; s < SUB; s++) {
+        Codes<GROUP> c;
+        unpack<4, GROUP>(c, blocks + (i * SUB + s) * BLOCK, lane);
+        int d[4];
+        multiply<GROUP>(d, c, acts[i]);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[j] = d[j];
+      }
+      const float x[4] = {__fmul_rn(sumOf(sums[0]), tail[i].x), __fmul_rn(sumOf(sums[1]), tail[i].z),
+                          __fmul_rn(sumOf(sums[2]), tail[i].x), __fmul_rn(sumOf(sums[3]), tail[i].z)};
+      turned[warp].set(lane, i, x, {tail[i].y, tail[i].w});
+    }
+    word scale[G];
+#pragma unroll
+    for (int g = 0; g < G; g++) scale[g] = ((const word*)(blocks + g * BLOCK + CODES))[2 * (output & 7) + (output >> 3)];
+    __syncwarp();
+    w.issue(into + stage * CHUNK);
+    stage = stage + 1 == S ? 0 : stage + 1;
+    const Chunks was = now;
+    if (!w.step(now)) {
+      codes += G * GROUP << shift;
+      tails += (long long)(G << shift) * tailRows;
+    } else if (now.item < total) {
+      look();
+    }
+    if (AHEAD && now.item < total) ahead();
+    float x[CHAINS][G], others[CHAINS][G], slope[G], shifted[G];
+    turned[warp].get(lane, x, others);
+#pragma unroll
+    for (int g = 0; g < G; g++) slope[g] = __uint_as_float(scale[g] << 16), shifted[g] = __uint_as_float(scale[g] & 0xffff0000u);
+    const bool last = was.k == w.chunks - 1;
+    const int count = last ? groups - was.k * G : G;
+
+    // From here to hand is what the other warps of the team wait for.
+    if (size > 1) meet(1 + warp);
+    float acc[CHAINS];
+#pragma unroll
+    for (int i = 0; i < CHAINS; i++) acc[i] = baton[warp][i][lane];
+#pragma unroll
+    for (int g = 0; g < G; g++)
+      if (g < count)
+#pragma unroll
+        for (int i = 0; i < CHAINS; i++) acc[i] = __fmaf_rn(shifted[g], others[i][g], __fmaf_rn(x[i][g], slope[g], acc[i]));
+#pragma unroll
+    for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = last ? 0.0f : acc[i];
+    if (size > 1 && (!last || was.item + w.teams < total)) hand(1 + next);
+    if (last) {
+      int tile = was.piece.tile;
+      const Part& part = partOf(parts, tile);
+#pragma unroll
+      for (int i = 0; i < CHAINS; i++)
+        if (lane < 16 * R) put(part, was.piece, Turned<R>::row(lane, i), tile * 16 + output, acc[i]);
+    }
+  }
+}
+
+#define FEW(NAME, R, S)                                                                           \
+  extern "C" __global__ void __launch_bounds__(256, 2)                                            \
+      NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {   \
+    few<R, S>(p, parts, shift);                                                                   \
+  }

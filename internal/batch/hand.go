@@ -1,0 +1,172 @@
+package batch
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// hand is the lines that a worker has taken: those that run, each in a slot, and those that wait.
+// Of lines with a common prefix that is not in the model's cache yet, one goes ahead and the others
+// wait until it has processed its prompt: all of them at once would all compute the prefix. Lines of
+// other prefixes run meanwhile.
+type hand struct {
+	slots int
+
+	mu       sync.Mutex // protects what follows
+	free     []int      // slots, the lowest first
+	waiting  []*held    // in the order of the queue
+	prefixes map[string]*common
+	changed  chan struct{} // closed when something of this has changed
+}
+
+// held is a line in hand.
+type held struct {
+	Delivery
+	prefixes []string
+	slot     int // that it runs in
+	waited   int // times that it was found waiting
+}
+
+// common is a prefix of lines in hand.
+type common struct {
+	lines int   // that have it
+	ready bool  // a line has processed it
+	ahead *held // the line that processes it; nil: none
+}
+
+func newHand(slots int) *hand {
+	h := &hand{slots: slots, prefixes: map[string]*common{}, changed: make(chan struct{})}
+	for i := range slots {
+		h.free = append(h.free, i)
+	}
+	return h
+}
+
+// change does f, and tells those who wait for a change.
+func (h *hand) change(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// room is how many lines to fetch: as many as there are slots that no line in hand can have, as long
+// as few lines wait. Those are withheld from other workers, and the more prefixes are begun, the
+// fewer of them stay in a small cache. It also returns what is closed when that may have changed.
+func (h *hand) room() (n int, changed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.startable() == nil {
+		n = min(len(h.free), (h.slots+1)/2-len(h.waiting))
+	}
+	return n, h.changed
+}
+
+// add takes lines.
+func (h *hand) add(list []Delivery) {
+	h.change(func() {
+		for _, d := range list {
+			l := &held{Delivery: d, prefixes: strings.Fields(d.Hint().Prefixes)}
+			h.waiting = append(h.waiting, l)
+			for _, p := range l.prefixes {
+				if h.prefixes[p] == nil {
+					h.prefixes[p] = &common{}
+				}
+				h.prefixes[p].lines++
+			}
+		}
+	})
+}
+
+// next is a line that is to run now, nil if there is none. It also returns what is closed when that
+// may have changed.
+func (h *hand) next() (*held, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.startable()
+	if l == nil {
+		return nil, h.changed
+	}
+	h.waiting = slices.DeleteFunc(h.waiting, func(x *held) bool { return x == l })
+	l.slot, h.free = h.free[0], h.free[1:]
+	for _, p := range l.prefixes {
+		h.prefixes[p].ahead = cmp.Or(h.prefixes[p].ahead, l)
+	}
+	return l, h.changed
+}
+
+// startable is the first line that may run, nil if there is none; mu is held. In the first slot, whose
+// line is served beside other requests, one that has waited for long need not wait any longer: who is
+// ahead of it may be served after all of them.
+func (h *hand) startable() *held {
+	if len(h.free) == 0 {
+		return nil
+	}
+	for _, l := range h.waiting {
+		blocked := slices.ContainsFunc(l.prefixes, func(p string) bool {
+			return !h.prefixes[p].ready && h.prefixes[p].ahead != nil
+		})
+		if !blocked || l.waited > 1 && h.free[0] == 0 {
+			return l
+		}
+	}
+	return nil
+}
+
+// prompted says that a line has processed its prompt: its prefixes are in the cache.
+func (h *hand) prompted(l *held) {
+	h.change(func() {
+		for _, p := range l.prefixes {
+			h.prefixes[p].ready = true
+		}
+	})
+}
+
+// done says that a line has ended, somehow. Where it was ahead and did not get as far as its prompt,
+// another goes ahead.
+func (h *hand) done(l *held) {
+	h.change(func() {
+		h.forget(l)
+		at, _ := slices.BinarySearch(h.free, l.slot)
+		h.free = slices.Insert(h.free, at, l.slot)
+	})
+}
+
+// forget drops the prefixes of a line; mu is held.
+func (h *hand) forget(l *held) {
+	for _, p := range l.prefixes {
+		c := h.prefixes[p]
+		if c.ahead == l {
+			c.ahead = nil
+		}
+		if c.lines--; c.lines == 0 {
+			delete(h.prefixes, p)
+		}
+	}
+}
+
+// look is called now and then: lines that are found waiting for the second time have waited for long.
+// It returns all that wait.
+func (h *hand) look() (list []*held) {
+	h.change(func() {
+		for _, l := range h.waiting {
+			l.waited++
+		}
+		list = slices.Clone(h.waiting)
+	})
+	return list
+}
+
+// empty takes the lines that wait out of the hand.
+func (h *hand) empty() (list []*held) {
+	h.change(func() {
+		list, h.waiting = h.waiting, nil
+		for _, l := range list {
+			h.forget(l)
+		}
+	})
+	return list
+}

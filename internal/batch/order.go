@@ -1,0 +1,108 @@
+package batch
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/fnv"
+	"slices"
+	"strconv"
+)
+
+const (
+	// maxOrder is how much of a request decides its place: what is the same for longer than that stays
+	// in the order of the file.
+	maxOrder = 16 << 10
+	// Where a prompt may be cut so that the rest is another line's: after its first and its last
+	// messages, and every so many bytes. The prefix cache of a model keeps about the same.
+	firstCuts, lastCuts = 2, 3
+	cutEvery            = 4 << 10
+)
+
+// order is what lines are sorted by, so that those with a common prefix follow one another: tools,
+// which templates write first, and then the conversation from its first message, or the text.
+// Rendered prompts would be exact, but need the model's template, and who plans a batch need not
+// have the model; messages are rendered one after the other, so equal bytes here are equal tokens
+// there. It also returns hashes of the prefixes that other lines may have, the shortest first.
+func order(body []byte) (key []byte, prefixes []uint64) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil {
+		return nil, nil
+	}
+	var cuts []int
+	for _, name := range []string{"tools", "instructions", "messages", "prompt", "input"} {
+		value := fields[name]
+		if name != "tools" && len(value) > 0 { // tools are a part of the first message
+			cuts = append(cuts, ends(value, len(key))...)
+		}
+		key = append(key, value[:min(len(value), maxOrder-len(key))]...)
+	}
+	for at := cutEvery; at <= len(key); at += cutEvery {
+		cuts = append(cuts, at)
+	}
+	slices.Sort(cuts)
+	sum, from := fnv.New64a(), 0
+	for _, at := range slices.Compact(cuts) {
+		if at <= len(key) {
+			_, _ = sum.Write(key[from:at]) // a hash takes all
+			prefixes, from = append(prefixes, sum.Sum64()), at
+		}
+	}
+	return slices.Clip(key), prefixes
+}
+
+// ends are where the first and the last elements of a list end, or where a value ends that is none,
+// if the value begins at some place.
+func ends(value json.RawMessage, at int) (list []int) {
+	var elements []json.RawMessage
+	if json.Unmarshal(value, &elements) != nil || len(elements) == 0 {
+		return []int{at + len(value)}
+	}
+	for _, e := range elements {
+		at += 1 + len(e) // with the bracket or the comma before it
+		list = append(list, at)
+	}
+	if len(list) > firstCuts+lastCuts {
+		list = slices.Delete(list, firstCuts, len(list)-lastCuts)
+	}
+	return list
+}
+
+// arrange puts the lines in order, and forgets of their prefixes what is no other line's and what is
+// had by the same lines as a longer one.
+func (p *Plan) arrange() {
+	shared := map[uint64]int{}
+	for i := range p.Lines {
+		l := &p.Lines[i]
+		if l.Fault == nil {
+			p.inOrder = append(p.inOrder, l)
+		}
+		for _, x := range l.prefixes {
+			shared[x]++
+		}
+	}
+	slices.SortStableFunc(p.inOrder, func(a, b *Line) int { return bytes.Compare(a.order, b.order) })
+	for _, l := range p.inOrder {
+		var kept []uint64
+		for i, x := range l.prefixes {
+			if shared[x] > 1 && (i+1 == len(l.prefixes) || shared[l.prefixes[i+1]] != shared[x]) {
+				kept = append(kept, x)
+			}
+		}
+		l.order, l.prefixes = nil, kept
+	}
+}
+
+// hint is the hint of a line of a batch. Prefixes of other owners are others: caches are their own,
+// and nobody is to wait for what somebody else asks.
+func (l *Line) hint(r *Record) Hint {
+	h := Hint{Batch: r.ID, Model: r.Fingerprint, File: contentKey(r.Input), Line: l.Number, Offset: l.Offset, Length: l.Length}
+	owner := fnv.New64a()
+	_, _ = owner.Write([]byte(r.Owner)) // a hash takes all
+	for i, x := range l.prefixes {
+		if i > 0 {
+			h.Prefixes += " "
+		}
+		h.Prefixes += strconv.FormatUint(x^owner.Sum64(), 36)
+	}
+	return h
+}
