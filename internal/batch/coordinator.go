@@ -28,7 +28,7 @@ const (
 	// that looking for many takes a twentieth of the time.
 	listShare = 20
 	// maxPublish is how many hints of a batch are published before other batches are looked at.
-	maxPublish = 4096
+	maxPublish = 512
 )
 
 // ErrModel is wrapped by the error for a model that there is not.

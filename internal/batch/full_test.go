@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +21,7 @@ type fullStore struct {
 // noSpace is the error of a disk in the middle of a file.
 type noSpace struct{}
 
-func (noSpace) Read([]byte) (int, error) { return 0, syscall.ENOSPC }
+func (noSpace) Read([]byte) (int, error) { return 0, errDiskFull }
 
 func (s *fullStore) Create(ctx context.Context, key string, r io.Reader) error {
 	if s.full.Load() {
@@ -33,7 +32,7 @@ func (s *fullStore) Create(ctx context.Context, key string, r io.Reader) error {
 
 func (s *fullStore) Put(ctx context.Context, key string, data []byte, rev uint64) (uint64, error) {
 	if s.full.Load() {
-		return 0, full(syscall.ENOSPC)
+		return 0, full(errDiskFull)
 	}
 	return s.Store.Put(ctx, key, data, rev)
 }

@@ -264,4 +264,3 @@ func canonical(fields map[string]json.RawMessage) []byte {
 	b.WriteByte('}')
 	return b.Bytes()
 }
-

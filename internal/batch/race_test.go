@@ -8,4 +8,6 @@ import "testing"
 func TestRace(t *testing.T) {
 	t.Run("BatchRunsFromFileToOutput", TestBatchRunsFromFileToOutput)
 	t.Run("BatchDeliversWhatIsDone", TestBatchDeliversWhatIsDone)
+	t.Run("WorkerComputesPrefixesOnce", TestWorkerComputesPrefixesOnce)
+	t.Run("FullDiskLosesNothing", TestFullDiskLosesNothing)
 }

@@ -36,7 +36,9 @@ func syncFolder(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+const errDiskFull = syscall.ENOSPC
+
 // isFull reports whether a disk, or a user's share of it, is full.
 func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return errors.Is(err, errDiskFull) || errors.Is(err, syscall.EDQUOT)
 }

@@ -281,7 +281,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 	workloads := 16
 	switch {
 	case brief(t):
-		workloads = 5
+		workloads = 3
 	case long:
 		workloads = 400
 	}

@@ -258,7 +258,7 @@ type tensorKey struct {
 type tensorForms struct {
 	module string
 	relays []relayForm // by rows
-	few    bool        // one row and two have kernels of their own
+	few    bool        // up to four rows have kernels of their own
 	dense  bool        // many rows have a kernel with twice the warps in a block, too
 }
 
@@ -280,8 +280,8 @@ var tensors = map[tensorKey]tensorForms{
 
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
-	if f.few && rows <= 2 {
-		return fmt.Sprintf("%s.few_%d_%d_%d", f.module, l.Bits, l.Group, onlyBlocks(rows)), relayForm{1, 8, 2}
+	if f.few && rows <= 4 {
+		return fmt.Sprintf("%s.few_%d_%d_%d", f.module, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, 8, 2}
 	}
 	form := f.relays[0]
 	for _, form = range f.relays {

@@ -2,10 +2,7 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"strings"
-
-	js "github.com/nats-io/nats.go/jetstream"
 )
 
 // DeleteWork deletes the stream of hints, as somebody with other tools could.
@@ -17,34 +14,20 @@ func PublishRaw(c *Conn, model, name, text string) error {
 }
 
 // Objects counts the objects of a store.
-func Objects(ctx context.Context, s *Store) (int, error) {
-	list, err := s.objects.List(ctx)
-	if errors.Is(err, js.ErrNoObjectsFound) {
-		return 0, nil
+func Objects(ctx context.Context, s *Store) (n int, err error) {
+	names := map[string]bool{}
+	for key, err := range s.list(ctx, path("objects")+".>") {
+		if err != nil {
+			return 0, err
+		}
+		names[strings.Split(key, "/")[1]] = true
 	}
-	return len(list), err
+	return len(names), nil
 }
 
-// Chunks counts the objects that there are chunks of.
-func Chunks(ctx context.Context, s *Store) (int, error) {
-	stream, err := s.c.js.Stream(ctx, fileStream)
-	if err != nil {
-		return 0, err
-	}
-	info, err := stream.Info(ctx, js.WithSubjectFilter(chunkSubject+">"))
-	if err != nil {
-		return 0, err
-	}
-	return len(info.State.Subjects), nil
-}
-
-// PutObject sends an object and no reference to it, or a chunk and no object.
-func PutObject(ctx context.Context, s *Store, name, key string, whole bool) error {
-	if !whole {
-		_, err := s.c.js.Publish(ctx, chunkSubject+name, []byte("a part"))
-		return err
-	}
-	_, err := s.objects.Put(ctx, js.ObjectMeta{Name: name, Description: key}, strings.NewReader("contents"))
+// PutObject sends an object and no reference to it.
+func PutObject(ctx context.Context, s *Store, key string) error {
+	_, err := s.writeObject(ctx, key, strings.NewReader("contents"))
 	return err
 }
 

@@ -38,7 +38,10 @@ func TestSecureServersWantCertificateAndUser(t *testing.T) {
 		"no user":        {func(o *jetstream.Options) { o.Credentials = "" }, "--queue-credentials"},
 		"a stranger":     {func(o *jetstream.Options) { o.Credentials = s.Strangers }, "--queue-credentials"},
 		"no file":        {func(o *jetstream.Options) { o.Credentials = "none.creds" }, "none.creds"},
-		"no TLS":         {func(o *jetstream.Options) { o.Servers = []string{strings.Replace(server, "tls", "nats", 1)}; o.Cert, o.Key = "", "" }, "--queue-cert"},
+		"no TLS": {func(o *jetstream.Options) {
+			o.Servers = []string{strings.Replace(server, "tls", "nats", 1)}
+			o.Cert, o.Key = "", ""
+		}, "--queue-cert"},
 	} {
 		o := all
 		x.change(&o)

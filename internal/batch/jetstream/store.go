@@ -3,7 +3,6 @@ package jetstream
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,24 +24,22 @@ import (
 const (
 	stateStream  = "FT_STATE"
 	stateSubject = "ft.state"
-	fileBucket   = "FT_FILES"
 )
 
 // The first byte of a message says what follows.
 const (
 	kindValue  = 'v' // what was created
-	kindObject = 'o' // a reference to it, in the bucket of files
+	kindObject = 'o' // a reference to it, as an object of several messages
 	kindRecord = 'r'
 )
 
-// A value up to this size is a message, a larger one an object.
+// A value up to this size is a message, a larger one an object of such messages.
 const maxInline = 256 << 10
 
 // Store implements batch.Store, for all processes that are connected to the same servers.
 type Store struct {
-	c       *Conn
-	objects js.ObjectStore
-	cache   *cache
+	c     *Conn
+	cache *cache
 }
 
 var _ batch.Store = (*Store)(nil)
@@ -51,6 +48,7 @@ var _ batch.Store = (*Store)(nil)
 type reference struct {
 	Object string `json:"object"`
 	Size   int64  `json:"size"`
+	Sum    string `json:"sum"` // SHA-256
 }
 
 // Store opens what the servers keep, and makes it where there is none. Files that were read are
@@ -65,12 +63,6 @@ func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error
 		})
 		return err
 	})
-	if err == nil {
-		err = retried(ctx, apiTimeout, func(ctx context.Context) (err error) {
-			s.objects, err = c.js.CreateOrUpdateObjectStore(ctx, js.ObjectStoreConfig{Bucket: fileBucket, Storage: js.FileStorage, Replicas: c.replicas})
-			return err
-		})
-	}
 	if err == nil {
 		s.cache, err = newCache(dir, size)
 	}
@@ -115,7 +107,7 @@ func limited(ctx context.Context, most time.Duration, f func(context.Context) er
 func transient(err error) bool {
 	var api *js.APIError
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, js.ErrNoStreamResponse) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, js.ErrObjectNotFound) ||
+		errors.Is(err, context.DeadlineExceeded) ||
 		errors.As(err, &api) && api.Code == 503 && !full(api)
 }
 
@@ -147,24 +139,11 @@ func stale(err error) bool {
 	return errors.As(err, &api) && (api.ErrorCode == js.JSErrCodeStreamWrongLastSequence || api.ErrorCode == js.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// read is the last message of a key.
+// read is what the last message of a key has.
 func (s *Store) read(ctx context.Context, key string) (data []byte, rev uint64, err error) {
-	var m *js.RawStreamMsg
-	err = retried(ctx, apiTimeout, func(ctx context.Context) error {
-		stream, err := s.stream(ctx)
-		if err == nil {
-			m, err = stream.GetLastMsgForSubject(ctx, stateSubject+"."+path(key))
-		}
-		return err
-	})
-	if errors.Is(err, js.ErrMsgNotFound) {
-		return nil, 0, fmt.Errorf("%s: %w", key, fs.ErrNotExist)
-	}
+	m, err := s.message(ctx, key)
 	if err != nil {
-		return nil, 0, explained(err)
-	}
-	if len(m.Data) == 0 {
-		return nil, 0, fmt.Errorf("%s: it is empty, somebody else wrote to the stream %s", key, stateStream)
+		return nil, 0, err
 	}
 	return m.Data, m.Sequence, nil
 }
@@ -191,35 +170,6 @@ func (s *Store) Create(ctx context.Context, key string, r io.Reader) error {
 	return err
 }
 
-// upload keeps a large value: an object under a name that nobody else has, and then a reference
-// to it. Who is the second to refer removes its object.
-func (s *Store) upload(ctx context.Context, key string, r io.Reader) error {
-	if _, _, err := s.read(ctx, key); err == nil {
-		return batch.ErrConflict
-	}
-	name := rand.Text()
-	var info *js.ObjectInfo
-	err := limited(ctx, maxTransfer, func(ctx context.Context) (err error) {
-		info, err = s.objects.Put(ctx, js.ObjectMeta{Name: name, Description: key}, r)
-		return err
-	})
-	if err != nil {
-		return explained(err)
-	}
-	data, err := json.Marshal(reference{Object: name, Size: int64(info.Size)})
-	if err == nil {
-		_, err = s.write(ctx, key, append([]byte{kindObject}, data...), 0)
-	}
-	if err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiTimeout)
-		defer cancel()
-		if lost := s.objects.Delete(clean, name); lost != nil {
-			s.c.log.Warn("store: an object that nobody needs stays", "object", name, "error", lost)
-		}
-	}
-	return err
-}
-
 // value is what was created under a key: its bytes, or a file of the cache with them.
 func (s *Store) value(ctx context.Context, key string) (data []byte, file string, err error) {
 	data, _, err = s.read(ctx, key)
@@ -241,24 +191,6 @@ func (s *Store) value(ctx context.Context, key string) (data []byte, file string
 		return nil, file, nil
 	}
 	return nil, "", fmt.Errorf("%s: it is a record: %w", key, fs.ErrNotExist)
-}
-
-// download reads an object; its hash is compared at the end.
-func (s *Store) download(ctx context.Context, ref reference, w io.Writer) error {
-	return retried(ctx, maxTransfer, func(ctx context.Context) error {
-		r, err := s.objects.Get(ctx, ref.Object)
-		if err != nil {
-			return err
-		}
-		n, err := io.Copy(w, r)
-		if err = errors.Join(err, r.Close()); err == nil && n != ref.Size {
-			err = fmt.Errorf("object %s has %d bytes, want %d", ref.Object, n, ref.Size)
-		}
-		if err != nil && n > 0 {
-			return fmt.Errorf("object %s: %v", ref.Object, err) // for good: w has a part of it
-		}
-		return err
-	})
 }
 
 // Open reads a value.
@@ -340,42 +272,56 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	err = retried(ctx, apiTimeout, func(ctx context.Context) error {
-		stream, err := s.stream(ctx)
-		if err != nil {
-			return err
-		}
-		return stream.Purge(ctx, js.WithPurgeSubject(stateSubject+"."+path(key)))
-	})
-	if err != nil || data[0] != kindObject {
-		return explained(err)
+	if err := s.purge(ctx, path(key)); err != nil || data[0] != kindObject {
+		return err
 	}
 	var ref reference
 	if err := json.Unmarshal(data[1:], &ref); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	s.cache.remove(ref)
-	err = limited(ctx, apiTimeout, func(ctx context.Context) error { return s.objects.Delete(ctx, ref.Object) })
-	if errors.Is(err, js.ErrObjectNotFound) {
-		return nil
-	}
-	return explained(err)
+	return s.purge(ctx, path(objectKey(ref.Object))+".>")
+}
+
+// purge removes the messages of a subject, or of several.
+func (s *Store) purge(ctx context.Context, subject string) error {
+	return explained(retried(ctx, apiTimeout, func(ctx context.Context) error {
+		stream, err := s.stream(ctx)
+		if err != nil {
+			return err
+		}
+		return stream.Purge(ctx, js.WithPurgeSubject(stateSubject+"."+subject))
+	}))
 }
 
 // List lists keys. The servers find those with the same parts up to the last slash of the prefix.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	filter := ">"
+	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+		filter = path(prefix[:i]) + ".>"
+	}
 	return func(yield func(string, error) bool) {
-		filter := stateSubject + ".>"
-		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
-			filter = stateSubject + "." + path(prefix[:i]) + ".>"
+		for key, err := range s.list(ctx, filter) {
+			if err == nil && (!strings.HasPrefix(key, prefix) || strings.HasPrefix(key, objectKey(""))) {
+				continue
+			}
+			if !yield(key, err) {
+				return
+			}
 		}
+	}
+}
+
+// list lists the keys whose subjects are in a filter, in order.
+func (s *Store) list(ctx context.Context, filter string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
 		var subjects map[string]uint64
 		err := retried(ctx, apiTimeout, func(ctx context.Context) error {
 			stream, err := s.stream(ctx)
 			if err != nil {
 				return err
 			}
-			info, err := stream.Info(ctx, js.WithSubjectFilter(filter))
+			info, err := stream.Info(ctx, js.WithSubjectFilter(stateSubject+"."+filter))
 			if err == nil {
 				subjects = info.State.Subjects
 			}
@@ -387,8 +333,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error
 		}
 		var keys []string
 		for subject := range maps.Keys(subjects) {
-			key, ok := unpath(strings.TrimPrefix(subject, stateSubject+"."))
-			if ok && strings.HasPrefix(key, prefix) {
+			if key, ok := unpath(strings.TrimPrefix(subject, stateSubject+".")); ok {
 				keys = append(keys, key)
 			}
 		}

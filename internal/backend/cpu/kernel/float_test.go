@@ -142,14 +142,10 @@ func describe(w *Weight) string {
 // TestFloatProductEqualsGeneric compares the kernels of every instruction set with portable
 // Go, bit for bit, with numbers of all sizes.
 func TestFloatProductEqualsGeneric(t *testing.T) {
-	count := 1500
-	if testing.Short() {
-		count = 300
-	}
 	rng := rand.New(rand.NewPCG(31, 1))
 	var s Scratch
 	var want, got []float32
-	for i := range count {
+	for i := range cases(2400) {
 		special := i%3 == 0
 		m := oddMatrix(rng, 1+rng.IntN(90), special)
 		rows := 1 + i%17

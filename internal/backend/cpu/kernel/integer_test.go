@@ -127,11 +127,14 @@ func integerProduct(set *Set, w *Weight, from, to int, x Rows, s *Scratch) []flo
 	return out
 }
 
-// cases is how many of n random cases to try: a tenth in short tests, half as a rule.
+// cases is how many of n random cases to try: a twentieth in short tests, as emulators take their
+// time, and half as a rule.
 func cases(n int) int {
 	switch {
+	case testing.Short() && long:
+		return n / 5
 	case testing.Short():
-		return n / 10
+		return n / 20
 	case long:
 		return 4 * n
 	}

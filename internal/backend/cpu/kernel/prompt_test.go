@@ -14,7 +14,7 @@ import (
 func TestPromptEqualsPages(t *testing.T) {
 	trials := 24
 	if testing.Short() {
-		trials = 6
+		trials = 4
 	}
 	for _, x := range append(newVectorTrials(t), newVectorTrial(t, &Generic)) {
 		for i := range trials {

@@ -229,12 +229,8 @@ func halvesOf(x []float32) []uint16 {
 }
 
 func TestVectorPagesEqualGeneric(t *testing.T) {
-	trials := 400
-	if testing.Short() {
-		trials = 40 // emulators and the race detector take their time
-	}
 	for _, x := range newVectorTrials(t) {
-		for i := range trials {
+		for i := range cases(400) {
 			d := lanes * (1 + x.rng.IntN(20))
 			count := 1 + x.rng.IntN(PageTokens)
 			queries := 1 + x.rng.IntN(19)
@@ -313,7 +309,7 @@ func TestVectorNarrowEqualsGeneric(t *testing.T) {
 
 func TestVectorDeltaEqualsGeneric(t *testing.T) {
 	for _, x := range newVectorTrials(t) {
-		for i := range 300 {
+		for i := range cases(600) {
 			x.delta(1+x.rng.IntN(140), lanes*(1+x.rng.IntN(4)), x.rng.IntN(3)*lanes, i%4 == 0)
 		}
 	}

@@ -79,10 +79,12 @@ __device__ __forceinline__ void pieces(const Call *call, const Layer &a, bool sp
         const int old = min(pageTokens, w.s.pos - p * pageTokens), bytes = (which ? a.value : a.key) * size, step = which ? valueBytes : keyBytes;
         const unsigned char *from = a.rows(call->page[w.s.pages + p], which, w.kv);
         unsigned char *to = which ? values : keys;
+        const int i = lane * 16;
 #pragma unroll 4
-        for (int r = warp; r < old; r += fewQueries)
-#pragma unroll 1
-          for (int i = lane * 16; i < bytes; i += 512) copy16(to + r * step + i, from + r * bytes + i);
+        for (int r = warp; r < old; r += fewQueries) {
+          if (i < bytes) copy16(to + r * step + i, from + r * bytes + i);
+          if (size > 2 && i + 512 < bytes) copy16(to + r * step + i + 512, from + r * bytes + i + 512);
+        }
       }
       commit();
     };

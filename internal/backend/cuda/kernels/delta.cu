@@ -178,11 +178,11 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur(const Call *call, 
   }
 }
 
-// For 128 keys and values by 32. The state is in registers, 32 numbers of a thread. Tokens come
-// through a ring in shared memory, a group of them at a time and two groups ahead. The change that a
-// token makes is computed together with what the next one reads, whose key and query are in registers
-// by then. Those of the token after it are read behind each number's last use, not before the sums
-// are added up: shuffles would wait for them.
+// For 128 keys and values by 32. The state is in registers, 32 numbers of a thread; a warp has a chain,
+// and the four of a column meet in shared memory. Tokens come through a ring there, a group of them at
+// a time and two groups ahead. The change that a token makes is computed together with what the next
+// one reads, whose key and query are in registers by then. Those of the token after it are read behind
+// each number's last use, not before the sums are added up.
 const int group = 8, ring = 3 * group;
 
 struct Token {
@@ -194,8 +194,9 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
     int keyHeads, int valueHeads, int values, float *mixed, int rows) {
   const Mixed from(mixed, rows, keyHeads, valueHeads, 128, values);
   __shared__ __align__(16) Token tokens[ring];
+  __shared__ float2 sums[2][4][strip];
   const int strips = values / strip, h = blockIdx.x / strips, first = blockIdx.x % strips * strip, tid = threadIdx.x;
-  const int chain = tid & 3, c = tid / 4, col = first + c, m = h / (valueHeads / keyHeads), own = chain * quarterStep;
+  const int chain = __shfl_sync(0xffffffffu, tid / 32, 0), c = tid & 31, col = first + c, m = h / (valueHeads / keyHeads), own = chain * quarterStep;
   release();
   await();
 #pragma unroll 1
@@ -243,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
 #pragma unroll 1
         for (int k = 0; k < min(group, s.accepted - j); k++) {
           Token *x = &tokens[2 * group + k];
-          copy4(&x->key[own + c], mem.keys + (size_t)(j + k) * mem.keysStride + m * 128 + tid);
+          copy4(&x->key[own + c], mem.keys + (size_t)(j + k) * mem.keysStride + m * 128 + 4 * c + chain);
           if (chain == 0) copy4(&x->value[c], mem.deltas + (size_t)(j + k) * mem.deltasStride + h * values + col);
           if (tid == 0) copy4(&x->decay, mem.decays + (size_t)(j + k) * mem.decaysStride + h);
         }
@@ -269,18 +270,19 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
     odd.load(after->key + own);
     query.load(after->query + own);
     float *out = dst + (size_t)s.first * dstStride + h * values + col;
+    const int sure = s.n - s.drafts;
+    int there = group;  // tokens that have arrived
     auto token = [&](int t, Quarter &key, Quarter &next) {
-      if (t == s.n - s.drafts) store();  // what comes now may be rejected
-      if (t % group == group - 2) {      // the token after the next is of the next group
-        arrive<0>();
-        __syncthreads();
-        bring(t + 2 + group);  // to where the group before this one was
-      }
-      const float decay = now->decay, delta = mul(fused(-decay, quarters(u), now->value[c]), now->beta);
-      const float answer = fused(now->kq, delta, mul(decay, quarters(w)));
+      float2(&sum)[4][strip] = sums[t & 1];
+      sum[chain][c] = make_float2(u, w);
+      const float2 gates = *(const float2 *)&now->decay;
+      const float value = now->value[c], kq = now->kq;
+      __syncthreads();
+      const float2 s0 = sum[0][c], s1 = sum[1][c], s2 = sum[2][c], s3 = sum[3][c];
+      const float decay = gates.x, delta = mul(fused(-decay, add(add(s0.x, s1.x), add(s2.x, s3.x)), value), gates.y);
       if (chain == 0) {
-        *out = answer;
-        if (t >= s.n - s.drafts) mem.deltas[(size_t)(t - s.n + s.drafts) * mem.deltasStride + h * values + col] = delta;
+        *out = fused(kq, delta, mul(decay, add(add(s0.y, s1.y), add(s2.y, s3.y))));
+        if (t >= sure) mem.deltas[(size_t)(t - sure) * mem.deltasStride + h * values + col] = delta;
       }
       out += dstStride;
       now = after;
@@ -294,12 +296,32 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
         key.of[j] = k[j], query.of[j] = q[j];
       }
     };
+    int t = 0;
 #pragma unroll 1
-    for (int t = 0; t < s.n; t += 2) {
-      token(t, even, odd);
-      if (t + 1 < s.n) token(t + 1, odd, even);
+    for (int end = sure;; end = s.n) {
+#pragma unroll 1
+      for (; t < end; t += 2) {
+        if (t + 3 >= there) {  // what the next two tokens ask for is of the next group
+          arrive<0>();
+          __syncthreads();
+          bring(there + group);  // to where the group before this one was
+          there += group;
+        }
+        token(t, even, odd);
+        if (t + 1 == end) break;
+        token(t + 1, odd, even);
+      }
+      if (t < end) {  // an odd number of them
+        t++;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+          const float4 x = even.of[j];
+          even.of[j] = odd.of[j], odd.of[j] = x;
+        }
+      }
+      if (end == sure) store();  // what comes now may be rejected
+      if (end == s.n) break;
     }
-    if (s.drafts == 0) store();
     arrive<0>();
     __syncthreads();
   }

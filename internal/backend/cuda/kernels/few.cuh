@@ -1,15 +1,15 @@
-// Products of one, two, four or eight rows with weights of 4 bits in groups of 64: the relay, with no column of the
+// Products of one, two or four rows with weights of 4 bits in groups of 64: the relay, with no column of the
 // tensor cores idle.
 //
 // Tensor cores multiply a block with eight columns at once. Where rows are fewer, the columns are
 // several groups of each row: of the block of one group only the columns of that group count, so a
 // lane keeps, of the sums of eight groups, as many as it has of one group with eight rows. What
 // follows per sum, which is most of the work, is that much less. The sums go through shared
-// memory to the lanes that add them up in order: one output and row each, or several rows of more than two.
+// memory to the lanes that add them up in order: one output and row each, or two rows of four.
 #pragma once
 #include "relay.cuh"
 
-// Turned is sums of a warp on their way to other lanes: of up to two rows by output and group, of more
+// Turned is sums of a warp on their way to other lanes: of up to two rows by output and group, of four
 // in pairs of rows, moved about so that no two lanes want the same bank.
 template <int R> struct Turned {
   static constexpr int G = 8;
@@ -35,56 +35,38 @@ template <int R> struct Turned {
       *(float4*)&o[0][g] = *(const float4*)&others[row][g];
     }
   }
-
-  static __device__ __forceinline__ int row(int lane, int) { return lane / 16; }
 };
 
-// Paired is that of four and eight rows.
-template <int R> struct Paired {
+template <> struct Turned<4> {
   static constexpr int G = 8;
-  struct Pair {
-    float4 sums[16][4], unused[2];  // by output and pair of groups: group, row
-  };
   struct {
-    Pair pair[2];
-    float4 unused[4];
-  } half[R / 4];
-  float4 others[R / 2][4];
+    float4 sums[16][4], unused[2];  // by output and pair of groups: group, row
+  } pair[2];
+  float4 others[2][4];
 
   __device__ __forceinline__ void set(int lane, int i, const float (&x)[4], const float (&o)[2]) {
-    const int quad = lane & 3, output = lane / 4, upper = R == 4 ? 0 : quad >> 1;
-    const int g = R == 4 ? 2 * i + (quad >> 1) : i, to = g / 2 ^ (output >> 1 & 3), odd = g & 1 ^ upper;
-    Pair& p = half[upper].pair[quad & 1];
-    ((float2*)&p.sums[output][to])[odd] = make_float2(x[0], x[1]);
-    ((float2*)&p.sums[output + 8][to])[odd] = make_float2(x[2], x[3]);
-    if (lane < 4) ((float2*)&others[2 * upper + (quad & 1)][g / 2])[odd] = make_float2(o[0], o[1]);
+    const int quad = lane & 3, output = lane / 4, to = i ^ (output >> 1 & 3);
+    auto& p = pair[quad & 1];
+    ((float2*)&p.sums[output][to])[quad >> 1] = make_float2(x[0], x[1]);
+    ((float2*)&p.sums[output + 8][to])[quad >> 1] = make_float2(x[2], x[3]);
+    if (lane < 4) ((float2*)&others[quad & 1][i])[quad >> 1] = make_float2(o[0], o[1]);
   }
 
-  // get has those of an output and R/2 rows.
-  __device__ __forceinline__ void get(int lane, float (&x)[R / 2][G], float (&o)[R / 2][G]) const {
+  // get has those of an output and two rows.
+  __device__ __forceinline__ void get(int lane, float (&x)[2][G], float (&o)[2][G]) const {
     const int output = lane & 15;
 #pragma unroll
-    for (int u = 0; u < R / 4; u++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const Pair& p = half[u].pair[lane / 16];
-        const float4 a = p.sums[output][i ^ (output >> 1 & 3)], b = others[2 * u + lane / 16][i];
-        x[2 * u][2 * i + u] = a.x, x[2 * u + 1][2 * i + u] = a.y, x[2 * u][2 * i + 1 - u] = a.z, x[2 * u + 1][2 * i + 1 - u] = a.w;
-        o[2 * u][2 * i + u] = b.x, o[2 * u + 1][2 * i + u] = b.y, o[2 * u][2 * i + 1 - u] = b.z, o[2 * u + 1][2 * i + 1 - u] = b.w;
-      }
+    for (int i = 0; i < 4; i++) {
+      const float4 a = pair[lane / 16].sums[output][i ^ (output >> 1 & 3)], b = others[lane / 16][i];
+      x[0][2 * i] = a.x, x[1][2 * i] = a.y, x[0][2 * i + 1] = a.z, x[1][2 * i + 1] = a.w;
+      o[0][2 * i] = b.x, o[1][2 * i] = b.y, o[0][2 * i + 1] = b.z, o[1][2 * i + 1] = b.w;
+    }
   }
-
-  // row is the row of a lane's sum i.
-  static __device__ __forceinline__ int row(int lane, int i) { return i / 2 * 4 + lane / 16 * 2 + (i & 1); }
 };
-
-template <> struct Turned<4> : Paired<4> {};
-template <> struct Turned<8> : Paired<8> {};
 
 template <int R, int S> __device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift) {
   constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK, CODES = GROUP * 8;
   constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // groups of a row that are columns together; rows of a lane
-  constexpr bool AHEAD = R <= 4;                    // registers have space for the rows of the next chunk
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
   __shared__ __align__(16) Turned<R> turned[8];
@@ -126,10 +108,7 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
       }
     }
   };
-  if (now.item < total) {
-    look();
-    if (AHEAD) ahead();
-  }
+  if (now.item < total) look(), ahead();
   int stage = 0;
   if (w.turn + 1 == size && w.team < total) {
 #pragma unroll
@@ -140,7 +119,6 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     arrived<S - 1>();
     __syncwarp();
     const byte* blocks = mine + stage * CHUNK;
-    if (!AHEAD) ahead();
 #pragma unroll
     for (int i = 0; i < R; i++) {
       int sums[4];
@@ -171,7 +149,7 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     } else if (now.item < total) {
       look();
     }
-    if (AHEAD && now.item < total) ahead();
+    if (now.item < total) ahead();
     float x[CHAINS][G], others[CHAINS][G], slope[G], shifted[G];
     turned[warp].get(lane, x, others);
 #pragma unroll
@@ -197,7 +175,7 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
       const Part& part = partOf(parts, tile);
 #pragma unroll
       for (int i = 0; i < CHAINS; i++)
-        if (lane < 16 * R) put(part, was.piece, Turned<R>::row(lane, i), tile * 16 + output, acc[i]);
+        if (lane < 16 * R) put(part, was.piece, lane / 16 * CHAINS + i, tile * 16 + output, acc[i]);
     }
   }
 }

@@ -56,7 +56,7 @@ __device__ __forceinline__ void dots(const unsigned char *rows, int d, const flo
     for (int q = 0; q < N; q++) sum[k][q][0] = sum[k][q][1] = 0.0f;
   }
   queries += q0 * stride;
-#pragma unroll (WHOLE ? 4 : 2)
+#pragma unroll (WHOLE && N < 8 ? 4 : 2)
   for (int j = 0; j < d; j += 16) {
     const int i = j + 2 * t;
     if (!WHOLE && i >= d) continue;

@@ -5,6 +5,7 @@
 
 FEW(few_4_64_1, 1, 2)
 FEW(few_4_64_2, 2, 2)
+FEW(few_4_64_4, 4, 2)
 RELAY(relay_4_64_1, 4, 64, false, 1, 8, 2, 2)
 RELAY(relay_4_64_2, 4, 64, false, 2, 4, 2, 2)
 RELAY(relay_4_64_4, 4, 64, false, 4, 4, 4, 1)
