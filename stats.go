@@ -140,6 +140,7 @@ type Round struct {
 	Sequences int // that took part
 	Rows      int // tokens and drafts of all of them
 	Prompt    int // of Rows, those of prompts
+	Offline   int // of Rows, those of offline requests
 	Tokens    int // generated
 	Drafted   int // drafts that could be rejected
 	Accepted  int // of those

@@ -17,6 +17,7 @@ type drafting struct {
 	late       []spec.Run // those whose backlog the drafter catches up with in this round
 	cached     bool       // a prefix cache stores what the drafter knows
 	depths     []int      // of what a head drafts
+	eager      int        // runs, the first, that are not of patient sequences
 }
 
 // draft has the drafter catch up with the batch, whose hidden rows of the pass are given,
@@ -24,21 +25,9 @@ type drafting struct {
 func (e *Engine) draft(hidden backend.Tensor) error {
 	d := &e.drafting
 	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
-	first := 0
-	for _, s := range e.batch {
-		if s.fault == nil && s.current() {
-			s.draft.Cut(0)
-			s.force()
-			e.blame(s.fault)
-		}
-		if n := s.outcome.Kept(); s.draftState != nil && s.fault == nil {
-			s.hidden = hidden.RowRange(first+n-1, first+n)
-			if s.finish == "" || e.cache != nil {
-				d.add(s, hidden.RowRange(first, first+n))
-			}
-		}
-		first += s.outcome.Rows
-	}
+	e.addRuns(hidden, false)
+	d.eager = len(d.runs)
+	e.addRuns(hidden, true)
 	switch {
 	case len(d.runs) == 0:
 		return nil
@@ -54,9 +43,38 @@ func (e *Engine) draft(hidden backend.Tensor) error {
 	return err
 }
 
+// patient reports whether a sequence has no more than its share of rounds: then another's row is
+// worth more than a draft of its own, and its rows must not decide about the drafts of others.
+func (e *Engine) patient(s *sequence) bool { return e.share.round.beside && s.req.Offline }
+
+// addRuns puts sequences of the batch, patient ones or others, on the list that the drafter is to
+// know more of.
+func (e *Engine) addRuns(hidden backend.Tensor, patient bool) {
+	first := 0
+	for _, s := range e.batch {
+		first += s.outcome.Rows
+		if e.patient(s) != patient {
+			continue
+		}
+		if s.fault == nil && s.current() {
+			s.draft.Cut(0)
+			s.force()
+			e.blame(s.fault)
+		}
+		if n := s.outcome.Kept(); s.draftState != nil && s.fault == nil {
+			rows := hidden.RowRange(first-s.outcome.Rows, first-s.outcome.Rows+n)
+			s.hidden = rows.RowRange(n-1, n)
+			if s.finish == "" || e.cache != nil {
+				e.drafting.add(s, rows, patient && s.req.Rule == spec.Exact)
+			}
+		}
+	}
+}
+
 // add puts a sequence on the list, with the hidden rows of the tokens that it has kept. One
-// that has ended is there only for the cache to store.
-func (d *drafting) add(s *sequence, hidden backend.Tensor) {
+// that has ended is there only for the cache to store. plain is true for one that is to have no
+// drafts.
+func (d *drafting) add(s *sequence, hidden backend.Tensor, plain bool) {
 	if s.target.Len() == len(s.tokens) { // the last row's pair is for another request
 		hidden = hidden.RowRange(0, hidden.Rows-1)
 	}
@@ -69,6 +87,9 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor) {
 		depth = 0
 	} else if forced = len(s.draft.Tokens); forced > 0 && slices.Contains(s.stop, s.draft.Tokens[forced-1]) {
 		depth = forced
+	}
+	if plain {
+		depth = 0
 	}
 	d.seqs = append(d.seqs, s)
 	d.records = append(d.records, &s.record)
@@ -83,7 +104,8 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor) {
 // run chooses depths and hands the drafts out.
 func (d *drafting) run(drafter spec.Drafter) error {
 	spec.Plan(drafter, d.runs)
-	d.controller.Choose(d.runs, d.records)
+	d.controller.Choose(d.runs[:d.eager], d.records[:d.eager])
+	d.controller.Follow(d.runs[d.eager:], d.records[d.eager:])
 	if err := d.catchUp(drafter); err != nil {
 		return err
 	}

@@ -79,7 +79,9 @@ type Engine struct {
 	tally    tally        // of the batch
 	phases   Phases       // of the running round
 	drafting drafting
+	left     int // tokens that it can still be fed
 	pace     pace
+	share    share
 	sight    sight
 
 	candidate *sequence // that is being admitted

@@ -6,8 +6,12 @@ import "time"
 // other sequences wait for their next token.
 type pace struct {
 	plain float64 // seconds of a round without prompts; 0: not known
+	rest  float64 // those of them that were not the pass
 	token float64 // seconds that a token of a prompt adds; 0: not known
 	last  time.Duration
+
+	offline bool    // plain is of rounds of offline sequences
+	other   float64 // what plain is of rounds of the others
 }
 
 const (
@@ -16,16 +20,24 @@ const (
 	minChunk = 4
 )
 
-// round takes in what a round took in which a number of prompt tokens was prefilled, beside
-// sequences that generated or not.
-func (p *pace) round(took time.Duration, prompt int, generating bool) {
+// turn says whose the next round is. Rounds of a batch say nothing about those of a few streams.
+func (p *pace) turn(offline bool) {
+	if p.offline != offline {
+		p.offline, p.plain, p.other = offline, p.other, p.plain
+	}
+}
+
+// round takes in a round: its pass, which is a part of what it took, the number of prompt tokens
+// that were prefilled, how many of them came on top of other rows or of one row, and the seconds of
+// a pass over those, 0 if that is not known.
+func (p *pace) round(took, pass time.Duration, prompt, more int, without float64) {
 	x := took.Seconds()
 	p.last = took
 	switch {
 	case prompt == 0:
-		p.plain = follow(p.plain, x)
-	case generating && p.plain > 0:
-		p.token = follow(p.token, max(x-p.plain, 0.1*x)/float64(prompt))
+		p.plain, p.rest = follow(p.plain, x), follow(p.rest, (took-pass).Seconds())
+	case without > 0 && more > 0:
+		p.token = follow(p.token, max(x-p.rest-without, 0.02*x)/float64(more))
 	case prompt >= minChunk:
 		p.token = follow(p.token, x/float64(prompt))
 	}

@@ -18,6 +18,18 @@ func byPriority(a, b *sequence) int {
 	return cmp.Or(cmp.Compare(b.req.Priority, a.req.Priority), cmp.Compare(a.arrival, b.arrival))
 }
 
+// byUse orders running sequences by who keeps memory: likewise, but offline ones come after others
+// of their priority. One that was preempted before does not, for it must end sometime.
+func byUse(a, b *sequence) int {
+	yields := func(s *sequence) int {
+		if s.req.Offline && s.preempted == 0 {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(b.req.Priority, a.req.Priority), cmp.Compare(yields(a), yields(b)), cmp.Compare(a.arrival, b.arrival))
+}
+
 // enqueue has a sequence wait. The mutex is held.
 func (e *Engine) enqueue(s *sequence) {
 	at, _ := slices.BinarySearchFunc(e.waiting, s, byPriority)
@@ -78,7 +90,7 @@ func (e *Engine) admitNext() bool {
 	e.candidate = s
 	again := e.place(s)
 	e.candidate = nil
-	return again
+	return again && (!s.req.Offline || e.offline()) // one at a time beside others: to open a state takes time
 }
 
 // place is admitNext for s, the first of those that wait.
@@ -111,7 +123,7 @@ func (e *Engine) place(s *sequence) bool {
 		e.end(s)
 		return true
 	}
-	at, _ := slices.BinarySearchFunc(e.running, s, byPriority)
+	at, _ := slices.BinarySearchFunc(e.running, s, byUse)
 	e.running = slices.Insert(e.running, at, s)
 	return true
 }

@@ -286,9 +286,9 @@ func TestPaceLeavesTimeForTokens(t *testing.T) {
 		t.Errorf("%d tokens when nothing is known", n)
 	}
 	for range 200 {
-		p.round(10*time.Millisecond, 0, true)
+		p.round(10*time.Millisecond, 9*time.Millisecond, 0, 0, 0)
 		n := p.chunk(0, 0)
-		p.round(10*time.Millisecond+time.Duration(n)*100*time.Microsecond, n, true)
+		p.round(10*time.Millisecond+time.Duration(n)*100*time.Microsecond, 0, n, n, 0.009)
 	}
 	if n := p.chunk(0, 0); n < 40 || n > 60 {
 		t.Errorf("%d tokens of 0.1 ms beside rounds of 10 ms", n)

@@ -145,45 +145,70 @@ func (s *sequence) guard(f func()) {
 	s.isolated = false // it has caught up
 }
 
-// gather chooses what every sequence is fed. Those that generate come first, so that no
-// prompt takes their place; what the round's time leaves is for prompts, in order of
-// priority.
+// gather chooses what every sequence is fed. The round is that of the online sequences, beside
+// whom offline ones get their share, and theirs if there is nobody else.
 func (e *Engine) gather() {
-	budget, generating := e.o.RoundTokens, 0
-	feed := func(s *sequence) {
-		span := s.next(budget, e.o.RoundTokens)
-		if n := len(span.Tokens); n > 0 && e.ready(s, &span) && e.reserve(s, n) {
-			s.attach(&span)
-			s.feed(span)
-			budget -= n
-		}
-	}
 	for _, s := range e.running {
 		s.span = model.Span{}
 	}
 	order := e.eligible()
-	for _, s := range order {
-		if s.target != nil && !s.prefilling() {
-			feed(s)
-			generating++
-		}
-	}
-	if generating > 0 {
-		budget = min(budget, e.pace.chunk(e.o.MaxRound, e.sight.spent))
-	}
-	for _, s := range order {
-		if s.target != nil && s.prefilling() {
-			feed(s)
-		}
+	e.left, e.share.round = e.o.RoundTokens, sharedRound{}
+	e.pace.turn(e.offline())
+	if e.feedAll(order, false) {
+		e.feedBeside(order)
+	} else {
+		e.feedAll(order, true)
 	}
 	e.batch, e.spans = e.batch[:0], e.spans[:0]
 	for _, s := range e.running {
 		if len(s.span.Tokens) > 0 {
 			e.batch, e.spans = append(e.batch, s), append(e.spans, s.span)
 		} else {
-			s.stream.wake()
+			s.pass()
 		}
 	}
+}
+
+// feedAll feeds all sequences that are offline, or all that are not. Those that generate come
+// first, so that no prompt takes their place; what the round's time leaves is for prompts, in order
+// of priority. It reports whether one is fed or waits for the tower.
+func (e *Engine) feedAll(order []*sequence, offline bool) (any bool) {
+	r := &e.share.round
+	r.rows, r.prompt = 0, 0
+	generating := false
+	for _, s := range order {
+		if s.target != nil && s.req.Offline == offline && !s.prefilling() {
+			r.rows += e.feed(s, e.left)
+			any, generating = any || s.blind, true
+		}
+	}
+	most := e.left
+	if generating {
+		most = min(most, e.pace.chunk(e.o.MaxRound, e.sight.spent))
+	}
+	if !offline && slices.ContainsFunc(order, isOffline) {
+		most = min(most, e.left-e.o.RoundTokens/8) // no prompt takes their share
+	}
+	for _, s := range order {
+		if s.target != nil && s.req.Offline == offline && s.prefilling() {
+			r.prompt += e.feed(s, most-r.prompt)
+			any = any || s.blind
+		}
+	}
+	return any || r.rows+r.prompt > 0
+}
+
+// feed makes at most n tokens of a sequence part of the round, and reports how many.
+func (e *Engine) feed(s *sequence, n int) int {
+	span := s.next(min(n, e.left), e.o.RoundTokens)
+	n = len(span.Tokens)
+	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) {
+		return 0
+	}
+	s.attach(&span)
+	s.feed(span)
+	e.left -= n
+	return n
 }
 
 // eligible are the sequences that may be fed: all that run, or the first that is isolated.

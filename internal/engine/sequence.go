@@ -44,6 +44,9 @@ type Request struct {
 	// prefill of the same conversation is dropped.
 	Conversation string
 	Priority     int // the higher is served first, and may preempt a lower one
+	// Offline is true if nobody waits for the tokens: beside requests that are not offline it gets
+	// a share of the time, whatever its priority.
+	Offline bool
 }
 
 // Finish says why a text ended.
@@ -119,6 +122,7 @@ type account struct {
 	started, first time.Time // memory opened, first token drawn
 	last           time.Time // last token drawn
 	announced      time.Time // when the reader was last woken
+	unsaid         bool      // there are tokens since
 }
 
 // ratioDepth is the depth where the ratio rule is to find one by itself. Its text depends on
@@ -181,7 +185,7 @@ func (s *sequence) prefilling() bool { return len(s.tokens)-s.target.Len() > 1 }
 // other sequences.
 //
 // The text of the ratio rule depends on its drafts, so that no batch may cut them: where they
-// do not fit, though they would in a round of their own, the sequence is left out.
+// do not fit, though they would in a round of their own, the last token waits with them.
 func (s *sequence) next(budget, round int) model.Span {
 	gap := s.tokens[s.target.Len():]
 	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.background != nil {
@@ -189,7 +193,7 @@ func (s *sequence) next(budget, round int) model.Span {
 	}
 	n := min(len(s.draft.Tokens), budget-len(gap))
 	if s.req.Rule == spec.Ratio && n < min(len(s.draft.Tokens), round-1) && budget < round {
-		return model.Span{}
+		return model.Span{State: s.target, Tokens: gap[:len(gap)-1]}
 	}
 	s.draft.Cut(n)
 	s.fed = append(append(s.fed[:0], gap...), s.draft.Tokens...)
@@ -264,8 +268,17 @@ const announceEvery = 10 * time.Millisecond
 // announce wakes the reader, unless it was woken less than announceEvery ago: the end of the
 // text will wake it, and so will whatever keeps the sequence out of rounds.
 func (s *sequence) announce() {
-	if s.last.Sub(s.announced) >= announceEvery {
+	if s.unsaid = s.last.Sub(s.announced) < announceEvery; !s.unsaid {
 		s.announced = s.last
+		s.stream.wake()
+	}
+}
+
+// pass is for a sequence that is left out of a round: its reader gets the tokens that it has not
+// been told of.
+func (s *sequence) pass() {
+	if s.unsaid {
+		s.unsaid = false
 		s.stream.wake()
 	}
 }

@@ -264,15 +264,20 @@ func (s *sight) close() {
 // look has the tower go on before a round, as long as the round allows: for what its time has to
 // spare beside sequences that generate, of which prompts get their half; for as long as the last
 // round, beside prompts; for a step, which is some milliseconds, if all that run wait for it. If
-// none does, what there is to see is for the background and can wait.
+// none does, what there is to see is for the background and can wait. Offline sequences do not count
+// beside others, and if nobody else waits for the tower its steps are part of their share.
 func (e *Engine) look() {
 	e.sight.spent = 0
 	if !e.sight.busy() {
 		return
 	}
-	blind, generating, feeding := false, false, false
+	offline := e.offline()
+	e.pace.turn(offline)
+	blind, generating, feeding, late := false, false, false, false
 	for _, s := range e.running {
-		if s.target != nil {
+		if s.req.Offline && !offline {
+			late = late || s.blind
+		} else if s.target != nil {
 			blind = blind || s.blind
 			generating = generating || !s.prefilling()
 			feeding = feeding || s.prefilling() && !s.blind
@@ -280,6 +285,10 @@ func (e *Engine) look() {
 	}
 	limit := time.Duration(0)
 	switch {
+	case !blind && late && e.share.credit > 0:
+		e.see(0)
+		e.share.credit -= e.sight.spent.Seconds()
+		return
 	case !blind:
 		return
 	case generating && feeding:

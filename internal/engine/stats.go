@@ -16,6 +16,7 @@ type Round struct {
 	Sequences int // fed
 	Rows      int // of all of them: tokens and drafts
 	Prompt    int // among Rows, those of prompts
+	Offline   int // among Rows, those of offline requests
 	Tokens    int // generated
 	Drafted   int // drafts that could be rejected
 	Accepted  int // of the drafts
@@ -122,7 +123,6 @@ func (t *Stats) count(s *sequence) {
 // tally is the outcomes of a round's sequences, added up.
 type tally struct {
 	Round
-	generating            bool // beside prompts or not
 	draftedAt, acceptedAt [spec.MaxDepth]int64
 }
 
@@ -139,8 +139,9 @@ func newTally(batch []*sequence) tally {
 		t.Tokens += o.Tokens
 		if o.Prefill {
 			t.Prompt += o.Rows
-		} else {
-			t.generating = true
+		}
+		if s.req.Offline {
+			t.Offline += o.Rows
 		}
 		o.Speculative(func(j int, accepted bool) {
 			t.draftedAt[j]++
@@ -160,7 +161,16 @@ func (e *Engine) observe(took time.Duration) {
 		s.rounds++
 		s.batchSum += len(e.batch)
 	}
-	e.pace.round(took, e.tally.Prompt, e.tally.generating)
+	if r := &e.share.round; r.rows+r.prompt > 0 { // else it was of those who share it alone
+		added := time.Duration(0)
+		if e.tally.Prompt == 0 {
+			added = time.Duration(r.added * float64(time.Second))
+		}
+		pass := e.phases.Forward + e.phases.Sample
+		e.share.learn(pass.Seconds())
+		without := max(e.tally.Rows-e.tally.Prompt, 1)
+		e.pace.round(took-added, pass-added, e.tally.Prompt, e.tally.Rows-without, e.passTime(without))
+	}
 	e.locked(func() {
 		e.stats.Rounds++
 		e.stats.TokenTime = time.Duration(e.pace.token * float64(time.Second))

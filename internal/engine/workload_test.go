@@ -183,7 +183,7 @@ func newWorkload(rng *rand.Rand, m *headed, b *embedding, from []piece, need int
 	for range 1 + rng.IntN(16) {
 		p := from[rng.IntN(len(from))]
 		p.Depth = spec.Depth(rng.IntN(spec.MaxDepth+2) - 1)
-		p.Priority = rng.IntN(3)
+		p.Priority, p.Offline = rng.IntN(3), rng.IntN(2) == 0
 		p.Salt = prefix.Salt{byte(rng.IntN(2))}
 		p.Conversation = []string{"", "0", "1"}[rng.IntN(3)]
 		w.pieces = append(w.pieces, p)

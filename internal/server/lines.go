@@ -215,8 +215,8 @@ func (s *Server) Fingerprint(ctx context.Context, model, records string) (string
 	return m.Fingerprint(ctx, records)
 }
 
-// Lines are served after other requests, but for one at a time: it waits with them, so that a batch
-// goes on whatever their number.
+// Lines get a share of the time beside other requests. They are admitted after those, but for one at a
+// time: it waits with them, so that a batch goes on whatever their number.
 const linePriority = -1
 
 // Run implements batch.Run: a line is answered by the handler of its endpoint, as any other request.
@@ -226,10 +226,11 @@ func (s *Server) Run(ctx context.Context, endpoint string, request []byte) (stat
 	if s.lines != nil && s.lines.tenants[call.Owner] != "" {
 		tenant = s.lines.tenants[call.Owner]
 	}
-	inner := generate.WithTenant(ctx, tenant)
-	if !call.First {
-		inner = generate.WithPriority(inner, linePriority)
+	priority := linePriority
+	if call.First {
+		priority = 0
 	}
+	inner := generate.Offline(generate.WithTenant(ctx, tenant), priority)
 	if call.Prompted != nil {
 		inner = generate.WithPrompted(inner, call.Prompted)
 	}

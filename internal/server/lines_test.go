@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,9 @@ func TestBatchAnswersAsTheEndpointDoes(t *testing.T) {
 	b = r.wait(b.ID, batch.Completed)
 	if b.Counts != (batch.Counts{Total: 4, Completed: 2, Failed: 2}) || b.Usage.Output != 16 {
 		t.Errorf("%+v, %+v", b.Counts, b.Usage)
+	}
+	if metrics := r.do("GET", "/metrics", "").body; !regexp.MustCompile(`(?m)^foretoken_offline_rows_total\{.*\} [1-9]`).MatchString(metrics) {
+		t.Error("lines are no offline requests:", metrics)
 	}
 	output := r.do("GET", "/v1/files/"+b.Output+"/content", "").body
 	var answers []string

@@ -38,6 +38,7 @@ type metrics struct {
 	depth    *prometheus.HistogramVec
 	took     *prometheus.HistogramVec
 	width    *prometheus.HistogramVec
+	offline  *prometheus.CounterVec
 }
 
 // byModel is the label of a model's name, the one that gateways expect.
@@ -64,6 +65,7 @@ func newMetrics(s *Server) *metrics {
 		depth:    histogram("foretoken_draft_depth", "Mean number of draft tokens per round of an answer, one observation per answer.", depthBuckets, byModel),
 		took:     histogram("foretoken_round_seconds", "Time of a round, one forward pass over the batch.", tokenBuckets, byModel),
 		width:    histogram("foretoken_round_sequences", "Sequences in the batch of a round.", widthBuckets, byModel),
+		offline:  counter("foretoken_offline_rows_total", "Rows of rounds, prompts and drafts included, that were of offline requests: the lines of batches.", byModel),
 	}
 	for _, result := range []string{"ok", "error"} { // there from the start
 		m.fetches.WithLabelValues(result)
@@ -76,7 +78,7 @@ func newMetrics(s *Server) *metrics {
 		return 0
 	})
 	for _, r := range []*prometheus.Registry{m.registry, m.cheap} {
-		r.MustRegister(m.requests, m.duration, m.errors, m.fetches, m.bytes, m.first, m.gap, m.queued, m.depth, m.took, m.width, active, ready, &engines{s})
+		r.MustRegister(m.requests, m.duration, m.errors, m.fetches, m.bytes, m.first, m.gap, m.queued, m.depth, m.took, m.width, m.offline, active, ready, &engines{s})
 		if s.o.Events != nil {
 			r.MustRegister(&events{s.o.Events})
 		}
@@ -126,13 +128,17 @@ func (m *metrics) run(a *account, run *generate.Run) {
 }
 
 // rounds records the rounds of one model.
-type rounds struct{ took, width prometheus.Observer }
+type rounds struct {
+	took, width prometheus.Observer
+	offline     prometheus.Counter
+}
 
 func (m *metrics) rounds(name string) *rounds {
-	return &rounds{m.took.WithLabelValues(name), m.width.WithLabelValues(name)}
+	return &rounds{m.took.WithLabelValues(name), m.width.WithLabelValues(name), m.offline.WithLabelValues(name)}
 }
 
 func (r *rounds) observe(x foretoken.Round) {
 	r.took.Observe(x.Took.Seconds())
 	r.width.Observe(float64(x.Sequences))
+	r.offline.Add(float64(x.Offline))
 }

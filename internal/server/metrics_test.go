@@ -47,6 +47,7 @@ var metricNames = []string{
 	"foretoken_kv_pages gauge",
 	"foretoken_kv_pages_max gauge",
 	"foretoken_kv_used_bytes gauge",
+	"foretoken_offline_rows_total counter",
 	"foretoken_phase_seconds_total counter",
 	"foretoken_preemptions_total counter",
 	"foretoken_prefix_cache_bytes gauge",

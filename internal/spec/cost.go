@@ -97,6 +97,12 @@ func (c *costs) passCost(rows int) float64 {
 	return cost
 }
 
+// PassTime is the expected time of a pass over a number of rows, none of a prompt, in seconds; 0:
+// nothing is known.
+func (c *costs) PassTime(rows int) float64 {
+	return c.level * c.passCost(rows) * max(1, float64(rows)/maxRows)
+}
+
 // draftCost is the cost of a Draft call of a depth for a number of runs, in levels; of depth 0,
 // of one that only catches up. The first draft is taken to cost as much as each that follows. A
 // number of runs never seen costs what the nearest one does: it is bound by the weights, which

@@ -114,18 +114,13 @@ type increment struct {
 // whatever is chosen; a head has to draft them again, if it is to draft what follows them.
 func (c *Controller) Choose(batch []Run, records []*Record) {
 	c.gains, c.limits, c.order = c.gains[:0], c.limits[:0], c.order[:0]
+	if len(batch) == 0 {
+		return
+	}
 	plain := 0 // rows without drafts that are chosen here
 	for i := range batch {
 		run, r := &batch[i], records[i]
-		limit := max(min(run.Depth, MaxDepth), run.Known)
-		if run.Sources == 0 {
-			limit = run.Known
-		}
-		run.Depth = run.Known
-		if n, ok := r.Fixed.Fixed(); ok {
-			limit = min(run.Known+n, limit)
-			run.Depth = limit
-		}
+		limit := run.begin(r)
 		plain += 1 + run.Depth - run.Known
 		c.limits, c.gains = append(c.limits, limit), append(c.gains, [MaxDepth]float64{})
 		run.Source = c.source(r, run, limit, len(batch), &c.gains[i])
@@ -159,10 +154,38 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 		c.explore(batch, records)
 	}
 	for i, r := range records {
-		r.source = batch[i].Source
-		if run := &batch[i]; run.Depth <= run.Known {
-			run.Depth = 0 // nothing is to be drafted
-		}
+		batch[i].settle(r)
+	}
+}
+
+// Follow is Choose for runs that have drafts only where the depth is fixed.
+func (c *Controller) Follow(batch []Run, records []*Record) {
+	for i, r := range records {
+		run := &batch[i]
+		var gains [MaxDepth]float64
+		run.Source = c.source(r, run, run.begin(r), len(batch), &gains)
+		run.settle(r)
+	}
+}
+
+// begin gives a run the least depth that it may have, and returns the greatest.
+func (run *Run) begin(r *Record) (limit int) {
+	limit = max(min(run.Depth, MaxDepth), run.Known)
+	if run.Sources == 0 {
+		limit = run.Known
+	}
+	run.Depth = run.Known
+	if n, ok := r.Fixed.Fixed(); ok {
+		limit = min(run.Known+n, limit)
+		run.Depth = limit
+	}
+	return limit
+}
+
+// settle makes the choice for a run the last one.
+func (run *Run) settle(r *Record) {
+	if r.source = run.Source; run.Depth <= run.Known {
+		run.Depth = 0 // nothing is to be drafted
 	}
 }
 

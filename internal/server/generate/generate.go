@@ -254,7 +254,8 @@ func (r *Run) start(ctx context.Context, salt string) (err error) {
 		return err
 	}
 	q.Prompt, q.Sampling, q.CacheSalt, r.Seed = r.Prompt, &options, salt, options.Seed
-	q.Priority += priority(ctx)
+	n, offline := offline(ctx)
+	q.Priority, q.Offline = q.Priority+n, q.Offline || offline
 	r.prompted = prompted(ctx)
 	q.Sent = ctx.Done() // a request's context ends when its answer has been written
 	ctx, r.cancel = context.WithCancel(ctx)

@@ -19,16 +19,17 @@ func Tenant(ctx context.Context) string {
 	return name
 }
 
-type priorityKey struct{}
+type offlineKey struct{}
 
-// WithPriority returns a context for requests that are served after others if n is negative.
-func WithPriority(ctx context.Context, n int) context.Context {
-	return context.WithValue(ctx, priorityKey{}, n)
+// Offline returns a context for requests whose answer nobody waits for. They are served after others
+// if priority is negative.
+func Offline(ctx context.Context, priority int) context.Context {
+	return context.WithValue(ctx, offlineKey{}, priority)
 }
 
-func priority(ctx context.Context) int {
-	n, _ := ctx.Value(priorityKey{}).(int)
-	return n
+func offline(ctx context.Context) (priority int, ok bool) {
+	priority, ok = ctx.Value(offlineKey{}).(int)
+	return priority, ok
 }
 
 type promptedKey struct{}
