@@ -477,7 +477,7 @@ func TestSharedFillsTheFolder(t *testing.T) {
 	disk.Close()
 	disk = openDisk(t, dir, DiskOptions{})
 	p = newProcess(t, store, SharedOptions{}, disk)
-	if n := fetched(p.c, tokens[:310]); n != 300 || p.s.Stats().Lookups != 0 || disk.Stats().Read != 5 {
+	if n := fetched(p.c, tokens[:310]); n != 300 || p.s.Stats().Fetched != 0 || disk.Stats().Read != 5 {
 		t.Errorf("found %d tokens in the folder, %+v, %+v", n, p.s.Stats(), disk.Stats())
 	}
 	p.end()
