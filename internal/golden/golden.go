@@ -247,9 +247,33 @@ func read(tb testing.TB, path string) []byte {
 	return b
 }
 
+// unpackArrays writes a file of arrays that is compressed in the repository: all first bytes of its numbers, then
+// all second ones and so on, which are more alike than neighbors, by gzip.
+func unpackArrays(path string, packed []byte) error {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return err
+	}
+	planes, err := io.ReadAll(z)
+	if err != nil {
+		return err
+	}
+	data, n := make([]byte, len(planes)), len(planes)/4
+	for i := range data {
+		data[i] = planes[i%4*n+i/4]
+	}
+	return os.WriteFile(path, data, 0o644)
+}
+
 // readArrays reads all tensors of one safetensors file.
 func readArrays(tb testing.TB, path string) map[string]Array {
 	tb.Helper()
+	if packed, err := os.ReadFile(path + ".gz"); err == nil {
+		path = filepath.Join(tb.TempDir(), filepath.Base(path))
+		if err := unpackArrays(path, packed); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	w, err := checkpoint.OpenWeights(path)
 	if err != nil {
 		tb.Fatal(err)
