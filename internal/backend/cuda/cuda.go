@@ -38,6 +38,7 @@ type Backend struct {
 	call    callBlock
 	passes  passes
 	tops    topScratch
+	draws   []byte // of the running operation
 
 	attention attention
 	arrived   piece // counters of delta_few

@@ -8,6 +8,9 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 )
 
+// onGPU tells whether open opens one.
+const onGPU = true
+
 // newSuite is all checks.
 var newSuite = backendtest.New
 
