@@ -99,12 +99,15 @@ test-cuda: ## run the tests of the CUDA backend and the laws of the engine on th
 kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for what is committed
 	internal/backend/cuda/kernels/build.sh
 
-# The detector does not watch the inner loops: most of them are assembly, which it cannot, and the
-# portable ones are slow enough without it. Debug information would take a tenth of the time to compile.
+# Most of this stage is compiling, the standard library too: without debug information it takes a
+# tenth less, without inlining a third. The inner loops have it, and the detector does not watch them: most
+# are assembly, which it cannot, and the portable ones are slow enough without it. Processes that end do
+# not wait a second for races.
 race: ## run the listed tests (race_test.go) under the race detector
 	$(call stage,race: tests listed in race_test.go)
 	@sh tools/need.sh cc
-	CGO_ENABLED=1 go test -vet off -race -gcflags all=-dwarf=false -gcflags './internal/backend/cpu/kernel=-dwarf=false -race=false' -short -run '^TestRace$$' $(RACE_PACKAGES)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -vet off -race -tags netgo,osusergo -gcflags 'all=-dwarf=false -l' \
+		-gcflags './internal/backend/cpu/kernel=-dwarf=false -race=false' -short -run '^TestRace$$' $(RACE_PACKAGES)
 
 soak: ## load an engine at random for a while, and leave ten thousand connections idle; SOAK=60s
 	$(call stage,soak: random load for $(SOAK) and idle connections)
