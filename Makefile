@@ -60,8 +60,8 @@ help: ## list the targets
 
 # The stages of check, each with what it needs besides Go: tools/need.sh.
 # Those in BESIDE run beside the others: they wait for a browser or compute on one processor.
-CHECK := fmt-check:tools lint:tools test-tools:tools generated crosscheck:tools test test-noasm race:cc test-deploy
-BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium
+CHECK := fmt-check:tools lint:tools test-tools:tools generated crosscheck:tools test race:cc test-deploy
+BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
 	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK) -- $(BESIDE)
@@ -79,7 +79,7 @@ test: ## run all tests of the library and the program; needs Go alone
 
 test-noasm: ## run the listed tests of the kernels and the model without assembly
 	$(call stage,test-noasm: portable code only)
-	GOMAXPROCS=1 go test -vet off -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35 ./internal/model/glm
+	GOMAXPROCS=1 go test -vet off -p 1 -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35 ./internal/model/glm
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines; TAGS=long: more cases
