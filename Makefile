@@ -103,11 +103,12 @@ kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for
 # tenth less, without inlining a third. The inner loops have it, and the detector does not watch them: most
 # are assembly, which it cannot, and the portable ones are slow enough without it. Processes that end do
 # not wait a second for races.
+QUIET := ./internal/backend/cpu/kernel ./internal/exactmath encoding/binary
 race: ## run the listed tests (race_test.go) under the race detector
 	$(call stage,race: tests listed in race_test.go)
 	@sh tools/need.sh cc
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -vet off -race -tags netgo,osusergo -gcflags 'all=-dwarf=false -l' \
-		-gcflags './internal/backend/cpu/kernel=-dwarf=false -race=false' -short -run '^TestRace$$' $(RACE_PACKAGES)
+		$(foreach package,$(QUIET),-gcflags '$(package)=-dwarf=false -race=false') -short -run '^TestRace$$' $(RACE_PACKAGES)
 
 soak: ## load an engine at random for a while, and leave ten thousand connections idle; SOAK=60s
 	$(call stage,soak: random load for $(SOAK) and idle connections)
