@@ -104,7 +104,7 @@ racecheck_FLAGS := --kernel-name-exclude kernel_substring=relay_ --kernel-name-e
 sanitize-cuda: ## run the tests of the CUDA backend under NVIDIA's compute-sanitizer, which comes with the CUDA toolkit
 	$(call stage,sanitize-cuda: $(SANITIZERS))
 	go test -vet off -c -tags cuda -o bin/cuda.test ./internal/backend/cuda
-	cd internal/backend/cuda && $(foreach tool,$(SANITIZERS),compute-sanitizer --tool $(tool) --error-exitcode 1 $($(tool)_FLAGS) "$(CURDIR)/bin/cuda.test" -test.short -test.timeout 30m &&) true
+	cd internal/backend/cuda && $(foreach tool,$(SANITIZERS),compute-sanitizer --tool $(tool) --error-exitcode 1 $($(tool)_FLAGS) "$(CURDIR)/bin/cuda.test" -test.short -test.skip "^TestRoundsAllocateNothing$$" -test.timeout 30m &&) true
 
 kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for what is committed
 	internal/backend/cuda/kernels/build.sh

@@ -19,6 +19,9 @@ import (
 func Library() (Driver, error) {
 	handle, err := openLibrary()
 	if err != nil {
+		if err.Error() == "" { // a program without cgo is not told why
+			return nil, fmt.Errorf("%s not found: install the NVIDIA driver", libraryName)
+		}
 		return nil, fmt.Errorf("%s not found: install the NVIDIA driver (%w)", libraryName, err)
 	}
 	l := &library{calls: map[string]uintptr{}}
