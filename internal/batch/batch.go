@@ -84,6 +84,9 @@ type Delivery interface {
 	Working() error
 	Done() error
 	Later(after time.Duration) error
+	// Return gives it back at once, as if it had not been delivered: who has it does not go on for
+	// reasons of its own.
+	Return() error
 }
 
 // Run answers a request as the endpoint of the server would.
