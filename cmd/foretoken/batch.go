@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -165,9 +166,14 @@ func (f *batchRun) begin(ctx context.Context, c *batch.Coordinator, in, partial,
 // follow runs the batch to its end and shows how far it is.
 func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id string) (b batch.Batch, err error) {
 	running, end := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() { defer close(ended); s.RunBatches(running) }()
-	defer func() { end(); <-ended }()
+	ended := make(chan error, 1)
+	go func() { ended <- s.RunBatches(running) }()
+	defer func() {
+		end()
+		if failed := <-ended; failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}()
 	start := time.Now()
 	var bar *progressbar.ProgressBar
 	t := time.NewTicker(200 * time.Millisecond)
@@ -188,6 +194,9 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 		select {
 		case <-ctx.Done():
 			return b, errInterrupted
+		case failed := <-ended: // it has no reason to end before the batch, but one
+			ended <- nil
+			return b, cmp.Or(failed, errors.New("the batch does not go on"))
 		case <-t.C:
 		}
 	}
