@@ -118,7 +118,7 @@ func TestBusyModelFailsNoLine(t *testing.T) {
 func TestFolderHasOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	first := openFolder(t, dir)
-	if _, err := OpenFolder(dir); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "--state-dir") {
+	if _, err := OpenFolder(dir); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := first.Close(); err != nil {

@@ -103,7 +103,9 @@ func (o *Options) remedy(err error) string {
 		return ": name who signed it with --queue-ca"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
 		return ": name a user that the servers know with --queue-credentials"
-	case errors.Is(err, nats.ErrNoServers), errors.Is(err, fs.ErrNotExist), !secure:
+	case errors.Is(err, nats.ErrNoServers):
+		return ": is one running there? 'nats-server --jetstream' starts one"
+	case errors.Is(err, fs.ErrNotExist), !secure:
 		return ""
 	}
 	return ": if the servers want a certificate, name one with --queue-cert and --queue-key"
