@@ -275,6 +275,7 @@ func TestBatchesRefuseWhatIsNone(t *testing.T) {
 		{400, "purpose", r.upload("x", nil)},
 		{400, "expires_after[seconds]", r.upload("x", nil, "purpose", "batch", "expires_after[seconds]", "1")},
 		{400, "", r.do("POST", "/v1/files", "{}")},
+		{400, "file", r.do("POST", "/v1/files", "--x\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n--x\r\nContent-Disposition: form-data; name=file; filename="+strings.Repeat("a", 513)+"\r\n\r\nx\r\n--x--\r\n", "Content-Type", "multipart/form-data; boundary=x")},
 		{404, "input_file_id", r.do("POST", "/v1/batches", `{"input_file_id":"file-x","endpoint":"/v1/completions","completion_window":"24h"}`)},
 		{400, "endpoint", r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/embeddings","completion_window":"24h"}`, f.ID))},
 		{400, "completion_window", r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/completions","completion_window":"1h"}`, f.ID))},

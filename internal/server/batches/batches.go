@@ -32,6 +32,7 @@ const (
 	minKeep, maxKeep                       = time.Hour, 30 * 24 * time.Hour
 	maxPairs, maxPairName, maxPairValue    = 16, 64, 512
 	maxFilesPage, maxBatchesPage, nextPage = 10_000, 100, 20
+	maxFilename                            = 512
 )
 
 // Desk is where files and batches are asked for.
@@ -358,6 +359,8 @@ func (f *form) check() (time.Duration, error) {
 	switch {
 	case f.upload == nil:
 		return 0, generate.Invalid("file", "there is none")
+	case len(f.filename) > maxFilename:
+		return 0, generate.Invalid("file", "its name has %d bytes, want at most %d", len(f.filename), maxFilename)
 	case f.purpose != purpose:
 		return 0, generate.Invalid("purpose", "%.40q, want %s: files are for batches here", f.purpose, purpose)
 	case f.anchor == "" && f.seconds == "":
