@@ -19,6 +19,8 @@ var (
 	ErrExists   = errors.New("it exists already")
 	ErrConflict = errors.New("somebody else changed it")
 	ErrFull     = errors.New("no space is left")
+	// ErrUnreachable says that the store cannot be asked now.
+	ErrUnreachable = errors.New("it cannot be reached now")
 )
 
 // Store keeps files, results and the states of batches. What is missing is fs.ErrNotExist.

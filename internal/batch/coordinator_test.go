@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -283,8 +284,8 @@ func TestLostResultsAreMadeAgain(t *testing.T) {
 		x.work(t, "")
 		made := x.calls.Load()
 		s.lose = func() {
-			for key := range folder.List(t.Context(), "results/") {
-				path, err := folder.path(key)
+			for key, err := range folder.List(t.Context(), "results/") {
+				path := filepath.Join(folder.dir, filepath.FromSlash(key))
 				if err == nil && damage {
 					err = os.WriteFile(path, []byte("{"), 0o600)
 				} else if err == nil {

@@ -96,9 +96,9 @@ type Server struct {
 	lines   *lines // nil: there are no batches, or they are elsewhere
 
 	lineMetrics *lineMetrics // nil: no lines of batches are answered
-	metrics *metrics
-	http    *http.Server
-	ops     *http.Server // of metrics, for gateways
+	metrics     *metrics
+	http        *http.Server
+	ops         *http.Server // of metrics, for gateways
 
 	loaded, draining atomic.Bool
 	stop             context.CancelFunc // ends loading

@@ -209,6 +209,8 @@ func explained(err error) error {
 		return fmt.Errorf("a cluster keeps three copies, and it cannot now (%s): start the missing nodes", api.Description)
 	case errors.Is(err, js.ErrJetStreamNotEnabled), errors.Is(err, js.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: start the servers with --jetstream, and allow it to this account", err)
+	case transient(err), errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected):
+		return fmt.Errorf("%w: %w", batch.ErrUnreachable, err)
 	}
 	return err
 }

@@ -79,6 +79,8 @@ func explain(err error, id string) error {
 		return is(http.StatusRequestEntityTooLarge, generate.TooLarge, "the file is larger than %d bytes, the maximum of a batch: make several of it", batch.MaxFile)
 	case errors.Is(err, batch.ErrFull):
 		return is(http.StatusInsufficientStorage, generate.Unavailable, "the server has no space left for batches: delete files, or try again later")
+	case errors.Is(err, batch.ErrUnreachable):
+		return is(http.StatusServiceUnavailable, generate.Unavailable, "the queue of batches cannot be reached now: try again later")
 	case errors.Is(err, batch.ErrInUse), errors.Is(err, batch.ErrOver):
 		return is(http.StatusConflict, generate.BadRequest, "%v", err)
 	}
