@@ -89,7 +89,7 @@ func TestBatchAnswersAsTheEndpointDoes(t *testing.T) {
 	dir := t.TempDir()
 	r, _ := startBatches(t, dir, nil)
 	ask := func(text, more string) string {
-		return fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"max_tokens":8%s}`, text, more)
+		return fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"max_tokens":8,"ignore_eos":true%s}`, text, more) // or the seed decides how many
 	}
 	b := r.begin(line("seeded", ask("Hello.", `,"seed":1`)) + line("free", ask("Hello.", "")) + line("wrong", ask("Hello.", `,"temperature":-1`)) + "{\n")
 	b = r.wait(b.ID, batch.Completed)

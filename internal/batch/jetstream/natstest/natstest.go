@@ -87,7 +87,7 @@ func be(text string) error {
 }
 
 // patience is how long a node may take to start.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // fatal is a log that ends the process of a node that cannot start, as when another has its port.
 type fatal struct{}
