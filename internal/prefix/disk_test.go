@@ -21,6 +21,9 @@ func openDisk(t *testing.T, dir string, o DiskOptions) *Disk {
 	if o.Bytes == 0 {
 		o.Bytes = 1 << 20
 	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
 	d, err := OpenDisk(dir, o)
 	if err != nil {
 		t.Fatal(err)

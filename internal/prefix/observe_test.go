@@ -123,6 +123,9 @@ func TestObserverHearsWhatCanBeResumed(t *testing.T) {
 					got := fetched(c, tokens) == len(tokens)-1
 					if heard != got {
 						t.Errorf("story %d, %d pages: the observer knows of it: %t; it is found: %t", i, p+1, heard, got)
+						if d != nil {
+							t.Logf("used %d bytes of the pool, %+v", n.pool.Used(), d.Stats())
+						}
 					}
 					if both++; heard {
 						known++
