@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ func (x *bench) pass(p backend.Pass, again bool, queue func()) {
 		for _, op := range r.ops {
 			name := op.launch.Function.Name()
 			switch kind, _, _ := strings.Cut(name, "_"); kind {
-			case "relay", "few", "panel":
+			case "relay", "few", "panel", "row", "gated", "answer":
 				x.launches["product"]++
 			default:
 				x.launches[name]++
@@ -86,6 +87,46 @@ func TestProductsOfOneInputAreOneLaunch(t *testing.T) {
 		if n := last.launches["product"]; n != 4 {
 			t.Errorf("%d rows: %d launches", rows, n)
 		}
+	}
+}
+
+// A product of one row norms and rounds it, and two matrices with a gate compute it: what a dense layer has
+// of kernels is its products. Everything that was computed is left where it belongs, whatever the widths are.
+func TestProductsOfOneRowNormAndGate(t *testing.T) {
+	for _, c := range []struct {
+		cols, wide, outs, rows int
+		add                    bool
+		launches               map[string]int
+	}{
+		{64 * 27, 192, 40, 1, true, map[string]int{}},           // chunks that are not whole
+		{2048, 128, 320, 1, false, map[string]int{"swiglu": 1}}, // more tiles than multiprocessors: none rounds a gate twice
+		{256, 64, 40, 1, true, map[string]int{"swiglu": 1}},     // one chunk
+		{6144, 64, 16, 1, true, map[string]int{}},
+		{6208, 64, 16, 1, true, map[string]int{"rms_norm": 1, "swiglu": 1}}, // too wide
+		{256, 64, 40, 2, true, map[string]int{"rms_norm": 1, "swiglu": 1}},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := open(t, Options{})
+			var last *bench
+			alike(t, b, func(x *bench) [][]float32 {
+				last = x
+				in, gain, h := x.random(c.rows, c.cols, 3), x.random(1, c.cols, 1), x.random(c.rows, c.cols, 1)
+				gate, up, y, z := x.random(c.rows, c.wide, 1), x.random(c.rows, c.wide, 1), x.random(c.rows, c.outs, 1), x.random(c.rows, 24, 1)
+				first, second, third, other := x.load(c.wide, c.cols, 4, 64), x.load(c.wide, c.cols, 4, 64), x.load(c.outs, c.wide, 4, 64), x.load(24, c.cols, 4, 64)
+				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, true, func() {
+					x.b.RMSNorm(h, in, gain, 1e-6)
+					x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
+					x.b.SwiGLU(gate, gate, up)
+					x.b.MatMul(gate, backend.Product{Dst: y, W: third, Add: c.add})
+					x.b.MatMul(h, backend.Product{Dst: z, W: other})
+				})
+				return [][]float32{x.read(h), x.read(gate), x.read(up), x.read(y), x.read(z)}
+			})
+			c.launches["product"], c.launches["quantize"] = 3, 1 // one for the other product
+			if !maps.Equal(last.launches, c.launches) {
+				t.Errorf("launches %v, want %v", last.launches, c.launches)
+			}
+		})
 	}
 }
 
@@ -145,6 +186,42 @@ func TestAnswersAreRoundedForProducts(t *testing.T) {
 		if n := last.launches["quantize"]; n != c.all {
 			t.Errorf("%v, groups of %d: %d launches of quantize, want %d", c.kind, c.group, n, c.all)
 		}
+	}
+}
+
+// The experts of one row are two kernels behind the one that chooses them: one gates, one adds up. Of one chunk and
+// several, of whole chunks and not, with more experts than warps, and with every kind of shared expert.
+func TestExpertsOfOneRowAreTwoKernels(t *testing.T) {
+	for _, c := range []struct {
+		cols, wide, n, choices  int
+		shared, router, sigmoid bool
+	}{{2048, 512, 9, 8, true, true, false}, {1664, 640, 3, 2, true, false, true}, {1600, 64, 20, 18, false, false, false}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := open(t, Options{})
+			var last *bench
+			alike(t, b, func(x *bench) [][]float32 {
+				last = x
+				e := &backend.Experts{
+					Router: x.load(c.n, c.cols, 4, 64), Gate: x.stack(c.n, c.wide, c.cols, 4, 64), Up: x.stack(c.n, c.wide, c.cols, 4, 64), Down: x.stack(c.n, c.cols, c.wide, 4, 64),
+					TopK: c.choices, Normalize: true, Sigmoid: c.sigmoid,
+				}
+				if c.shared {
+					e.SharedGate, e.SharedUp, e.SharedDown = x.load(c.wide, c.cols, 4, 64), x.load(c.wide, c.cols, 4, 64), x.load(c.cols, c.wide, 4, 64)
+				}
+				if c.router {
+					e.SharedRouter = x.load(1, c.cols, 4, 64)
+				}
+				in, gain, h, dst := x.random(1, c.cols, 1), x.random(1, c.cols, 1), x.alloc(dtype.F32, 1, c.cols), x.random(1, c.cols, 1)
+				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
+					x.b.RMSNorm(h, in, gain, 1e-6)
+					x.b.Experts(dst, h, e)
+				})
+				return [][]float32{x.read(dst), x.read(h)}
+			})
+			if want := map[string]int{"product": 3, "choose_one": 1}; !maps.Equal(last.launches, want) {
+				t.Errorf("launches %v", last.launches)
+			}
+		})
 	}
 }
 

@@ -44,6 +44,7 @@ type operation struct {
 	bytes    int64
 	value    byte
 	what     string // it does, for people
+	of       any    // what it computes, for the operations after it: see fuse.go
 }
 
 // maxOperations is how many operations all recordings that are kept have together: sixty and more

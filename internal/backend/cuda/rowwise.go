@@ -87,15 +87,18 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 		panic(fmt.Sprintf("cuda: norm of %d×%d with %d gains into %d×%d", x.Rows, x.Cols, gain.Cols, dst.Rows, dst.Cols))
 	}
 	b.begin()
-	normed := func(c quantized) {
+	norm := func(c quantized) {
 		g := grid{x: x.Rows, threads: 512, shared: (4*x.Cols + 15) &^ 15}
 		if x.Rows <= 16 && dst.Mem != x.Mem { // more would wait for a row than compute
 			g.y = min(8, (x.Cols/c.columns()+15)/16)
 		}
 		b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
+		if c.group > 0 {
+			b.passes.mark(&normed{dst, x, gain, eps, c})
+		}
 	}
-	normed(quantized{})
-	b.passes.codable(dst, b.at(dst), 0, normed)
+	norm(quantized{})
+	b.passes.codable(dst, b.at(dst), 0, norm)
 }
 
 // LayerNorm normalizes the rows of x.
@@ -121,11 +124,14 @@ func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
 	if dst.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: swiglu of %d rows", dst.Rows))
 	}
-	gated := func(c quantized) {
+	glu := func(c quantized) {
 		b.launch("rowwise.swiglu", groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, driver.Ptr(0), c.param())
+		if c.group > 0 {
+			b.passes.mark(&gated{dst, gate, up, c})
+		}
 	}
-	gated(quantized{})
-	b.passes.codable(dst, b.at(dst), 0, gated)
+	glu(quantized{})
+	b.passes.codable(dst, b.at(dst), 0, glu)
 }
 
 // GELU sets dst to x·Φ(x).

@@ -6,8 +6,13 @@
 // lane keeps, of the sums of eight groups, as many as it has of one group with eight rows. What
 // follows per sum, which is most of the work, is that much less. The sums go through shared
 // memory to the lanes that add them up in order: one output and row each, or two rows of four.
+//
+// One row may come as floats (ROW): see row.cuh. Two matrices may be a gate and what it gates (GATED):
+// the two teams of a block have the same tile of both, and what is written besides is
+// silu(gate)*up, which the warp computes that ends the second.
 #pragma once
 #include "relay.cuh"
+#include "row.cuh"
 
 // Turned is sums of a warp on their way to other lanes: of up to two rows by output and group, of four
 // in pairs of rows, moved about so that no two lanes want the same bank.
@@ -64,34 +69,82 @@ template <> struct Turned<4> {
   }
 };
 
-template <int R, int S> __device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift) {
-  constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK, CODES = GROUP * 8;
+// multiplyChunk leaves the sums of a chunk times the scales of the rows, and the scales of a lane's output.
+template <int R>
+__device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64> (&acts)[R], const float4 (&tail)[R], Turned<R>& turned, word (&scale)[8]) {
+  constexpr int GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), SUB = 8 / R;
+  const int lane = threadIdx.x & 31, quad = lane & 3, output = lane & 15;
+#pragma unroll
+  for (int i = 0; i < R; i++) {
+    int sums[4];
+#pragma unroll
+    for (int s = 0; s < SUB; s++) {
+      Codes<GROUP> c;
+      unpack<4, GROUP>(c, blocks + (i * SUB + s) * BLOCK, lane);
+      int d[4];
+      multiply<GROUP>(d, c, acts[i]);
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[j] = d[j];
+    }
+    const float x[4] = {__fmul_rn(sumOf(sums[0]), tail[i].x), __fmul_rn(sumOf(sums[1]), tail[i].z),
+                        __fmul_rn(sumOf(sums[2]), tail[i].x), __fmul_rn(sumOf(sums[3]), tail[i].z)};
+    turned.set(lane, i, x, {tail[i].y, tail[i].w});
+  }
+#pragma unroll
+  for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + GROUP * 8))[2 * (output & 7) + (output >> 3)];
+}
+
+template <int R, int S, bool ROW, bool GATED>
+__device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift, const Row& row) {
+  constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK;
   constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // groups of a row that are columns together; rows of a lane
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
   __shared__ __align__(16) Turned<R> turned[8];
-  release();
-  Walk<BLOCK, G> w(p, parts, shift);
+  __shared__ float gates[2][16], upper[33];  // of two tiles, by turns; of the norm
+  Walk<BLOCK, G, GATED> w(p, parts, shift);
   Chunks& now = w.now;
-  const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = p.tailRows;
+  const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = ROW ? 1 : p.tailRows;
   const int quad = lane & 3, output = lane & 15;
-  if (p.jobs) await();
+  RowSpace space;
+  Rounding rounding;
+  if constexpr (ROW) {
+    space = RowSpace(ring + 8 * S * CHUNK, row);
+    rounding.prepare(row);
+  }
+  if (!p.jobs) release();
+  if (p.jobs) {  // those after the next kernel may read jobs before they wait
+    await();
+    release();
+    if constexpr (ROW) rounding.ask(row);
+  }
   w.begin();
   const int total = w.total;
   byte* mine = ring + warp * S * CHUNK;
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
 #pragma unroll 1
   for (int i = 0; i < S; i++) w.issue(into + i * CHUNK);
-  if (!p.jobs) await();
+  if (!p.jobs) {
+    await();
+    if constexpr (ROW) rounding.ask(row);
+  }
+  if constexpr (ROW) rounding.round(row, space, upper);
 
   // Column n of the tensor cores is row n%R and group n/R of SUB groups. As a right operand a lane has
   // column lane/4, of sums columns 2*quad and one more.
   const signed char* codes;
   const float2* tails;
   auto look = [&] {
-    const int first = parts.same ? 0 : now.piece.first, n = lane / 4;
-    codes = p.codes + (long long)(first + min(n % R, now.piece.rows - 1)) * p.codeStride + (now.k * G + n / R) * GROUP + quad * 16;
-    tails = p.tails + ((long long)now.k * G + 2 * quad / R) * tailRows + first + 2 * quad % R;
+    const int first = ROW || parts.same ? 0 : now.piece.first, n = lane / 4;
+    const int at = (now.k * G + n / R) * GROUP + quad * 16;
+    if constexpr (ROW) {
+      codes = space.codes + at;
+      tails = space.tails + now.k * G + 2 * quad;
+    } else {
+      codes = p.codes + (long long)(first + min(n % R, now.piece.rows - 1)) * p.codeStride + at;
+      tails = p.tails + ((long long)now.k * G + 2 * quad / R) * tailRows + first + 2 * quad % R;
+    }
   };
   Acts<GROUP> acts[R];
   float4 tail[R];
@@ -100,7 +153,7 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     for (int i = 0; i < R; i++) {
       loadActs<GROUP>(acts[i], codes + i * SUB * GROUP);
       const float2* at = tails + i * SUB * tailRows;
-      if constexpr (R == 1) {
+      if constexpr (R == 1 && !ROW) {
         const float2 a = at[0], b = at[tailRows];
         tail[i] = make_float4(a.x, a.y, b.x, b.y);
       } else {
@@ -109,7 +162,7 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     }
   };
   if (now.item < total) look(), ahead();
-  int stage = 0;
+  int stage = 0, tiles = 0;
   if (w.turn + 1 == size && w.team < total) {
 #pragma unroll
     for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = 0;
@@ -118,27 +171,8 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
   while (now.item < total) {
     arrived<S - 1>();
     __syncwarp();
-    const byte* blocks = mine + stage * CHUNK;
-#pragma unroll
-    for (int i = 0; i < R; i++) {
-      int sums[4];
-#pragma unroll
-      for (int s = 0; s < SUB; s++) {
-        Codes<GROUP> c;
-        unpack<4, GROUP>(c, blocks + (i * SUB + s) * BLOCK, lane);
-        int d[4];
-        multiply<GROUP>(d, c, acts[i]);
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-          if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[j] = d[j];
-      }
-      const float x[4] = {__fmul_rn(sumOf(sums[0]), tail[i].x), __fmul_rn(sumOf(sums[1]), tail[i].z),
-                          __fmul_rn(sumOf(sums[2]), tail[i].x), __fmul_rn(sumOf(sums[3]), tail[i].z)};
-      turned[warp].set(lane, i, x, {tail[i].y, tail[i].w});
-    }
     word scale[G];
-#pragma unroll
-    for (int g = 0; g < G; g++) scale[g] = ((const word*)(blocks + g * BLOCK + CODES))[2 * (output & 7) + (output >> 3)];
+    multiplyChunk<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     __syncwarp();
     w.issue(into + stage * CHUNK);
     stage = stage + 1 == S ? 0 : stage + 1;
@@ -172,7 +206,16 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     if (size > 1 && (!last || was.item + w.teams < total)) hand(1 + next);
     if (last) {
       int tile = was.piece.tile;
-      const Part& part = partOf(parts, tile);
+      if constexpr (GATED) {
+        float& gate = gates[tiles++ & 1][output];
+        const Part& part = w.part(tile);
+        if (lane < 16 && part.dst) put(part, was.piece, 0, tile * 16 + output, acc[0]);
+        if (w.half == 0 && lane < 16) gate = acc[0];
+        meet(9);
+        if (w.half == 1 && lane < 16) put(parts.part[2], was.piece, 0, tile * 16 + output, mul(silu32(gate), acc[0]));
+        continue;
+      }
+      const Part& part = w.part(tile);
 #pragma unroll
       for (int i = 0; i < CHAINS; i++)
         if (lane < 16 * R) put(part, was.piece, lane / 16 * CHAINS + i, tile * 16 + output, acc[i]);
@@ -183,5 +226,11 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
 #define FEW(NAME, R, S)                                                                           \
   extern "C" __global__ void __launch_bounds__(256, 2)                                            \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {   \
-    few<R, S>(p, parts, shift);                                                                   \
+    few<R, S, false, false>(p, parts, shift, Row());                                              \
+  }
+
+#define FEWROW(NAME, S, GATED)                                                                    \
+  extern "C" __global__ void __launch_bounds__(256, 2)                                            \
+      NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row) { \
+    few<1, S, true, GATED>(p, parts, shift, row);                                                 \
   }

@@ -70,20 +70,20 @@ struct Chunks {
 };
 
 // Walk is how a warp goes through its chunks: G groups each, of blocks of BLOCK bytes. A team has
-// 2^shift warps.
-template <int BLOCK, int G> struct Walk {
+// 2^shift warps. With PAIRS the two teams of a block have the same tile of the first two parts.
+template <int BLOCK, int G, bool PAIRS = false> struct Walk {
   static constexpr int CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
   const Product& p;
   const Parts& parts;
-  const int shift, lane, warp, size, turn, next, team, teams, groups, chunks;
+  const int shift, lane, warp, size, turn, next, half, team, teams, groups, chunks;
   int total;
   Chunks now, ask;     // that is multiplied, and that is asked for
   const byte* source;  // of ask
 
   __device__ __forceinline__ Walk(const Product& p, const Parts& parts, int shift)
       : p(p), parts(parts), shift(shift), lane(threadIdx.x & 31), warp(threadIdx.x / 32), size(1 << shift), turn(warp & (size - 1)),
-        next(turn + 1 == size ? warp + 1 - size : warp + 1), team(blockIdx.x + gridDim.x * (warp >> shift)), teams(gridDim.x * 8 >> shift),
-        groups(p.w.groups), chunks((groups + G - 1) / G) {}
+        next(turn + 1 == size ? warp + 1 - size : warp + 1), half(warp >> shift),
+        team(blockIdx.x + (PAIRS ? 0 : gridDim.x * half)), teams(PAIRS ? gridDim.x : gridDim.x * 8 >> shift), groups(p.w.groups), chunks((groups + G - 1) / G) {}
 
   // begin finds the first chunk. Jobs must be there.
   __device__ __forceinline__ void begin() {
@@ -104,9 +104,11 @@ template <int BLOCK, int G> struct Walk {
     return true;
   }
 
+  __device__ __forceinline__ const Part& part(int& tile) const { return PAIRS ? parts.part[half] : partOf(parts, tile); }
+
   __device__ __forceinline__ void seek() {
     int tile = ask.piece.tile;
-    const Part& part = partOf(parts, tile);
+    const Part& part = this->part(tile);
     source = (ask.piece.matrix < 0 ? part.other : part.data + ask.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + ask.k * CHUNK;
   }
 
