@@ -41,6 +41,7 @@ type Backend struct {
 
 	attention attention
 	arrived   piece // counters of delta_few
+	gates     piece // and of products that gate
 
 	err    error // the first of the operations, until it is reported
 	closed bool

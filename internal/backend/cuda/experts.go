@@ -210,7 +210,7 @@ func (m *mixture) answerOne(dst backend.Tensor, s *projections) {
 	gate, up, down := m.weights3()
 	wide := gate.Rows()
 	middle := input{x: b.scratch(4 * m.rows * wide), rows: wide}
-	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput())
+	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput(), quantized{})
 	p := m.product(down, e.SharedDown, middle, b.at(dst))
 	jobs := m.choices + m.alone
 	warps := min(jobs, maxFewWarps)

@@ -5,7 +5,8 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
-// A kernel of one row takes less time than it takes the next one to begin. So while a pass is recorded a
+// A kernel of one row takes less time than the next one takes to begin, and keeps the one after that from asking
+// for weights. So while a pass is recorded a
 // product of one row takes over what the kernels before it were recorded for: kernels/row.cuh norms and
 // rounds the row in every block, kernels/few.cuh gates what two matrices have in common.
 
@@ -109,18 +110,24 @@ func (b *Backend) takeRow(list []product) *rowInput {
 		b.undo(1)
 		return &row
 	case *gated:
-		row := rowInput{x: b.at(of.dst), cols: of.dst.Cols, codes: of.codes}
-		small := len(list) == 1 && list[0].tiles <= b.info.Multiprocessors // so every multiprocessor rounds the row once
-		if of.codes.codes != in.codes || !small || !row.fits() || writes(list, of.dst) || !b.takeGate(of) {
+		if of.codes.codes != in.codes || of.dst.Mem == nil {
 			return nil
 		}
-		return &row
+		row := rowInput{x: b.at(of.dst), cols: of.dst.Cols, codes: of.codes}
+		if len(list) > 1 || list[0].tiles > b.info.Multiprocessors || !row.fits() || writes(list, of.dst) {
+			b.takeGate(of, true)
+			return nil
+		}
+		if b.takeGate(of, false) { // every multiprocessor rounds the row once
+			return &row
+		}
 	}
 	return nil
 }
 
-// takeGate has the two products before a gate, the last operation, gate as well. It reports whether they do.
-func (b *Backend) takeGate(g *gated) bool {
+// takeGate has the two products before a gate, the last operation, gate as well, and leave that as codes if
+// somebody wants them. It reports whether they do.
+func (b *Backend) takeGate(g *gated, codes bool) bool {
 	op := b.before(2)
 	if op == nil {
 		return false
@@ -130,33 +137,37 @@ func (b *Backend) takeGate(g *gated) bool {
 		return false
 	}
 	gate, up := of.list[0], of.list[1]
-	row := of.row
-	if row == nil {
-		row = &rowInput{x: gate.in.x, cols: gate.w.Cols()}
+	row := &rowInput{x: gate.in.x, cols: gate.w.Cols()}
+	if of.row != nil {
+		*row = *of.row
+		row.codes = quantized{} // nobody else can want them: those of the gate lie in the same memory
 	}
-	if gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.bias|up.bias != 0 || gate.add || up.add || !row.fits() || gate.dst == up.dst {
+	dst := b.at(g.dst)
+	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add
+	if wrong || !row.fits() || codes && dst%16 != 0 || g.codes.group != 64 || up.w.Rows()%64 != 0 {
 		return false
 	}
 	b.undo(2)
-	b.gate(gate, up, b.at(g.dst), row)
+	to := quantized{}
+	if codes {
+		to = g.codes
+	}
+	b.gate(gate, up, dst, row, to)
 	return true
 }
 
-// pairs reports whether two products can be those of a gate: tile by tile, and chunks of a tile such that the
-// same warp always has the last.
+// pairs reports whether two products can be those of a gate: tile by tile, and with a chunk for every warp.
 func pairs(list []product) bool {
 	gate, up := &list[0], &list[1]
-	chunks := (gate.w.Layout.Groups + fewGroups - 1) / fewGroups
-	return gate.w.Layout == up.w.Layout && gate.w.Rows() == up.w.Rows() && gate.only|up.only == 0 && chunks%fewTeam == 0
+	return gate.w.Layout == up.w.Layout && gate.w.Rows() == up.w.Rows() && gate.only|up.only == 0 && gate.w.Layout.Groups > 3*fewGroups
 }
 
-const (
-	fewGroups = 8 // of a chunk of few
-	fewTeam   = 4 // warps that have a tile together, of a gate
-)
+// fewGroups is how many groups make a chunk of few.
+const fewGroups = 8
 
-// gate launches two products of one row, and silu of the first times the second.
-func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput) {
+// gate launches two products of one row, and silu of the first times the second, as codes too if there is a
+// place for them.
+func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes quantized) {
 	both := up
 	both.dst = dst
 	for _, p := range []*product{&gate, &up} { // what is gated may go where one of them would
@@ -167,6 +178,11 @@ func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput) {
 	l := &gate.w.Layout
 	shared := 8*2*fewGroups*l.Block + row.shared()
 	const name = "few.gated_4_64"
+	arrived := driver.Ptr(0)
+	if codes.group > 0 {
+		arrived = b.zeros(&b.gates, up.w.Rows()/64*4)
+	}
 	blocks := min(b.occupancy(name, 256, shared), gate.tiles)
-	b.launchAs(name, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param())
+	b.launchAs(name, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
+		fields{arrived, codes.codes, codes.tails, codes.tailRows, 0})
 }

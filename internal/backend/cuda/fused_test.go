@@ -98,9 +98,10 @@ func TestProductsOfOneRowNormAndGate(t *testing.T) {
 		add                    bool
 		launches               map[string]int
 	}{
-		{64 * 27, 192, 40, 1, true, map[string]int{}},           // chunks that are not whole
-		{2048, 128, 320, 1, false, map[string]int{"swiglu": 1}}, // more tiles than multiprocessors: none rounds a gate twice
-		{256, 64, 40, 1, true, map[string]int{"swiglu": 1}},     // one chunk
+		{64 * 27, 192, 40, 1, true, map[string]int{}},       // chunks that are not whole
+		{2048, 128, 320, 1, false, map[string]int{}},        // more tiles than multiprocessors: what is gated is rounded by the last block
+		{2112, 448, 320, 1, false, map[string]int{}},        // tiles end with other warps
+		{256, 64, 40, 1, true, map[string]int{"swiglu": 1}}, // one chunk
 		{6144, 64, 16, 1, true, map[string]int{}},
 		{6208, 64, 16, 1, true, map[string]int{"rms_norm": 1, "swiglu": 1}}, // too wide
 		{256, 64, 40, 2, true, map[string]int{"rms_norm": 1, "swiglu": 1}},

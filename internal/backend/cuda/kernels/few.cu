@@ -5,8 +5,16 @@
 FEW(few_4_64_1, 1, 2)
 FEW(few_4_64_2, 2, 2)
 FEW(few_4_64_4, 4, 2)
-FEWROW(row_4_64, 2, false)
-FEWROW(gated_4_64, 2, true)
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+    row_4_64(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row) {
+  few<1, 2, true, false>(p, parts, shift, row, Gates());
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2)
+    gated_4_64(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row, const __grid_constant__ Gates gates) {
+  few<1, 2, true, true>(p, parts, shift, row, gates);
+}
 
 // Answer is what the answers of one row's experts are weighed with, and what their sum is added to: by rank,
 // then the shared one, whose weight is the sigmoid of router's number or, without router, 1.
@@ -21,15 +29,15 @@ struct Answer {
 // jobs are listed, so weights are asked for before await.
 extern "C" __global__ void __launch_bounds__(512, 1) answer_4_64(const __grid_constant__ Product p, const __grid_constant__ Parts parts, const __grid_constant__ Answer a) {
   constexpr int G = 8, S = 2, BLOCK = blockBytes<4, 64, false>(), CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
-  extern __shared__ __align__(16) byte ring[];
+  extern __shared__ __align__(16) byte space[];
   __shared__ __align__(16) Turned<1> turned[16];
   __shared__ __align__(16) signed char codes[16][G * 64];
   __shared__ __align__(16) float2 tails[16][G];
   const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x / 32, 0), warps = blockDim.x / 32, output = lane & 15, quad = lane & 3;
   const int groups = p.w.groups, chunks = (groups + G - 1) / G, jobs = a.choices + a.shared, tile = blockIdx.x;
   const Part& part = parts.part[0];
-  byte* mine = ring + warp * S * CHUNK;
-  float* answers = (float*)(ring + warps * S * CHUNK);
+  byte* mine = space + warp * S * CHUNK;
+  float* answers = (float*)(space + warps * S * CHUNK);
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
   release();
   auto ask = [&](int n, int stage) {  // chunk n of the warp's

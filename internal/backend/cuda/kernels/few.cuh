@@ -9,7 +9,8 @@
 //
 // One row may come as floats (ROW): see row.cuh. Two matrices may be a gate and what it gates (GATED):
 // the two teams of a block have the same tile of both, and what is written besides is
-// silu(gate)*up, which the warp computes that ends the second.
+// silu(gate)*up, which the warp computes that ends the second. Where a product wants that as integers, the last
+// block that has a tile of a group of 64 columns rounds it.
 #pragma once
 #include "relay.cuh"
 #include "row.cuh"
@@ -95,14 +96,50 @@ __device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64>
   for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + GROUP * 8))[2 * (output & 7) + (output >> 3)];
 }
 
+// Gates is where what is gated goes as integers: arrived counts the tiles of a group that are there, and is
+// zero before and after. Without it there are none to write.
+struct Gates {
+  unsigned* arrived;
+  signed char* codes;
+  float2* tails;
+  int tailRows, unused;
+};
+
+// roundGates has a block's warps round the groups that it is the last to have a tile of.
+__device__ __forceinline__ void roundGates(const Gates& gates, const Part& part, int tiles) {
+  const int lane = threadIdx.x & 31;
+  __syncthreads();
+#pragma unroll 1
+  for (int tile = blockIdx.x + gridDim.x * (threadIdx.x / 32); tile < tiles; tile += gridDim.x * 8) {
+    const int group = tile / 4;
+    int last = 0;
+    if (lane == 0) {
+      __threadfence();
+      last = atomicAdd(gates.arrived + group, 1u) == 3;
+      if (last) atomicExch(gates.arrived + group, 0u);
+      __threadfence();
+    }
+    __syncwarp();
+    if (!__shfl_sync(~0u, last, 0)) continue;
+    const int at = group * 64 + 4 * (lane & 7);
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 2; i++) *(float4*)(v + 4 * i) = __ldcg((const float4*)(part.dst + at + 32 * i));
+    word codes[2];
+    const float2 tail = roundEight(v, codes);
+    if (lane < 8) *(word*)(gates.codes + at) = codes[0], *(word*)(gates.codes + at + 32) = codes[1];
+    if (lane == 0) gates.tails[(size_t)group * gates.tailRows] = tail;
+  }
+}
+
 template <int R, int S, bool ROW, bool GATED>
-__device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift, const Row& row) {
+__device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift, const Row& row, const Gates& gates) {
   constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK;
   constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // groups of a row that are columns together; rows of a lane
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
   __shared__ __align__(16) Turned<R> turned[8];
-  __shared__ float gates[2][16], upper[33];  // of two tiles, by turns; of the norm
+  __shared__ float gate[4][2][16], upper[33];  // of two tiles of a warp, by turns; of the norm
   Walk<BLOCK, G, GATED> w(p, parts, shift);
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = ROW ? 1 : p.tailRows;
@@ -207,12 +244,12 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     if (last) {
       int tile = was.piece.tile;
       if constexpr (GATED) {
-        float& gate = gates[tiles++ & 1][output];
+        float& mine = gate[w.turn][tiles++ & 1][output];
         const Part& part = w.part(tile);
         if (lane < 16 && part.dst) put(part, was.piece, 0, tile * 16 + output, acc[0]);
-        if (w.half == 0 && lane < 16) gate = acc[0];
-        meet(9);
-        if (w.half == 1 && lane < 16) put(parts.part[2], was.piece, 0, tile * 16 + output, mul(silu32(gate), acc[0]));
+        if (w.half == 0 && lane < 16) mine = acc[0];
+        meet(9 + w.turn);
+        if (w.half == 1 && lane < 16) put(parts.part[2], was.piece, 0, tile * 16 + output, mul(silu32(mine), acc[0]));
         continue;
       }
       const Part& part = w.part(tile);
@@ -221,16 +258,12 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
         if (lane < 16 * R) put(part, was.piece, lane / 16 * CHAINS + i, tile * 16 + output, acc[i]);
     }
   }
+  if constexpr (GATED)
+    if (gates.arrived) roundGates(gates, parts.part[2], parts.tiles);
 }
 
 #define FEW(NAME, R, S)                                                                           \
   extern "C" __global__ void __launch_bounds__(256, 2)                                            \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {   \
-    few<R, S, false, false>(p, parts, shift, Row());                                              \
-  }
-
-#define FEWROW(NAME, S, GATED)                                                                    \
-  extern "C" __global__ void __launch_bounds__(256, 2)                                            \
-      NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row) { \
-    few<1, S, true, GATED>(p, parts, shift, row);                                                 \
+    few<R, S, false, false>(p, parts, shift, Row(), Gates());                                     \
   }
