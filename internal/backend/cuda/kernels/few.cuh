@@ -105,6 +105,13 @@ struct Gates {
   int tailRows, unused;
 };
 
+// arriveAt counts a tile, after all that the block wrote and before all that it reads. It returns how many there were.
+__device__ __forceinline__ unsigned arriveAt(unsigned* at) {
+  unsigned old;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(__cvta_generic_to_global(at)) : "memory");
+  return old;
+}
+
 // roundGates has a block's warps round the groups that it is the last to have a tile of.
 __device__ __forceinline__ void roundGates(const Gates& gates, const Part& part, int tiles) {
   const int lane = threadIdx.x & 31;
@@ -114,10 +121,8 @@ __device__ __forceinline__ void roundGates(const Gates& gates, const Part& part,
     const int group = tile / 4;
     int last = 0;
     if (lane == 0) {
-      __threadfence();
-      last = atomicAdd(gates.arrived + group, 1u) == 3;
-      if (last) atomicExch(gates.arrived + group, 0u);
-      __threadfence();
+      last = arriveAt(gates.arrived + group) == 3;
+      if (last) gates.arrived[group] = 0;
     }
     __syncwarp();
     if (!__shfl_sync(~0u, last, 0)) continue;
