@@ -152,7 +152,7 @@ func (b *Backend) takeGate(g *gated, codes bool) bool {
 	if codes {
 		to = g.codes
 	}
-	b.gate(gate, up, dst, row, to)
+	b.gate(gate, up, dst, row, to, 0, noPick)
 	return true
 }
 
@@ -162,12 +162,15 @@ func pairs(list []product) bool {
 	return gate.w.Layout == up.w.Layout && gate.w.Rows() == up.w.Rows() && gate.only|up.only == 0 && gate.w.Layout.Groups > 3*fewGroups
 }
 
+// noPick is struct Pick of kernels/choose.cuh for no choice.
+var noPick = fields{driver.Ptr(0), 0, 0, 0, float32(0)}
+
 // fewGroups is how many groups make a chunk of few.
 const fewGroups = 8
 
 // gate launches two products of one row, and silu of the first times the second, as codes too if there is a
-// place for them.
-func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes quantized) {
+// place for them. With jobs they are of experts, that pick chooses or that are listed.
+func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes quantized, jobs int, pick fields) {
 	both := up
 	both.dst = dst
 	for _, p := range []*product{&gate, &up} { // what is gated may go where one of them would
@@ -184,5 +187,5 @@ func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes qu
 	}
 	blocks := min(b.occupancy(name, 256, shared), gate.tiles)
 	b.launchAs(name, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
-		fields{arrived, codes.codes, codes.tails, codes.tailRows, 0})
+		fields{arrived, codes.codes, codes.tails, codes.tailRows, jobs, pick})
 }

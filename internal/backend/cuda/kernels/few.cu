@@ -21,18 +21,20 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 struct Answer {
   const float *weights, *router;
   float* dst;
-  int choices, shared;  // experts of the row: at most 32; and one or none
+  int choices, shared;  // experts of the row: at most maxPicks; and one or none
+  Pick pick;            // that made the choice, or none: it is listed
 };
 
 // answer_4_64 is the last product of the experts of one row and their sum. A block has a tile of outputs, and a
-// warp an expert at a time, whose numbers it rounds itself. The kernel before this one lets it begin when
-// jobs are listed, so weights are asked for before await.
+// warp an expert at a time, whose numbers it rounds itself. The kernel before this one lets it begin when it
+// has waited for what the choice is made of, so weights are asked for before await.
 extern "C" __global__ void __launch_bounds__(512, 1) answer_4_64(const __grid_constant__ Product p, const __grid_constant__ Parts parts, const __grid_constant__ Answer a) {
   constexpr int G = 8, S = 2, BLOCK = blockBytes<4, 64, false>(), CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
   extern __shared__ __align__(16) byte space[];
   __shared__ __align__(16) Turned<1> turned[16];
   __shared__ __align__(16) signed char codes[16][G * 64];
   __shared__ __align__(16) float2 tails[16][G];
+  __shared__ Picked picked;
   const int lane = threadIdx.x & 31, warp = __shfl_sync(~0u, threadIdx.x / 32, 0), warps = blockDim.x / 32, output = lane & 15, quad = lane & 3;
   const int groups = p.w.groups, chunks = (groups + G - 1) / G, jobs = a.choices + a.shared, tile = blockIdx.x;
   const Part& part = parts.part[0];
@@ -40,10 +42,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) answer_4_64(const __grid_co
   float* answers = (float*)(space + warps * S * CHUNK);
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
   release();
+  if (a.pick.logits) {
+    if (warp == 0) picked.choose(a.pick);
+  } else if (threadIdx.x < 32) {
+    for (int j = lane; j < jobs; j += 32) picked.chosen[j] = __ldcg((const int4*)p.jobs + j).x;
+  }
+  __syncthreads();
   auto ask = [&](int n, int stage) {  // chunk n of the warp's
     const int job = warp + n / chunks * warps, k = n % chunks;
     if (job < jobs) {
-      const int matrix = __ldcg((const int4*)p.jobs + job).x, bytes = min(G, groups - k * G) * BLOCK;
+      const int matrix = picked.chosen[job], bytes = min(G, groups - k * G) * BLOCK;
       const byte* from = (matrix < 0 ? part.other : part.data + matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + k * CHUNK;
 #pragma unroll
       for (int i = 0; i < COPIES; i++)
@@ -53,14 +61,18 @@ extern "C" __global__ void __launch_bounds__(512, 1) answer_4_64(const __grid_co
   };
 #pragma unroll
   for (int i = 0; i < S; i++) ask(i, i);
+  if (warp == 0) {
+    if (a.pick.logits) picked.weigh(a.pick);
+    else if (lane < a.choices) picked.weights[lane] = __ldcg(a.weights + lane);
+  }
   await();
   float* to = a.dst + tile * 16 + output;
   const bool adds = warp == 0 && lane < 16 && tile * 16 + output < part.rows;
-  const float old = adds ? *to : 0.0f, weight = warp == 0 && lane < a.choices ? a.weights[lane] : 0.0f, logit = a.router ? *a.router : 0.0f;
+  const float old = adds ? *to : 0.0f, logit = a.router ? *a.router : 0.0f;
   float acc = 0;
 #pragma unroll 1
   for (int n = 0, stage = 0, k = 0, job = warp; job < jobs; n++) {
-    const float* x = p.x + (long long)__ldcg((const int4*)p.jobs + job).y * p.xStride + k * (G * 64);
+    const float* x = p.x + (long long)(8 * job) * p.xStride + k * (G * 64);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int at = half * 256 + lane / 8 * 64 + 4 * (lane & 7);
@@ -96,10 +108,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) answer_4_64(const __grid_co
     __syncwarp();
   }
   __syncthreads();
-  if (warp > 0) return;
+  if (!adds) return;
   float sum = 0;
 #pragma unroll 4
-  for (int j = 0; j < a.choices; j++) sum = add(sum, mul(__shfl_sync(~0u, weight, j), answers[j * 16 + output]));
+  for (int j = 0; j < a.choices; j++) sum = add(sum, mul(picked.weights[j], answers[j * 16 + output]));
   if (a.shared) sum = add(sum, mul(a.router ? sigmoid32(logit) : 1.0f, answers[a.choices * 16 + output]));
-  if (adds) *to = add(old, sum);
+  *to = add(old, sum);
 }

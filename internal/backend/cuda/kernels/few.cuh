@@ -12,6 +12,7 @@
 // silu(gate)*up, which the warp computes that ends the second. Where a product wants that as integers, the last
 // block that has a tile of a group of 64 columns rounds it.
 #pragma once
+#include "choose.cuh"
 #include "relay.cuh"
 #include "row.cuh"
 
@@ -98,11 +99,13 @@ __device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64>
 
 // Gates is where what is gated goes as integers: arrived counts the tiles of a group that are there, and is
 // zero before and after. Without it there are none to write.
+// With jobs the matrices are experts of one row: those of pick and the shared one, or those that are listed.
 struct Gates {
   unsigned* arrived;
   signed char* codes;
   float2* tails;
-  int tailRows, unused;
+  int tailRows, jobs;
+  Pick pick;
 };
 
 // arriveAt counts a tile, after all that the block wrote and before all that it reads. It returns how many there were.
@@ -145,6 +148,8 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   __shared__ float baton[8][CHAINS][32];
   __shared__ __align__(16) Turned<R> turned[8];
   __shared__ float gate[4][2][16], upper[33];  // of two tiles of a warp, by turns; of the norm
+  __shared__ Picked picked;
+  __shared__ __align__(16) Job list[maxPicks + 1];
   Walk<BLOCK, G, GATED> w(p, parts, shift);
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = ROW ? 1 : p.tailRows;
@@ -155,19 +160,31 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     space = RowSpace(ring + 8 * S * CHUNK, row);
     rounding.prepare(row);
   }
-  if (!p.jobs) release();
-  if (p.jobs) {  // those after the next kernel may read jobs before they wait
+  const bool jobs = GATED ? gates.jobs > 0 : p.jobs != nullptr;
+  if (!jobs) release();
+  if (jobs) {  // the next kernel may read what the choice is made of before it waits
     await();
     release();
     if constexpr (ROW) rounding.ask(row);
+    if constexpr (GATED) {
+      if (gates.pick.logits) {
+        if (warp == 0) picked.choose(gates.pick);
+        __syncthreads();
+        if (threadIdx.x < gates.jobs) list[threadIdx.x] = Job{picked.chosen[threadIdx.x], 8 * (int)threadIdx.x, 1, 0};
+      } else if (threadIdx.x < gates.jobs) {
+        list[threadIdx.x] = p.jobs[threadIdx.x];
+      }
+      __syncthreads();
+      w.jobs = list;
+    }
   }
-  w.begin();
+  w.begin(GATED && jobs ? parts.tiles * gates.jobs : pieces(p, parts));
   const int total = w.total;
   byte* mine = ring + warp * S * CHUNK;
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
 #pragma unroll 1
   for (int i = 0; i < S; i++) w.issue(into + i * CHUNK);
-  if (!p.jobs) {
+  if (!jobs) {
     await();
     if constexpr (ROW) rounding.ask(row);
   }

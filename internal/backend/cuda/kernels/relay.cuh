@@ -76,6 +76,7 @@ template <int BLOCK, int G, bool PAIRS = false> struct Walk {
   const Product& p;
   const Parts& parts;
   const int shift, lane, warp, size, turn, next, half, team, teams, groups, chunks;
+  const Job* jobs = nullptr;  // with PAIRS: a list in shared memory, if there is one
   int total;
   Chunks now, ask;     // that is multiplied, and that is asked for
   const byte* source;  // of ask
@@ -85,13 +86,19 @@ template <int BLOCK, int G, bool PAIRS = false> struct Walk {
         next(turn + 1 == size ? warp + 1 - size : warp + 1), half(warp >> shift),
         team(blockIdx.x + (PAIRS ? 0 : gridDim.x * half)), teams(PAIRS ? gridDim.x : gridDim.x * 8 >> shift), groups(p.w.groups), chunks((groups + G - 1) / G) {}
 
-  // begin finds the first chunk. Jobs must be there.
-  __device__ __forceinline__ void begin() {
-    total = pieces(p, parts);
+  // begin finds the first chunk of so many pieces. Jobs must be there.
+  __device__ __forceinline__ void begin(int pieces) {
+    total = pieces;
     now.item = team + turn / chunks * teams, now.k = turn % chunks;
-    if (now.item < total) now.piece = piece(p, parts, now.item);
+    if (now.item < total) now.piece = at(now.item);
     ask = now;
     if (ask.item < total) seek();
+  }
+
+  __device__ __forceinline__ Piece at(int i) const {
+    if (!PAIRS || !jobs) return piece(p, parts, i);
+    const Job j = jobs[i / parts.tiles];
+    return {i % parts.tiles, j.matrix, j.first, j.rows};
   }
 
   // step goes on by as many chunks as the team has warps, and reports whether to another piece.
@@ -100,7 +107,7 @@ template <int BLOCK, int G, bool PAIRS = false> struct Walk {
     if (c.k < chunks) return false;
     do c.k -= chunks, c.item += teams;
     while (c.k >= chunks);
-    if (c.item < total) c.piece = piece(p, parts, c.item);
+    if (c.item < total) c.piece = at(c.item);
     return true;
   }
 
@@ -156,7 +163,7 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
   const int take = keep(1 + warp), give = keep(1 + next);  // barriers
   const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][0][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][0][lane]));
   if (p.jobs) await();
-  w.begin();
+  w.begin(pieces(p, parts));
   const int total = w.total;
   byte* mine = ring + warp * S * CHUNK;
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
