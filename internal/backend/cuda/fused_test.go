@@ -1,8 +1,10 @@
 package cuda
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -226,6 +228,39 @@ func TestExpertsOfOneRowAreTwoKernels(t *testing.T) {
 			if !maps.Equal(last.launches, want) {
 				t.Errorf("launches %v", last.launches)
 			}
+		})
+	}
+}
+
+// One row and several choose the same of hundreds of experts, of which many are alike, and of few where a logit is not a
+// number.
+func TestExpertsAreRankedLikeTheCPU(t *testing.T) {
+	for _, c := range []struct{ n, rows, alike, odd int }{{510, 1, 3, 0}, {510, 3, 3, 0}, {200, 1, 2, 0}, {200, 1, 1, 9}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			alike(t, open(t, Options{}), func(x *bench) [][]float32 {
+				const cols, wide = 1600, 64
+				router := randomMatrix(t, x.rng, c.n/c.alike, cols, 0, 0, dtype.F32)
+				router.Data, router.Rows = bytes.Repeat(router.Data, c.alike), c.n
+				if c.odd > 0 {
+					copy(router.Data[c.odd*router.RowBytes():], []byte{0, 0, 0xc0, 0x7f})
+				}
+				stack := func(rows, cols int) backend.Weight {
+					few := []dtype.Matrix{randomMatrix(t, x.rng, rows, cols, 4, 64, dtype.BF16), randomMatrix(t, x.rng, rows, cols, 4, 64, dtype.BF16)}
+					w, err := x.b.Load(backend.Int8, slices.Repeat(few, c.n/2)...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return w
+				}
+				w, err := x.b.Load(backend.Int8, router)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e := &backend.Experts{Router: w, Gate: stack(wide, cols), Up: stack(wide, cols), Down: stack(cols, wide), TopK: 5, Scale: 1.5}
+				in, dst := x.random(c.rows, cols, 1), x.random(c.rows, cols, 1)
+				x.b.Experts(dst, in, e)
+				return [][]float32{x.read(dst)}
+			})
 		})
 	}
 }

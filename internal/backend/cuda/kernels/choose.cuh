@@ -53,29 +53,40 @@ template <int N> __device__ __forceinline__ void rankIn(int* chosen, int k, cons
   }
 }
 
-// hasOdd reports whether a key is not a number.
-__device__ __forceinline__ bool hasOdd(const float* keys, int count) {
-  bool odd = false;
+// rankMany is rank for keys that are left where they are.
+__device__ __forceinline__ void rankMany(int* chosen, int k, const float* keys, int count) {
+  const int lane = threadIdx.x & 31;
+  word taken = 0;
 #pragma unroll 1
-  for (int i = threadIdx.x & 31; i < count; i += 32) odd |= keys[i] != keys[i];
-  return __any_sync(LANES, odd);
-}
-
-// rankOf is rank for at most 32*N keys.
-template <int N> __device__ __forceinline__ void rankOf(int* chosen, int k, const float* keys, int count) {
-  if (!hasOdd(keys, count)) {
-    rankIn<N>(chosen, k, keys, count);
-  } else if ((threadIdx.x & 31) == 0) {
-    insert(chosen, k, keys, count);
+  for (int j = 0; j < k; j++) {
+    word best = 0;
+    int mine = 0x7fffffff;
+#pragma unroll 4
+    for (int i = lane; i < count; i += 32) {
+      const word order = taken >> i / 32 & 1 ? 0 : orderOf(keys[i]);
+      if (order > best) best = order, mine = i;
+    }
+    const word top = __reduce_max_sync(LANES, best);
+    const int at = __reduce_min_sync(LANES, best == top ? mine : 0x7fffffff);
+    if (at % 32 == lane) taken |= 1u << at / 32;
+    if (lane == 0) chosen[j] = at;
   }
-  __syncwarp();
 }
 
 // rank writes the indices of the k highest keys, the lower first among equals. A warp computes it,
-// a lane for every 32nd key; there are at most 1024.
-__device__ __forceinline__ void rank(int* chosen, int k, const float* keys, int count) {
-  if (count <= 256) rankOf<8>(chosen, k, keys, count);
-  else rankOf<32>(chosen, k, keys, count);
+// a lane for every 32nd key; there are at most 1024, and with FEW at most 256.
+template <bool FEW = false> __device__ __forceinline__ void rank(int* chosen, int k, const float* keys, int count) {
+  bool odd = false;
+#pragma unroll 1
+  for (int i = threadIdx.x & 31; i < count; i += 32) odd |= keys[i] != keys[i];
+  if (__any_sync(LANES, odd)) {
+    if ((threadIdx.x & 31) == 0) insert(chosen, k, keys, count);
+  } else if (FEW || count <= 256) {
+    rankIn<8>(chosen, k, keys, count);
+  } else {
+    rankMany(chosen, k, keys, count);
+  }
+  __syncwarp();
 }
 
 // softmax replaces x by exp(x-top) and returns the sum, in lanes of 16. A warp computes it.
@@ -122,8 +133,7 @@ struct Picked {
     for (int i = 0; i < maxPicked / 32; i++)
       if (lane + 32 * i < c.experts) scores[lane + 32 * i] = __ldcg(c.logits + lane + 32 * i);
     __syncwarp();
-    rankOf<maxPicked / 32>(chosen, c.topK, scores, c.experts);
-    __syncwarp();
+    rank<true>(chosen, c.topK, scores, c.experts);
     if (lane == 0) chosen[c.topK] = -1;
   }
 
