@@ -35,6 +35,7 @@ type Backend struct {
 	host    []byte           // pinned: what Host has returned
 	pieces  scratch
 	codes   scratch // rows as integers, which the operation before may write: it works in pieces
+	spare   scratch // those of the operation with some before it, which a product may still read that takes this one over
 	call    callBlock
 	passes  passes
 	tops    topScratch
@@ -165,7 +166,12 @@ func (b *Backend) wait() error {
 }
 
 // begin is called first by every operation: what the one before has worked in is free.
-func (b *Backend) begin() { b.pieces.next, b.codes.next = 0, 0 }
+func (b *Backend) begin() {
+	if b.codes.next > 0 {
+		b.codes, b.spare = b.spare, b.codes
+	}
+	b.pieces.next, b.codes.next = 0, 0
+}
 
 // at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is
 // given up when its memory is.

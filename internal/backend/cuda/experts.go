@@ -213,7 +213,7 @@ func (m *mixture) picks() bool {
 const maxPicks, maxPicked, maxFewWarps = 32, 256, 16
 
 // rowInput is the one row there is.
-func (m *mixture) rowInput() *rowInput { return &rowInput{x: m.b.at(m.x), cols: m.x.Cols} }
+func (m *mixture) rowInput() *rowInput { return &rowInput{cols: m.x.Cols, codes: m.row} }
 
 // answerOne is answers and their sum for one row.
 func (m *mixture) answerOne(dst backend.Tensor, s *projections) {

@@ -29,7 +29,7 @@ type joint struct {
 	row  *rowInput
 }
 
-// rowInput is struct Row of kernels/row.cuh.
+// rowInput is struct Row of kernels/row.cuh: without x it comes as codes.
 type rowInput struct {
 	x, gain, dst driver.Ptr
 	cols         int
@@ -137,14 +137,14 @@ func (b *Backend) takeGate(g *gated, codes bool) bool {
 		return false
 	}
 	gate, up := of.list[0], of.list[1]
-	row := &rowInput{x: gate.in.x, cols: gate.w.Cols()}
+	row := &rowInput{cols: gate.w.Cols(), codes: gate.in.quantized}
 	if of.row != nil {
 		*row = *of.row
-		row.codes = quantized{} // nobody else can want them: those of the gate lie in the same memory
+		row.codes = quantized{} // nobody else can want them
 	}
 	dst := b.at(g.dst)
 	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add
-	if wrong || !row.fits() || codes && dst%16 != 0 || g.codes.group != 64 || up.w.Rows()%64 != 0 {
+	if wrong || !row.fits() || gate.in.codes == g.codes.codes || codes && dst%16 != 0 || g.codes.group != 64 || up.w.Rows()%64 != 0 {
 		return false
 	}
 	b.undo(2)

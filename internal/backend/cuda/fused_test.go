@@ -97,16 +97,17 @@ func TestProductsOfOneInputAreOneLaunch(t *testing.T) {
 func TestProductsOfOneRowNormAndGate(t *testing.T) {
 	for _, c := range []struct {
 		cols, wide, outs, rows int
-		add                    bool
+		add, inPlace           bool // the norm
 		launches               map[string]int
 	}{
-		{64 * 27, 192, 40, 1, true, map[string]int{}},       // chunks that are not whole
-		{2048, 128, 320, 1, false, map[string]int{}},        // more tiles than multiprocessors: what is gated is rounded by the last block
-		{2112, 448, 320, 1, false, map[string]int{}},        // tiles end with other warps
-		{256, 64, 40, 1, true, map[string]int{"swiglu": 1}}, // one chunk
-		{6144, 64, 16, 1, true, map[string]int{}},
-		{6208, 64, 16, 1, true, map[string]int{"rms_norm": 1, "swiglu": 1}}, // too wide
-		{256, 64, 40, 2, true, map[string]int{"rms_norm": 1, "swiglu": 1}},
+		{64 * 27, 192, 40, 1, true, false, map[string]int{}},       // chunks that are not whole
+		{2048, 128, 320, 1, false, false, map[string]int{}},        // more tiles than multiprocessors: what is gated is rounded by the last block
+		{2112, 448, 320, 1, false, false, map[string]int{}},        // tiles end with other warps
+		{256, 64, 40, 1, true, false, map[string]int{"swiglu": 1}}, // one chunk
+		{6144, 64, 16, 1, true, false, map[string]int{}},
+		{6208, 64, 16, 1, true, false, map[string]int{"rms_norm": 1, "swiglu": 1}}, // too wide
+		{256, 64, 40, 2, true, false, map[string]int{"rms_norm": 1, "swiglu": 1}},
+		{2048, 192, 320, 1, true, true, map[string]int{"rms_norm": 1}},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			b := open(t, Options{})
@@ -114,6 +115,9 @@ func TestProductsOfOneRowNormAndGate(t *testing.T) {
 			alike(t, b, func(x *bench) [][]float32 {
 				last = x
 				in, gain, h := x.random(c.rows, c.cols, 3), x.random(1, c.cols, 1), x.random(c.rows, c.cols, 1)
+				if c.inPlace {
+					h = in
+				}
 				gate, up, y, z := x.random(c.rows, c.wide, 1), x.random(c.rows, c.wide, 1), x.random(c.rows, c.outs, 1), x.random(c.rows, 24, 1)
 				first, second, third, other := x.load(c.wide, c.cols, 4, 64), x.load(c.wide, c.cols, 4, 64), x.load(c.outs, c.wide, 4, 64), x.load(24, c.cols, 4, 64)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, true, func() {

@@ -1,13 +1,13 @@
-// One row that comes as floats: every block of a product norms it, where that is asked for, and rounds it in
-// groups of 64, while its weights are on their way. That is a kernel less to wait for. The bits are those
-// of rms_norm and quantizeGroup.
+// One row in shared memory. If it comes as floats, every block of a product norms it, where that is asked for, and
+// rounds it in groups of 64, while its weights are on their way. That is a kernel less to wait for. The
+// bits are those of rms_norm and quantizeGroup.
 #pragma once
 #include "bits.cuh"
 #include "weight.cuh"
 
 // Row is the row, and where the first block leaves what others need of it.
 struct Row {
-  const float* x;
+  const float* x;      // none: it comes as codes and tails
   const float* gain;   // of a norm; none: the row is rounded as it is
   float* dst;          // the row with its norm; none: nowhere
   signed char* codes;  // the row as integers, and its tails; none: nowhere
@@ -75,6 +75,13 @@ struct Rounding {
 
   // ask asks for the row, after await.
   __device__ __forceinline__ void ask(const Row& r) {
+    if (!r.x) {  // as it lies, whole chunks included
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        if (threadIdx.x + 256 * i < 4 * RowSpace::padded(r)) part[i] = ((const float4*)r.codes)[threadIdx.x + 256 * i];
+      if (threadIdx.x < RowSpace::padded(r)) *(float2*)&part[2] = r.tails[(size_t)threadIdx.x * r.tailRows];
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < 2 * rowPieces; i++)
       if (threadIdx.x + 256 * i < r.cols / 4) part[i] = ((const float4*)r.x)[threadIdx.x + 256 * i];
@@ -84,6 +91,14 @@ struct Rounding {
   __device__ __forceinline__ void round(const Row& r, const RowSpace& space, float upper[33]) {
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const float* row = (const float*)space.row;
+    if (!r.x) {
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        if (threadIdx.x + 256 * i < 4 * RowSpace::padded(r)) ((float4*)space.codes)[threadIdx.x + 256 * i] = part[i];
+      if (threadIdx.x < RowSpace::padded(r)) space.tails[threadIdx.x] = *(const float2*)&part[2];
+      __syncthreads();
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < 2 * rowPieces; i++)
       if (threadIdx.x + 256 * i < r.cols / 4) space.row[threadIdx.x + 256 * i] = part[i];
