@@ -60,8 +60,8 @@ help: ## list the targets
 
 # The stages of check, each with what it needs besides Go: tools/need.sh.
 # Those in BESIDE run beside the others: they wait for a browser or compute on one processor.
-CHECK := fmt-check:tools lint:tools test-tools:tools generated crosscheck:tools test test-noasm race:cc test-deploy
-BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium
+CHECK := fmt-check:tools lint:tools test-tools:tools generated crosscheck:tools test race:cc test-deploy
+BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
 	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK) -- $(BESIDE)
@@ -79,7 +79,7 @@ test: ## run all tests of the library and the program; needs Go alone
 
 test-noasm: ## run the listed tests of the kernels and the model without assembly
 	$(call stage,test-noasm: portable code only)
-	GOMAXPROCS=1 go test -vet off -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35 ./internal/model/glm
+	GOMAXPROCS=1 go test -vet off -p 1 -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35 ./internal/model/glm
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines; TAGS=long: more cases
@@ -99,12 +99,16 @@ test-cuda: ## run the tests of the CUDA backend and the laws of the engine on th
 kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for what is committed
 	internal/backend/cuda/kernels/build.sh
 
-# The detector does not watch the inner loops: most of them are assembly, which it cannot, and the
-# portable ones are slow enough without it. Debug information would take a tenth of the time to compile.
+# Most of this stage is compiling, the standard library too: without debug information it takes a
+# tenth less, without inlining a third. The inner loops have it, and the detector does not watch them: most
+# are assembly, which it cannot, and the portable ones are slow enough without it. Processes that end do
+# not wait a second for races.
+QUIET := ./internal/backend/cpu/kernel ./internal/exactmath encoding/binary
 race: ## run the listed tests (race_test.go) under the race detector
 	$(call stage,race: tests listed in race_test.go)
 	@sh tools/need.sh cc
-	CGO_ENABLED=1 go test -vet off -race -gcflags all=-dwarf=false -gcflags './internal/backend/cpu/kernel=-dwarf=false -race=false' -short -run '^TestRace$$' $(RACE_PACKAGES)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -vet off -race -tags netgo,osusergo -gcflags 'all=-dwarf=false -l' \
+		$(foreach package,$(QUIET),-gcflags '$(package)=-dwarf=false -race=false') -short -run '^TestRace$$' $(RACE_PACKAGES)
 
 soak: ## load an engine at random for a while, and leave ten thousand connections idle; SOAK=60s
 	$(call stage,soak: random load for $(SOAK) and idle connections)
@@ -118,7 +122,7 @@ long: ## run the tests that have a longer version in it
 
 test-tools: ## test the linter and the scripts of check
 	$(call stage,test-tools: the module tools)
-	cd tools && go test ./...
+	cd tools && go test -vet off ./...
 
 # Not part of check: compiling these clients takes longer than all of ours. Those for Node are.
 test-sdks: ## talk to the server with the Go clients of the protocols' makers
@@ -127,7 +131,7 @@ test-sdks: ## talk to the server with the Go clients of the protocols' makers
 
 test-deploy: ## check the manifests of deploy/ against what the program does
 	$(call stage,test-deploy: manifests)
-	cd internal/server/clienttest && go test ./deploy
+	cd internal/server/clienttest && go test -vet off ./deploy
 
 test-clients: build ## talk to the built program with the clients that people use
 	$(call stage,test-clients: official clients in Node)

@@ -170,7 +170,7 @@ func settle(t *testing.T, m *Model) {
 		s := m.Stats()
 		return s.Running == 0 && s.Waiting == 0 && s.KVUsed <= s.PrefixCache.Bytes && (m.disk == nil || m.disk.Idle())
 	}
-	for end := time.Now().Add(time.Minute); !idle(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !idle(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the model is not idle")
 		}

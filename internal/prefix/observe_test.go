@@ -53,7 +53,7 @@ func (n *toy) observed(d *Disk, l *listener) *Cache {
 // idle waits until the disk has done all that it was asked, and all was said about it.
 func (d *Disk) idle(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !d.Idle(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !d.Idle(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the disk is not idle")
 		}

@@ -348,7 +348,7 @@ func TestSharedDegrades(t *testing.T) {
 // await waits for a condition.
 func (p *process) await(what string, done func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); runtime.Gosched() {
+	for end := time.Now().Add(5 * time.Minute); !done(); runtime.Gosched() {
 		if time.Now().After(end) {
 			p.t.Fatalf("waited a minute for %s: %+v", what, p.s.Stats())
 		}

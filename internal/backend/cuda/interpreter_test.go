@@ -13,9 +13,6 @@ import (
 // newSuite is the checks that an interpreter has time for.
 var newSuite = backendtest.Brief
 
-// tinyRounds is for how many rounds there is time with a model of trained weights.
-const tinyRounds = 1
-
 // open is the backend on the interpreter. Every allocation is one of the driver's, so that reading
 // and writing beside it is found.
 func open(tb testing.TB, o Options) *Backend {

@@ -153,7 +153,7 @@ var storeFaults = map[string]func(s *faultyStore){
 func TestPlantedFaultsOfStoresAreFound(t *testing.T) {
 	for name, plant := range storeFaults {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			for _, c := range batchtest.StoreChecks {
 				s := &faultyStore{Store: folder(t)}
@@ -280,7 +280,7 @@ var queueFaults = map[string]func(q *faultyQueue){
 func TestPlantedFaultsOfQueuesAreFound(t *testing.T) {
 	for name, plant := range queueFaults {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			for _, c := range batchtest.QueueChecks {
 				q := &faultyQueue{Queue: batch.NewMemory()}
