@@ -150,7 +150,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   __shared__ float gate[4][2][16], upper[33];  // of two tiles of a warp, by turns; of the norm
   __shared__ Picked picked;
   __shared__ __align__(16) Job list[maxPicks + 1];
-  Walk<BLOCK, G, GATED> w(p, parts, shift);
+  Walk<BLOCK, G, true, GATED> w(p, parts, shift);
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = ROW ? 1 : p.tailRows;
   const int quad = lane & 3, output = lane & 15;
@@ -182,13 +182,18 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   const int total = w.total;
   byte* mine = ring + warp * S * CHUNK;
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
+  // Of a row that is to be rounded the last of the first chunks comes behind it: it is on its way while
+  // threads round.
 #pragma unroll 1
-  for (int i = 0; i < S; i++) w.issue(into + i * CHUNK);
+  for (int i = 0; i < (ROW ? S - 1 : S); i++) w.issue(into + i * CHUNK);
   if (!jobs) {
     await();
     if constexpr (ROW) rounding.ask(row);
   }
-  if constexpr (ROW) rounding.round(row, space, upper);
+  if constexpr (ROW) {
+    w.issue(into + (S - 1) * CHUNK);
+    rounding.round(row, space, upper);
+  }
 
   // Column n of the tensor cores is row n%R and group n/R of SUB groups. As a right operand a lane has
   // column lane/4, of sums columns 2*quad and one more.

@@ -70,8 +70,9 @@ struct Chunks {
 };
 
 // Walk is how a warp goes through its chunks: G groups each, of blocks of BLOCK bytes. A team has
-// 2^shift warps. With PAIRS the two teams of a block have the same tile of the first two parts.
-template <int BLOCK, int G, bool PAIRS = false> struct Walk {
+// 2^shift warps, and a tile at least as many chunks: with SHORT code relies on that. With PAIRS the two teams of
+// a block have the same tile of the first two parts.
+template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk {
   static constexpr int CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
   const Product& p;
   const Parts& parts;
@@ -89,7 +90,7 @@ template <int BLOCK, int G, bool PAIRS = false> struct Walk {
   // begin finds the first chunk of so many pieces. Jobs must be there.
   __device__ __forceinline__ void begin(int pieces) {
     total = pieces;
-    now.item = team + turn / chunks * teams, now.k = turn % chunks;
+    now.item = team + (SHORT ? 0 : turn / chunks * teams), now.k = SHORT ? turn : turn % chunks;
     if (now.item < total) now.piece = at(now.item);
     ask = now;
     if (ask.item < total) seek();
@@ -106,7 +107,7 @@ template <int BLOCK, int G, bool PAIRS = false> struct Walk {
     c.k += size;
     if (c.k < chunks) return false;
     do c.k -= chunks, c.item += teams;
-    while (c.k >= chunks);
+    while (!SHORT && c.k >= chunks);
     if (c.item < total) c.piece = at(c.item);
     return true;
   }
