@@ -21,17 +21,17 @@ type prefixes struct {
 	cleared int
 }
 
-func (p *prefixes) Stored(tokens []int32) {
+func (p *prefixes) Stored(tokens []int32, rows []Rows) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.known[fmt.Sprint(tokens)] = true
+	p.known[fmt.Sprint(tokens, rows)] = true
 }
 
-func (p *prefixes) Removed(tokens []int32) {
+func (p *prefixes) Removed(tokens []int32, rows []Rows) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.known, fmt.Sprint(tokens))
-	p.gone[fmt.Sprint(tokens)]++
+	delete(p.known, fmt.Sprint(tokens, rows))
+	p.gone[fmt.Sprint(tokens, rows)]++
 	p.removed++
 }
 
@@ -45,7 +45,7 @@ func (p *prefixes) Cleared() {
 func (p *prefixes) knows(tokens []int32) (known bool, gone int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x := fmt.Sprint(tokens)
+	x := fmt.Sprint(tokens, []Rows(nil))
 	return p.known[x], p.gone[x]
 }
 

@@ -9,6 +9,9 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
+// onGPU tells whether open opens one.
+const onGPU = true
+
 // newSuite is all checks.
 var newSuite = backendtest.New
 

@@ -10,6 +10,9 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
 )
 
+// onGPU tells whether open opens one.
+const onGPU = false
+
 // newSuite is the checks that an interpreter has time for.
 var newSuite = backendtest.Brief
 

@@ -360,5 +360,7 @@ func (b *Backend) relay(list ...product) {
 	}
 	blocks := min(b.occupancy(name, 256, shared), tiles)
 	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
-	b.passes.mark(&joint{slices.Clone(list), row})
+	if b.passes.recording != nil {
+		b.passes.mark(&joint{slices.Clone(list), row})
+	}
 }

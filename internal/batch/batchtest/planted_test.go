@@ -209,7 +209,21 @@ type faultyDelivery struct{ batch.Delivery }
 
 func (faultyDelivery) Attempts() int { return 1 }
 
+// countingDelivery counts what is given back as tried.
+type countingDelivery struct{ batch.Delivery }
+
+func (d countingDelivery) Return() error { return d.Later(0) }
+
 var queueFaults = map[string]func(q *faultyQueue){
+	"what is given back was tried": func(q *faultyQueue) {
+		q.fetch = func(ctx context.Context, model string, n int) ([]batch.Delivery, error) {
+			got, err := q.Queue.Fetch(ctx, model, n)
+			for i := range got {
+				got[i] = countingDelivery{got[i]}
+			}
+			return got, err
+		}
+	},
 	"a hint is delivered twice": func(q *faultyQueue) {
 		q.fetch = func(ctx context.Context, model string, n int) ([]batch.Delivery, error) {
 			got, err := q.Queue.Fetch(ctx, model, n)

@@ -204,6 +204,12 @@ func subscribe(t *testing.T, p *kvevents.Publisher, addr string) (next func() []
 	}
 }
 
+// observer tells a publisher of texts; there are no pictures.
+type observer struct{ *kvevents.Model }
+
+func (o observer) Stored(tokens []int32, _ []foretoken.Rows)  { o.Model.Stored(tokens) }
+func (o observer) Removed(tokens []int32, _ []foretoken.Rows) { o.Model.Removed(tokens) }
+
 // TestPickersReadOurEvents has the embedded model answer, and compares what a subscriber and a
 // replay say with the prompt.
 func TestPickersReadOurEvents(t *testing.T) {
@@ -212,7 +218,7 @@ func TestPickersReadOurEvents(t *testing.T) {
 	pub, again := listen(t, p.Publish), listen(t, p.Replay)
 	next := subscribe(t, p, pub)
 	silent := slog.New(slog.NewTextHandler(io.Discard, nil))
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Threads: 1, Log: silent, PrefixCache: foretoken.PrefixCache{Observer: p.Model(foretoken.Tiny)}})
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Threads: 1, Log: silent, PrefixCache: foretoken.PrefixCache{Observer: observer{p.Model(foretoken.Tiny)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
