@@ -29,6 +29,7 @@ type Backend struct {
 
 	modules   map[string]driver.Module
 	functions map[string]*loaded
+	shares    bool      // they prefer shared memory
 	args      arguments // of the launch that is being made
 
 	memory  arena

@@ -228,7 +228,7 @@ func (m *mixture) answerOne(dst backend.Tensor, s *projections) {
 	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput(), quantized{}, jobs, pick)
 	p := m.product(down, e.SharedDown, middle, b.at(dst))
 	warps := min(jobs, maxFewWarps)
-	b.launchAs("few.answer_4_64", p.sizes(), grid{x: down.Layout.Tiles, threads: 32 * warps, shared: warps*2*fewGroups*down.Layout.Block + 64*jobs},
+	b.launchAs("few.answer_4_64", p.sizes(), grid{x: down.Layout.Tiles, threads: 32 * warps, shared: warps*2*fewGroups*down.Block + 64*jobs},
 		p.param(), parts([]product{p}), fields{m.weights, b.at(s.weight), b.at(dst), m.choices, m.alone, pick})
 }
 

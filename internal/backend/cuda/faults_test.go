@@ -158,7 +158,7 @@ func teamwork(t *testing.T, b backend.Backend, rows int) ([]float32, error) {
 // denseLayer is one row through norm, gate and the products around them, twice, with other numbers the second time.
 func denseLayer(t *testing.T, b backend.Backend) ([]float32, error) {
 	t.Helper()
-	const cols, wide, outs = 64 * 25, 64, 320
+	const cols, wide, outs = 4096, 64, 320
 	w, rng := newTower(t, b), rand.New(rand.NewPCG(1, 2))
 	matrix := func(rows, cols int) backend.Weight {
 		return w.load(randomMatrix(t, rng, rows, cols, 4, 64, dtype.BF16))

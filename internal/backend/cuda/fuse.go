@@ -37,6 +37,13 @@ type rowInput struct {
 	codes        quantized
 }
 
+// Kernels of rowInput.
+const rowKernel, gateKernel = "few.row_4_64", "few.gated_4_64"
+
+// wideRow is from how many columns on it pays to norm a row in every block of a product that all of the device is
+// busy with; narrow ones leave multiprocessors idle anyway.
+const wideRow = 4096
+
 // maxRowCols is how many columns a kernel has registers for that norms and rounds a row.
 const maxRowCols = 6144
 
@@ -93,48 +100,43 @@ func writes(list []product, t backend.Tensor) bool {
 	return false
 }
 
-// takeRow takes the norm of the products' row over from the operation before them, or the gate from the two
-// before them. It returns nil if there is nothing to take over.
+// takeRow takes the norm of the products' row over from the operation before them, and returns nil if there is none
+// or it does not pay. If that operation is a gate, the products before it take that over.
 func (b *Backend) takeRow(list []product) *rowInput {
 	last := b.before(1)
 	if last == nil || !oneRow(list) {
 		return nil
 	}
-	in := &list[0].in
+	in, tiles := &list[0].in, 0
+	for i := range list {
+		tiles += list[i].tiles
+	}
 	switch of := last.of.(type) {
 	case *normed:
 		row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
-		if of.codes.codes != in.codes || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) {
+		pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
+		if of.codes.codes != in.codes || !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) {
 			return nil
 		}
 		b.undo(1)
 		return &row
 	case *gated:
-		if of.codes.codes != in.codes || of.dst.Mem == nil {
-			return nil
-		}
-		row := rowInput{x: b.at(of.dst), cols: of.dst.Cols, codes: of.codes}
-		if len(list) > 1 || list[0].tiles > b.info.Multiprocessors || !row.fits() || writes(list, of.dst) {
-			b.takeGate(of, true)
-			return nil
-		}
-		if b.takeGate(of, false) { // every multiprocessor rounds the row once
-			return &row
+		if of.codes.codes == in.codes {
+			b.takeGate(of)
 		}
 	}
 	return nil
 }
 
-// takeGate has the two products before a gate, the last operation, gate as well, and leave that as codes if
-// somebody wants them. It reports whether they do.
-func (b *Backend) takeGate(g *gated, codes bool) bool {
+// takeGate has the two products before a gate, the last operation, gate as well, and leave that as codes.
+func (b *Backend) takeGate(g *gated) {
 	op := b.before(2)
 	if op == nil {
-		return false
+		return
 	}
 	of, ok := op.of.(*joint)
 	if !ok || len(of.list) != 2 || !oneRow(of.list) || !pairs(of.list) {
-		return false
+		return
 	}
 	gate, up := of.list[0], of.list[1]
 	row := &rowInput{cols: gate.w.Cols(), codes: gate.in.quantized}
@@ -144,16 +146,11 @@ func (b *Backend) takeGate(g *gated, codes bool) bool {
 	}
 	dst := b.at(g.dst)
 	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add
-	if wrong || !row.fits() || gate.in.codes == g.codes.codes || codes && dst%16 != 0 || g.codes.group != 64 || up.w.Rows()%64 != 0 {
-		return false
+	if wrong || row.cols < wideRow || !row.fits() || gate.in.codes == g.codes.codes || dst%16 != 0 || g.codes.group != 64 || up.w.Rows()%64 != 0 {
+		return
 	}
 	b.undo(2)
-	to := quantized{}
-	if codes {
-		to = g.codes
-	}
-	b.gate(gate, up, dst, row, to, 0, noPick)
-	return true
+	b.gate(gate, up, dst, row, g.codes, 0, noPick)
 }
 
 // pairs reports whether two products can be those of a gate: tile by tile, and with a chunk for every warp.
@@ -180,12 +177,11 @@ func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes qu
 	}
 	l := &gate.w.Layout
 	shared := 8*2*fewGroups*l.Block + row.shared()
-	const name = "few.gated_4_64"
 	arrived := driver.Ptr(0)
 	if codes.group > 0 {
 		arrived = b.zeros(&b.gates, up.w.Rows()/64*4)
 	}
-	blocks := min(b.occupancy(name, 256, shared), gate.tiles)
-	b.launchAs(name, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
+	blocks := min(b.occupancy(gateKernel, 256, shared), gate.tiles)
+	b.launchAs(gateKernel, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
 		fields{arrived, codes.codes, codes.tails, codes.tailRows, jobs, pick})
 }

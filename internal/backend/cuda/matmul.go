@@ -356,7 +356,7 @@ func (b *Backend) relay(list ...product) {
 	row := b.takeRow(list)
 	args := []any{p.param(), parts(list), shift}
 	if row != nil {
-		name, shared, args = "few.row_4_64", shared+row.shared(), append(args, row.param())
+		name, shared, args = rowKernel, shared+row.shared(), append(args, row.param())
 	}
 	blocks := min(b.occupancy(name, 256, shared), tiles)
 	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)

@@ -19,17 +19,10 @@ func (m *compiled) Function(name string) (Function, error) {
 	if err := m.d.do("cuModuleGetFunction", uintptr(unsafe.Pointer(handle)), m.handle, uintptr(unsafe.Pointer(&text[0]))); err != nil {
 		return nil, err
 	}
-	// Where kernels differ in what they leave to the L1 cache, one cannot begin before the other has ended.
-	if err := m.d.do("cuFuncSetAttribute", *handle, functionCarveout, mostShared); err != nil {
-		return nil, err
-	}
 	return &function{m.d, name, *handle}, nil
 }
 
 func (m *compiled) Close() error { return m.d.do("cuModuleUnload", m.handle) }
-
-// mostShared is a preference, in percent of what shared memory and the L1 cache have together.
-const mostShared = 100
 
 type function struct {
 	d      *gpu
@@ -44,6 +37,11 @@ func (f *function) Params() []Param { return nil }
 
 func (f *function) AllowShared(bytes int) error {
 	return f.d.do("cuFuncSetAttribute", f.handle, functionShared, uintptr(bytes))
+}
+
+func (f *function) PreferShared() error {
+	const percent = 100
+	return f.d.do("cuFuncSetAttribute", f.handle, functionCarveout, percent)
 }
 
 func (f *function) Occupancy(threads, shared int) (int, error) {
