@@ -29,6 +29,7 @@ type Backend struct {
 
 	modules   map[string]driver.Module
 	functions map[string]*loaded
+	shares    bool      // they prefer shared memory
 	args      arguments // of the launch that is being made
 
 	memory  arena
@@ -38,6 +39,7 @@ type Backend struct {
 	host    []byte           // pinned: what Host has returned
 	pieces  scratch
 	codes   scratch // rows as integers, which the operation before may write: it works in pieces
+	spare   scratch // those of the operation with some before it, which a product may still read that takes this one over
 	call    callBlock
 	passes  passes
 	tops    topScratch
@@ -45,6 +47,7 @@ type Backend struct {
 
 	attention attention
 	arrived   piece // counters of delta_few
+	gates     piece // and of products that gate
 
 	err    error // the first of the operations, until it is reported
 	closed bool
@@ -169,7 +172,12 @@ func (b *Backend) wait() error {
 }
 
 // begin is called first by every operation: what the one before has worked in is free.
-func (b *Backend) begin() { b.pieces.next, b.codes.next = 0, 0 }
+func (b *Backend) begin() {
+	if b.codes.next > 0 {
+		b.codes, b.spare = b.spare, b.codes
+	}
+	b.pieces.next, b.codes.next = 0, 0
+}
 
 // at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is
 // given up when its memory is.

@@ -55,9 +55,18 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		m.row = b.quantize(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate.Layout.Group)
 	}
 	s := m.project()
+	few := m.few()
+	if few && m.picks() {
+		m.answerOne(dst, &s)
+		return
+	}
 	m.chosen, m.slots = b.scratch(4*m.choices), b.scratch(4*(m.choices+m.alone))
 	m.list, m.count = b.scratch(16*m.jobs), b.scratch(4)
 	m.rank(s.logits)
+	if few {
+		m.answerOne(dst, &s)
+		return
+	}
 	answers := m.answers()
 	answer, place := driver.Ptr(0), 0
 	switch {
@@ -160,10 +169,7 @@ func (m *mixture) rank(logits backend.Tensor) {
 // answers computes the chosen experts and returns their answers by slot.
 func (m *mixture) answers() driver.Ptr {
 	b, e := m.b, m.e
-	gate, up, down := b.weight(e.Gate), b.weight(e.Up), b.weight(e.Down)
-	if gate.Cols() != m.x.Cols || up.Cols() != m.x.Cols || up.Rows() != gate.Rows() || down.Cols() != gate.Rows() || down.Rows() != m.x.Cols {
-		panic(fmt.Sprintf("cuda: experts of %d×%d, %d×%d and %d×%d for %d columns", gate.Rows(), gate.Cols(), up.Rows(), up.Cols(), down.Rows(), down.Cols(), m.x.Cols))
-	}
+	gate, up, down := m.weights3()
 	wide := gate.Rows()
 	x := input{x: b.at(m.x), rows: m.x.Stride}
 	in := m.gather(x, gate, input{})
@@ -187,6 +193,53 @@ func (m *mixture) answers() driver.Ptr {
 	answers := b.scratch(4 * m.rows * m.x.Cols)
 	b.multiply(m.product(down, e.SharedDown, middle, answers))
 	return answers
+}
+
+// few reports whether there are kernels for the experts of one row: one that gates, and one that adds up.
+func (m *mixture) few() bool {
+	gate, up, down := m.product(m.b.weight(m.e.Gate), m.e.SharedGate, input{}, 0), m.product(m.b.weight(m.e.Up), m.e.SharedUp, input{}, 0), m.b.weight(m.e.Down)
+	row := m.rowInput()
+	return m.row.group > 0 && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few && down.forms().few && row.fits() && pairs([]product{gate, up})
+}
+
+// picks reports whether those kernels choose by themselves, as most models want it. Others have a kernel
+// before them that does.
+func (m *mixture) picks() bool {
+	e := m.e
+	return e.Router.Rows() <= maxPicked && !e.Sigmoid && e.Bias.Mem == nil && e.Groups <= 1
+}
+
+// Kernels of one row choose so many experts of so many, and have so many of them at once.
+const maxPicks, maxPicked, maxFewWarps = 32, 256, 16
+
+// rowInput is the one row there is.
+func (m *mixture) rowInput() *rowInput { return &rowInput{cols: m.x.Cols, codes: m.row} }
+
+// answerOne is answers and their sum for one row.
+func (m *mixture) answerOne(dst backend.Tensor, s *projections) {
+	b, e := m.b, m.e
+	gate, up, down := m.weights3()
+	wide := gate.Rows()
+	jobs, pick := m.choices+m.alone, noPick
+	if m.list == 0 {
+		pick = fields{b.at(s.logits), s.logits.Cols, e.TopK, e.Normalize, e.Scale}
+	}
+	middle := input{x: b.scratch(4 * m.rows * wide), rows: wide}
+	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput(), quantized{}, jobs, pick)
+	p := m.product(down, e.SharedDown, middle, b.at(dst))
+	warps := min(jobs, maxFewWarps)
+	b.launchAs("few.answer_4_64", p.sizes(), grid{x: down.Layout.Tiles, threads: 32 * warps, shared: warps*2*fewGroups*down.Block + 64*jobs},
+		p.param(), parts([]product{p}), fields{m.weights, b.at(s.weight), b.at(dst), m.choices, m.alone, pick})
+}
+
+// weights3 is the three stacks of experts, which must fit one another.
+func (m *mixture) weights3() (gate, up, down *weight) {
+	b, e := m.b, m.e
+	gate, up, down = b.weight(e.Gate), b.weight(e.Up), b.weight(e.Down)
+	if gate.Cols() != m.x.Cols || up.Cols() != m.x.Cols || up.Rows() != gate.Rows() || down.Cols() != gate.Rows() || down.Rows() != m.x.Cols {
+		panic(fmt.Sprintf("cuda: experts of %d×%d, %d×%d and %d×%d for %d columns", gate.Rows(), gate.Cols(), up.Rows(), up.Cols(), down.Rows(), down.Cols(), m.x.Cols))
+	}
+	return gate, up, down
 }
 
 // gather brings the rows of the choices to their slots, in the form that w wants; have is what

@@ -23,7 +23,7 @@ import (
 // fault is a change of a kernel's text.
 type fault struct {
 	name, module, kernel string
-	check                string // of the suite, that finds it; or "pass", "product" or "few"
+	check                string // of the suite, that finds it; or "pass", "product", "few" or "layer"
 	what                 string // a pattern
 	n                    int    // which of those that it matches
 	with                 string // what stands there instead
@@ -62,19 +62,29 @@ func zipped(text string) []byte {
 // Kernels with a fault do not pass: the suite finds other bits, or the interpreter what no kernel may
 // do.
 func TestPlantedFaultsAreFound(t *testing.T) {
+	want, _ := denseLayer(t, backendtest.CPU(t, backend.Options{Threads: 1}))
+	if got, err := denseLayer(t, open(t, Options{})); err != nil || !slices.Equal(got, want) {
+		t.Fatalf("a layer of one row without a fault: %v", err)
+	}
 	const load, barrier = `(ld\.global\S*\s+[^\[\n]*\[%rd\d+)\]`, `\n\s*(bar|barrier)\.(cta\.)?sync\s[^\n]*`
 	for _, f := range []fault{
 		{"an index off by one", "rowwise", "rms_norm", "RMSNorm", load, 0, "$1+4]"},
 		{"an index off by one", "rowwise", "gather", "Gather", load, 1, "$1+4]"},
 		{"an index off by one", "product", "relay_4_64_1", "product", load, 6, "$1+4]"},
-		{"an index off by one", "product", "few_4_64_2", "few", load, 4, "$1+4]"},
+		{"an index off by one", "few", "few_4_64_2", "few", load, 4, "$1+4]"},
 		{"an index off by one", "top", "top_maxima", "Top", load, 0, "$1+4]"},
 		{"squares added in another order", "rowwise", "rms_norm", "RMSNorm", `(\[%r\d+)\+-1024\]([^\[]*)(\[%r\d+)\+-768\]`, 0, "$1+-768]$2$3+-1024]"},
 		{"a missing barrier", "rowwise", "rms_norm", "RMSNorm", barrier, 0, ""},
 		{"a missing barrier", "rowwise", "layer_norm", "LayerNorm", barrier, 1, ""},
 		{"a missing barrier", "product", "relay_4_64_1", "product", barrier, 0, ""},
-		{"a missing barrier", "product", "few_4_64_2", "few", barrier, 0, ""},
+		{"a missing barrier", "few", "few_4_64_2", "few", barrier, 0, ""},
 		{"no wait for the kernels before", "rowwise", "rms_norm", "pass", `griddepcontrol\.wait;`, 0, ""},
+		{"no wait for the kernels before", "few", "row_4_64", "layer", `griddepcontrol\.wait;`, 1, ""},
+		{"a missing barrier", "few", "row_4_64", "layer", barrier, 0, ""},
+		{"a missing barrier", "few", "gated_4_64", "layer", `\n\s*barrier\.cta\.sync\s[^\n]*`, 1, ""},
+		{"a code in another place", "few", "gated_4_64", "layer", `st\.shared\.u32\s+\[(%r\d+)\]`, 0, "st.shared.u32 [$1+4]"},
+		{"a missing fence", "few", "gated_4_64", "layer", `atom\.acq_rel`, 0, "atom.relaxed"},
+		{"a missing reset", "few", "gated_4_64", "layer", `(atom\.acq_rel[^;]*;(?s:.*?))\n\s*st\.global\.u32[^\n]*`, 0, "$1"},
 	} {
 		t.Run(f.name+" in "+f.kernel, func(t *testing.T) {
 			files := fstest.MapFS{}
@@ -110,6 +120,9 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 				w.space(2)
 				_, err := w.try([]int32{1, 2}, []int32{1}, nil)
 				found = err != nil
+			case "layer":
+				got, err := denseLayer(t, b)
+				found = err != nil || !slices.Equal(got, want)
 			case "product", "few":
 				rows := map[string]int{"product": 5, "few": 2}[f.check]
 				want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}), rows)
@@ -139,5 +152,36 @@ func teamwork(t *testing.T, b backend.Backend, rows int) ([]float32, error) {
 		t.Fatal(err)
 	}
 	b.MatMul(x, backend.Product{Dst: y, W: wide})
+	return b.Host(y)
+}
+
+// denseLayer is one row through norm, gate and the products around them, twice, with other numbers the second time.
+func denseLayer(t *testing.T, b backend.Backend) ([]float32, error) {
+	t.Helper()
+	const cols, wide, outs = 4096, 64, 320
+	w, rng := newTower(t, b), rand.New(rand.NewPCG(1, 2))
+	matrix := func(rows, cols int) backend.Weight {
+		return w.load(randomMatrix(t, rng, rows, cols, 4, 64, dtype.BF16))
+	}
+	gate, up, down := matrix(wide, cols), matrix(wide, cols), matrix(outs, wide)
+	x, gain, h, g, u, y := w.alloc(1, cols), w.alloc(1, cols), w.alloc(1, cols), w.alloc(1, wide), w.alloc(1, wide), w.alloc(1, outs)
+	b.Fill(gain, 0.75)
+	list := make([]float32, cols)
+	for range 2 {
+		for i := range list {
+			list[i] = float32(rng.NormFloat64())
+		}
+		if err := b.Write(x, list); err != nil {
+			return nil, err
+		}
+		b.Pass(backend.Pass{Of: w, Batch: []backend.Seq{{N: 1}}}, func() {
+			b.RMSNorm(h, x, gain, 1e-6)
+			b.MatMul(h, backend.Product{Dst: g, W: gate}, backend.Product{Dst: u, W: up})
+			b.SwiGLU(g, g, u)
+			b.MatMul(g, backend.Product{Dst: y, W: down})
+			b.RMSNorm(h, x, gain, 1e-6)
+			b.MatMul(h, backend.Product{Dst: u, W: up})
+		})
+	}
 	return b.Host(y)
 }

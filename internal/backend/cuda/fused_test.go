@@ -1,7 +1,10 @@
 package cuda
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +48,7 @@ func (x *bench) pass(p backend.Pass, again bool, queue func()) {
 		for _, op := range r.ops {
 			name := op.launch.Function.Name()
 			switch kind, _, _ := strings.Cut(name, "_"); kind {
-			case "relay", "few", "panel":
+			case "relay", "few", "panel", "row", "gated", "answer":
 				x.launches["product"]++
 			default:
 				x.launches[name]++
@@ -86,6 +89,50 @@ func TestProductsOfOneInputAreOneLaunch(t *testing.T) {
 		if n := last.launches["product"]; n != 4 {
 			t.Errorf("%d rows: %d launches", rows, n)
 		}
+	}
+}
+
+// A product of one row norms and rounds it, and two matrices with a gate compute it: what a dense layer has
+// of kernels is its products. Everything that was computed is left where it belongs, whatever the widths are.
+func TestProductsOfOneRowNormAndGate(t *testing.T) {
+	for _, c := range []struct {
+		cols, wide, outs, rows int
+		add, inPlace           bool // the norm
+		launches               map[string]int
+	}{
+		{4288, 192, 40, 1, true, false, map[string]int{}}, // chunks that are not whole, tiles that end with other warps
+		{4096, 128, 320, 1, false, false, map[string]int{}},
+		{4096, 64, 40, 1, true, true, map[string]int{"rms_norm": 1}},
+		{2048, 64, 40, 1, true, false, map[string]int{"rms_norm": 1, "swiglu": 1}}, // too narrow a row for as many
+		{6144, 64, 16, 1, true, false, map[string]int{}},
+		{6208, 64, 16, 1, true, false, map[string]int{"rms_norm": 1, "swiglu": 1}}, // too wide
+		{4096, 64, 40, 2, true, false, map[string]int{"rms_norm": 1, "swiglu": 1}},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := open(t, Options{})
+			var last *bench
+			alike(t, b, func(x *bench) [][]float32 {
+				last = x
+				in, gain, h := x.random(c.rows, c.cols, 3), x.random(1, c.cols, 1), x.random(c.rows, c.cols, 1)
+				if c.inPlace {
+					h = in
+				}
+				gate, up, y, z := x.random(c.rows, c.wide, 1), x.random(c.rows, c.wide, 1), x.random(c.rows, c.outs, 1), x.random(c.rows, 24, 1)
+				first, second, third, other := x.load(c.wide, c.cols, 4, 64), x.load(c.wide, c.cols, 4, 64), x.load(c.outs, c.wide, 4, 64), x.load(24, c.cols, 4, 64)
+				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, true, func() {
+					x.b.RMSNorm(h, in, gain, 1e-6)
+					x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
+					x.b.SwiGLU(gate, gate, up)
+					x.b.MatMul(gate, backend.Product{Dst: y, W: third, Add: c.add})
+					x.b.MatMul(h, backend.Product{Dst: z, W: other})
+				})
+				return [][]float32{x.read(h), x.read(gate), x.read(up), x.read(y), x.read(z)}
+			})
+			c.launches["product"], c.launches["quantize"] = 3, 1 // one for the other product
+			if !maps.Equal(last.launches, c.launches) {
+				t.Errorf("launches %v, want %v", last.launches, c.launches)
+			}
+		})
 	}
 }
 
@@ -145,6 +192,79 @@ func TestAnswersAreRoundedForProducts(t *testing.T) {
 		if n := last.launches["quantize"]; n != c.all {
 			t.Errorf("%v, groups of %d: %d launches of quantize, want %d", c.kind, c.group, n, c.all)
 		}
+	}
+}
+
+// The experts of one row are two kernels, which both choose them, if the choice is a usual one. Of one chunk and
+// several, of whole chunks and not, with more experts than warps, and with every kind of shared expert.
+func TestExpertsOfOneRowAreTwoKernels(t *testing.T) {
+	for _, c := range []struct {
+		cols, wide, n, choices  int
+		shared, router, sigmoid bool
+	}{{2048, 64, 9, 8, true, true, false}, {1600, 576, 2, 1, true, false, true}, {1600, 64, 18, 17, false, false, false}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b := open(t, Options{})
+			var last *bench
+			alike(t, b, func(x *bench) [][]float32 {
+				last = x
+				e := &backend.Experts{
+					Router: x.load(c.n, c.cols, 4, 64), Gate: x.stack(c.n, c.wide, c.cols, 4, 64), Up: x.stack(c.n, c.wide, c.cols, 4, 64), Down: x.stack(c.n, c.cols, c.wide, 4, 64),
+					TopK: c.choices, Normalize: true, Sigmoid: c.sigmoid,
+				}
+				if c.shared {
+					e.SharedGate, e.SharedUp, e.SharedDown = x.load(c.wide, c.cols, 4, 64), x.load(c.wide, c.cols, 4, 64), x.load(c.cols, c.wide, 4, 64)
+				}
+				if c.router {
+					e.SharedRouter = x.load(1, c.cols, 4, 64)
+				}
+				in, gain, h, dst := x.random(1, c.cols, 1), x.random(1, c.cols, 1), x.alloc(dtype.F32, 1, c.cols), x.random(1, c.cols, 1)
+				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
+					x.b.RMSNorm(h, in, gain, 1e-6)
+					x.b.Experts(dst, h, e)
+				})
+				return [][]float32{x.read(dst), x.read(h)}
+			})
+			want := map[string]int{"product": 3}
+			if c.sigmoid {
+				want["choose_one"] = 1
+			}
+			if !maps.Equal(last.launches, want) {
+				t.Errorf("launches %v", last.launches)
+			}
+		})
+	}
+}
+
+// One row and several choose the same of hundreds of experts, of which many are alike, and of few where a logit is not a
+// number.
+func TestExpertsAreRankedLikeTheCPU(t *testing.T) {
+	for _, c := range []struct{ n, rows, alike, odd int }{{510, 1, 3, 0}, {510, 3, 3, 0}, {200, 1, 2, 0}, {200, 1, 1, 9}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			alike(t, open(t, Options{}), func(x *bench) [][]float32 {
+				const cols, wide = 1600, 64
+				router := randomMatrix(t, x.rng, c.n/c.alike, cols, 0, 0, dtype.F32)
+				router.Data, router.Rows = bytes.Repeat(router.Data, c.alike), c.n
+				if c.odd > 0 {
+					copy(router.Data[c.odd*router.RowBytes():], []byte{0, 0, 0xc0, 0x7f})
+				}
+				stack := func(rows, cols int) backend.Weight {
+					few := []dtype.Matrix{randomMatrix(t, x.rng, rows, cols, 4, 64, dtype.BF16), randomMatrix(t, x.rng, rows, cols, 4, 64, dtype.BF16)}
+					w, err := x.b.Load(backend.Int8, slices.Repeat(few, c.n/2)...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return w
+				}
+				w, err := x.b.Load(backend.Int8, router)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e := &backend.Experts{Router: w, Gate: stack(wide, cols), Up: stack(wide, cols), Down: stack(cols, wide), TopK: 5, Scale: 1.5}
+				in, dst := x.random(c.rows, cols, 1), x.random(c.rows, cols, 1)
+				x.b.Experts(dst, in, e)
+				return [][]float32{x.read(dst)}
+			})
+		})
 	}
 }
 

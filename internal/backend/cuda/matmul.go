@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
@@ -259,7 +260,7 @@ type tensorKey struct {
 type tensorForms struct {
 	module string
 	relays []relayForm // by rows
-	few    bool        // up to four rows have kernels of their own
+	few    bool        // up to four rows have kernels of their own, in kernels/few.cu
 	panels bool        // a few dozen rows have them, and many rows a kernel with twice the rows in a block
 	dense  bool        // many rows have a kernel with twice the warps in a block, too
 }
@@ -283,7 +284,7 @@ var tensors = map[tensorKey]tensorForms{
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 	if f.few && rows <= 4 {
-		return fmt.Sprintf("%s.few_%d_%d_%d", f.module, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, 8, 2}
+		return fmt.Sprintf("few.few_%d_%d_%d", l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, fewGroups, 2}
 	}
 	form := f.relays[0]
 	for _, form = range f.relays {
@@ -308,6 +309,11 @@ func parts(list []product) fields {
 	for i := range list {
 		tiles += list[i].w.Layout.Tiles
 	}
+	return partsOf(list, tiles)
+}
+
+// partsOf is parts with another number of tiles.
+func partsOf(list []product, tiles int) fields {
 	f := fields{len(list), tiles, list[0].same, 0}
 	for i := range maxParts {
 		if i >= len(list) {
@@ -347,6 +353,14 @@ func (b *Backend) relay(list ...product) {
 	for shift > 0 && 1<<shift > (l.Groups+form.groups-1)/form.groups {
 		shift--
 	}
+	row := b.takeRow(list)
+	args := []any{p.param(), parts(list), shift}
+	if row != nil {
+		name, shared, args = rowKernel, shared+row.shared(), append(args, row.param())
+	}
 	blocks := min(b.occupancy(name, 256, shared), tiles)
-	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, p.param(), parts(list), shift)
+	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
+	if b.passes.recording != nil {
+		b.passes.mark(&joint{slices.Clone(list), row})
+	}
 }

@@ -85,6 +85,9 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 		}
 		f = &loaded{Function: found}
 		b.functions[kernel] = f
+		if err := b.share(kernel, f); err != nil {
+			return nil, fmt.Errorf("cuda: kernel %s: %w", kernel, err)
+		}
 	}
 	if shared > f.shared { // the driver allows 48 KB with the kernel's own, whose size it does not tell
 		if err := f.AllowShared(shared); err != nil {
@@ -93,6 +96,29 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 		f.shared = shared
 	}
 	return f, nil
+}
+
+// share has all kernels prefer shared memory once there is one that has its row there. Where kernels differ in
+// what they leave to the L1 cache, one cannot begin before the other has ended, and a second block finds no
+// space; where none has its row there, the cache is worth more.
+func (b *Backend) share(kernel string, f *loaded) error {
+	switch kernel {
+	case rowKernel, gateKernel:
+		if b.shares {
+			break
+		}
+		b.shares = true
+		for _, other := range b.functions {
+			if err := other.PreferShared(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if b.shares {
+		return f.PreferShared()
+	}
+	return nil
 }
 
 // occupancy is how many blocks of a kernel the device runs at once, at least one: what a grid

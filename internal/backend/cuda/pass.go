@@ -46,6 +46,7 @@ type operation struct {
 	bytes    int64
 	value    byte
 	what     string // it does, for people
+	of       any    // what it computes, for the operations after it: see fuse.go
 }
 
 // maxOperations is how many operations all recordings that are kept have together: sixty and more
@@ -152,6 +153,9 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 	queue()
 	b.passes.recording = nil
 	r.lists = backend.Pass{}
+	for i := range r.ops {
+		r.ops[i].of = nil
+	}
 	if b.err == nil {
 		b.fail(b.submitAll(r))
 	}

@@ -100,6 +100,9 @@ func (b *Backend) rmsNorm(dst, x, gain backend.Tensor, eps float32, c quantized)
 		g.y = min(8, (x.Cols/c.columns()+15)/16)
 	}
 	b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
+	if c.group > 0 && b.passes.recording != nil {
+		b.passes.mark(&normed{dst, x, gain, eps, c})
+	}
 }
 
 // LayerNorm normalizes the rows of x.
@@ -125,11 +128,14 @@ func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
 	if dst.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: swiglu of %d rows", dst.Rows))
 	}
-	gated := func(c quantized) {
+	glu := func(c quantized) {
 		b.launch("rowwise.swiglu", groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, driver.Ptr(0), c.param())
+		if c.group > 0 {
+			b.passes.mark(&gated{dst, gate, up, c})
+		}
 	}
-	gated(quantized{})
-	b.passes.codable(dst, b.at(dst), 0, gated)
+	glu(quantized{})
+	b.passes.codable(dst, b.at(dst), 0, glu)
 }
 
 // GELU sets dst to x·Φ(x).

@@ -80,6 +80,8 @@ type Function interface {
 	// AllowShared lets launches ask for so many bytes of dynamic shared memory, which beyond 48 KB
 	// they must.
 	AllowShared(bytes int) error
+	// PreferShared asks for as much shared memory as a multiprocessor has, at the cost of the L1 cache.
+	PreferShared() error
 	// Occupancy is how many blocks of so many threads a multiprocessor runs at once.
 	Occupancy(threads, shared int) (int, error)
 }

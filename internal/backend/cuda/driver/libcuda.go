@@ -90,6 +90,7 @@ const (
 	attributeComputeMinor    = 76
 	attributeShared          = 97
 	functionShared           = 8
+	functionCarveout         = 9
 )
 
 // Devices implements Driver.

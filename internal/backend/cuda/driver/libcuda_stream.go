@@ -39,6 +39,11 @@ func (f *function) AllowShared(bytes int) error {
 	return f.d.do("cuFuncSetAttribute", f.handle, functionShared, uintptr(bytes))
 }
 
+func (f *function) PreferShared() error {
+	const percent = 100
+	return f.d.do("cuFuncSetAttribute", f.handle, functionCarveout, percent)
+}
+
 func (f *function) Occupancy(threads, shared int) (int, error) {
 	n := new(int32)
 	err := f.d.do("cuOccupancyMaxActiveBlocksPerMultiprocessor", uintptr(unsafe.Pointer(n)), f.handle, uintptr(threads), uintptr(shared))

@@ -278,6 +278,15 @@ func (f *function) AllowShared(bytes int) error {
 	return nil
 }
 
+// PreferShared changes nothing here.
+func (f *function) PreferShared() error {
+	end, err := f.d.begin("cuFuncSetAttribute")
+	if err == nil {
+		end()
+	}
+	return err
+}
+
 // Occupancy counts threads and shared memory; registers are not known.
 func (f *function) Occupancy(threads, shared int) (int, error) {
 	end, err := f.d.begin("cuOccupancyMaxActiveBlocksPerMultiprocessor")

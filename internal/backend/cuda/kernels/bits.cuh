@@ -117,6 +117,22 @@ __device__ __forceinline__ float sum16(float a) {
   return a;
 }
 
+// wideSum adds what 64 threads have in the tree of exactmath's wide lanes, halves onto halves; the
+// first of the block's threads are the lanes. Every thread of the block gets the sum. upper is shared.
+__device__ __forceinline__ float wideSum(float a, float upper[33]) {
+  int i = threadIdx.x;
+  if (i >= 32 && i < 64) upper[i - 32] = a;
+  __syncthreads();
+  if (i < 32) {
+    a = add(a, upper[i]);
+    a = add(a, __shfl_xor_sync(0xffffffffu, a, 16));
+    a = sum16(a);
+    if (i == 0) upper[32] = a;
+  }
+  __syncthreads();
+  return upper[32];
+}
+
 // A kernel may begin before those before it have ended: it first lets the next one do so, and calls
 // await before it touches memory that a kernel writes. Weights it may ask for before.
 __device__ __forceinline__ void release() {

@@ -6,8 +6,15 @@
 // lane keeps, of the sums of eight groups, as many as it has of one group with eight rows. What
 // follows per sum, which is most of the work, is that much less. The sums go through shared
 // memory to the lanes that add them up in order: one output and row each, or two rows of four.
+//
+// One row may come as floats (ROW): see row.cuh. Two matrices may be a gate and what it gates (GATED):
+// the two teams of a block have the same tile of both, and what is written besides is
+// silu(gate)*up, which the warp computes that ends the second. Where a product wants that as integers, the last
+// block that has a tile of a group of 64 columns rounds it.
 #pragma once
+#include "choose.cuh"
 #include "relay.cuh"
+#include "row.cuh"
 
 // Turned is sums of a warp on their way to other lanes: of up to two rows by output and group, of four
 // in pairs of rows, moved about so that no two lanes want the same bank.
@@ -64,34 +71,144 @@ template <> struct Turned<4> {
   }
 };
 
-template <int R, int S> __device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift) {
-  constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK, CODES = GROUP * 8;
+// multiplyChunk leaves the sums of a chunk times the scales of the rows, and the scales of a lane's output.
+template <int R>
+__device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64> (&acts)[R], const float4 (&tail)[R], Turned<R>& turned, word (&scale)[8]) {
+  constexpr int GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), SUB = 8 / R;
+  const int lane = threadIdx.x & 31, quad = lane & 3, output = lane & 15;
+#pragma unroll
+  for (int i = 0; i < R; i++) {
+    int sums[4];
+#pragma unroll
+    for (int s = 0; s < SUB; s++) {
+      Codes<GROUP> c;
+      unpack<4, GROUP>(c, blocks + (i * SUB + s) * BLOCK, lane);
+      int d[4];
+      multiply<GROUP>(d, c, acts[i]);
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[j] = d[j];
+    }
+    const float x[4] = {__fmul_rn(sumOf(sums[0]), tail[i].x), __fmul_rn(sumOf(sums[1]), tail[i].z),
+                        __fmul_rn(sumOf(sums[2]), tail[i].x), __fmul_rn(sumOf(sums[3]), tail[i].z)};
+    turned.set(lane, i, x, {tail[i].y, tail[i].w});
+  }
+#pragma unroll
+  for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + GROUP * 8))[2 * (output & 7) + (output >> 3)];
+}
+
+// Gates is where what is gated goes as integers: arrived counts the tiles of a group that are there, and is
+// zero before and after. Without it there are none to write.
+// With jobs the matrices are experts of one row: those of pick and the shared one, or those that are listed.
+struct Gates {
+  unsigned* arrived;
+  signed char* codes;
+  float2* tails;
+  int tailRows, jobs;
+  Pick pick;
+};
+
+// arriveAt counts a tile, after all that the block wrote and before all that it reads. It returns how many there were.
+__device__ __forceinline__ unsigned arriveAt(unsigned* at) {
+  unsigned old;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(__cvta_generic_to_global(at)) : "memory");
+  return old;
+}
+
+// roundGates has a block's warps round the groups that it is the last to have a tile of.
+__device__ __forceinline__ void roundGates(const Gates& gates, const Part& part, int tiles) {
+  const int lane = threadIdx.x & 31;
+  __syncthreads();
+#pragma unroll 1
+  for (int tile = blockIdx.x + gridDim.x * (threadIdx.x / 32); tile < tiles; tile += gridDim.x * 8) {
+    const int group = tile / 4;
+    int last = 0;
+    if (lane == 0) {
+      last = arriveAt(gates.arrived + group) == 3;
+      if (last) gates.arrived[group] = 0;
+    }
+    __syncwarp();
+    if (!__shfl_sync(~0u, last, 0)) continue;
+    const int at = group * 64 + 4 * (lane & 7);
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 2; i++) *(float4*)(v + 4 * i) = __ldcg((const float4*)(part.dst + at + 32 * i));
+    word codes[2];
+    const float2 tail = roundEight(v, codes);
+    if (lane < 8) *(word*)(gates.codes + at) = codes[0], *(word*)(gates.codes + at + 32) = codes[1];
+    if (lane == 0) gates.tails[(size_t)group * gates.tailRows] = tail;
+  }
+}
+
+template <int R, int S, bool ROW, bool GATED>
+__device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift, const Row& row, const Gates& gates) {
+  constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK;
   constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // groups of a row that are columns together; rows of a lane
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
   __shared__ __align__(16) Turned<R> turned[8];
-  release();
-  Walk<BLOCK, G> w(p, parts, shift);
+  __shared__ float gate[4][2][16], upper[33];  // of two tiles of a warp, by turns; of the norm
+  __shared__ Picked picked;
+  __shared__ __align__(16) Job list[maxPicks + 1];
+  Walk<BLOCK, G, true, GATED> w(p, parts, shift);
   Chunks& now = w.now;
-  const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = p.tailRows;
+  const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = ROW ? 1 : p.tailRows;
   const int quad = lane & 3, output = lane & 15;
-  if (p.jobs) await();
-  w.begin();
+  RowSpace space;
+  Rounding rounding;
+  if constexpr (ROW) {
+    space = RowSpace(ring + 8 * S * CHUNK, row);
+    rounding.prepare(row);
+  }
+  const bool jobs = GATED ? gates.jobs > 0 : p.jobs != nullptr;
+  if (!jobs) release();
+  if (jobs) {  // the next kernel may read what the choice is made of before it waits
+    await();
+    release();
+    if constexpr (ROW) rounding.ask(row);
+    if constexpr (GATED) {
+      if (gates.pick.logits) {
+        if (warp == 0) picked.choose(gates.pick);
+        __syncthreads();
+        if (threadIdx.x < gates.jobs) list[threadIdx.x] = Job{picked.chosen[threadIdx.x], 8 * (int)threadIdx.x, 1, 0};
+      } else if (threadIdx.x < gates.jobs) {
+        list[threadIdx.x] = p.jobs[threadIdx.x];
+      }
+      __syncthreads();
+      w.jobs = list;
+    }
+  }
+  w.begin(GATED && jobs ? parts.tiles * gates.jobs : pieces(p, parts));
   const int total = w.total;
   byte* mine = ring + warp * S * CHUNK;
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
+  // Of a row that is to be rounded the last of the first chunks comes behind it: it is on its way while
+  // threads round.
 #pragma unroll 1
-  for (int i = 0; i < S; i++) w.issue(into + i * CHUNK);
-  if (!p.jobs) await();
+  for (int i = 0; i < (ROW ? S - 1 : S); i++) w.issue(into + i * CHUNK);
+  if (!jobs) {
+    await();
+    if constexpr (ROW) rounding.ask(row);
+  }
+  if constexpr (ROW) {
+    w.issue(into + (S - 1) * CHUNK);
+    rounding.round(row, space, upper);
+  }
 
   // Column n of the tensor cores is row n%R and group n/R of SUB groups. As a right operand a lane has
   // column lane/4, of sums columns 2*quad and one more.
   const signed char* codes;
   const float2* tails;
   auto look = [&] {
-    const int first = parts.same ? 0 : now.piece.first, n = lane / 4;
-    codes = p.codes + (long long)(first + min(n % R, now.piece.rows - 1)) * p.codeStride + (now.k * G + n / R) * GROUP + quad * 16;
-    tails = p.tails + ((long long)now.k * G + 2 * quad / R) * tailRows + first + 2 * quad % R;
+    const int first = ROW || parts.same ? 0 : now.piece.first, n = lane / 4;
+    const int at = (now.k * G + n / R) * GROUP + quad * 16;
+    if constexpr (ROW) {
+      codes = space.codes + at;
+      tails = space.tails + now.k * G + 2 * quad;
+    } else {
+      codes = p.codes + (long long)(first + min(n % R, now.piece.rows - 1)) * p.codeStride + at;
+      tails = p.tails + ((long long)now.k * G + 2 * quad / R) * tailRows + first + 2 * quad % R;
+    }
   };
   Acts<GROUP> acts[R];
   float4 tail[R];
@@ -100,7 +217,7 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     for (int i = 0; i < R; i++) {
       loadActs<GROUP>(acts[i], codes + i * SUB * GROUP);
       const float2* at = tails + i * SUB * tailRows;
-      if constexpr (R == 1) {
+      if constexpr (R == 1 && !ROW) {
         const float2 a = at[0], b = at[tailRows];
         tail[i] = make_float4(a.x, a.y, b.x, b.y);
       } else {
@@ -109,7 +226,7 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     }
   };
   if (now.item < total) look(), ahead();
-  int stage = 0;
+  int stage = 0, tiles = 0;
   if (w.turn + 1 == size && w.team < total) {
 #pragma unroll
     for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = 0;
@@ -118,27 +235,8 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
   while (now.item < total) {
     arrived<S - 1>();
     __syncwarp();
-    const byte* blocks = mine + stage * CHUNK;
-#pragma unroll
-    for (int i = 0; i < R; i++) {
-      int sums[4];
-#pragma unroll
-      for (int s = 0; s < SUB; s++) {
-        Codes<GROUP> c;
-        unpack<4, GROUP>(c, blocks + (i * SUB + s) * BLOCK, lane);
-        int d[4];
-        multiply<GROUP>(d, c, acts[i]);
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-          if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[j] = d[j];
-      }
-      const float x[4] = {__fmul_rn(sumOf(sums[0]), tail[i].x), __fmul_rn(sumOf(sums[1]), tail[i].z),
-                          __fmul_rn(sumOf(sums[2]), tail[i].x), __fmul_rn(sumOf(sums[3]), tail[i].z)};
-      turned[warp].set(lane, i, x, {tail[i].y, tail[i].w});
-    }
     word scale[G];
-#pragma unroll
-    for (int g = 0; g < G; g++) scale[g] = ((const word*)(blocks + g * BLOCK + CODES))[2 * (output & 7) + (output >> 3)];
+    multiplyChunk<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     __syncwarp();
     w.issue(into + stage * CHUNK);
     stage = stage + 1 == S ? 0 : stage + 1;
@@ -172,16 +270,27 @@ template <int R, int S> __device__ __forceinline__ void few(const Product& p, co
     if (size > 1 && (!last || was.item + w.teams < total)) hand(1 + next);
     if (last) {
       int tile = was.piece.tile;
-      const Part& part = partOf(parts, tile);
+      if constexpr (GATED) {
+        float& mine = gate[w.turn][tiles++ & 1][output];
+        const Part& part = w.part(tile);
+        if (lane < 16 && part.dst) put(part, was.piece, 0, tile * 16 + output, acc[0]);
+        if (w.half == 0 && lane < 16) mine = acc[0];
+        meet(9 + w.turn);
+        if (w.half == 1 && lane < 16) put(parts.part[2], was.piece, 0, tile * 16 + output, mul(silu32(mine), acc[0]));
+        continue;
+      }
+      const Part& part = w.part(tile);
 #pragma unroll
       for (int i = 0; i < CHAINS; i++)
         if (lane < 16 * R) put(part, was.piece, lane / 16 * CHAINS + i, tile * 16 + output, acc[i]);
     }
   }
+  if constexpr (GATED)
+    if (gates.arrived) roundGates(gates, parts.part[2], parts.tiles);
 }
 
 #define FEW(NAME, R, S)                                                                           \
   extern "C" __global__ void __launch_bounds__(256, 2)                                            \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {   \
-    few<R, S>(p, parts, shift);                                                                   \
+    few<R, S, false, false>(p, parts, shift, Row(), Gates());                                     \
   }

@@ -1,11 +1,8 @@
 // Products with integers of 4 and 8 bits in groups of 64, the usual format. matmul.go knows the shapes.
-#include "few.cuh"
+#include "relay.cuh"
 #include "many.cuh"
 #include "panel.cuh"
 
-FEW(few_4_64_1, 1, 2)
-FEW(few_4_64_2, 2, 2)
-FEW(few_4_64_4, 4, 2)
 RELAY(relay_4_64_1, 4, 64, false, 1, 8, 2, 2)
 RELAY(relay_4_64_2, 4, 64, false, 2, 4, 2, 2)
 RELAY(relay_4_64_4, 4, 64, false, 4, 4, 4, 1)

@@ -70,28 +70,36 @@ struct Chunks {
 };
 
 // Walk is how a warp goes through its chunks: G groups each, of blocks of BLOCK bytes. A team has
-// 2^shift warps.
-template <int BLOCK, int G> struct Walk {
+// 2^shift warps, and a tile at least as many chunks: with SHORT code relies on that. With PAIRS the two teams of
+// a block have the same tile of the first two parts.
+template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk {
   static constexpr int CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
   const Product& p;
   const Parts& parts;
-  const int shift, lane, warp, size, turn, next, team, teams, groups, chunks;
+  const int shift, lane, warp, size, turn, next, half, team, teams, groups, chunks;
+  const Job* jobs = nullptr;  // with PAIRS: a list in shared memory, if there is one
   int total;
   Chunks now, ask;     // that is multiplied, and that is asked for
   const byte* source;  // of ask
 
   __device__ __forceinline__ Walk(const Product& p, const Parts& parts, int shift)
       : p(p), parts(parts), shift(shift), lane(threadIdx.x & 31), warp(threadIdx.x / 32), size(1 << shift), turn(warp & (size - 1)),
-        next(turn + 1 == size ? warp + 1 - size : warp + 1), team(blockIdx.x + gridDim.x * (warp >> shift)), teams(gridDim.x * 8 >> shift),
-        groups(p.w.groups), chunks((groups + G - 1) / G) {}
+        next(turn + 1 == size ? warp + 1 - size : warp + 1), half(warp >> shift),
+        team(blockIdx.x + (PAIRS ? 0 : gridDim.x * half)), teams(PAIRS ? gridDim.x : gridDim.x * 8 >> shift), groups(p.w.groups), chunks((groups + G - 1) / G) {}
 
-  // begin finds the first chunk. Jobs must be there.
-  __device__ __forceinline__ void begin() {
-    total = pieces(p, parts);
-    now.item = team + turn / chunks * teams, now.k = turn % chunks;
-    if (now.item < total) now.piece = piece(p, parts, now.item);
+  // begin finds the first chunk of so many pieces. Jobs must be there.
+  __device__ __forceinline__ void begin(int pieces) {
+    total = pieces;
+    now.item = team + (SHORT ? 0 : turn / chunks * teams), now.k = SHORT ? turn : turn % chunks;
+    if (now.item < total) now.piece = at(now.item);
     ask = now;
     if (ask.item < total) seek();
+  }
+
+  __device__ __forceinline__ Piece at(int i) const {
+    if (!PAIRS || !jobs) return piece(p, parts, i);
+    const Job j = jobs[i / parts.tiles];
+    return {i % parts.tiles, j.matrix, j.first, j.rows};
   }
 
   // step goes on by as many chunks as the team has warps, and reports whether to another piece.
@@ -99,14 +107,16 @@ template <int BLOCK, int G> struct Walk {
     c.k += size;
     if (c.k < chunks) return false;
     do c.k -= chunks, c.item += teams;
-    while (c.k >= chunks);
-    if (c.item < total) c.piece = piece(p, parts, c.item);
+    while (!SHORT && c.k >= chunks);
+    if (c.item < total) c.piece = at(c.item);
     return true;
   }
 
+  __device__ __forceinline__ const Part& part(int& tile) const { return PAIRS ? parts.part[half] : partOf(parts, tile); }
+
   __device__ __forceinline__ void seek() {
     int tile = ask.piece.tile;
-    const Part& part = partOf(parts, tile);
+    const Part& part = this->part(tile);
     source = (ask.piece.matrix < 0 ? part.other : part.data + ask.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + ask.k * CHUNK;
   }
 
@@ -154,7 +164,7 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
   const int take = keep(1 + warp), give = keep(1 + next);  // barriers
   const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][0][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][0][lane]));
   if (p.jobs) await();
-  w.begin();
+  w.begin(pieces(p, parts));
   const int total = w.total;
   byte* mine = ring + warp * S * CHUNK;
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;

@@ -51,22 +51,6 @@ extern "C" __global__ void __launch_bounds__(256) gather(float *dst, int dstStri
   }
 }
 
-// wideSum adds what 64 threads have in the tree of exactmath's wide lanes, halves onto halves; the
-// first of the block's threads are the lanes. Every thread of the block gets the sum. upper is shared.
-__device__ __forceinline__ float wideSum(float a, float upper[33]) {
-  int i = threadIdx.x;
-  if (i >= 32 && i < 64) upper[i - 32] = a;
-  __syncthreads();
-  if (i < 32) {
-    a = add(a, upper[i]);
-    a = add(a, __shfl_xor_sync(0xffffffffu, a, 16));
-    a = sum16(a);
-    if (i == 0) upper[32] = a;
-  }
-  __syncthreads();
-  return upper[32];
-}
-
 // rms_norm: the first 64 threads of a block sum a row's squares, a lane each; then a warp has groups
 // of columns, and rounds them too where a product wants that. Of the second dimension of the grid
 // every block sums the row and has some of its groups; there is one where dst is x. Gains are no

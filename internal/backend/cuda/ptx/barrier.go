@@ -237,8 +237,13 @@ func dependence(a *assembler) error {
 			w.b.m.waits.Store(true)
 			return nil
 		}
-	case "launch_dependents":
-		a.in.kind = kindNothing // a later kernel begins when this one has ended, which is allowed too
+	case "launch_dependents": // a later kernel begins when this one has ended, which is allowed too
+		a.in.special = func(w *warp, _ *instr, mask uint32) *Fault {
+			if mask&^w.waited != 0 {
+				w.b.m.early.Store(true)
+			}
+			return nil
+		}
 	default:
 		return a.wrong("not known here")
 	}

@@ -200,8 +200,12 @@ func voteLanes(w *warp, in *instr, mask uint32) *Fault {
 	return nil
 }
 
-// atomicOp is atom: one lane after another.
+// atomicOp is atom: one lane after another. With acq_rel it orders like a fence.
 func atomicOp(a *assembler) error {
+	sem := a.take("relaxed", "acq_rel")
+	if scope := a.take("cta", "gpu", "sys"); (sem != "") != (scope != "") {
+		return a.wrong("an order without a scope, or a scope without one")
+	}
 	s := a.take("global", "shared")
 	a.in.kind, a.in.x = kindSpecial, &extra{space: spaces[s]}
 	op := a.take("add", "min", "max", "and", "or", "xor", "exch", "cas")
@@ -243,6 +247,12 @@ func atomicOp(a *assembler) error {
 		}
 	}
 	a.in.special = atomicLanes
+	if sem == "acq_rel" {
+		a.in.special = func(w *warp, in *instr, mask uint32) *Fault {
+			w.b.fenced = true
+			return atomicLanes(w, in, mask)
+		}
+	}
 	return a.address(1)
 }
 

@@ -253,6 +253,9 @@ func TestBlocksThatMeetAreFound(t *testing.T) {
 		"mov.u32 %r9, 5;":    "",                      // all the same
 		"atom.global.add.u32 %r9, [%rd4+512], 1; mov.u32 %r9, 0;":                                                             "",
 		"setp.eq.s32 %p1, %r11, 0; @%p1 st.global.u32 [%rd4+512], %r10; @!%p1 ld.global.u32 %r8, [%rd4+512]; mov.u32 %r8, 0;": "race on global memory",
+		// What a block counts before it reads what others wrote puts it after them, if counting orders.
+		"atom.acq_rel.gpu.global.add.u32 %r9, [%rd4+516], 1; setp.eq.s32 %p1, %r11, 0; @%p1 st.global.u32 [%rd4+512], %r10; @!%p1 ld.global.u32 %r8, [%rd4+512]; mov.u32 %r8, 0; mov.u32 %r9, 0;": "",
+		"atom.relaxed.gpu.global.add.u32 %r9, [%rd4+516], 1; setp.eq.s32 %p1, %r11, 0; @%p1 st.global.u32 [%rd4+512], %r10; @!%p1 ld.global.u32 %r8, [%rd4+512]; mov.u32 %r8, 0; mov.u32 %r9, 0;": "race on global memory",
 	} {
 		for seed := range uint64(4) {
 			m, err := Parse(warpText(body))

@@ -16,7 +16,8 @@ type Launch struct {
 	Params []byte // laid out as Kernel.Params says
 
 	// Dependent lets the kernel begin before those before it have ended: what they write may not
-	// be touched before griddepcontrol.wait.
+	// be touched before griddepcontrol.wait. If all threads of the one before waited before they did
+	// griddepcontrol.launch_dependents, that one alone may not have ended.
 	Dependent bool
 }
 
@@ -52,10 +53,14 @@ func (m *Machine) Launch(l Launch) error {
 		return err
 	}
 	m.launch++
-	if !l.Dependent {
+	switch {
+	case !l.Dependent:
 		m.floor = m.launch
+	case !m.early.Load(): // those before the last had ended before it let this one begin
+		m.floor = m.launch - 1
 	}
 	m.waits.Store(false)
+	m.early.Store(false)
 	total := l.blocks()
 	order := rand.New(rand.NewPCG(m.options.Seed, m.launch)).Perm(min(total, 1<<16))
 	var (

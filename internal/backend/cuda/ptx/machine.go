@@ -22,6 +22,7 @@ type Machine struct {
 	launch      uint64      // number of the last one
 	floor       uint64      // the last that began after all before it had ended
 	waits       atomic.Bool // a thread of the launch has done griddepcontrol.wait
+	early       atomic.Bool // one has let the next launch begin before it has done so
 	atomics     sync.Mutex
 
 	mu    sync.Mutex // of what is below

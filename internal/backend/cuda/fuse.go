@@ -1,0 +1,187 @@
+package cuda
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+)
+
+// A kernel of one row takes less time than the next one takes to begin, and keeps the one after that from asking
+// for weights. So while a pass is recorded a
+// product of one row takes over what the kernels before it were recorded for: kernels/row.cuh norms and
+// rounds the row in every block, kernels/few.cuh gates what two matrices have in common.
+
+// normed is an operation that norms rows and leaves them as codes.
+type normed struct {
+	dst, x, gain backend.Tensor
+	eps          float32
+	codes        quantized
+}
+
+// gated is an operation that gates rows and leaves them as codes.
+type gated struct {
+	dst, gate, up backend.Tensor
+	codes         quantized
+}
+
+// joint is products that one kernel multiplies, with its row if it rounds that itself.
+type joint struct {
+	list []product
+	row  *rowInput
+}
+
+// rowInput is struct Row of kernels/row.cuh: without x it comes as codes.
+type rowInput struct {
+	x, gain, dst driver.Ptr
+	cols         int
+	eps          float32
+	codes        quantized
+}
+
+// Kernels of rowInput.
+const rowKernel, gateKernel = "few.row_4_64", "few.gated_4_64"
+
+// wideRow is from how many columns on it pays to norm a row in every block of a product that all of the device is
+// busy with; narrow ones leave multiprocessors idle anyway.
+const wideRow = 4096
+
+// maxRowCols is how many columns a kernel has registers for that norms and rounds a row.
+const maxRowCols = 6144
+
+func (r *rowInput) param() fields {
+	return fields{r.x, r.gain, r.dst, r.codes.codes, r.codes.tails, r.cols, r.codes.tailRows, r.eps, 0}
+}
+
+// shared is how much shared memory a row takes.
+func (r *rowInput) shared() int {
+	groups := (r.cols/64 + 7) &^ 7
+	return 4*r.cols + (8+64)*groups
+}
+
+// fits reports whether a kernel can read the row as vectors, and has space for it.
+func (r *rowInput) fits() bool {
+	return r.cols <= maxRowCols && r.cols%64 == 0 && (r.x|r.gain|r.dst)%16 == 0
+}
+
+// mark says what the last operation is.
+func (p *passes) mark(of any) {
+	if r := p.recording; r != nil && len(r.ops) > 0 {
+		r.ops[len(r.ops)-1].of = of
+	}
+}
+
+// before is the operation of the pass that is i before the next one, or nil.
+func (b *Backend) before(i int) *operation {
+	r := b.passes.recording
+	if r == nil || b.err != nil || len(r.ops) < i {
+		return nil
+	}
+	return &r.ops[len(r.ops)-i]
+}
+
+// undo takes the last n operations back.
+func (b *Backend) undo(n int) {
+	r := b.passes.recording
+	r.ops = r.ops[:len(r.ops)-n]
+}
+
+// oneRow reports whether products are of one row that a kernel can have as floats.
+func oneRow(list []product) bool {
+	p := &list[0]
+	return p.rows == 1 && p.in.group > 0 && p.w.forms().few
+}
+
+// writes reports whether one of the products writes to the memory of t.
+func writes(list []product, t backend.Tensor) bool {
+	for i := range list {
+		if list[i].mem == nil || list[i].mem == t.Mem {
+			return true
+		}
+	}
+	return false
+}
+
+// takeRow takes the norm of the products' row over from the operation before them, and returns nil if there is none
+// or it does not pay. If that operation is a gate, the products before it take that over.
+func (b *Backend) takeRow(list []product) *rowInput {
+	last := b.before(1)
+	if last == nil || !oneRow(list) {
+		return nil
+	}
+	in, tiles := &list[0].in, 0
+	for i := range list {
+		tiles += list[i].tiles
+	}
+	switch of := last.of.(type) {
+	case *normed:
+		row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
+		pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
+		if of.codes.codes != in.codes || !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) {
+			return nil
+		}
+		b.undo(1)
+		return &row
+	case *gated:
+		if of.codes.codes == in.codes {
+			b.takeGate(of)
+		}
+	}
+	return nil
+}
+
+// takeGate has the two products before a gate, the last operation, gate as well, and leave that as codes.
+func (b *Backend) takeGate(g *gated) {
+	op := b.before(2)
+	if op == nil {
+		return
+	}
+	of, ok := op.of.(*joint)
+	if !ok || len(of.list) != 2 || !oneRow(of.list) || !pairs(of.list) {
+		return
+	}
+	gate, up := of.list[0], of.list[1]
+	row := &rowInput{cols: gate.w.Cols(), codes: gate.in.quantized}
+	if of.row != nil {
+		*row = *of.row
+		row.codes = quantized{} // nobody else can want them
+	}
+	dst := b.at(g.dst)
+	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add
+	if wrong || row.cols < wideRow || !row.fits() || gate.in.codes == g.codes.codes || dst%16 != 0 || g.codes.group != 64 || up.w.Rows()%64 != 0 {
+		return
+	}
+	b.undo(2)
+	b.gate(gate, up, dst, row, g.codes, 0, noPick)
+}
+
+// pairs reports whether two products can be those of a gate: tile by tile, and with a chunk for every warp.
+func pairs(list []product) bool {
+	gate, up := &list[0], &list[1]
+	return gate.w.Layout == up.w.Layout && gate.w.Rows() == up.w.Rows() && gate.only|up.only == 0 && gate.w.Layout.Groups > 3*fewGroups
+}
+
+// noPick is struct Pick of kernels/choose.cuh for no choice.
+var noPick = fields{driver.Ptr(0), 0, 0, 0, float32(0)}
+
+// fewGroups is how many groups make a chunk of few.
+const fewGroups = 8
+
+// gate launches two products of one row, and silu of the first times the second, as codes too if there is a
+// place for them. With jobs they are of experts, that pick chooses or that are listed.
+func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes quantized, jobs int, pick fields) {
+	both := up
+	both.dst = dst
+	for _, p := range []*product{&gate, &up} { // what is gated may go where one of them would
+		if p.dst == dst {
+			p.dst = 0
+		}
+	}
+	l := &gate.w.Layout
+	shared := 8*2*fewGroups*l.Block + row.shared()
+	arrived := driver.Ptr(0)
+	if codes.group > 0 {
+		arrived = b.zeros(&b.gates, up.w.Rows()/64*4)
+	}
+	blocks := min(b.occupancy(gateKernel, 256, shared), gate.tiles)
+	b.launchAs(gateKernel, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
+		fields{arrived, codes.codes, codes.tails, codes.tailRows, jobs, pick})
+}
