@@ -10,6 +10,7 @@ import (
 
 // drafting is the part of a round that prepares the next one's drafts.
 type drafting struct {
+	device     backend.Backend
 	controller spec.Controller
 	seqs       []*sequence
 	runs       []spec.Run
@@ -109,13 +110,13 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	if err := d.catchUp(drafter); err != nil {
 		return err
 	}
-	start := time.Now()
+	start, prepared := time.Now(), backend.PreparedBy(d.device)
 	d.postpone()
 	drafts, err := drafter.Draft(d.runs)
 	if err != nil {
 		return err
 	}
-	d.observe(time.Since(start))
+	d.observe(time.Since(start), backend.PreparedBy(d.device) == prepared)
 	for i, s := range d.seqs {
 		if len(drafts[i].Tokens) == 0 {
 			continue // what is forced stands; so does what may have been drafted for one that is prefilled
@@ -158,13 +159,16 @@ func (d *drafting) catchUp(drafter spec.Drafter) error {
 	if rows == 0 {
 		return nil
 	}
-	start := time.Now()
+	start, prepared := time.Now(), backend.PreparedBy(d.device)
 	var err error
 	if len(d.late) > 0 {
 		_, err = drafter.Draft(d.late)
 	}
 	took := time.Since(start)
 	d.spread(took)
+	if backend.PreparedBy(d.device) != prepared {
+		return err
+	}
 	// That made up for rounds in which a row was added to each run.
 	d.depths = d.depths[:0]
 	for range d.runs {
@@ -208,8 +212,8 @@ func (d *drafting) mayForget(s *sequence, r *spec.Run) bool {
 }
 
 // observe tells the controller what drafting took, unless rows of prompts were fed with it,
-// or none at all.
-func (d *drafting) observe(took time.Duration) {
+// or none at all, or it is not typical: the next call of the kind will take less.
+func (d *drafting) observe(took time.Duration, typical bool) {
 	d.depths = d.depths[:0]
 	rows := 0
 	for i := range d.runs {
@@ -224,8 +228,10 @@ func (d *drafting) observe(took time.Duration) {
 		}
 		d.depths = append(d.depths, depth)
 	}
-	if rows > 0 {
+	if rows == 0 {
+		return
+	}
+	if d.spread(took); typical {
 		d.controller.ObserveDraft(d.depths, took)
-		d.spread(took)
 	}
 }

@@ -48,9 +48,10 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend = (*Backend)(nil)
-	_ backend.Drawer  = (*Backend)(nil)
-	_ backend.Meter   = (*Backend)(nil)
+	_ backend.Backend  = (*Backend)(nil)
+	_ backend.Drawer   = (*Backend)(nil)
+	_ backend.Meter    = (*Backend)(nil)
+	_ backend.Preparer = (*Backend)(nil)
 )
 
 // New makes a backend of an open device, which the backend closes.

@@ -15,6 +15,7 @@ type passes struct {
 	last             *recording // the last pass, if it is one that is kept
 	clock            int64      // of uses
 	replayed         int64      // passes
+	prepared         int64      // passes that were recorded, or made a graph of
 }
 
 // shape is what passes have in common that share a recording.
@@ -144,6 +145,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 		return
 	}
 	b.passes.last = nil
+	b.passes.prepared++
 	r := &recording{lists: p, uses: map[any]struct{}{}}
 	b.passes.recording = r
 	defer func() { b.passes.recording = nil }()
@@ -163,6 +165,9 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 	}
 }
 
+// Prepared implements backend.Preparer.
+func (b *Backend) Prepared() int64 { return b.passes.prepared }
+
 // replay queues the operations of a recording: as a graph, which is made the first time.
 func (b *Backend) replay(r *recording) {
 	b.passes.clock++
@@ -170,6 +175,7 @@ func (b *Backend) replay(r *recording) {
 	b.passes.last = r
 	r.used = b.passes.clock
 	if r.graph == nil {
+		b.passes.prepared++
 		graph, err := b.stream.Capture(func() error {
 			for _, op := range r.ops {
 				if err := b.submit(op); err != nil {
