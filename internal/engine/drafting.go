@@ -15,10 +15,11 @@ type drafting struct {
 	seqs       []*sequence
 	runs       []spec.Run
 	records    []*spec.Record
-	late       []spec.Run // those whose backlog the drafter catches up with in this round
-	cached     bool       // a prefix cache stores what the drafter knows
-	depths     []int      // of what a head drafts
-	eager      int        // runs, the first, that are not of patient sequences
+	late       []spec.Run       // those whose backlog the drafter catches up with in this round
+	cached     bool             // a prefix cache stores what the drafter knows
+	depths     []int            // of what a head drafts
+	eager      int              // runs, the first, that are not of patient sequences
+	to, from   []backend.Tensor // rows that go to backlogs
 }
 
 // draft has the drafter catch up with the batch, whose hidden rows of the pass are given,
@@ -185,17 +186,21 @@ func (d *drafting) spread(took time.Duration) {
 	}
 }
 
-// postpone puts the new rows of sequences for which a head drafts nothing on their backlogs.
+// postpone puts the new rows of sequences for which a head drafts nothing on their backlogs, all in one
+// operation.
 func (d *drafting) postpone() {
+	d.to, d.from = d.to[:0], d.from[:0]
 	for i, s := range d.seqs {
 		r := &d.runs[i]
 		if !mayWait(s, r) || r.Hidden.Rows > s.backlog.Free() {
 			continue
 		}
-		if s.backlog.Add(r.Hidden) == nil { // without memory for them they are fed now
+		if to, err := s.backlog.Add(r.Hidden); err == nil { // without memory for them they are fed now
+			d.to, d.from = append(d.to, to), append(d.from, r.Hidden)
 			r.Hidden, r.Inputs, r.Positions = r.Hidden.RowRange(0, 0), nil, nil
 		}
 	}
+	backend.CopyEach(d.device, d.to, d.from)
 }
 
 // mayWait reports whether the drafter does not need a run's rows yet.

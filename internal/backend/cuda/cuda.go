@@ -38,6 +38,7 @@ type Backend struct {
 	call    callBlock
 	passes  passes
 	tops    topScratch
+	copies  []byte // of CopyEach
 
 	attention attention
 	arrived   piece // counters of delta_few
@@ -49,6 +50,7 @@ type Backend struct {
 
 var (
 	_ backend.Backend  = (*Backend)(nil)
+	_ backend.Copier   = (*Backend)(nil)
 	_ backend.Drawer   = (*Backend)(nil)
 	_ backend.Meter    = (*Backend)(nil)
 	_ backend.Preparer = (*Backend)(nil)
