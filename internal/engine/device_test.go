@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // errLaunch is an error after which a device goes on.
@@ -107,6 +108,59 @@ func TestFailureOfTheDeviceEndsNobody(t *testing.T) {
 		if !happened {
 			break // there are fewer calls
 		}
+	}
+}
+
+// gate is a constraint that allows everything and stops the engine at the first token.
+type gate struct {
+	once          sync.Once
+	reached, open chan struct{}
+}
+
+func newGate() *gate { return &gate{reached: make(chan struct{}), open: make(chan struct{})} }
+
+func (g *gate) Allowed([]int32) []uint64 { return nil }
+
+func (g *gate) Accept(int32) {
+	g.once.Do(func() {
+		close(g.reached)
+		<-g.open
+	})
+}
+
+// TestFailureRestartsWhoWaits has a device fail once, at any call of the rounds in which two prompts
+// come while a text is generated. The first prompt takes what the round has for prompts. The other
+// waits, with a state that is being copied from the cache: it is not in the round that is told.
+func TestFailureRestartsWhoWaits(t *testing.T) {
+	f := newFailing(t)
+	for at := 1; at < 120; at++ {
+		e := f.engine(t, func(err error) { t.Errorf("call %d: broken: %v", at, err) })
+		if _, _, err := collect(e, failingRequest(1)); err != nil {
+			t.Fatal(err)
+		}
+		g := newGate()
+		streams := make([]*Stream, len(f.want))
+		for _, i := range []int{0, 2, 1} {
+			r := failingRequest(i)
+			if i == 0 {
+				r.Sampling.Constraint = func() sample.Constraint { return g }
+			}
+			var err error
+			if streams[i], err = e.Generate(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				<-g.reached
+			}
+		}
+		f.device.BreakAt(at, errLaunch)
+		close(g.open)
+		for i, s := range streams {
+			if ids, err := read(s); err != nil || !slices.Equal(ids, f.want[i]) {
+				t.Errorf("call %d: request %d says %v, %v, want %v", at, i, ids, err, f.want[i])
+			}
+		}
+		f.close(t, e)
 	}
 }
 

@@ -47,30 +47,26 @@ func (e *Engine) blame(err error) {
 	if backend.Lost(err) {
 		e.stop(err)
 	}
-	var f *Fault
-	if errors.As(err, &f) {
-		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", string(f.Stack))
+	if stack, fault := stackOf(err); fault {
+		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", stack)
 	}
 }
 
 // isolate deals with a round that went wrong. The states of all that were in it are
 // undefined. One whose sampler has panicked is to blame and ends, and so is one that was alone when
 // the model or the drafter has. An error without a panic is the device's, and maybe of what others
-// have queued before: one that was alone ends when it comes again. If nobody is known to be to blame,
-// all are restarted, each alone until it has caught up, so that those that are sound go on and the
-// one that is not is found. On a lost device all end.
+// have queued before: one that was alone ends when it comes again, and all others restart too. If
+// nobody is known to be to blame, each is alone until it has caught up, so that those that are sound
+// go on and the one that is not is found. On a lost device all end.
 func (e *Engine) isolate(err error) {
 	if backend.Lost(err) {
 		e.lose(err)
 		return
 	}
 	batch, found := slices.Clone(e.batch), false
-	var stack []byte
-	if f := (*Fault)(nil); errors.As(err, &f) {
-		stack = f.Stack
-	}
+	stack, panicked := stackOf(err)
 	for _, s := range batch {
-		alone := len(batch) == 1 && (stack != nil || s.isolated || s.background != nil)
+		alone := len(batch) == 1 && (panicked || s.isolated || s.background != nil)
 		if s.fault == nil && (alone || s.sampler.Broken()) {
 			found = true
 			if s.finish == "" {
@@ -79,15 +75,45 @@ func (e *Engine) isolate(err error) {
 		}
 	}
 	if found {
-		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", string(stack))
+		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", stack)
 	} else {
-		e.o.Log.Warn("a round has failed; its sequences go on one by one", "sequences", len(batch), "error", err, "stack", string(stack))
+		e.o.Log.Warn("a round has failed; its sequences go on one by one", "sequences", len(batch), "error", err, "stack", stack)
+	}
+	if !panicked {
+		e.restartAll(!found)
+		return
 	}
 	for _, s := range batch {
-		if s.fault == nil && s.finish == "" {
-			s.isolated = !found
-			e.preempt(s)
-		}
+		e.restart(s, !found)
+	}
+}
+
+// stackOf is the stack of a fault, and whether err is one.
+func stackOf(err error) (stack string, fault bool) {
+	var f *Fault
+	if errors.As(err, &f) {
+		return string(f.Stack), true
+	}
+	return "", false
+}
+
+// restart has a running sequence begin again, alone or not, unless it ends.
+func (e *Engine) restart(s *sequence, alone bool) {
+	if s.fault == nil && s.finish == "" {
+		s.isolated = alone
+		e.preempt(s)
+	}
+}
+
+// restartAll restarts everything that has memory, for any of it may be wrong: a device tells the
+// next who waits that something has failed, whoever has queued it. That may be one that is not in the
+// round, as one that was just opened and waits for the prompts of others.
+func (e *Engine) restartAll(alone bool) {
+	for _, s := range slices.Clone(e.running) {
+		e.restart(s, alone)
+	}
+	if s := e.background.current; s != nil && !e.background.active {
+		s.release()
 	}
 }
 

@@ -117,6 +117,13 @@ func (e *Engine) place(s *sequence) bool {
 		s.release()
 		e.locked(func() { e.enqueue(s) })
 		return false
+	case errors.Is(err, state.ErrFailed) && !s.isolated:
+		s.release()
+		s.isolated = true
+		e.locked(func() { e.enqueue(s) })
+		e.o.Log.Warn("the device has failed; all sequences begin again, one by one", "error", err)
+		e.restartAll(true)
+		return true
 	case err != nil:
 		s.fault = err
 		e.blame(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 const (
@@ -149,24 +150,22 @@ func rowBytes(t backend.Tensor) int64 { return int64(t.Rows) * int64(t.Cols) * i
 // busy reports whether there is something for the tower to do.
 func (s *sight) busy() bool { return s.pass != nil || len(s.queue) > 0 }
 
-// step is a step of the tower, if there is something for it to do. What goes wrong is told to
-// those who want the pictures.
-func (s *sight) step() {
+// step is a step of the tower, if there is something for it to do. After an error the pass must
+// fail.
+func (s *sight) step() error {
 	start := time.Now()
 	defer func() { s.stats.Took += time.Since(start) }()
 	if s.pass == nil && !s.begin() {
-		return
+		return nil
 	}
 	done, err := false, error(nil)
 	if fault := try(func() { done, err = s.pass.Step() }); fault != nil {
 		err = fault
 	}
-	switch {
-	case err != nil:
-		s.fail(err)
-	case done:
+	if err == nil && done {
 		s.take()
 	}
+	return err
 }
 
 // begin starts a pass with the first of those that wait, by priority, and others that fit.
@@ -305,9 +304,23 @@ func (e *Engine) look() {
 func (e *Engine) see(limit time.Duration) {
 	start := time.Now()
 	for e.sight.busy() {
-		e.sight.step()
+		if err := e.sight.step(); err != nil && !e.suspectAll(err) {
+			e.sight.fail(err)
+		}
 		if e.sight.spent = time.Since(start); e.sight.spent >= limit {
 			break
 		}
 	}
+}
+
+// suspectAll restarts all sequences that run, and the pass for their pictures with them, if a step
+// has met an error of the device, which may be that of what somebody else has queued. It reports false
+// if the pictures are to blame: it is none, or it has happened before.
+func (e *Engine) suspectAll(err error) bool {
+	if !errors.Is(err, state.ErrFailed) || backend.Lost(err) || len(e.running) == 0 || slices.ContainsFunc(e.running, func(s *sequence) bool { return s.isolated }) {
+		return false
+	}
+	e.o.Log.Warn("the device has failed; all sequences begin again, one by one", "error", err)
+	e.restartAll(true)
+	return true
 }

@@ -331,7 +331,9 @@ func TestPicturesAreSeenByPriority(t *testing.T) {
 	}
 	var order []int
 	for s.busy() {
-		s.step()
+		if err := s.step(); err != nil {
+			t.Fatal(err)
+		}
 		for i, v := range views {
 			if v.made && !slices.Contains(order, i) {
 				order = append(order, i)

@@ -258,8 +258,11 @@ func (s *scene) checkRows(t *testing.T, g *gazing, pool *state.Pool, r Request) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	for ready := false; !ready; sight.step() {
-		if ready, err = x.need(&sight, &r, 0, len(r.Prompt), 0); err != nil {
+	for ready := false; !ready; {
+		if ready, err = x.need(&sight, &r, 0, len(r.Prompt), 0); err == nil {
+			err = sight.step()
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

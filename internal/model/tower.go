@@ -40,7 +40,7 @@ type TowerInfo struct {
 // for its end.
 type TowerPass interface {
 	// Step computes the next piece of the pass, of some milliseconds, and reports whether it was
-	// the last.
+	// the last. An error of the device in what was queued, by whomever, is state.ErrFailed.
 	Step() (done bool, err error)
 	// Take hands out the rows of picture i, [tokens, Output] in float32, after the last step: the
 	// caller gives them back to the device.

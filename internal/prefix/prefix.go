@@ -82,12 +82,11 @@ func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
 	}
 	e.hits++
 	c.touch(e)
-	c.share(salt, text.until(e.target.Len()), e)
 	c.count(func(s *Stats) {
 		s.Hits++
 		s.HitTokens += int64(e.target.Len())
 	})
-	return &Hit{e}
+	return &Hit{c: c, e: e, salt: salt, text: text.until(e.target.Len())}
 }
 
 // Store adds the states target and draft after a text, which is all that target was fed, for
@@ -110,8 +109,7 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 	}
 	if e := c.exact(salt, text); e != nil && (draft == nil || e.draft != nil) {
 		c.touch(e)
-		c.share(salt, text, e)
-		return nil
+		return c.pass(salt, text, e)
 	}
 	// Taking memory may shrink the tree, so it comes before looking for a place there.
 	x, err := c.parts(target, draft, hidden)
@@ -123,11 +121,20 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
 	e := c.insert(salt, text, x)
-	if c.o.Disk != nil {
-		c.spill(c.o.Disk, salt, text, e)
+	e.spilled = false // the drafter's state may be new
+	return c.pass(salt, text, e)
+}
+
+// pass hands an entry that was stored or found on to the disk and the shared store. An error is as
+// that of spill.
+func (c *Cache) pass(salt Salt, text Text, e *entry) error {
+	if c.o.Disk != nil && !e.spilled {
+		e.spilled = true // whatever does not fit into the queue
+		if _, err := c.spill(c.o.Disk, salt, text, e); err != nil {
+			return err
+		}
 	}
-	c.share(salt, text, e)
-	return nil
+	return c.share(salt, text, e)
 }
 
 // drafts reports whether a drafter's state is wanted and there is such a thing.
@@ -217,7 +224,12 @@ func (c *Cache) Close() {
 }
 
 // Hit is an entry that was found. It stays in the cache until it is released.
-type Hit struct{ e *entry }
+type Hit struct {
+	c    *Cache
+	e    *entry
+	salt Salt
+	text Text
+}
 
 // Len is the number of tokens that need not be fed.
 func (h *Hit) Len() int { return h.e.target.Len() }
@@ -225,8 +237,12 @@ func (h *Hit) Len() int { return h.e.target.Len() }
 // Restore makes the states those of the entry: target after Len tokens, draft after one pair
 // less, whose second half is not known here. The pair of Hidden and the token at Len is then to
 // be fed to the drafter. draft may be nil, and must be if Find was not asked for it. After an
-// error both states must be closed.
+// error both states must be closed; if it is state.ErrFailed, the device has failed in something
+// that was queued, by whomever.
 func (h *Hit) Restore(target, draft *state.State) error {
+	if err := h.c.pass(h.salt, h.text, h.e); err != nil {
+		return err
+	}
 	if err := target.Load(h.e.target, h.e.at.path(0)...); err != nil {
 		return fmt.Errorf("prefix: target: %w", err)
 	}

@@ -10,14 +10,15 @@ import (
 )
 
 // share counts a use of an entry, and has it written to the shared store once it was used often
-// enough. What nobody would fetch, because it is computed faster, is not written.
-func (c *Cache) share(salt Salt, text Text, e *entry) {
+// enough. What nobody would fetch, because it is computed faster, is not written. An error is as that
+// of spill.
+func (c *Cache) share(salt Salt, text Text, e *entry) (err error) {
 	s := c.o.Shared
 	if s == nil {
-		return
+		return nil
 	}
 	if e.uses++; e.shared || e.uses < s.o.Uses {
-		return
+		return nil
 	}
 	pages := depth(len(text.Tokens))
 	bytes := e.bytes() + int64(pages)*(c.o.Target.PageBytes()+c.o.Draft.PageBytes())
@@ -26,9 +27,10 @@ func (c *Cache) share(salt Salt, text Text, e *entry) {
 		token = c.o.TokenTime()
 	}
 	if !worth(s.speed.now(s.o.now()), token, len(text.Tokens), pages+1, bytes) {
-		return
+		return nil
 	}
-	e.shared = c.spill(s, salt, text, e)
+	e.shared, err = c.spill(s, salt, text, e)
+	return err
 }
 
 // promising reports whether to ask the shared store for more of a text than the tree and the disk

@@ -218,18 +218,9 @@ func (c *Cache) admit(x *image) {
 		}
 		return
 	}
-	// Unpacking may have made the cache give up what the image builds on.
-	if c.known(x.salt, x.text, x.drafts) < x.skip {
-		p.release()
-		return
-	}
 	e := c.insert(x.salt, x.text, p)
-	if x.remote {
-		e.shared = true
-		if c.o.Disk != nil {
-			c.spill(c.o.Disk, x.salt, x.text, e)
-		}
-	}
+	e.shared = e.shared || x.remote
+	e.spilled = !x.remote
 }
 
 // ignore takes in that a file whose checksum is right is of no use.
@@ -244,7 +235,10 @@ func (c *Cache) ignore(n name, err error) {
 // unpack brings an image to the device. If a file is to blame for an error, bad is its
 // index, else -1.
 func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
-	p.pages = [2][]*state.Block{make([]*state.Block, x.skip), make([]*state.Block, x.skip)}
+	if c.known(x.salt, x.text, x.drafts) < x.skip {
+		return p, -1, errors.New("what the image builds on was evicted")
+	}
+	p.pages = c.held(x)
 	last := len(x.files) - 1
 	for i, file := range x.files {
 		if i == last {
@@ -260,6 +254,23 @@ func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 		}
 	}
 	return p, -1, nil
+}
+
+// held are the pages that the tree has of an image. They stay, whatever the cache gives up for the
+// rest of it.
+func (c *Cache) held(x *image) (pages [2][]*state.Block) {
+	c.walk(x.salt, x.text, func(n *node, _ int) {
+		if n.parent == nil || len(pages[0]) == x.skip {
+			return
+		}
+		for kind, p := range n.pages {
+			if p != nil {
+				p.Retain()
+			}
+			pages[kind] = append(pages[kind], p)
+		}
+	})
+	return pages
 }
 
 func (c *Cache) unpackPages(p *parts, x *image, file [][]byte) error {
@@ -303,9 +314,10 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 
 // spill queues what a tier does not have of an entry and the nodes before it, the first
 // pages first. If not all of it fits into the queue, the rest waits for the next entry
-// on the same way, and spill reports false.
-func (c *Cache) spill(d tier, salt Salt, text Text, e *entry) bool {
+// on the same way, and spill reports false. An error is state.ErrFailed.
+func (c *Cache) spill(d tier, salt Salt, text Text, e *entry) (all bool, err error) {
 	var j job
+	defer func() { d.queue(j) }()
 	drafts := e.draft != nil
 	var path []*node
 	for n := e.at; n.parent != nil; n = n.parent {
@@ -319,17 +331,14 @@ func (c *Cache) spill(d tier, salt Salt, text Text, e *entry) bool {
 		if !drafts {
 			pages[1] = nil
 		}
-		if !c.pack(d, &j, name{node: k, rest: -1}, pageSections, blockBytes(pages[:]), func(b []byte) ([]byte, error) {
+		if all, err = c.pack(d, &j, name{node: k, rest: -1}, pageSections, blockBytes(pages[:]), func(b []byte) ([]byte, error) {
 			return appendBlocks(b, pages[:])
-		}) {
-			d.queue(j)
-			return false
+		}); !all {
+			return false, err
 		}
 	}
 	n := name{node: k, rest: len(e.rest), end: k.next(&text, at, len(text.Tokens))}
-	all := c.pack(d, &j, n, endSections, e.bytes(), e.appendTo)
-	d.queue(j)
-	return all
+	return c.pack(d, &j, n, endSections, e.bytes(), e.appendTo)
 }
 
 // bytes is the size of an entry without pages.
@@ -341,22 +350,22 @@ func (e *entry) bytes() int64 {
 }
 
 // pack adds a file with sections of size bytes to a job unless the tier has it. It reports
-// whether the queue has space.
-func (c *Cache) pack(d tier, j *job, n name, sections int, size int64, write func([]byte) ([]byte, error)) bool {
+// whether the queue has space. An error is that of write, which reads memory of the device.
+func (c *Cache) pack(d tier, j *job, n name, sections int, size int64, write func([]byte) ([]byte, error)) (bool, error) {
 	if d.has(n, false) {
 		j.used = append(j.used, n)
-		return true
+		return true, nil
 	}
 	if !d.fits(j, int64(fileHeader+8*sections)+size) {
-		return false
+		return false, nil
 	}
 	data, err := write(startFile(n.key(), sections, size+sha256.Size))
 	if err != nil {
 		d.log().Warn("prefix cache: state not read", "error", err)
-		return false
+		return false, fmt.Errorf("prefix: %w", err)
 	}
 	j.names, j.data = append(j.names, n), append(j.data, data)
-	return true
+	return true, nil
 }
 
 func blockBytes(blocks []*state.Block) (n int64) {

@@ -37,18 +37,19 @@ type node struct {
 
 // entry is a boundary: the state behind the pages of its node and those before.
 type entry struct {
-	at     *node
-	rest   []int32         // tokens after the node's
-	rows   digest          // of those among them that are none
-	target *state.Snapshot // without the nodes' pages
-	draft  *state.Snapshot // of the drafter, likewise; nil: not known
-	hidden *state.Block    // nil if draft is
-	hits   int             // not released
-	used   uint64          // last, by the cache's clock
-	uses   int             // stored, found
-	shared bool            // written to the shared store, or nothing to write
-	shown  *boundary       // what the observer has heard of it; nil: nothing
-	place  *list.Element
+	at      *node
+	rest    []int32         // tokens after the node's
+	rows    digest          // of those among them that are none
+	target  *state.Snapshot // without the nodes' pages
+	draft   *state.Snapshot // of the drafter, likewise; nil: not known
+	hidden  *state.Block    // nil if draft is
+	hits    int             // not released
+	used    uint64          // last, by the cache's clock
+	uses    int             // stored, found
+	spilled bool            // handed to the disk, or from there
+	shared  bool            // written to the shared store, or nothing to write
+	shown   *boundary       // what the observer has heard of it; nil: nothing
+	place   *list.Element
 }
 
 // parts is what an entry and the nodes before it are made of. A page may be nil if its node

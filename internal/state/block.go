@@ -42,11 +42,12 @@ func (b *Block) Release() {
 	}
 }
 
-// AppendTo appends the block's bytes, as the device has them, to dst.
+// AppendTo appends the block's bytes, as the device has them, to dst. It waits for the device; the
+// error is that of Pool.Settle.
 func (b *Block) AppendTo(dst []byte) ([]byte, error) {
 	n := len(dst)
 	dst = append(dst, make([]byte, b.Bytes())...)
-	return dst, b.pool.b.ReadBytes(dst[n:], b.t)
+	return dst, failed(b.pool.b.ReadBytes(dst[n:], b.t))
 }
 
 // read fills a new block of that shape with the first bytes of data, and returns the rest.

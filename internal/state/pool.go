@@ -13,7 +13,7 @@ import (
 // or a snapshot frees some.
 var ErrFull = errors.New("state: memory budget is used up")
 
-// ErrFailed is wrapped by the error of Pool.Settle.
+// ErrFailed is wrapped by the errors of what waits for the device.
 var ErrFailed = errors.New("state: the device has failed in what was queued")
 
 // Pool is the memory of all sequences on one backend, within a budget. Memory given back
@@ -115,10 +115,16 @@ func (p *Pool) Settle() (err error) {
 			return err
 		}
 	}
-	if _, err := p.b.Host(p.tick); err != nil {
-		return fmt.Errorf("%w: %w", ErrFailed, err)
+	_, err = p.b.Host(p.tick)
+	return failed(err)
+}
+
+// failed is the error of a call that waited for the device, for those who must know that.
+func failed(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrFailed, err)
 }
 
 // block hands out memory with undefined contents and one reference.

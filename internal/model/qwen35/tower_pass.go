@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // towerPass is a pass over some pictures: their patches are rows of one tensor, and each stage is
@@ -180,8 +181,9 @@ func (p *towerPass) Step() (done bool, err error) {
 	}
 	if _, err = p.t.b.Host(p.x.RowRange(0, 0)); err != nil { // which waits, and tells the device's error
 		p.Close()
+		return false, fmt.Errorf("%w: %w", state.ErrFailed, err)
 	}
-	return err == nil, err
+	return true, nil
 }
 
 // advance goes on to the next stage.
