@@ -15,9 +15,10 @@ type panelForm struct {
 
 // panelForms are those for 4 bits in groups of 64, by what was measured on an H200.
 var panelForms = []panelForm{
-	{"1", 1, 1, 8, 2, 3, 18, false},
+	{"1", 1, 1, 8, 3, 3, 14, false},
 	{"2", 2, 1, 8, 2, 3, 18, false},
-	{"4", 4, 1, 8, 2, 2, 12, false},
+	{"4_narrow", 4, 4, 8, 2, 1, 2, false},
+	{"4", 4, 1, 8, 2, 3, 12, false},
 	{"4_wide", 4, 1, 4, 3, 13, 18, true},
 }
 
