@@ -1,3 +1,6 @@
+// The race detector has other tests, and would compile what this one imports in vain.
+//go:build !race
+
 package foretoken_test
 
 import (

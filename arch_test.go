@@ -1,3 +1,6 @@
+// The race detector has other tests, and would compile what these import in vain.
+//go:build !race
+
 // Package foretoken_test holds the rules of the house that no compiler checks:
 // who may import whom, what a package must say about itself, how long things may
 // grow. The two tables of docs/ARCHITECTURE.md are not a description of the tree

@@ -201,17 +201,14 @@ func (p *place) hash() [sha256.Size]byte {
 
 // Rows is a place in a prompt where the model is fed rows of a picture, or of a stretch of a video,
 // in place of the ids there, which are all the same.
-type Rows struct {
-	At, N int
-	Hash  [sha256.Size]byte // of all that the rows are made of
-}
+type Rows = prefix.Rows
 
 // Rows are the places of pictures and videos among IDs, ascending.
 func (p *Prompt) Rows() []Rows {
 	list := make([]Rows, len(p.places))
 	for i := range p.places {
 		x := &p.places[i]
-		list[i] = Rows{x.at, x.n, x.hash()}
+		list[i] = Rows{At: x.at, N: x.n, Hash: x.hash()}
 	}
 	return list
 }
@@ -232,7 +229,7 @@ func (p *Prompt) inputs(n int) (ids []int32, list []engine.Input) {
 			ids[x.at+j] = model.NoToken
 		}
 		list = append(list, engine.Input{
-			Input:   prefix.Input{At: x.at, N: x.n, Hash: x.hash(), Positions: x.positions()},
+			Input:   prefix.Input{At: x.at, N: x.n, Hash: x.hash(), Positions: x.positions(), Token: p.IDs[x.at]},
 			Picture: x.view.Patches, First: x.time * x.n,
 		})
 	}

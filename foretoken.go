@@ -123,7 +123,7 @@ type PrefixCache struct {
 type S3 = s3.Options
 
 // PrefixObserver hears which prefixes the cache of a model can resume: prompts that begin with
-// those tokens and go on are computed from there. Its methods are called one at a time, and the
+// those tokens, and have the same rows in places among them, and go on are computed from there. Its methods are called one at a time, and the
 // model waits for them.
 type PrefixObserver = prefix.Observer
 

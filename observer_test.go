@@ -21,17 +21,17 @@ type prefixes struct {
 	cleared int
 }
 
-func (p *prefixes) Stored(tokens []int32) {
+func (p *prefixes) Stored(tokens []int32, rows []Rows) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.known[fmt.Sprint(tokens)] = true
+	p.known[fmt.Sprint(tokens, rows)] = true
 }
 
-func (p *prefixes) Removed(tokens []int32) {
+func (p *prefixes) Removed(tokens []int32, rows []Rows) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.known, fmt.Sprint(tokens))
-	p.gone[fmt.Sprint(tokens)]++
+	delete(p.known, fmt.Sprint(tokens, rows))
+	p.gone[fmt.Sprint(tokens, rows)]++
 	p.removed++
 }
 
@@ -45,7 +45,7 @@ func (p *prefixes) Cleared() {
 func (p *prefixes) knows(tokens []int32) (known bool, gone int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x := fmt.Sprint(tokens)
+	x := fmt.Sprint(tokens, []Rows(nil))
 	return p.known[x], p.gone[x]
 }
 
@@ -170,7 +170,7 @@ func settle(t *testing.T, m *Model) {
 		s := m.Stats()
 		return s.Running == 0 && s.Waiting == 0 && s.KVUsed <= s.PrefixCache.Bytes && (m.disk == nil || m.disk.Idle())
 	}
-	for end := time.Now().Add(time.Minute); !idle(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !idle(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the model is not idle")
 		}

@@ -50,7 +50,7 @@ func (m *Model) Placement() []Placement {
 // too large for one.
 func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options) error {
 	w := model.Options{Compute: o.Compute, KVBits: o.KVBits}
-	b, plan, err := offload.For(c, o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA},
+	b, plan, err := offload.For(c, o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA, Log: m.log},
 		offload.Want{Layers: o.Offload.Layers, CPUExperts: o.Offload.CPUExperts},
 		offload.Options{Quantize: o.Quantize, KVBits: 8 * w.KVType().Size(), Context: o.Context, KVMemory: o.KVMemory, NoVision: o.Vision.Off})
 	switch {

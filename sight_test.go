@@ -59,6 +59,9 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 	}
 	about := func(file []byte, question string) Conversation { return told(shown(file), chat.Part{Text: question}) }
 	first := func() map[string]uint64 {
+		heard := &prefixes{known: map[string]bool{}, gone: map[string]int{}}
+		o := o
+		o.PrefixCache.Observer = heard
 		m, err := Open(Tiny, o)
 		if err != nil {
 			t.Fatal(err)
@@ -88,6 +91,14 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 		}
 		if hashes["star"] = b.LogitsHash(); m.Stats().Vision.Pictures != 2 {
 			t.Errorf("%+v", m.Stats().Vision)
+		}
+		long := strings.Repeat("What do you see? ", PageTokens/4)
+		for _, file := range [][]byte{house, star} {
+			_, p := greedy(m, about(file, long))
+			n := (len(p.IDs) - 1) / PageTokens * PageTokens
+			if rows := p.Rows(); n < rows[0].At+rows[0].N || !heard.known[fmt.Sprint(p.IDs[:n], rows)] {
+				t.Errorf("the observer does not know of the first %d tokens, with rows at %d", n, rows[0].At)
+			}
 		}
 		return hashes
 	}

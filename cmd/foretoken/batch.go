@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,8 +11,10 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,23 +90,26 @@ func sum(path string) (id string, err error) {
 
 func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	c := newConsole(cmd)
+	partial := out + ".partial"
+	if err := f.check(out, partial); err != nil {
+		return err
+	}
 	id, err := sum(in)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(out); err == nil {
-		return usagef("%s is there already: name another file, or remove it", out)
-	}
-	partial := out + ".partial"
-	folder, err := batch.OpenFolder(partial)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, folder.Close()) }()
 	path, err := resolveModel(f.model.model)
 	if err != nil {
 		return err
 	}
+	folder, err := batch.OpenFolder(partial)
+	if errors.Is(err, batch.ErrLocked) {
+		return fmt.Errorf("%w: the same command runs there; wait for its end, or name another file for the answers", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
 	o := f.model.options()
 	o.KVMemory, o.MaxBatch, o.PrefixCache = -1, f.lines.or(0), foretoken.PrefixCache{}
 	addSlot(o.Threads)
@@ -122,9 +128,12 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	if err != nil {
 		return explain(err)
 	}
-	b, err := f.begin(ctx, s.Coordinator(), in, partial, id, fingerprint)
+	b, again, err := f.begin(ctx, s.Coordinator(), in, partial, id, fingerprint)
 	if err == nil {
-		b, err = f.follow(ctx, c, s, b.ID)
+		b, err = f.follow(ctx, c, s, b.ID, again)
+	}
+	if errors.Is(err, errInterrupted) && b.Counts.Total > 0 {
+		c.remark(fmt.Sprintf("%d of %s done, kept in %s: the same command goes on from there", b.Counts.Completed+b.Counts.Failed, counted(b.Counts.Total, "line"), partial))
 	}
 	if b.Status == batch.Failed { // there is nothing to go on with
 		return errors.Join(err, os.RemoveAll(partial))
@@ -135,45 +144,71 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	return f.deliver(ctx, s.Coordinator(), b, out, partial)
 }
 
-// begin submits the file, or finds the batch of a former run.
-func (f *batchRun) begin(ctx context.Context, c *batch.Coordinator, in, partial, id, fingerprint string) (batch.Batch, error) {
+// errorsOf is where lines go that have no answer.
+func errorsOf(out string) string { return strings.TrimSuffix(out, ".jsonl") + ".errors.jsonl" }
+
+// check refuses what cannot be, before anything is written.
+func (f *batchRun) check(out, partial string) error {
+	if !slices.Contains(batch.Endpoints, f.endpoint) {
+		return usagef("--endpoint %s: want one of %s", f.endpoint, strings.Join(batch.Endpoints, ", "))
+	}
+	files := []string{out}
+	if _, err := os.Lstat(partial); err != nil { // else both may be of a run that did not end
+		files = append(files, errorsOf(out))
+	}
+	for _, file := range files {
+		if _, err := os.Lstat(file); err == nil {
+			return usagef("%s is there already: name another file for the answers, or remove it", file)
+		}
+	}
+	return nil
+}
+
+// begin submits the file, or finds the batch of a former run, which is the case if again.
+func (f *batchRun) begin(ctx context.Context, c *batch.Coordinator, in, partial, id, fingerprint string) (b batch.Batch, again bool, err error) {
 	facts := map[string]string{"input": id, "model": fingerprint, "endpoint": f.endpoint}
 	list, _, err := c.Batches(ctx, "", batch.Page{})
 	if err != nil {
-		return batch.Batch{}, err
+		return b, false, err
 	}
 	if len(list) > 0 {
 		for name, fact := range facts {
 			if list[0].Metadata[name] != fact {
-				return list[0], usagef("%s is of a run with another %s: name another file for the answers, or remove it", partial, name)
+				return list[0], true, usagef("%s is of a run with another %s: name another file for the answers, or remove it", partial, name)
 			}
 		}
-		return list[0], nil
+		return list[0], true, nil
 	}
 	file, err := os.Open(in)
 	if err != nil {
-		return batch.Batch{}, err
+		return b, false, err
 	}
 	defer func() { _ = file.Close() }() // read only
 	input, err := c.CreateFile(ctx, "", filepath.Base(in), "batch", 0, file)
 	if err != nil {
-		return batch.Batch{}, fmt.Errorf("%s: %w", in, err)
+		return b, false, fmt.Errorf("%s: %w", in, err)
 	}
-	return c.Submit(ctx, batch.Submission{ID: "batch_" + id[:32], Input: input.ID, Endpoint: f.endpoint, Metadata: facts, Window: 30 * 24 * time.Hour})
+	b, err = c.Submit(ctx, batch.Submission{ID: "batch_" + id[:32], Input: input.ID, Endpoint: f.endpoint, Metadata: facts, Window: 30 * 24 * time.Hour})
+	return b, false, err
 }
 
-// follow runs the batch to its end and shows how far it is.
-func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id string) (b batch.Batch, err error) {
+// follow runs the batch to its end and shows how far it is; again says that a former run had begun it.
+func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id string, again bool) (b batch.Batch, err error) {
 	running, end := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() { defer close(ended); s.RunBatches(running) }()
-	defer func() { end(); <-ended }()
+	ended := make(chan error, 1)
+	go func() { ended <- s.RunBatches(running) }()
+	defer func() {
+		end()
+		if failed := <-ended; failed != nil {
+			err = errors.Join(err, failed)
+		}
+	}()
 	start := time.Now()
 	var bar *progressbar.ProgressBar
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
 	for {
-		if b, err = s.Coordinator().Batch(ctx, "", id); err != nil && ctx.Err() == nil {
+		if b, err = s.Coordinator().Batch(context.WithoutCancel(ctx), "", id); err != nil {
 			return b, err
 		}
 		if n := b.Counts; c.errTerminal && n.Total > 0 {
@@ -185,41 +220,58 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 		if b.Status.Over() {
 			break
 		}
+		if ctx.Err() != nil {
+			return b, errInterrupted
+		}
 		select {
 		case <-ctx.Done():
-			return b, errInterrupted
+		case failed := <-ended: // it has no reason to end before the batch, but one
+			ended <- nil
+			return b, cmp.Or(failed, errors.New("the batch does not go on"))
 		case <-t.C:
 		}
 	}
 	if b.Errors != nil {
 		var all error
 		for _, e := range b.Errors.Data {
-			all = errors.Join(all, fmt.Errorf("line %d: %s", e.Line, e.Message))
+			all = errors.Join(all, errors.New(faultText(e)))
 		}
 		return b, all
 	}
 	if u := b.Usage; u != nil {
-		c.remark(fmt.Sprintf("%d lines, %d failed; %d tokens of prompts, %d of them reused; %d tokens of answers, %.1f per second in this run",
-			b.Counts.Total, b.Counts.Failed, u.Input, u.InputDetails.Cached, u.Output, float64(u.Output)/time.Since(start).Seconds()))
+		line := fmt.Sprintf("%s, %d failed; %d tokens of prompts, %d of them reused; %d tokens of answers", counted(b.Counts.Total, "line"), b.Counts.Failed, u.Input, u.InputDetails.Cached, u.Output)
+		if !again { // else some are of a former run
+			line += fmt.Sprintf(", %.1f per second", float64(u.Output)/time.Since(start).Seconds())
+		}
+		c.remark(line)
 	}
 	return b, nil
 }
 
-// deliver writes the answers and removes what was kept meanwhile.
+// faultText is what is wrong with a file, for people.
+func faultText(e batch.Fault) string {
+	if e.Line == 0 {
+		return e.Message
+	}
+	return fmt.Sprintf("line %d: %s", e.Line, e.Message)
+}
+
+// deliver writes the answers last, and removes what was kept meanwhile.
 func (f *batchRun) deliver(ctx context.Context, c *batch.Coordinator, b batch.Batch, out, partial string) error {
-	for path, id := range map[string]string{out: b.Output, strings.TrimSuffix(out, ".jsonl") + ".errors.jsonl": b.ErrorFile} {
-		if id == "" && path != out {
-			continue
-		}
-		if err := writeStored(ctx, c, id, path, filepath.Join(partial, "answers")); err != nil {
+	temp := filepath.Join(partial, "answers")
+	if b.ErrorFile != "" {
+		if err := writeStored(ctx, c, b.ErrorFile, errorsOf(out), temp); err != nil {
 			return err
 		}
+	}
+	if err := writeStored(ctx, c, b.Output, out, temp); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(partial); err != nil {
 		return err
 	}
 	if b.Counts.Failed > 0 {
-		return fmt.Errorf("%s without an answer: see %s", counted(b.Counts.Failed, "line"), strings.TrimSuffix(out, ".jsonl")+".errors.jsonl")
+		return fmt.Errorf("%s without an answer: see %s", counted(b.Counts.Failed, "line"), errorsOf(out))
 	}
 	return nil
 }
@@ -261,7 +313,7 @@ func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := strings.TrimSuffix(url, "/") + "/batches"
 			if len(args) > 0 {
-				path += "/" + args[0] + suffix
+				path += "/" + neturl.PathEscape(args[0]) + suffix
 			}
 			return askBatches(cmd, method, path, os.Getenv(key))
 		},
@@ -303,6 +355,11 @@ func askBatches(cmd *cobra.Command, method, url, key string) error {
 	}
 	for _, b := range got.Data {
 		tell(cmd.OutOrStdout(), fmt.Sprintf("%s  %-11s  %d/%d done, %d failed  %s\n", printable(b.ID), printable(string(b.Status)), b.Counts.Completed, b.Counts.Total, b.Counts.Failed, printable(b.Output)))
+		if b.Errors != nil && got.ID != "" {
+			for _, e := range b.Errors.Data {
+				tell(cmd.OutOrStdout(), "  "+printable(faultText(e))+"\n")
+			}
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -60,26 +61,37 @@ func TestBatchRunAnswersAFile(t *testing.T) {
 }
 
 func TestBatchRunGoesOn(t *testing.T) {
-	in, other, out := requests(t, 2, ""), requests(t, 3, ""), filepath.Join(t.TempDir(), "out.jsonl")
+	const lines = 60
+	in, other, out := requests(t, lines, ""), requests(t, 3, ""), filepath.Join(t.TempDir(), "out.jsonl")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	program := exec.CommandContext(t.Context(), self, "batch", "run", in, out, "--threads", "1")
 	program.Env = append(os.Environ(), asProgram+"=1")
+	var log bytes.Buffer
+	program.Stderr = &log
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) { // until it has begun
-		if list, err := filepath.Glob(filepath.Join(out+".partial", "batches", "*")); err == nil && len(list) > 0 {
+		if list, err := filepath.Glob(filepath.Join(out+".partial", "results", "*", "*")); err == nil && len(list) > 0 {
 			break
 		}
 		if _, err := os.Stat(out); err == nil {
 			break
 		}
 	}
-	_ = program.Process.Kill() // it may have ended
+	if r := runIn(t, nil, "batch", "run", in, out, "--threads", "1"); r.code == 0 || strings.Contains(r.err, "--state-dir") {
+		t.Errorf("beside another: %+v", r)
+	}
+	if program.Process.Signal(os.Interrupt) != nil { // not on every system
+		_ = program.Process.Kill() // it may have ended
+	}
 	_ = program.Wait()
+	if program.ProcessState.ExitCode() == 130 && !strings.Contains(log.String(), fmt.Sprintf(" of %d lines done, kept in %s.partial: the same command goes on from there", lines, out)) {
+		t.Errorf("after Ctrl-C: %s", &log)
+	}
 	if _, err := os.Stat(out); err != nil {
 		if r := runIn(t, nil, "batch", "run", other, out, "--threads", "1"); r.code != 2 || !strings.Contains(r.err, "another input") {
 			t.Errorf("with other requests: %+v", r)
@@ -88,7 +100,7 @@ func TestBatchRunGoesOn(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if data, err := os.ReadFile(out); err != nil || strings.Count(string(data), "\n") != 2 {
+	if data, err := os.ReadFile(out); err != nil || strings.Count(string(data), "\n") != lines {
 		t.Errorf("%v: %s", err, data)
 	}
 	if r := runIn(t, nil, "batch", "run", in, out); r.code != 2 {
@@ -97,7 +109,10 @@ func TestBatchRunGoesOn(t *testing.T) {
 }
 
 func TestBatchRunRefusesWhatIsNone(t *testing.T) {
-	in := requests(t, 0, "hello\n")
+	in, dir := requests(t, 0, "hello\n"), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "mine.errors.jsonl"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		code int
@@ -106,10 +121,17 @@ func TestBatchRunRefusesWhatIsNone(t *testing.T) {
 		{[]string{in}, 2, "arguments"},
 		{[]string{in, filepath.Join(t.TempDir(), "out.jsonl")}, 1, "line 1: "},
 		{[]string{"none.jsonl", filepath.Join(t.TempDir(), "out.jsonl")}, 1, "none.jsonl"},
+		{[]string{requests(t, 0, "\n"), filepath.Join(t.TempDir(), "out.jsonl")}, 1, "foretoken: there is no line in the file"},
+		{[]string{in, filepath.Join(dir, "out.jsonl"), "--endpoint", "/v1/embeddings"}, 2, "--endpoint /v1/embeddings: want one of /v1/chat/completions"},
+		{[]string{in, filepath.Join(dir, "out.jsonl"), "--model", "nope"}, 1, "model nope"},
+		{[]string{in, filepath.Join(dir, "mine.jsonl")}, 2, "mine.errors.jsonl is there already"},
 	} {
 		if r := runIn(t, nil, append([]string{"batch", "run"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.says) {
 			t.Errorf("%q: %+v", c.args, r)
 		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("mistakes have left %v, %v", left, err)
 	}
 }
 
@@ -135,7 +157,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 		says string
 	}{
 		{[]string{"show", done}, 0, done + "  completed    2/2 done, 0 failed  file-"},
-		{[]string{"show", b.ID}, 0, b.ID + "  failed       0/0 done"},
+		{[]string{"show", b.ID}, 0, b.ID + "  failed       0/0 done, 0 failed  \n  line 1: the line is for"},
 		{[]string{"show", "batch_none"}, 1, "there is nothing called \"batch_none\""},
 		{[]string{"show"}, 2, "0 arguments, want 1"},
 		{[]string{"cancel", long}, 0, long + "  cancelling "},

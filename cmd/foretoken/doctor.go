@@ -95,7 +95,7 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	facts := inspect(k, name, 0, 1)
+	facts := inspect(k, doctor.InspectOptions{Name: name, Batch: 1, Devices: backend.List(), Offload: offload.Want(f.offload())})
 	if !facts.Loadable {
 		if f.json {
 			err = writeJSON(c, facts)

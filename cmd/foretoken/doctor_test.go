@@ -23,6 +23,18 @@ func TestInspectSaysWhatAModelIs(t *testing.T) {
 	if err := json.Unmarshal([]byte(o.out), &facts); err != nil || !facts.Loadable || facts.Model.Parameters != 18950320 {
 		t.Errorf("%v, %+v", err, facts)
 	}
+	for args, want := range map[string]string{
+		"--gpu-memory 1GB":                 "on gpu layers 0-7, embedding, output, head, vision tower on gpu",
+		"--gpu-memory 1GB --gpu-layers 3":  "on gpu layers 5-7, embedding, output, head, vision tower on gpu, ",
+		"--gpu-memory 1GB --gpu-layers 0":  "on gpu layers 0-7, embedding, output, head, vision tower on cpu",
+		"--gpu-memory 20MB --gpu-layers 3": "on gpu the model does not fit with 3 of its 8 layers on the device",
+		"--gpu-memory 1GB --cpu-experts":   "on gpu the model has no experts",
+	} {
+		o := runIn(t, nil, append([]string{"inspect", "tiny"}, strings.Fields(args)...)...)
+		if text := strings.Join(strings.Fields(o.out), " "); o.code != exitOK || !strings.Contains(text, want) {
+			t.Errorf("%s: exit code %d, no %q in\n%s%s", args, o.code, want, o.out, o.err)
+		}
+	}
 }
 
 // A damaged folder is shown as far as it goes, and the exit status says that it is damaged.
@@ -79,6 +91,7 @@ func TestInspectAndDoctorUsage(t *testing.T) {
 		{[]string{"doctor"}, exitUsage, "needs a model"},
 		{[]string{"inspect", "tiny", "other"}, exitUsage, `also "other"`},
 		{[]string{"inspect", "tiny", "--context", "0"}, exitUsage, "--context"},
+		{[]string{"inspect", "tiny", "--gpu-memory", "much"}, exitUsage, "want a size"},
 		{[]string{"doctor", "tiny", "--limit", "0s"}, exitUsage, "--limit 0s: want a time above 0"},
 		{[]string{"doctor", "tiny", "--limit", "soon"}, exitUsage, "--limit"},
 		{[]string{"doctor", "tiny", "--quantize", "7"}, exitUsage, "--quantize"},

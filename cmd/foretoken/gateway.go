@@ -17,11 +17,16 @@ func (f *serveFlags) gatewayGroup() flagGroup {
 	g := newFlagGroup("Gateways")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.metricsAddr, "metrics-addr", "", "serve /metrics, /healthz and /readyz at `HOST:PORT` too, without a key and without anything else")
+	f.addMetrics(g)
 	fs.StringVar(&f.kvEvents, "kv-events", "", "publish what the prefix cache can resume at `tcp://HOST:PORT`, as events of vLLM over ZeroMQ; for anybody who reaches it; requests with keys of their own are left out, unless --share-prefix-cache")
 	fs.StringVar(&f.kvReplay, "kv-events-replay", "", "send past events again on request at `tcp://HOST:PORT`")
 	fs.StringVar(&f.kvName, "kv-events-name", "", "`NAME` of this server in events: its address for the gateway (default: this machine's name and --port)")
 	return g
+}
+
+// addMetrics adds the flag for what has metrics and health.
+func (f *serveFlags) addMetrics(g flagGroup) {
+	g.flags.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "serve /metrics, /healthz and /readyz at `HOST:PORT`, without a key and without anything else")
 }
 
 // publisher is that of --kv-events, nil without it. It has no sockets yet.

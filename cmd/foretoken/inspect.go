@@ -5,22 +5,26 @@ import (
 	"errors"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
+	"github.com/foretoken/foretoken/internal/offload"
 )
 
 // inspection is a run of the command inspect.
 type inspection struct {
+	offloadFlags
 	context, batch setting[int]
+	gpuMemory      setting[int64]
 	json           bool
 }
 
 func newInspectCommand() *cobra.Command {
-	f := &inspection{context: whole(1, math.MaxInt32), batch: whole(1, 1<<20)}
+	f := &inspection{offloadFlags: newOffloadFlags(), context: whole(1, math.MaxInt32), batch: whole(1, 1<<20), gpuMemory: byteCount()}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",
 		Short: "Say what a checkpoint is, from its headers",
@@ -29,11 +33,15 @@ its multi-token-prediction head, tokenizer and chat template, and what is wrong 
 It reads headers, JSON files and the numbers of a few norms, so it takes no time however large
 the model is; foretoken doctor loads a model and measures it.
 
+Where there is a GPU it says what of the model would lie there and what on the processor, as
+--gpu-layers and --cpu-experts ask; with --gpu-memory it says so for a GPU that is not here.
+
 MODEL is what --model of other commands takes. Of a damaged folder it shows what there is.
 
 Exit status: 0, 1 if the model cannot be loaded as it is, 2 for a mistake in the command line.`,
 		Example: `  foretoken inspect tiny
   foretoken inspect ~/models/Qwen3.5-4B --context 32768 --batch 4
+  foretoken inspect ~/models/Qwen3.5-27B --gpu-memory 16GB --gpu-layers 40
   foretoken inspect ~/models/Qwen3.5-4B --json`,
 		Args:              oneModel,
 		ValidArgsFunction: completeOneModel,
@@ -42,6 +50,8 @@ Exit status: 0, 1 if the model cannot be loaded as it is, 2 for a mistake in the
 	memory := newFlagGroup("Memory")
 	memory.flags.Flags().Var(&f.context, "context", "tokens of a sequence to count memory for (default: what the model allows, at most 4096)")
 	memory.flags.Flags().Var(&f.batch, "batch", "sequences to count memory for (default 1)")
+	memory.flags.Flags().Var(&f.gpuMemory, "gpu-memory", "memory that is free on a GPU to plan for (default: those of this machine)")
+	f.addOffload(memory)
 	output := newFlagGroup("Output")
 	output.flags.Flags().BoolVar(&f.json, "json", false, "print the facts as one JSON object")
 	addGroups(cmd, memory, output)
@@ -52,12 +62,16 @@ Exit status: 0, 1 if the model cannot be loaded as it is, 2 for a mistake in the
 var errUnloadable = errors.New("the model cannot be loaded as it is")
 
 func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
+	devices, err := f.devices()
+	if err != nil {
+		return err
+	}
 	c, err := examineCheckpoint(name)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	facts := inspect(c, name, f.context.or(0), f.batch.or(1))
+	facts := inspect(c, doctor.InspectOptions{Name: name, Context: f.context.or(0), Batch: f.batch.or(1), Devices: devices, Offload: offload.Want(f.offload())})
 	out := newConsole(cmd)
 	if f.json {
 		err = writeJSON(out, facts)
@@ -70,15 +84,27 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 	return err
 }
 
-// inspect is what the files of a checkpoint say, which the user has called name.
-func inspect(c *checkpoint.Checkpoint, name string, context, batch int) *doctor.Facts {
-	return doctor.Inspect(c, doctor.InspectOptions{
-		Name: name, Context: context, Batch: batch, Devices: backend.List(),
-		Template: func(c *checkpoint.Checkpoint) (source, tools string, err error) {
-			t, err := c.Templates()
-			return t.Plain, t.Tools, err
-		},
-	})
+// devices are those to plan for.
+func (f *inspection) devices() ([]backend.Info, error) {
+	devices := backend.List()
+	if f.gpuMemory.given {
+		devices = slices.DeleteFunc(devices, func(d backend.Info) bool { return d.Name != backend.HostName() })
+		return append(devices, backend.Info{Name: "gpu", Memory: f.gpuMemory.value, Free: f.gpuMemory.value}), nil
+	}
+	other := slices.ContainsFunc(devices, func(d backend.Info) bool { return d.Name != backend.HostName() && d.Missing == "" })
+	if !other && (f.layers.given || f.experts) {
+		return nil, usagef("--gpu-layers and --cpu-experts: this machine has the processor alone; --gpu-memory 24GB, say, plans for a GPU with so much")
+	}
+	return devices, nil
+}
+
+// inspect is what the files of a checkpoint say.
+func inspect(c *checkpoint.Checkpoint, o doctor.InspectOptions) *doctor.Facts {
+	o.Template = func(c *checkpoint.Checkpoint) (source, tools string, err error) {
+		t, err := c.Templates()
+		return t.Plain, t.Tools, err
+	}
+	return doctor.Inspect(c, o)
 }
 
 // examineCheckpoint opens a model as openCheckpoint does, and of a folder that it refuses

@@ -26,30 +26,42 @@ func (p *program) logged(t *testing.T, text string) {
 	}
 }
 
-// A server talks to its queue by TLS, as a user. When the queue is lost, requests are answered and
-// batches wait; when it is back, they go on.
+// A server talks to its queue by TLS, as a user. When the queue is lost, in the middle of a batch,
+// requests are answered and batches wait; when it is back, they go on, and each line has one result,
+// that of an undisturbed run.
 func TestLostQueueIsAWarning(t *testing.T) {
+	const lines = faultLines / 3
 	node, server := natstest.Secure(t)
 	s := node.Security
 	args := []string{"--queue-ca", s.CA, "--queue-cert", s.Cert, "--queue-key", s.Key}
 	f := &queueFlags{servers: server, ca: s.CA, cert: s.Cert, key: s.Key, credentials: s.Credentials}
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		link, _, err := f.dial(context.Background(), t.TempDir(), slog.New(slog.DiscardHandler))
-		if err == nil {
-			link.Close()
-			break
-		}
-		if time.Since(began) > patience {
-			t.Fatal(err)
-		}
+	link, _, err := f.dial(context.Background(), t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
 	}
-	args = append([]string{"serve", "--port", "0", "--state-dir", t.TempDir(), "--queue", server}, args...)
+	link.Close()
+	args = append([]string{"serve", "--port", "0", "--state-dir", t.TempDir(), "--queue", server, "--batch-lines", "2"}, args...)
 	if r := runIn(t, nil, append(args, "--queue-credentials", s.Strangers)...); r.code != 1 || !strings.Contains(r.err, "--queue-credentials") {
 		t.Errorf("a stranger: %+v", r)
 	}
 	p := start(t, append(args, "--queue-credentials", s.Credentials)...)
-	p.answers(t, p.submit(t, 3).ID, 3)
-	node.Kill(t)
+	want := p.answers(t, p.submit(t, lines).ID, lines)
+	id := ""
+	for under, end := false, time.Now().Add(patience); !under; {
+		before := p.counted(t, "completed")
+		id = p.submit(t, lines).ID
+		for p.counted(t, "completed") == before && time.Now().Before(end) {
+			time.Sleep(time.Millisecond)
+		}
+		node.Kill(t)
+		if under = p.counted(t, "completed") < before+lines; !under { // all were faster
+			node.Start(t)
+			p.answers(t, id, lines)
+			if time.Now().After(end) {
+				t.Fatal("no batch was under way")
+			}
+		}
+	}
 	p.logged(t, "queue lost: requests are answered, batches wait for it")
 	const request = `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":2}`
 	if a := p.ask(t, "POST", "/v1/chat/completions", "application/json", strings.NewReader(request), nil); !strings.Contains(a, "choices") {
@@ -60,5 +72,6 @@ func TestLostQueueIsAWarning(t *testing.T) {
 	}
 	node.Start(t)
 	p.logged(t, "queue is back")
-	p.answers(t, p.submit(t, 3).ID, 3)
+	same(t, p.answers(t, id, lines), want)
+	same(t, p.answers(t, p.submit(t, lines).ID, lines), want)
 }

@@ -258,11 +258,23 @@ func TestKilledServerLosesNoLine(t *testing.T) {
 func TestWorkersShareABatch(t *testing.T) {
 	_, servers := natstest.Cluster(t, 1)
 	reach(t, servers[0])
-	w := start(t, "worker", "--queue", servers[0], "--state-dir", t.TempDir(), "tiny")
+	w := start(t, "worker", "--queue", servers[0], "--state-dir", t.TempDir(), "--metrics-addr", "127.0.0.1:0", "tiny")
 	p := start(t, "serve", "--port", "0", "--queue", servers[0], "--state-dir", t.TempDir())
 	got := p.answers(t, p.submit(t, faultLines).ID, faultLines)
 	if len(got) != faultLines {
 		t.Errorf("%d results, want %d", len(got), faultLines)
+	}
+	if r := w.ask(t, "GET", "/readyz", "", nil, nil); !strings.Contains(r, `"state":"ready"`) {
+		t.Error(r)
+	}
+	if m := w.ask(t, "GET", "/metrics", "", nil, nil); !strings.Contains(m, "foretoken_batch_queue_connected 1") || !strings.Contains(m, "foretoken_ready 1") || strings.Contains(m, "foretoken_batch_lines_waiting") {
+		t.Errorf("the worker's metrics: %s", m)
+	}
+	done := w.counted(t, "completed")
+	if a, err := http.Get(w.url + "/v1/models"); err != nil || a.StatusCode != http.StatusNotFound {
+		t.Errorf("a worker has an API: %+v, %v", a, err)
+	} else {
+		_ = a.Body.Close()
 	}
 	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -276,6 +288,9 @@ func TestWorkersShareABatch(t *testing.T) {
 		t.Fatalf("the worker's log: %s", &w.log)
 	}
 	theirs, _ := strconv.Atoi(m[1]) // digits
+	if theirs != done {
+		t.Errorf("the worker's log has %d lines, and its metrics %d", theirs, done)
+	}
 	if ours := p.counted(t, "completed"); ours+theirs != faultLines {
 		t.Errorf("the server computed %d lines and the worker %d, of %d", ours, theirs, faultLines)
 	}

@@ -21,9 +21,9 @@ import (
 
 // TestServeKeepsToItsMemory fills the KV memory of a real server, by requests of all
 // kinds at once with prompts that have nothing in common, and checks the peak memory of the
-// process against what was promised: weights, --kv-memory, and 180 MB for the rest.
+// process against what was promised: weights, --kv-memory, and 150 MB for the rest.
 func TestServeKeepsToItsMemory(t *testing.T) {
-	const budget, rest = 128 << 20, 180_000_000
+	const budget, rest = 64 << 20, 150_000_000
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--port", "0", "--kv-memory", strconv.Itoa(budget), "--served-model-name", "gpt-4o")
 	cmd.Env = append(slices.Clone(os.Environ()), asProgram+"=1", keyVariable+"=")
 	log, err := cmd.StderrPipe()

@@ -149,6 +149,8 @@ func listening(t *testing.T, log io.Reader) (url string, rest *bufio.Reader) {
 		}
 		if m := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(line); m != nil {
 			url = m[1]
+		} else if m := regexp.MustCompile(`--metrics-addr address=(\S+)`).FindStringSubmatch(line); m != nil {
+			url = "http://" + m[1] // all that a worker has
 		}
 		if strings.Contains(line, "msg=ready") {
 			return url, rest

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 
+	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -40,6 +42,9 @@ func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *serve
 		}
 	}
 	b, end, err := f.queueing.open(ctx, dir, log)
+	if errors.Is(err, batch.ErrLocked) {
+		err = fmt.Errorf("%w: name another folder with --state-dir, or leave batches to that one with --no-batches", err)
+	}
 	switch {
 	case err == nil:
 		b.Lines = f.lines.or(0)

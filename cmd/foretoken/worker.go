@@ -3,17 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"os/signal"
-	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken/internal/batch"
-	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -29,7 +24,7 @@ a server, 'foretoken serve --queue URL', and every worker with the same model ta
 That a model is the same is known by its bytes and options, not by its name.
 
 A worker may be stopped or killed at any time: its lines go to others. On Ctrl-C or SIGTERM it hands
-them back at once.`,
+them back at once. It listens nowhere, unless --metrics-addr says so.`,
 		Example: `  foretoken worker --queue nats://queue:4222 Qwen/Qwen3.5-4B --quantize 4
   foretoken worker --queue tls://a:4222,tls://b:4222,tls://c:4222 --queue-credentials worker.creds`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,6 +37,7 @@ them back at once.`,
 	fs.SortFlags = false
 	f.queueing.add(own)
 	fs.Var(&f.lines, "batch-lines", "maximum lines that run at a time, for each model (default: --max-batch)")
+	f.addMetrics(own)
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for a cache of files and for digests of weights (default: one in the folder for temporary files)")
 	fs.Var(&f.logFormat, "log-format", "format of the log on standard error (default text)")
 	fs.Var(&f.logLevel, "log-level", "lowest level that is logged (default info)")
@@ -68,62 +64,31 @@ func runWorker(cmd *cobra.Command, f *serveFlags) error {
 	}
 	addSlot(f.model.threads.or(processors))
 	o.Log = log
+	o.Ready = func() {
+		log.Info("ready")
+		notify(log, "READY=1")
+	}
 	batches, end, err := f.queueing.open(cmd.Context(), f.stateDir, log)
 	if err != nil {
 		return err
 	}
 	defer end()
-	batches.Lines = f.lines.or(0)
+	batches.Lines, batches.Elsewhere = f.lines.or(0), true
+	o.Batches = batches
 	s, err := server.New(o)
 	if err != nil {
 		return &usageError{err}
 	}
+	closeMetrics, err := f.serveGateway(log, s, nil)
+	if err != nil {
+		return err
+	}
+	defer closeMetrics()
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err = workOn(ctx, s, &o, batches, log)
+	err = s.Work(ctx)
 	if ctx.Err() != nil {
 		err = nil // that is how it ends
 	}
 	return explain(errors.Join(err, f.drain(context.Background(), s)))
-}
-
-// workOn answers lines with all models of a server until ctx ends.
-func workOn(ctx context.Context, s *server.Server, o *server.Options, b *server.Batches, log *slog.Logger) error {
-	counts := map[string]*atomic.Int64{}
-	for _, outcome := range batch.LineOutcomes {
-		counts[outcome] = &atomic.Int64{}
-	}
-	var diverged atomic.Int64
-	var all sync.WaitGroup
-	ctx, stop := context.WithCancel(ctx)
-	var failed error
-	for _, m := range o.Models {
-		id, err := s.Fingerprint(ctx, m.Name, b.Records)
-		if err != nil {
-			failed = err
-			break
-		}
-		worker := s.Worker(*b, m.Name, id)
-		worker.Counted = func(outcome string) { counts[outcome].Add(1) }
-		worker.Diverged = func() { diverged.Add(1) }
-		log.Info("working", "model", m.Name, "fingerprint", id, "lines_at_a_time", worker.Concurrent)
-		all.Go(func() {
-			if err := rescue.Do(func() error { return worker.Work(ctx) }); err != nil && ctx.Err() == nil {
-				log.Error("worker", "model", m.Name, "error", err)
-			}
-		})
-	}
-	if failed == nil {
-		log.Info("ready")
-		notify(log, "READY=1")
-		<-ctx.Done()
-	}
-	stop()
-	all.Wait()
-	attrs := []any{"diverged", diverged.Load()}
-	for _, outcome := range batch.LineOutcomes {
-		attrs = append(attrs, outcome, counts[outcome].Load())
-	}
-	log.Info("lines", attrs...)
-	return failed
 }

@@ -19,7 +19,7 @@ trap end EXIT INT TERM
 "$dir/nats-server" --jetstream --addr 127.0.0.1 --store_dir "$dir/nats" --log "$dir/nats.log" & running="$running $!"
 until grep -q 'Server is ready' "$dir/nats.log" 2>/dev/null; do sleep 0.1; done
 "$dir/foretoken" worker --queue nats://127.0.0.1:4222 --threads 1 --state-dir "$dir/worker" tiny & running="$running $!"
-"$dir/foretoken" serve --queue nats://127.0.0.1:4222 --threads 1 --state-dir "$dir/serve" & running="$running $!"
+"$dir/foretoken" serve --queue nats://127.0.0.1:4222 --threads 1 --log-level warn --state-dir "$dir/serve" & running="$running $!"
 until curl -fs localhost:8080/readyz >/dev/null; do sleep 0.1; done
 
 for i in $(seq 200); do

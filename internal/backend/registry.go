@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 )
@@ -17,8 +18,9 @@ const Auto = "auto"
 
 // Options say how a device is opened. The zero value is the default.
 type Options struct {
-	Threads int    // of the host, to compute with or to feed the device; 0: one per processor this process may use
-	ISA     string // instruction set, one of Device.ISAs; "": the best the device can run
+	Threads int          // of the host, to compute with or to feed the device; 0: one per processor this process may use
+	ISA     string       // instruction set, one of Device.ISAs; "": the best the device can run
+	Log     *slog.Logger // nil: warnings go to the default one
 }
 
 // Device is a kind of device that this build has code for. Its package registers it, and

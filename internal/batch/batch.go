@@ -19,6 +19,8 @@ var (
 	ErrExists   = errors.New("it exists already")
 	ErrConflict = errors.New("somebody else changed it")
 	ErrFull     = errors.New("no space is left")
+	// ErrUnreachable says that the store cannot be asked now.
+	ErrUnreachable = errors.New("it cannot be reached now")
 )
 
 // Store keeps files, results and the states of batches. What is missing is fs.ErrNotExist.
@@ -84,6 +86,9 @@ type Delivery interface {
 	Working() error
 	Done() error
 	Later(after time.Duration) error
+	// Return gives it back at once, as if it had not been delivered: who has it does not go on for
+	// reasons of its own.
+	Return() error
 }
 
 // Run answers a request as the endpoint of the server would.

@@ -142,18 +142,22 @@ func (c *Coordinator) Step(ctx context.Context) error { return c.step(ctx, true)
 // often.
 func (c *Coordinator) step(ctx context.Context, all bool) error {
 	var list []string
+	over := map[string]bool{} // those that are still there
 	for key, err := range c.o.Store.List(ctx, "batches/") {
 		if err != nil {
 			return err
 		}
 		id := strings.TrimPrefix(key, "batches/")
 		c.mu.Lock()
-		over := c.over[id]
+		over[id] = c.over[id]
 		c.mu.Unlock()
-		if !over {
+		if !over[id] {
 			list = append(list, id)
 		}
 	}
+	c.mu.Lock()
+	c.over = over
+	c.mu.Unlock()
 	var failed error
 	for _, id := range list {
 		for again := true; again && ctx.Err() == nil; {
@@ -357,7 +361,7 @@ func (c *Coordinator) progress(ctx context.Context, r *Record, all bool) (again 
 		}
 	}
 	began := time.Now()
-	if err := t.refresh(ctx, c.o.Store, r.ID); err != nil {
+	if _, err := t.refresh(ctx, c.o.Store, r.ID); err != nil {
 		return false, err
 	}
 	t.listed, t.took = time.Now(), time.Since(began)
@@ -406,22 +410,24 @@ func (t *tally) missing(r *Record) []Hint {
 	return list
 }
 
-// refresh reads the results that came since the last time.
-func (t *tally) refresh(ctx context.Context, s Store, id string) error {
+// refresh reads the results that came since the last time, and returns the keys of all.
+func (t *tally) refresh(ctx context.Context, s Store, id string) (there map[string]bool, err error) {
+	there = map[string]bool{}
 	for key, err := range s.List(ctx, "results/"+id+"/") {
 		if err != nil {
-			return err
+			return nil, err
 		}
+		there[key] = true
 		if _, ok := t.done[key]; ok {
 			continue
 		}
 		res, err := readResult(ctx, s, key)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		t.done[key] = outcome{res.OK(), res.usage()}
 	}
-	return nil
+	return there, nil
 }
 
 // counts are the lines so far, and their tokens.
@@ -441,7 +447,7 @@ func (t *tally) counts() (n Counts, u Usage) {
 	return n, u
 }
 
-// readResult reads a result.
+// readResult reads a result. One that is damaged is removed: it will be made again.
 func readResult(ctx context.Context, s Store, key string) (*Result, error) {
 	f, err := s.Open(ctx, key)
 	if err != nil {
@@ -453,7 +459,7 @@ func readResult(ctx context.Context, s Store, key string) (*Result, error) {
 	}
 	var r Result
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("%s: it is damaged: %w", key, err)
+		return nil, errors.Join(fmt.Errorf("%s: it is damaged: %w", key, err), s.Delete(ctx, key))
 	}
 	return &r, nil
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -246,8 +248,11 @@ func TestBatchDeliversWhatIsDone(t *testing.T) {
 		}
 		want, missing := Cancelled, 0
 		if cancel {
-			if b, err = x.Cancel(t.Context(), "me", b.ID); err != nil || b.Status != Cancelling {
-				t.Fatal(b.Status, err)
+			x.clock.advance(pollEvery)
+			x.step(t)
+			before := x.status(t, b.ID).Counts
+			if b, err = x.Cancel(t.Context(), "me", b.ID); err != nil || b.Status != Cancelling || b.Counts != before || before.Completed == 0 {
+				t.Fatal(b.Status, b.Counts, before, err)
 			}
 		} else {
 			x.clock.advance(DefaultWindow)
@@ -265,6 +270,92 @@ func TestBatchDeliversWhatIsDone(t *testing.T) {
 			t.Errorf("canceled again: %v", err)
 		}
 	}
+}
+
+// A store loses results, or damages them, when all are there and the output is not: they are made
+// again, and the output is whole.
+func TestLostResultsAreMadeAgain(t *testing.T) {
+	for _, damage := range []bool{false, true} {
+		folder := lazyFolder(t, t.TempDir())
+		s := &losingStore{Store: folder}
+		x := newSite(t, s, newClock())
+		b := x.submit(t, file(10))
+		x.step(t)
+		x.work(t, "")
+		made := x.calls.Load()
+		s.lose = func() {
+			for key, err := range folder.List(t.Context(), "results/") {
+				path := filepath.Join(folder.dir, filepath.FromSlash(key))
+				if err == nil && damage {
+					err = os.WriteFile(path, []byte("{"), 0o600)
+				} else if err == nil {
+					err = os.Remove(path)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return // one of them
+			}
+		}
+		for range 3 {
+			_ = x.Step(t.Context()) // it may find damage
+		}
+		if got := x.status(t, b.ID).Status; got != InProgress {
+			t.Fatalf("damage %t: the batch is %s", damage, got)
+		}
+		x.work(t, "")
+		x.step(t)
+		if b = x.status(t, b.ID); b.Status != Completed || b.Counts != (Counts{Total: 10, Completed: 6, Failed: 4}) || x.calls.Load() != made+1 {
+			t.Errorf("damage %t: %s, %+v after %d computations and %d", damage, b.Status, b.Counts, made, x.calls.Load())
+		}
+	}
+}
+
+// losingStore does something when a batch is to be finalized, once.
+type losingStore struct {
+	Store
+	lose func()
+}
+
+func (s *losingStore) Put(ctx context.Context, key string, data []byte, rev uint64) (uint64, error) {
+	rev, err := s.Store.Put(ctx, key, data, rev)
+	if lose := s.lose; lose != nil && strings.Contains(string(data), `"status":"finalizing"`) {
+		s.lose = nil
+		lose()
+	}
+	return rev, err
+}
+
+// Results of a batch that began since the batches were listed are not swept: another coordinator may
+// have taken it.
+func TestSweepKeepsResultsOfNewBatches(t *testing.T) {
+	s := &blindStore{Store: lazyFolder(t, t.TempDir())}
+	x := newSite(t, s, newClock())
+	b := x.submit(t, file(10))
+	x.step(t)
+	x.work(t, "")
+	s.blind = true
+	if err := x.sweepBatches(t.Context(), x.clock.now()); err != nil {
+		t.Fatal(err)
+	}
+	s.blind = false
+	x.step(t)
+	if b = x.status(t, b.ID); b.Status != Completed {
+		t.Errorf("the batch is %s", b.Status)
+	}
+}
+
+// blindStore does not list batches.
+type blindStore struct {
+	Store
+	blind bool
+}
+
+func (s *blindStore) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	if s.blind && prefix == "batches/" {
+		return func(func(string, error) bool) {}
+	}
+	return s.Store.List(ctx, prefix)
 }
 
 func TestCoordinatorPublishesWhatWasLost(t *testing.T) {

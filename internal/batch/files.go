@@ -298,7 +298,15 @@ func (c *Coordinator) sweepBatches(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if id, _, _ := strings.Cut(strings.TrimPrefix(key, "results/"), "/"); !going[id] {
+		id, _, _ := strings.Cut(strings.TrimPrefix(key, "results/"), "/")
+		if _, known := going[id]; !known { // it may have begun since
+			r, _, err := c.record(ctx, id)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			going[id] = err == nil && !r.Status.Over()
+		}
+		if !going[id] {
 			if err := c.o.Store.Delete(ctx, key); err != nil { // a worker was late
 				return err
 			}

@@ -22,12 +22,22 @@ func (c *Coordinator) finalize(ctx context.Context, r *Record) error {
 	t := c.tally(r.ID)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n, u, output, failed, err := c.outputs(ctx, r, t)
+	if err := c.replan(ctx, r, t); err != nil {
+		return err
+	}
+	there, err := t.refresh(ctx, c.o.Store, r.ID)
 	if err != nil {
 		return err
 	}
-	if r.Status == Finalizing && r.Ending == Completed && n.Completed+n.Failed < n.Total {
-		return errors.New("a result has disappeared from the store") // the batch waits for it, or for its end
+	if lost := t.lost(there); lost > 0 && r.Ending == Completed {
+		c.o.Log.Error("batch: results have disappeared from the store, and are made again", "batch", r.ID, "results", lost)
+		t.reconciled = time.Time{} // at once
+		_, err := c.happen(ctx, r.ID, Lost, nil)
+		return err
+	}
+	n, u, output, failed, err := c.outputs(ctx, r, t)
+	if err != nil {
+		return err
 	}
 	_, err = c.happen(ctx, r.ID, Written, func(r *Record) {
 		r.Output, r.ErrorFile, r.Counts, r.Usage = output, failed, n, &u
@@ -51,19 +61,37 @@ func removeAll(ctx context.Context, s Store, prefix string) error {
 	return nil
 }
 
-// outputs writes the files of a batch, and says what is in them.
-func (c *Coordinator) outputs(ctx context.Context, r *Record, t *tally) (n Counts, u Usage, output, failed string, err error) {
-	if t.plan == nil && r.Fingerprint != "" {
-		p, faults, err := c.plan(ctx, r)
-		if err == nil && faults == nil {
-			if err = p.locate(ctx, c.o.Store, r); err == nil {
-				t.plan = p
-			}
-		}
-		if err != nil {
-			return n, u, "", "", err
+// replan makes the plan of a batch if there is none: it may have been another coordinator's.
+func (c *Coordinator) replan(ctx context.Context, r *Record, t *tally) error {
+	if t.plan != nil || r.Fingerprint == "" {
+		return nil
+	}
+	p, faults, err := c.plan(ctx, r)
+	if err == nil && faults == nil {
+		if err = p.locate(ctx, c.o.Store, r); err == nil {
+			t.plan = p
 		}
 	}
+	return err
+}
+
+// lost forgets results that are not there any more, as when the disk of the store lost power, and
+// counts the lines without one.
+func (t *tally) lost(there map[string]bool) (n int) {
+	if t.plan == nil {
+		return 0
+	}
+	for _, l := range t.plan.inOrder {
+		if !there[l.Key] {
+			delete(t.done, l.Key)
+			n++
+		}
+	}
+	return n
+}
+
+// outputs writes the files of a batch, and says what is in them.
+func (c *Coordinator) outputs(ctx context.Context, r *Record, t *tally) (n Counts, u Usage, output, failed string, err error) {
 	n.Total = r.Counts.Total
 	if t.plan == nil { // it was never one, or its file is gone
 		return n, u, "", "", nil
@@ -79,10 +107,8 @@ func (c *Coordinator) outputs(ctx context.Context, r *Record, t *tally) (n Count
 			failed, n.Failed = id, lines
 		}
 	}
-	if err := t.refresh(ctx, c.o.Store, r.ID); err == nil {
-		_, known := t.counts()
-		u.InputDetails = known.InputDetails
-	}
+	_, known := t.counts()
+	u.InputDetails = known.InputDetails
 	return n, u, output, failed, nil
 }
 

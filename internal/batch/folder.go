@@ -27,6 +27,9 @@ type Folder struct {
 	mu sync.Mutex // held while names change
 }
 
+// ErrLocked is wrapped by the error for a folder that is another process's.
+var ErrLocked = errors.New("another process has it")
+
 // tempFolder has what is being written. Its content is removed when the folder is opened.
 const tempFolder = "tmp"
 

@@ -79,10 +79,46 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	})
 }
 
+// A model that is busy for an hour fails no line, however often its worker is stopped meanwhile: that
+// was no attempt.
+func TestBusyModelFailsNoLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSite(t, lazyFolder(t, t.TempDir()), newClock())
+		b := x.submit(t, file(20))
+		x.step(t)
+		var busy atomic.Bool
+		busy.Store(true)
+		w := &Worker{Store: x.store, Queue: x.queue, Model: "fingerprint of ", Concurrent: 3, Log: slog.New(slog.DiscardHandler)}
+		w.Run = func(ctx context.Context, endpoint string, request []byte) (int, []byte, error) {
+			if busy.Load() {
+				return []int{429, 503}[len(request)%2], []byte(`{"error":{"message":"later"}}`), nil
+			}
+			return x.run(ctx, endpoint, request)
+		}
+		for i := range 2 * maxAttempts {
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- w.Work(ctx) }()
+			if i == maxAttempts {
+				busy.Store(false)
+			}
+			time.Sleep(time.Hour / maxAttempts)
+			stop()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+		x.step(t)
+		if b = x.status(t, b.ID); b.Status != Completed || b.Counts != (Counts{Total: 20, Completed: 12, Failed: 8}) {
+			t.Errorf("%s, %+v", b.Status, b.Counts)
+		}
+	})
+}
+
 func TestFolderHasOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	first := openFolder(t, dir)
-	if _, err := OpenFolder(dir); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "--state-dir") {
+	if _, err := OpenFolder(dir); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := first.Close(); err != nil {

@@ -120,7 +120,9 @@ func (h *hand) startable() *held {
 func (h *hand) prompted(l *held) {
 	h.change(func() {
 		for _, p := range l.prefixes {
-			h.prefixes[p].ready = true
+			if c := h.prefixes[p]; c != nil { // or the line has ended meanwhile
+				c.ready = true
+			}
 		}
 	})
 }

@@ -2,7 +2,9 @@ package batch
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +90,44 @@ func TestValidateOrdersLinesByCommonPrefix(t *testing.T) {
 	}
 	if len(list) != 30 || changes != 2 {
 		t.Errorf("%d lines with %d changes of their prefix, want 30 with 2", len(list), changes)
+	}
+}
+
+// ends is held against reading a list at once; it takes no memory for elements that do not count.
+func TestEndsReadsOneElementAtATime(t *testing.T) {
+	for n := range 20 {
+		list := make([]any, n)
+		for i := range list {
+			list[i] = []any{nil, "a,]\"", map[string]any{"x": []int{1, 2}}, 1.5}[(i*7+n)%4]
+		}
+		value, err := json.Marshal(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []int
+		at := 100
+		for i, e := range list {
+			text, _ := json.Marshal(e)
+			if at += 1 + len(text); i < firstCuts || i >= n-lastCuts {
+				want = append(want, at)
+			}
+		}
+		if n == 0 {
+			want = []int{100 + len(value)}
+		}
+		if got := ends(value, 100); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", value, got, want)
+		}
+	}
+	const elements = 100_000
+	value := append(bytes.Repeat([]byte("1,"), elements), '1', ']')
+	value[0] = '['
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	ends(append([]byte("[1,"), value[1:]...), 0)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 16*elements {
+		t.Errorf("a list of %d bytes takes %d of memory", len(value), n)
 	}
 }
 

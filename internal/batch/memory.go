@@ -135,4 +135,12 @@ func (d *memoryDelivery) Later(after time.Duration) error {
 	return nil
 }
 
+// Return implements Delivery.
+func (d *memoryDelivery) Return() error {
+	d.m.mu.Lock()
+	d.x.attempts--
+	d.m.mu.Unlock()
+	return d.Later(0)
+}
+
 var _ Queue = (*Memory)(nil)

@@ -53,16 +53,18 @@ func order(body []byte) (key []byte, prefixes []uint64) {
 // ends are where the first and the last elements of a list end, or where a value ends that is none,
 // if the value begins at some place.
 func ends(value json.RawMessage, at int) (list []int) {
-	var elements []json.RawMessage
-	if json.Unmarshal(value, &elements) != nil || len(elements) == 0 {
+	d := json.NewDecoder(bytes.NewReader(value))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') || !d.More() {
 		return []int{at + len(value)}
 	}
-	for _, e := range elements {
-		at += 1 + len(e) // with the bracket or the comma before it
-		list = append(list, at)
-	}
-	if len(list) > firstCuts+lastCuts {
-		list = slices.Delete(list, firstCuts, len(list)-lastCuts)
+	var element json.RawMessage // one at a time: a list may have millions
+	for d.More() {
+		if d.Decode(&element) != nil {
+			return []int{at + len(value)}
+		}
+		if list = append(list, at+int(d.InputOffset())); len(list) > firstCuts+lastCuts {
+			list = slices.Delete(list, firstCuts, firstCuts+1)
+		}
 	}
 	return list
 }

@@ -37,6 +37,7 @@ const (
 	Late                 // its time is over
 	Cancel               // its owner does not want the rest
 	Written              // its output is there
+	Lost                 // a result is gone before its output was there
 )
 
 // Seconds is a time as the protocol has it; 0: not yet.
@@ -124,6 +125,8 @@ func next(s Status, e Event) (Status, bool) {
 		return Cancelling, true
 	case s == Validating && e == Late:
 		return Finalizing, true
+	case s == Finalizing && e == Lost:
+		return InProgress, true
 	case (s == Finalizing || s == Cancelling) && e == Written:
 		return Completed, true // or what it is ending as
 	}
@@ -146,6 +149,8 @@ func (r Record) After(e Event, now time.Time) (Record, bool) {
 		r.Ending = Cancelled
 	case Written:
 		status = r.Ending
+	case Lost:
+		r.Ending, r.FinalizingAt = "", 0
 	case Valid, Invalid:
 	}
 	at := max(Seconds(now.Unix()), r.latest(), 1)

@@ -54,9 +54,9 @@ func (c *Coordinator) Batch(ctx context.Context, owner, id string) (Batch, error
 	return r.Batch, err
 }
 
-// fill adds the counts so far to a batch that runs.
+// fill adds the counts so far to a batch that is not over.
 func (c *Coordinator) fill(r *Record) {
-	if r.Status != InProgress {
+	if r.Status.Over() {
 		return
 	}
 	c.mu.Lock()
@@ -98,6 +98,7 @@ func (c *Coordinator) Cancel(ctx context.Context, owner, id string) (Batch, erro
 		if err != nil {
 			return b, err
 		}
+		c.fill(&r)
 		b = r.Batch
 	}
 	if b.Status != Cancelling {

@@ -8,9 +8,6 @@ import (
 	"syscall"
 )
 
-// errLocked says that a folder is somebody else's.
-var errLocked = errors.New("another process has it: name another folder with --state-dir, or leave batches to that one with --no-batches")
-
 // lockFile opens a file that nobody else has. It is free again when the process ends.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -22,7 +19,7 @@ func lockFile(path string) (*os.File, error) {
 	case err == nil:
 		return f, nil
 	case errors.Is(err, syscall.EWOULDBLOCK):
-		err = errLocked
+		err = ErrLocked
 	}
 	return nil, errors.Join(err, f.Close())
 }

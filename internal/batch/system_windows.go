@@ -6,9 +6,6 @@ import (
 	"syscall"
 )
 
-// errLocked says that a folder is somebody else's.
-var errLocked = errors.New("another process has it: name another folder with --state-dir, or leave batches to that one with --no-batches")
-
 const (
 	errSharing  syscall.Errno = 32  // ERROR_SHARING_VIOLATION
 	errDiskFull syscall.Errno = 112 // ERROR_DISK_FULL
@@ -23,7 +20,7 @@ func lockFile(path string) (*os.File, error) {
 	h, err := syscall.CreateFile(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil, syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
 	switch {
 	case errors.Is(err, errSharing):
-		return nil, errLocked
+		return nil, ErrLocked
 	case err != nil:
 		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 	}

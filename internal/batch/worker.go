@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,6 +22,9 @@ const (
 	// maxWait is how long a result waits at most before it is seen whether there is space again.
 	maxWait = 30 * time.Second
 )
+
+// errBusy is that of a model that answers nobody now, which says nothing of the line.
+var errBusy = errors.New("the model is busy")
 
 // What became of lines, for metrics.
 const (
@@ -76,7 +80,7 @@ func (w *Worker) Work(ctx context.Context) error {
 	defer func() {
 		fetching.Wait()
 		for _, l := range h.empty() {
-			w.tell(l, l.Later(0)) // somebody else may do it at once
+			w.tell(l, l.Return())
 		}
 		running.Wait()
 	}()
@@ -148,7 +152,7 @@ func (w *Worker) handle(ctx context.Context, d Delivery, c Call) {
 	case err == nil:
 		err = d.Done()
 	case ctx.Err() != nil:
-		err = d.Later(0) // somebody else may do it at once
+		err = d.Return() // somebody else may do it at once
 	default:
 		w.Log.Warn("batch: a line has to wait", "batch", h.Batch, "line", h.Line, "attempt", d.Attempts(), "error", err)
 		outcome = LineRetried
@@ -185,7 +189,7 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 		return "", err
 	}
 	q, fault := parse(raw)
-	if fault != nil || q.Endpoint != r.Endpoint {
+	if fault != nil || q.Endpoint != r.Endpoint || !slices.Contains(Endpoints, q.Endpoint) {
 		w.Log.Error("batch: a hint leads to no request", "batch", h.Batch, "line", h.Line)
 		return "", nil // the reconciler knows better
 	}
@@ -202,7 +206,19 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 	go w.keep(ctx, cancel, d)
 	res := &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times and did not end", maxAttempts)}}
 	if d.Attempts() <= maxAttempts {
-		if res, err = w.answer(ctx, d, &r, q.Endpoint, request, key, c); res == nil {
+		// Where the model is busy the line waits with its slot: that is no attempt at it.
+		for wait := retryAfter; ; wait = min(2*wait, maxWait) {
+			res, err = w.answer(ctx, d, &r, q.Endpoint, request, key, c)
+			if !errors.Is(err, errBusy) || ctx.Err() != nil {
+				break
+			}
+			w.Log.Warn("batch: a line waits for the model", "batch", h.Batch, "line", h.Line, "error", err)
+			pause(ctx, wait)
+		}
+		switch {
+		case errors.Is(context.Cause(ctx), errUnwanted):
+			return "", nil
+		case res == nil:
 			return "", err
 		}
 	}
@@ -233,7 +249,9 @@ func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint str
 	switch {
 	case errors.Is(context.Cause(ctx), errUnwanted):
 		return nil, nil
-	case err == nil && (status == http.StatusTooManyRequests || status >= http.StatusInternalServerError):
+	case err == nil && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable):
+		return nil, fmt.Errorf("%w: status %d: %.200s", errBusy, status, body)
+	case err == nil && status >= http.StatusInternalServerError:
 		err = fmt.Errorf("status %d: %.200s", status, body)
 	case err == nil:
 		var cached int

@@ -40,6 +40,7 @@ type file struct {
 	name     string // relative to the folder
 	data     []byte // the whole file, read-only
 	mapped   bool   // data is a mapping of ours, to be given back
+	backed   bool   // what is dropped of data comes back from a file
 	origin          // of a mapping
 	metadata map[string]string
 	entries  []*entry // in the order of their bytes

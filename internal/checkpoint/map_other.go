@@ -16,3 +16,4 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 
 func unmapFile([]byte) error { return nil }
 func adviseDrop([]byte)      {}
+func inProgram([]byte) bool  { return false }

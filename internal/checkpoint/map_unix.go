@@ -3,6 +3,9 @@
 package checkpoint
 
 import (
+	"bufio"
+	"bytes"
+	"fmt"
 	"os"
 	"unsafe"
 
@@ -33,4 +36,24 @@ func adviseDrop(b []byte) {
 			_ = unix.Madvise(b[skip:skip+whole], unix.MADV_DONTNEED)
 		}
 	}
+}
+
+// inProgram reports whether b is a part of a file that is mapped privately and that nobody can write,
+// as the program's own constants are. Such memory comes back from the file when it was dropped, unlike
+// that of Go's heap. Where the system does not tell, it is not.
+func inProgram(b []byte) bool {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil || len(b) == 0 {
+		return false
+	}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	for lines := bufio.NewScanner(bytes.NewReader(maps)); lines.Scan(); {
+		var from, to uintptr
+		var may, offset, device string
+		var inode uint64
+		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s %s %s %d", &from, &to, &may, &offset, &device, &inode); n == 6 && at >= from && at < to {
+			return inode != 0 && may[0] == 'r' && may[1] == '-' && may[3] == 'p' && uintptr(len(b)) <= to-at
+		}
+	}
+	return false
 }

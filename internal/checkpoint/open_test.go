@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	_ "embed" // of this file
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/dtype"
 )
@@ -174,6 +176,28 @@ func TestOpenFilesCopiesNothing(t *testing.T) {
 	})
 	if n > 64<<10 {
 		t.Errorf("took %d bytes of memory", n)
+	}
+}
+
+//go:embed open_test.go
+var program string
+
+// TestReleaseKnowsTheProgram drops constants of the program, which come back, and neither strings
+// on the heap nor variables.
+func TestReleaseKnowsTheProgram(t *testing.T) {
+	view := func(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+	if _, err := os.Stat("/proc/self/maps"); inProgram(view(program)) != (err == nil) {
+		t.Errorf("the program's own text: %v", inProgram(view(program)))
+	}
+	variable := strings.Clone(program)
+	if inProgram(view(variable)) || inProgram(nil) {
+		t.Error("memory of the heap is taken for the program's")
+	}
+	if inProgram(view(program)) {
+		adviseDrop(view(program))
+	}
+	if program != variable {
+		t.Error("the program has changed")
 	}
 }
 

@@ -93,7 +93,7 @@ func newMapped(name string, f *os.File, size int) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{name: name, data: data, mapped: true, origin: from}, nil
+	return &file{name: name, data: data, mapped: true, backed: true, origin: from}, nil
 }
 
 // embedded holds file contents by name, as go:embed gives them.
@@ -127,7 +127,8 @@ func (m embedded) open(name string) (*file, error) {
 	if !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return &file{name: name, data: unsafe.Slice(unsafe.StringData(s), len(s))}, nil
+	data := unsafe.Slice(unsafe.StringData(s), len(s))
+	return &file{name: name, data: data, backed: inProgram(data)}, nil
 }
 
 func tooLarge(size, limit int64) error {

@@ -190,7 +190,7 @@ func (w *Weights) Unused() []string {
 
 // Release tells the kernel that t is not needed in memory for now, so that weights
 // copied elsewhere are not in memory twice. The tensor stays readable: pages come back
-// when touched. It does nothing for an embedded checkpoint.
+// when touched. It does nothing for a checkpoint that was built of strings in other memory than the program's.
 func (w *Weights) Release(t Tensor) { w.release(t.Data) }
 
 // ReleaseMatrix is Release for all parts of a matrix that view these weights. It reports
@@ -207,7 +207,7 @@ func (w *Weights) ReleaseMatrix(m dtype.Matrix) bool {
 func (w *Weights) release(b []byte) bool {
 	for _, x := range w.files {
 		if x.contains(b) {
-			if x.mapped {
+			if x.backed {
 				adviseDrop(b)
 			}
 			return true

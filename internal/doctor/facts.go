@@ -69,6 +69,7 @@ type InspectOptions struct {
 	Context int            // tokens to count memory for; 0: 4096, or what the model was made for if that is less
 	Batch   int            // sequences to count memory for; 0: 1
 	Devices []backend.Info // of this machine
+	Offload offload.Want   // what of the model is to lie on a device of its own memory
 	// Template finds the source of the chat template in the files of a checkpoint, empty
 	// if there is none, and that of a second one for tools. Nil: they are not looked at.
 	Template func(*checkpoint.Checkpoint) (source, tools string, err error)
@@ -95,7 +96,7 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 	f.model(c)
 	if f.Model != nil {
 		f.Memory = newMemory(f.Model, o)
-		f.Devices = offload.PreviewOn(o.Devices, f.Model, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights})
+		f.Devices = offload.PreviewOn(o.Devices, f.Model, o.Offload, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights})
 		f.weights()
 		f.head()
 	}

@@ -86,7 +86,7 @@ func soakOne(t *testing.T, m *headed, b *embedding, pool *state.Pool, pieces []p
 // has to return; only a fault takes minutes to.
 func awaitGoroutines(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); runtime.NumGoroutine() > n; runtime.Gosched() {
+	for end := time.Now().Add(5 * time.Minute); runtime.NumGoroutine() > n; runtime.Gosched() {
 		if time.Now().After(end) {
 			stacks := make([]byte, 1<<16)
 			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), n, stacks[:runtime.Stack(stacks, true)])

@@ -9,13 +9,10 @@
 package golden
 
 import (
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -187,11 +184,7 @@ func unpack(from, to string) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return "", err
-	}
-	weights, err := io.ReadAll(z)
+	weights, err := unpackBytes(packed, dtype.BF16.Size())
 	if err != nil {
 		return "", err
 	}
@@ -247,30 +240,16 @@ func read(tb testing.TB, path string) []byte {
 	return b
 }
 
-// unpackArrays writes a file of arrays that is compressed in the repository: all first bytes of its numbers, then
-// all second ones and so on, which are more alike than neighbors, by gzip.
-func unpackArrays(path string, packed []byte) error {
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return err
-	}
-	planes, err := io.ReadAll(z)
-	if err != nil {
-		return err
-	}
-	data, n := make([]byte, len(planes)), len(planes)/4
-	for i := range data {
-		data[i] = planes[i%4*n+i/4]
-	}
-	return os.WriteFile(path, data, 0o644)
-}
-
 // readArrays reads all tensors of one safetensors file.
 func readArrays(tb testing.TB, path string) map[string]Array {
 	tb.Helper()
 	if packed, err := os.ReadFile(path + ".gz"); err == nil {
+		data, err := unpackBytes(packed, dtype.F32.Size())
+		if err != nil {
+			tb.Fatalf("golden: %s: %v", path, err)
+		}
 		path = filepath.Join(tb.TempDir(), filepath.Base(path))
-		if err := unpackArrays(path, packed); err != nil {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
 			tb.Fatal(err)
 		}
 	}

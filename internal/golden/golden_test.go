@@ -1,8 +1,15 @@
 package golden
 
 import (
+	"bytes"
+	"compress/gzip"
+	"flag"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
@@ -97,6 +104,80 @@ func TestWriteRoundTrip(t *testing.T) {
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+var compress = flag.Bool("pack", false, "replace each model.safetensors and golden.safetensors in testdata that is worth it by a compressed file")
+
+// pack is the inverse of unpackBytes. Matches cost more than they save where bytes are as good as
+// random, so each place has the better of two compressions.
+func pack(t *testing.T, data []byte, width int) []byte {
+	t.Helper()
+	var packed []byte
+	for place := range width {
+		var plane []byte
+		for i := place; i < len(data); i += width {
+			plane = append(plane, data[i])
+		}
+		var best []byte
+		for _, level := range []int{gzip.BestCompression, gzip.HuffmanOnly} {
+			var out bytes.Buffer
+			z, err := gzip.NewWriterLevel(&out, level)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := z.Write(plane); err != nil {
+				t.Fatal(err)
+			}
+			if err := z.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if best == nil || out.Len() < len(best) {
+				best = out.Bytes()
+			}
+		}
+		packed = append(packed, best...)
+	}
+	return packed
+}
+
+func TestUnpackBytesInvertsPack(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, n := range []int{0, 1, 2, 7, 4096, 100_003} {
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(rng.IntN(1 + i%4*85))
+		}
+		for _, width := range []int{1, 2, 4} {
+			if got, err := unpackBytes(pack(t, data, width), width); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes by %d: they come back as %d: %v", n, width, len(got), err)
+			}
+		}
+	}
+	files, err := filepath.Glob("testdata/*/*.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		width := dtype.F32.Size()
+		if strings.HasPrefix(filepath.Base(name), "model.") {
+			width = dtype.BF16.Size()
+		}
+		packed := pack(t, data, width)
+		if (len(packed)+4095)>>12 == (len(data)+4095)>>12 {
+			continue
+		}
+		if !*compress {
+			t.Errorf("%s takes %d bytes in place of %d: run go test ./internal/golden -pack", name, len(data), len(packed))
+		} else if err := os.WriteFile(name+".gz", packed, 0o644); err != nil {
+			t.Fatal(err)
+		} else if err := os.Remove(name); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

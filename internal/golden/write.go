@@ -2,6 +2,9 @@ package golden
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -52,4 +55,25 @@ func writeTensors(path string, tensors []SpecTensor) (err error) {
 		return err
 	}
 	return buffered.Flush()
+}
+
+// unpackBytes returns what a file of numbers was before it was compressed for the repository: first bytes of all numbers
+// together, then second ones and so on, each by gzip. First bytes have signs and exponents, which are few, and last ones
+// are as good as random. A width that does not divide the length leaves some places shorter by one.
+func unpackBytes(packed []byte, width int) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	planes, err := io.ReadAll(z)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, len(planes))
+	for place := range width {
+		for i := place; i < len(data); i += width {
+			data[i], planes = planes[0], planes[1:]
+		}
+	}
+	return data, nil
 }

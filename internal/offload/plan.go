@@ -148,8 +148,8 @@ func New(n *Need, want Want, on Machine) (*Plan, error) {
 		return nil, fmt.Errorf("offload: the model has no experts to keep on the host")
 	}
 	fewest, most := 0, n.Layers
-	if want.Layers > 0 {
-		most = min(want.Layers, n.Layers)
+	if want.Layers != Auto {
+		most = min(max(want.Layers, 0), n.Layers) // None is none of them
 		fewest = most
 	}
 	known := on.Device.Bandwidth > 0 && on.Host.Bandwidth > 0
@@ -222,7 +222,9 @@ func (n *Need) refuse(want Want, on Machine) error {
 		return fmt.Errorf("offload: the model fits nowhere: it has %s, of which a twentieth stays free: %s", numbers, remedy)
 	}
 	asked := "its experts on the host"
-	if want.Layers > 0 {
+	if want.Layers == None {
+		asked = "all of it on the host"
+	} else if want.Layers > 0 {
 		asked = fmt.Sprintf("%d of its %d layers on the device", min(want.Layers, n.Layers), n.Layers)
 		if want.CPUExperts {
 			asked += " and its experts on the host"

@@ -193,9 +193,20 @@ func needAddsUp(t *testing.T, name string) {
 		t.Errorf("%d bytes of state, want a gibibyte", more.State)
 	}
 	devices := []backend.Info{{Name: "gpu", Free: 8 << 30}, {Name: "small", Free: all.Weights / 2}, {Name: "cpu", Free: 1 << 20}, {Name: "absent", Missing: "it is"}}
-	list := PreviewOn(devices, s, Options{})
+	list := PreviewOn(devices, s, Want{}, Options{})
 	if len(list) != 2 || !list[0].Fits || list[1].Fits || !strings.HasPrefix(list[0].Where, "layers 0-") || !strings.HasPrefix(list[1].Where, "the model fits nowhere: ") {
 		t.Errorf("preview: %+v", list)
+	}
+	devices[2].Free = 8 << 30
+	last := n.Layers - 1
+	for want, where := range map[Want]string{
+		{Layers: 1}:        fmt.Sprintf("layers %d, embedding, output, head on gpu", last),
+		{Layers: None}:     fmt.Sprintf("layers 0-%d, embedding, output, head on cpu", last),
+		{CPUExperts: true}: fmt.Sprintf("layers 0-%d, embedding, output, head on gpu, ", last),
+	} {
+		if list := PreviewOn(devices, s, want, Options{}); len(list) != 2 || !list[0].Fits || !strings.HasPrefix(list[0].Where, where) {
+			t.Errorf("%+v: preview %+v, want %s", want, list, where)
+		}
 	}
 }
 

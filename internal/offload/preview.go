@@ -15,8 +15,8 @@ type Preview struct {
 }
 
 // PreviewOn says where a model would go on each of a machine's devices beside the host's processor,
-// by their free memory: nothing is measured. It is empty if there is none.
-func PreviewOn(devices []backend.Info, s *weights.Survey, o Options) []Preview {
+// by their free memory and by what is wanted: nothing is measured. It is empty if there is none.
+func PreviewOn(devices []backend.Info, s *weights.Survey, want Want, o Options) []Preview {
 	if o.Context == 0 {
 		o.Context = min(s.Context, DefaultContext)
 	}
@@ -32,7 +32,7 @@ func PreviewOn(devices []backend.Info, s *weights.Survey, o Options) []Preview {
 		if d.Missing != "" || d.Name == host.Name {
 			continue
 		}
-		p, err := New(need, Want{}, Machine{Device: Side{Name: d.Name, Free: d.Free}, Host: host})
+		p, err := New(need, want, Machine{Device: Side{Name: d.Name, Free: d.Free}, Host: host})
 		x := Preview{Device: d.Name, Fits: err == nil}
 		if err != nil {
 			x.Where = strings.TrimPrefix(err.Error(), "offload: ")

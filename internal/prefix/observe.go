@@ -11,17 +11,19 @@ import (
 // then sends requests where their prefixes are.
 //
 // It hears of boundaries that any request may resume at: those at the end of a page, of texts
-// without a salt and without rows, and with the drafter's state if there is a drafter. An entry
-// that was evicted but can be read from the disk is still there. It hears of a boundary once,
-// until it is removed.
+// without a salt, and with the drafter's state if there is a drafter. An entry that was evicted but
+// can be read from the disk is still there; one that only a shared store has is not, for that may
+// lose it without a word, and any other cache has it as well. It hears of a boundary once, until it
+// is removed.
 //
 // Its methods are called one at a time, by whoever uses the cache or by the disk's background,
-// who wait for it. It must not call the cache, nor change the tokens.
+// who wait for it. It must not call the cache, nor change tokens and rows.
 type Observer interface {
-	// Stored says that a text which begins with these tokens and goes on starts behind them.
-	Stored(tokens []int32)
+	// Stored says that a text which begins with these tokens and goes on starts behind them. Some of
+	// them may hold the places of rows.
+	Stored(tokens []int32, rows []Rows)
 	// Removed says that it no longer does.
-	Removed(tokens []int32)
+	Removed(tokens []int32, rows []Rows)
 	// Cleared says that no text of this cache does.
 	Cleared()
 }
@@ -40,9 +42,9 @@ type shown struct {
 
 // boundary is a text that the observer has heard of.
 type boundary struct {
-	key    key
-	tokens []int32
-	files  []name // where it is read from; nil: it is in memory
+	key   key
+	text  Text
+	files []name // where it is read from; nil: it is in memory
 }
 
 // newShown is for a cache of those options, nil if there is nobody to hear.
@@ -62,7 +64,6 @@ func (c *Cache) show(salt Salt, text *Text, e *entry) {
 	n := len(text.Tokens)
 	switch {
 	case c.shown == nil || e.shown != nil || salt != Salt{} || n%backend.PageTokens != 0:
-	case len(text.Inputs) > 0 && text.Inputs[0].At < n:
 	case e.draft == nil && c.drafts(true):
 	default:
 		e.shown = c.shown.add(text)
@@ -76,7 +77,7 @@ func (c *Cache) hide(e *entry) {
 	}
 	var files []name
 	if c.o.Disk != nil {
-		files = c.files(Salt{}, &Text{Tokens: e.shown.tokens}, c.drafts(true))
+		files = c.files(Salt{}, &e.shown.text, c.drafts(true))
 	}
 	c.shown.evict(e.shown, files)
 	e.shown = nil
@@ -100,9 +101,9 @@ func (s *shown) add(text *Text) *boundary {
 	defer s.mu.Unlock()
 	b := s.texts[k]
 	if b == nil {
-		b = &boundary{key: k, tokens: slices.Clone(text.Tokens)}
+		b = &boundary{key: k, text: Text{slices.Clone(text.Tokens), text.Inputs}}
 		s.texts[k] = b
-		s.to.Stored(b.tokens)
+		s.to.Stored(b.text.ids())
 	}
 	s.forget(b)
 	return b
@@ -145,7 +146,7 @@ func (s *shown) remove(b *boundary) {
 	s.forget(b)
 	delete(s.texts, b.key)
 	if !s.closed {
-		s.to.Removed(b.tokens)
+		s.to.Removed(b.text.ids())
 	}
 }
 

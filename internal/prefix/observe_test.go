@@ -23,8 +23,8 @@ type listener struct {
 
 func newListener(t *testing.T) *listener { return &listener{t: t, has: map[string]bool{}} }
 
-func (l *listener) Stored(tokens []int32) {
-	if x := fmt.Sprint(tokens); l.has[x] {
+func (l *listener) Stored(tokens []int32, rows []Rows) {
+	if x := fmt.Sprint(tokens, rows); l.has[x] {
 		l.t.Errorf("%d tokens were stored twice", len(tokens))
 	} else {
 		l.has[x] = true
@@ -32,8 +32,8 @@ func (l *listener) Stored(tokens []int32) {
 	l.stored++
 }
 
-func (l *listener) Removed(tokens []int32) {
-	if x := fmt.Sprint(tokens); !l.has[x] {
+func (l *listener) Removed(tokens []int32, rows []Rows) {
+	if x := fmt.Sprint(tokens, rows); !l.has[x] {
 		l.t.Errorf("%d tokens were removed that had not been stored", len(tokens))
 	} else {
 		delete(l.has, x)
@@ -53,7 +53,7 @@ func (n *toy) observed(d *Disk, l *listener) *Cache {
 // idle waits until the disk has done all that it was asked, and all was said about it.
 func (d *Disk) idle(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !d.Idle(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !d.Idle(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the disk is not idle")
 		}
@@ -64,7 +64,7 @@ func (d *Disk) idle(t *testing.T) {
 func (c *Cache) heard(l *listener, tokens []int32) bool {
 	c.shown.mu.Lock() // the disk's background may be telling it something
 	defer c.shown.mu.Unlock()
-	return l.has[fmt.Sprint(tokens)]
+	return l.has[fmt.Sprint(tokens, []Rows(nil))]
 }
 
 // TestObserverHearsWhatCanBeResumed lets texts come and go in a pool that is often full, with and
@@ -152,9 +152,13 @@ func TestObserverHearsOnlyWhatAnyRequestResumes(t *testing.T) {
 	defer x.close()
 	x.feed(tokens[len(tokens)-1], tokens[:len(tokens)-1]...)
 	whole := Text{Tokens: x.tokens}
-	drawn := Text{Tokens: slices.Clone(x.tokens), Inputs: []Input{{At: 70, N: 3}}}
-	for i := 70; i < 73; i++ {
-		drawn.Tokens[i] = -1
+	// Rows up to the middle of the last page, and some that go on behind it.
+	drawn := func(hash byte) Text {
+		text := Text{Tokens: slices.Clone(x.tokens), Inputs: []Input{{At: 70, N: 3, Hash: [32]byte{hash}, Token: 1007}, {At: 126, N: 5, Hash: [32]byte{9}, Token: 1008}}}
+		for _, i := range []int{70, 71, 72, 126, 127} {
+			text.Tokens[i] = -1
+		}
+		return text
 	}
 	for _, s := range []struct {
 		why   string
@@ -164,11 +168,14 @@ func TestObserverHearsOnlyWhatAnyRequestResumes(t *testing.T) {
 		heard int
 	}{
 		{"a salt", Salt{1}, whole, x.memory, 0},
-		{"a picture", Salt{}, drawn, x.memory, 0},
 		{"no state of the drafter", Salt{}, whole, nil, 0},
 		{"now with it", Salt{}, whole, x.memory, 1},
 		{"again", Salt{}, whole, x.memory, 1},
 		{"a picture behind it", Salt{}, Text{Tokens: whole.Tokens, Inputs: []Input{{At: 200, N: 3}}}, x.memory, 1},
+		{"a picture", Salt{}, drawn(1), x.memory, 2},
+		{"another one", Salt{}, drawn(2), x.memory, 3},
+		{"it again", Salt{}, drawn(1), x.memory, 3},
+		{"it with a salt", Salt{1}, drawn(3), x.memory, 3},
 	} {
 		if err := c.Store(s.salt, s.text, x.target, s.draft, n.row); err != nil {
 			t.Fatal(err)
@@ -177,8 +184,13 @@ func TestObserverHearsOnlyWhatAnyRequestResumes(t *testing.T) {
 			t.Errorf("%s: the observer heard of %d boundaries, want %d", s.why, l.stored, s.heard)
 		}
 	}
+	ids := slices.Clone(x.tokens)
+	ids[70], ids[71], ids[72], ids[126], ids[127] = 1007, 1007, 1007, 1008, 1008
+	if rows := []Rows{{70, 3, [32]byte{2}}, {126, 2, [32]byte{9}}}; !l.has[fmt.Sprint(ids, rows)] {
+		t.Error("the observer does not know what the pictures are")
+	}
 	c.Shrink(1 << 20)
-	if l.removed != 1 || len(l.has) > 0 {
+	if l.removed != 3 || len(l.has) > 0 {
 		t.Errorf("after eviction: %d removed, %d known", l.removed, len(l.has))
 	}
 }

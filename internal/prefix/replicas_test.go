@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
 )
 
 // flaky is a folder that fails when it is told to.
@@ -100,6 +102,7 @@ type process struct {
 	*toy
 	s     *Shared
 	c     *Cache
+	l     *listener
 	clock *clock
 	log   *safeLog
 	token float64 // seconds
@@ -138,13 +141,13 @@ func (l *safeLog) lines(text string) int {
 
 func newProcess(t *testing.T, store Store, o SharedOptions, disk *Disk) *process {
 	t.Helper()
-	p := &process{toy: newToy(t, 1<<22), clock: &clock{t: time.Unix(1e9, 0)}, log: &safeLog{}}
+	p := &process{toy: newToy(t, 1<<22), l: newListener(t), clock: &clock{t: time.Unix(1e9, 0)}, log: &safeLog{}}
 	o.now, o.Log = p.clock.now, slog.New(slog.NewTextHandler(p.log, nil))
 	if o.Uses == 0 {
 		o.Uses = 1
 	}
 	p.s = NewShared(store, o)
-	p.c = New(p.pool, Options{Target: p.target, Draft: p.memory, Disk: disk, Shared: p.s, TokenTime: func() float64 { return p.token }})
+	p.c = New(p.pool, Options{Target: p.target, Draft: p.memory, Disk: disk, Shared: p.s, TokenTime: func() float64 { return p.token }, Observer: p.l})
 	t.Cleanup(p.end)
 	return p
 }
@@ -171,6 +174,7 @@ func write(t *testing.T, store Store, tokens []int32, lengths ...int) {
 // is is found, with the right contents, and the lookups stay few.
 func TestSharedServesOtherProcesses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
+	observed := 0 // boundaries that an observer has heard of
 	for round := range 6 {
 		store := newFlaky(t)
 		base := story(uint64(round), 3000)
@@ -224,9 +228,16 @@ func TestSharedServesOtherProcesses(t *testing.T) {
 				x.restore(h, tokens)
 				h.Release()
 				x.close()
+				if heard := p.c.heard(p.l, tokens[:want]); heard != (want%backend.PageTokens == 0) {
+					t.Errorf("%d tokens were fetched, and the observer knows of it: %t", want, heard)
+				}
+				observed += len(p.l.has)
 			}
 			p.end()
 		}
+	}
+	if observed == 0 {
+		t.Error("no boundary was at the end of a page")
 	}
 }
 
@@ -348,7 +359,7 @@ func TestSharedDegrades(t *testing.T) {
 // await waits for a condition.
 func (p *process) await(what string, done func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); runtime.Gosched() {
+	for end := time.Now().Add(5 * time.Minute); !done(); runtime.Gosched() {
 		if time.Now().After(end) {
 			p.t.Fatalf("waited a minute for %s: %+v", what, p.s.Stats())
 		}

@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 )
@@ -19,6 +20,31 @@ type Input struct {
 	At, N     int
 	Hash      [32]byte   // of what the rows are made of: from the same the same rows are made
 	Positions [][3]int32 // of the rows, counted from where text would go on; nil: as those of text
+	Token     int32      // that holds their places in the ids of a prompt, for an Observer
+}
+
+// Rows is a place in a prompt where the model is fed rows of a picture, or of a stretch of a video,
+// in place of the ids there, which are all the same.
+type Rows struct {
+	At, N int
+	Hash  [32]byte // of all that the rows are made of
+}
+
+// ids are the tokens of a text as a prompt has them, and where they hold the places of rows.
+func (t *Text) ids() (ids []int32, rows []Rows) {
+	ids = slices.Clone(t.Tokens)
+	for i := range t.Inputs {
+		x := &t.Inputs[i]
+		if x.At >= len(ids) {
+			break
+		}
+		n := min(x.N, len(ids)-x.At)
+		for j := range n {
+			ids[x.At+j] = x.Token
+		}
+		rows = append(rows, Rows{x.At, n, x.Hash})
+	}
+	return ids, rows
 }
 
 // digest stands for the rows in a stretch of a text. It is zero where there are none.

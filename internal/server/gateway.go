@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/kvevents"
 )
 
@@ -43,6 +45,28 @@ func (s *Server) ServeMetrics(l net.Listener) error {
 	}
 	<-s.drained
 	return nil
+}
+
+// announcer publishes what the cache of a model can resume. It is a foretoken.PrefixObserver.
+type announcer struct{ m *kvevents.Model }
+
+// Stored implements foretoken.PrefixObserver.
+func (a announcer) Stored(tokens []int32, rows []foretoken.Rows) { a.m.Stored(tokens, places(rows)...) }
+
+// Removed implements foretoken.PrefixObserver.
+func (a announcer) Removed(tokens []int32, rows []foretoken.Rows) {
+	a.m.Removed(tokens, places(rows)...)
+}
+
+// Cleared implements foretoken.PrefixObserver.
+func (a announcer) Cleared() { a.m.Cleared() }
+
+// places are where rows are, with the keys that the render endpoints give them.
+func places(rows []foretoken.Rows) (list []kvevents.Place) {
+	for i := range rows {
+		list = append(list, kvevents.Place{At: rows[i].At, N: rows[i].N, Key: hex.EncodeToString(rows[i].Hash[:])})
+	}
+	return list
 }
 
 // events collects what is known of the publisher of events. It is a prometheus.Collector.

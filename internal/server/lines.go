@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +35,8 @@ type Batches struct {
 	Connected    func() bool
 	Lines        int              // that run at a time for each model; 0: as many as its batch has
 	Now          func() time.Time // nil: time.Now
+	// Elsewhere says that other servers take files and batches: this one answers lines, by Work.
+	Elsewhere bool
 }
 
 // defaultLines is how many lines run at a time if no option says: an engine's usual batch.
@@ -48,9 +51,6 @@ type lines struct {
 	stop        context.CancelFunc
 	running     sync.WaitGroup
 	ctx         context.Context
-
-	outcomes *prometheus.CounterVec
-	diverged prometheus.Counter
 
 	mu      sync.Mutex               // protects what follows
 	workers map[string]bool          // by fingerprint
@@ -76,26 +76,52 @@ func newLines(s *Server, o Batches) *lines {
 	b.coordinator = batch.NewCoordinator(batch.Options{
 		Store: o.Store, Queue: o.Queue, Fingerprint: b.fingerprint, Work: b.work, Now: o.Now, Log: s.log,
 	})
-	b.outcomes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "foretoken_batch_lines_total", Help: "Lines of batches, by what became of them: completed, failed, found (there was a result) or retried."}, []string{"outcome"})
-	for _, outcome := range batch.LineOutcomes {
-		b.outcomes.WithLabelValues(outcome) // there from the start
-	}
-	b.diverged = prometheus.NewCounter(prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result was not the one that was there already: workers that should give the same answers do not."})
-	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_lines_waiting", Help: "Lines of batches without a result."}, func() float64 { return float64(b.coordinator.Waiting()) })
-	reached := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 when the queue of batches can be reached; without it requests are answered and batches wait."}, func() float64 {
-		if b.connected() {
-			return 1
-		}
-		return 0
-	})
-	s.metrics.registry.MustRegister(b.outcomes, b.diverged, waiting, reached)
+	s.metrics.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_lines_waiting", Help: "Lines of batches without a result."}, func() float64 { return float64(b.coordinator.Waiting()) }))
 	desk := &batches.Desk{Coordinator: b.coordinator, Owner: func(r *http.Request) string { return owner(generate.Tenant(r.Context())) }}
 	desk.Register(s.mux)
 	return b
 }
 
+// lineMetrics are what became of lines of batches.
+type lineMetrics struct {
+	outcomes *prometheus.CounterVec
+	diverged prometheus.Counter
+
+	counts map[string]*atomic.Int64 // the same as outcomes
+	others atomic.Int64             // the same as diverged
+}
+
+func newLineMetrics(s *Server, o *Batches) *lineMetrics {
+	m := &lineMetrics{counts: map[string]*atomic.Int64{}}
+	m.outcomes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "foretoken_batch_lines_total", Help: "Lines of batches, by what became of them: completed, failed, found (there was a result) or retried."}, []string{"outcome"})
+	for _, outcome := range batch.LineOutcomes {
+		m.outcomes.WithLabelValues(outcome) // there from the start
+		m.counts[outcome] = &atomic.Int64{}
+	}
+	m.diverged = prometheus.NewCounter(prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result was not the one that was there already: workers that should give the same answers do not."})
+	s.metrics.register(m.outcomes, m.diverged, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 when the queue of batches can be reached; without it requests are answered and batches wait."}, func() float64 {
+		if o.connected() {
+			return 1
+		}
+		return 0
+	}))
+	return m
+}
+
+// counted counts a line.
+func (m *lineMetrics) counted(outcome string) {
+	m.outcomes.WithLabelValues(outcome).Inc()
+	m.counts[outcome].Add(1)
+}
+
+// divergence counts a line whose result was another one.
+func (m *lineMetrics) divergence() {
+	m.diverged.Inc()
+	m.others.Add(1)
+}
+
 // connected tells whether the queue can be reached.
-func (b *lines) connected() bool { return b.o.Connected == nil || b.o.Connected() }
+func (o *Batches) connected() bool { return o.Connected == nil || o.Connected() }
 
 // owner is the name under which a tenant's files and batches are stored: not the tenant's, which is a
 // secret.
@@ -118,11 +144,57 @@ func (b *lines) end() {
 	b.running.Wait()
 }
 
-// RunBatches works on batches until ctx ends, of a server that does not Serve.
-func (s *Server) RunBatches(ctx context.Context) {
+// RunBatches works on batches until ctx ends or a model can answer nothing more, which is an error,
+// of a server that does not Serve.
+func (s *Server) RunBatches(ctx context.Context) error {
 	defer context.AfterFunc(ctx, s.lines.stop)()
+	defer context.AfterFunc(s.broken, s.lines.stop)()
 	s.lines.start()
 	s.lines.running.Wait()
+	return context.Cause(s.broken)
+}
+
+// Work answers lines of batches with all models until ctx ends or a model can answer nothing more,
+// which is an error, of a server whose batches are Elsewhere.
+func (s *Server) Work(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer context.AfterFunc(s.broken, stop)()
+	var all sync.WaitGroup
+	err := s.startWorkers(ctx, &all)
+	if err == nil {
+		s.loaded.Store(true)
+		if s.o.Ready != nil {
+			s.o.Ready()
+		}
+		<-ctx.Done()
+		err = context.Cause(s.broken)
+	}
+	stop()
+	all.Wait()
+	attrs := []any{"diverged", s.lineMetrics.others.Load()}
+	for _, outcome := range batch.LineOutcomes {
+		attrs = append(attrs, outcome, s.lineMetrics.counts[outcome].Load())
+	}
+	s.log.Info("lines", attrs...)
+	return err
+}
+
+// startWorkers loads all models and has each answer lines.
+func (s *Server) startWorkers(ctx context.Context, all *sync.WaitGroup) error {
+	for _, m := range s.models {
+		id, err := s.Fingerprint(ctx, m.Name, s.o.Batches.Records)
+		if err != nil {
+			return err
+		}
+		worker := s.worker(m.Name, id)
+		s.log.Info("working", "model", m.Name, "fingerprint", id, "lines_at_a_time", worker.Concurrent)
+		all.Go(func() {
+			if err := rescue.Do(func() error { return worker.Work(ctx) }); err != nil && ctx.Err() == nil {
+				s.log.Error("worker", "model", m.Name, "error", err)
+			}
+		})
+	}
+	return nil
 }
 
 // Coordinator is that of the batches; nil: there are none.
@@ -188,21 +260,23 @@ func (b *lines) work(model, fingerprint string) {
 				b.s.log.Warn("a batch waits for a model that this server does not have: it is not there, or its files or options are others than when the batch began", "model", model)
 				return nil
 			}
-			worker := b.s.Worker(b.o, model, fingerprint)
-			worker.Counted = func(outcome string) { b.outcomes.WithLabelValues(outcome).Inc() }
-			worker.Diverged, worker.Stored = b.diverged.Inc, b.coordinator.Stored
+			worker := b.s.worker(model, fingerprint)
+			worker.Stored = b.coordinator.Stored
 			return worker.Work(b.ctx)
 		})
 	})
 }
 
-// Worker is one for the lines of a model of the server.
-func (s *Server) Worker(o Batches, model, fingerprint string) *batch.Worker {
-	n := o.Lines
+// worker is one for the lines of a model of the server.
+func (s *Server) worker(model, fingerprint string) *batch.Worker {
+	o, n := s.o.Batches, s.o.Batches.Lines
 	if e := s.entry(s.service.Resolve(model)); e != nil {
 		n = cmp.Or(n, e.Options.MaxBatch)
 	}
-	return &batch.Worker{Store: o.Store, Queue: o.Queue, Model: fingerprint, Run: s.Run, Concurrent: cmp.Or(n, defaultLines), Log: s.log}
+	return &batch.Worker{
+		Store: o.Store, Queue: o.Queue, Model: fingerprint, Run: s.Run, Concurrent: cmp.Or(n, defaultLines), Log: s.log,
+		Counted: s.lineMetrics.counted, Diverged: s.lineMetrics.divergence,
+	}
 }
 
 // Fingerprint identifies a model of the server, which is loaded if need be.

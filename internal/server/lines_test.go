@@ -222,41 +222,47 @@ func TestBatchExpiresAndIsCanceled(t *testing.T) {
 	}
 }
 
-// fullStore is a store that has no space at times.
-type fullStore struct {
+// faultyStore is a store that takes nothing at times.
+type faultyStore struct {
 	batch.Store
-	full atomic.Bool
+	fault atomic.Pointer[error]
 }
 
-func (s *fullStore) Create(ctx context.Context, key string, r io.Reader) error {
-	if s.full.Load() {
-		return batch.ErrFull
+func (s *faultyStore) Create(ctx context.Context, key string, r io.Reader) error {
+	if e := s.fault.Load(); e != nil {
+		return *e
 	}
 	return s.Store.Create(ctx, key, r)
 }
 
-func (s *fullStore) Put(ctx context.Context, key string, data []byte, rev uint64) (uint64, error) {
-	if s.full.Load() {
-		return 0, batch.ErrFull
+func (s *faultyStore) Put(ctx context.Context, key string, data []byte, rev uint64) (uint64, error) {
+	if e := s.fault.Load(); e != nil {
+		return 0, *e
 	}
 	return s.Store.Put(ctx, key, data, rev)
 }
 
-func TestFullDiskIsNoSpace(t *testing.T) {
-	s := &fullStore{}
+func TestStoreThatTakesNothingHasAStatus(t *testing.T) {
+	s := &faultyStore{}
 	r, _ := startBatches(t, t.TempDir(), func(o *Options) { s.Store, o.Batches.Store = o.Batches.Store, s })
 	b := r.begin(line("a", `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":1}`))
 	r.wait(b.ID, batch.Completed)
-	s.full.Store(true)
-	for _, a := range []reply{
-		r.upload("{}", nil, "purpose", "batch"),
-		r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, b.Input)),
-	} {
-		if a.status != http.StatusInsufficientStorage || !strings.Contains(a.body, "no space left") {
-			t.Errorf("%d %s", a.status, a.body)
+	for _, c := range []struct {
+		fault  error
+		status int
+		says   string
+	}{{batch.ErrFull, http.StatusInsufficientStorage, "no space left"}, {batch.ErrUnreachable, http.StatusServiceUnavailable, "cannot be reached now"}} {
+		s.fault.Store(&c.fault)
+		for _, a := range []reply{
+			r.upload("{}", nil, "purpose", "batch"),
+			r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, b.Input)),
+		} {
+			if a.status != c.status || !strings.Contains(a.body, c.says) {
+				t.Errorf("%v: %d %s", c.fault, a.status, a.body)
+			}
 		}
 	}
-	s.full.Store(false)
+	s.fault.Store(nil)
 	r.wait(r.begin(line("a", `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":1}`)).ID, batch.Completed)
 }
 
@@ -275,6 +281,7 @@ func TestBatchesRefuseWhatIsNone(t *testing.T) {
 		{400, "purpose", r.upload("x", nil)},
 		{400, "expires_after[seconds]", r.upload("x", nil, "purpose", "batch", "expires_after[seconds]", "1")},
 		{400, "", r.do("POST", "/v1/files", "{}")},
+		{400, "file", r.do("POST", "/v1/files", "--x\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n--x\r\nContent-Disposition: form-data; name=file; filename="+strings.Repeat("a", 513)+"\r\n\r\nx\r\n--x--\r\n", "Content-Type", "multipart/form-data; boundary=x")},
 		{404, "input_file_id", r.do("POST", "/v1/batches", `{"input_file_id":"file-x","endpoint":"/v1/completions","completion_window":"24h"}`)},
 		{400, "endpoint", r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/embeddings","completion_window":"24h"}`, f.ID))},
 		{400, "completion_window", r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/completions","completion_window":"1h"}`, f.ID))},

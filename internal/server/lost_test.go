@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/batch"
 )
 
 // fragile is the devices that were opened as "fragile", which tests can break.
@@ -72,6 +74,54 @@ func TestLostDeviceEndsTheServer(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.Shutdown(context.Background()); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+}
+
+// TestLostDeviceEndsAWorker has the device of a worker be lost while it answers lines: it ends with
+// an error, and no line fails of it.
+func TestLostDeviceEndsAWorker(t *testing.T) {
+	folder, err := batch.OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = folder.Close() }()
+	queue := batch.NewMemory()
+	m := tiny()
+	m.Options.Device = "fragile"
+	s, err := New(Options{Models: []Model{m}, Log: slog.New(slog.DiscardHandler), Batches: &Batches{Store: folder, Queue: queue, Elsewhere: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := batch.NewCoordinator(batch.Options{
+		Store: folder, Queue: queue, Log: slog.New(slog.DiscardHandler),
+		Fingerprint: func(ctx context.Context, model string) (string, error) { return s.Fingerprint(ctx, model, "") },
+	})
+	f, err := c.CreateFile(t.Context(), "", "in.jsonl", "batch", 0, strings.NewReader(line("a", `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":200,"ignore_eos":true}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.Submit(t.Context(), batch.Submission{Input: f.ID, Endpoint: batch.Endpoints[0]})
+	if err == nil {
+		err = c.Step(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	fragile.mu.Lock()
+	device := fragile.list[len(fragile.list)-1]
+	fragile.mu.Unlock()
+	device.BreakAt(300, backendtest.LostError{})
+	if err := s.Work(t.Context()); !backend.Lost(err) {
+		t.Errorf("the worker ends with %v", err)
+	}
+	if err := c.Step(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if b, err = c.Batch(t.Context(), "", b.ID); err != nil || b.Status != batch.InProgress || b.Counts != (batch.Counts{Total: 1}) {
+		t.Errorf("%s, %+v, %v", b.Status, b.Counts, err)
+	}
+	if err := s.Shutdown(context.Background()); err != nil {
 		t.Errorf("shutdown: %v", err)
 	}
 }

@@ -77,14 +77,18 @@ func newMetrics(s *Server) *metrics {
 		}
 		return 0
 	})
-	for _, r := range []*prometheus.Registry{m.registry, m.cheap} {
-		r.MustRegister(m.requests, m.duration, m.errors, m.fetches, m.bytes, m.first, m.gap, m.queued, m.depth, m.took, m.width, m.offline, active, ready, &engines{s})
-		if s.o.Events != nil {
-			r.MustRegister(&events{s.o.Events})
-		}
+	m.register(m.requests, m.duration, m.errors, m.fetches, m.bytes, m.first, m.gap, m.queued, m.depth, m.took, m.width, m.offline, active, ready, &engines{s})
+	if s.o.Events != nil {
+		m.register(&events{s.o.Events})
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// register adds metrics that are cheap to read.
+func (m *metrics) register(list ...prometheus.Collector) {
+	m.registry.MustRegister(list...)
+	m.cheap.MustRegister(list...)
 }
 
 // request records a request that has ended.

@@ -42,7 +42,7 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 		m.done.Store(done)
 	}
 	if s.o.Events != nil {
-		o.PrefixCache.Observer = s.o.Events.Model(name)
+		o.PrefixCache.Observer = announcer{s.o.Events.Model(name)}
 	}
 	rounds := s.metrics.rounds(name)
 	o.OnRound = func(r foretoken.Round) {

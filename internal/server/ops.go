@@ -226,7 +226,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		m.Shared = newSharedStatus(&x.PrefixCache.Shared)
 	}
 	if s.lines != nil {
-		a.Batches = &batchStatus{Queue: cmp.Or(s.lines.o.QueueAddress, "memory"), Connected: s.lines.connected(), Waiting: s.lines.coordinator.Waiting()}
+		a.Batches = &batchStatus{Queue: cmp.Or(s.lines.o.QueueAddress, "memory"), Connected: s.lines.o.connected(), Waiting: s.lines.coordinator.Waiting()}
 	}
 	writeJSON(w, http.StatusOK, a)
 }

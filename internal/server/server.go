@@ -93,10 +93,12 @@ type Server struct {
 	public  map[string]bool // patterns that need no key
 	origins *origins
 	perKey  *perKey
-	lines   *lines // nil: there are no batches
-	metrics *metrics
-	http    *http.Server
-	ops     *http.Server // of metrics, for gateways
+	lines   *lines // nil: there are no batches, or they are elsewhere
+
+	lineMetrics *lineMetrics // nil: no lines of batches are answered
+	metrics     *metrics
+	http        *http.Server
+	ops         *http.Server // of metrics, for gateways
 
 	loaded, draining atomic.Bool
 	stop             context.CancelFunc // ends loading
@@ -132,7 +134,10 @@ func New(o Options) (*Server, error) {
 	s.broken, s.breakDown = context.WithCancelCause(context.Background())
 	s.routes()
 	if o.Batches != nil {
-		s.lines = newLines(s, *o.Batches)
+		s.lineMetrics = newLineMetrics(s, o.Batches)
+		if !o.Batches.Elsewhere {
+			s.lines = newLines(s, *o.Batches)
+		}
 	}
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,55 +9,43 @@ import (
 )
 
 func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	module := map[string]string{
 		"go.mod":     "module example\n\ngo 1.26\n",
 		"a.go":       "package example\n\nimport \"os\"\n\n// Size is n times two, as text.\nfunc Size(f *os.File) int { return 2 * n() }\n",
 		"a_linux.go": "package example\n\nfunc n() int { return 1 }\n",
 		"a_other.go": "//go:build !linux\n\npackage example\n\nfunc n() string { return \"1\" }\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+	}
+	f := newFiles() // which reads the standard library once
+	// check has a module of its own, with some files changed.
+	check := func(platform string, changes map[string]string, want string) {
+		t.Helper()
+		dir := t.TempDir()
+		files := maps.Clone(module)
+		maps.Copy(files, changes)
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Chdir(dir)
+		err := f.check(platform)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", platform, err, want)
 		}
 	}
-	t.Chdir(dir)
-	if err := newFiles().check("linux/arm64"); err != nil {
-		t.Errorf("linux: %v", err)
+	check("darwin/arm64", nil, "a.go:6:")
+	test := map[string]string{
+		"a_test.go": "package example_test\n\nimport (\n\t\"syscall\"\n\t\"testing\"\n)\n\nfunc TestLimit(*testing.T) { var _ syscall.Rlimit }\n",
 	}
-	if err := newFiles().check("darwin/arm64"); err == nil || !strings.Contains(err.Error(), "a.go:6:") {
-		t.Errorf("darwin: %v", err)
-	}
-	test := "package example_test\n\nimport (\n\t\"syscall\"\n\t\"testing\"\n)\n\nfunc TestLimit(*testing.T) { var _ syscall.Rlimit }\n"
-	if err := os.WriteFile(filepath.Join(dir, "a_test.go"), []byte(test), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := newFiles().check("linux/arm64"); err != nil {
-		t.Errorf("linux with a test: %v", err)
-	}
-	if err := newFiles().check("windows/amd64"); err == nil || !strings.Contains(err.Error(), "a_test.go:8:") {
-		t.Errorf("windows: %v", err)
-	}
-	for name, text := range map[string]string{
-		"a_test.go":    "package example\n",
+	check("linux/arm64", test, "")
+	check("windows/amd64", test, "a_test.go:8:")
+	vetted := map[string]string{
+		"a.go":         "package example\n\n// T is empty.\ntype T struct{}\n",
 		"a_windows.go": "package example\n\nimport \"log\"\n\nfunc note() { log.Printf(\"%d\", \"one\") }\n",
 		"a_tagged.go":  "//go:build tagged\n\npackage example\n\nfunc (t *T) Wrong() { t = t }\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "a.go"), []byte("package example\n\n// T is empty.\ntype T struct{}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for platform, want := range map[string]string{
-		"linux/amd64": "", "windows/amd64": "a_windows.go:5:27: printf: ", "linux/amd64:tagged": "a_tagged.go:5:23: assign: ",
-	} {
-		err := newFiles().check(platform)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s vetted: %v", platform, err)
-		}
-	}
-	if err := newFiles().check("linux"); err == nil {
-		t.Error("half a platform passed")
-	}
+	check("linux/amd64", vetted, "")
+	check("windows/amd64", vetted, "a_windows.go:5:27: printf: ")
+	check("linux/amd64:tagged", vetted, "a_tagged.go:5:23: assign: ")
+	check("linux", nil, "want a platform")
 }

@@ -1,9 +1,11 @@
 package cuda
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
@@ -11,10 +13,11 @@ import (
 
 // Options of New.
 type Options struct {
-	Kernels fs.FS // the PTX, NAME.ptx.gz
-	Slab    int64 // bytes of memory that are asked of the driver at once; 0: 256 MB
-	Staging int64 // bytes of pinned memory that what goes to the device passes through; 0: 16 MB
-	Plain   bool  // record no passes
+	Kernels fs.FS        // the PTX, NAME.ptx.gz
+	Slab    int64        // bytes of memory that are asked of the driver at once; 0: 256 MB
+	Staging int64        // bytes of pinned memory that what goes to the device passes through; 0: 16 MB
+	Plain   bool         // record no passes
+	Log     *slog.Logger // nil: warnings go to the default one
 }
 
 // Backend is a GPU. See backend.Backend for the contract of its methods.
@@ -39,6 +42,7 @@ type Backend struct {
 	passes  passes
 	tops    topScratch
 	copies  []byte // of CopyEach
+	draws   []byte // of the running operation
 
 	attention attention
 	arrived   piece // counters of delta_few
@@ -67,6 +71,7 @@ func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
 	if o.Staging == 0 {
 		o.Staging = 16 << 20
 	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	stream, err := dev.Stream()
 	if err != nil {
 		return nil, err

@@ -20,8 +20,8 @@ func init() {
 		Name: "cuda", Rank: rank,
 		ISAs:  func() []string { return nil },
 		Probe: probe,
-		Open: func(backend.Options) (backend.Backend, error) {
-			b, err := Open(Options{})
+		Open: func(o backend.Options) (backend.Backend, error) {
+			b, err := Open(Options{Log: o.Log})
 			if err != nil {
 				return nil, err // and no Backend that is a nil pointer
 			}

@@ -61,7 +61,8 @@ func (b *Backend) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
 		rows := min(drawsAtOnce, len(draws)-first)
 		x, to := logits.RowRange(first, first+rows), ids.RowRange(first, first+rows)
 		parts := max(1, min(drawParts, (logits.Cols+255)/256))
-		params := drawParams(draws[first:][:rows], logits.Cols)
+		b.draws = appendDraws(b.draws[:0], draws[first:][:rows], logits.Cols)
+		params := b.draws
 		tops, sums, best := b.scratch(8*drawsAtOnce*parts), b.scratch(8*drawsAtOnce*parts), b.scratch(4*drawsAtOnce*parts)
 		g := grid{x: parts, y: rows, threads: 256}
 		b.launch("draw.draw_top", g, b.at(x), x.Stride, params, tops)
@@ -71,10 +72,9 @@ func (b *Backend) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
 	}
 }
 
-// drawParams are draws as draw.cu has them. The two factors of a temperature are those of package
-// sample's scale, its limits included.
-func drawParams(draws []backend.Draw, cols int) []byte {
-	p := make([]byte, 0, drawsAtOnce*drawBytes)
+// appendDraws appends draws as draw.cu has them, and zeros for those that are not there. The two factors of a
+// temperature are those of package sample's scale, its limits included.
+func appendDraws(p []byte, draws []backend.Draw, cols int) []byte {
 	le := binary.LittleEndian
 	for i := range draws {
 		d := &draws[i]
@@ -92,5 +92,5 @@ func drawParams(draws []backend.Draw, cols int) []byte {
 		p = le.AppendUint32(p, uint32(cmp.Or(d.Cols, cols)))
 		p = le.AppendUint32(p, 0)
 	}
-	return p[:cap(p)]
+	return append(p, make([]byte, (drawsAtOnce-len(draws))*drawBytes)...)
 }

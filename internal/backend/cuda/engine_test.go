@@ -186,3 +186,32 @@ func TestModelThatDoesNotFitIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPassesWithoutGraphs has a driver that makes no graphs: passes are queued operation by operation, whenever they come, with the
+// bits of the processor, and there is one warning.
+func TestPassesWithoutGraphs(t *testing.T) {
+	dev, info := openDriver(t, drivertest.Options{Fail: func(call string) driver.Code {
+		if call == "cuGraphInstantiate" {
+			return driver.OutOfMemory
+		}
+		return 0
+	}})
+	var said strings.Builder
+	b, err := New(dev, info, Options{Kernels: os.DirFS("kernels"), Slab: 1, Staging: 1 << 20, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close() //nolint:errcheck // of no interest here
+	gpu, cpu := newTower(t, b), newTower(t, backendtest.CPU(t, backend.Options{Threads: 1}))
+	gpu.space(3)
+	cpu.space(3)
+	for i := range int32(6) {
+		ids := []int32{i, 2 * i, 3 * i}[:1+i%2]
+		if got, want := gpu.run(ids, []int32{0}, nil), cpu.run(ids, []int32{0}, nil); !slices.Equal(got, want) {
+			t.Fatalf("pass %d: other bits", i)
+		}
+	}
+	if b.passes.replayed != 4 || strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), "level=WARN") || !strings.Contains(said.String(), "OUT_OF_MEMORY") {
+		t.Errorf("%d passes were replayed; the log is\n%s", b.passes.replayed, said.String())
+	}
+}

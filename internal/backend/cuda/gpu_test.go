@@ -6,13 +6,16 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/model"
 )
+
+// onGPU tells whether open opens one.
+const onGPU = true
 
 // newSuite is all checks.
 var newSuite = backendtest.New
 
-// tinyRounds is how many rounds the model of trained weights has.
-const tinyRounds = 4
+func init() { modelCases = append(modelCases, modelCase{"tiny", model.Options{}, 4}) }
 
 // open is the backend on the machine's GPU. That there is none is an error.
 func open(tb testing.TB, o Options) *Backend {

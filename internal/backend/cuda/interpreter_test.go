@@ -10,11 +10,11 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
 )
 
+// onGPU tells whether open opens one.
+const onGPU = false
+
 // newSuite is the checks that an interpreter has time for.
 var newSuite = backendtest.Brief
-
-// tinyRounds is for how many rounds there is time with a model of trained weights.
-const tinyRounds = 1
 
 // open is the backend on the interpreter. Every allocation is one of the driver's, so that reading
 // and writing beside it is found.

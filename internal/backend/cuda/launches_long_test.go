@@ -9,6 +9,8 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
+func init() { modelCases = append(modelCases, modelCase{"tiny", model.Options{}, 1}) }
+
 // The released sizes have ten kernels a layer, with experts thirteen.
 func TestLaunchesOfShapes(t *testing.T) {
 	for _, c := range []struct {

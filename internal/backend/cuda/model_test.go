@@ -16,16 +16,18 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// modelCases are models of every kind of layer, and ways to compute.
-var modelCases = []struct {
+type modelCase struct {
 	name   string
 	o      model.Options
 	rounds int
-}{
+}
+
+// modelCases are models of every kind of layer, and ways to compute. That of trained weights takes the
+// interpreter as long as all others: it is among them on a GPU, and in the long version.
+var modelCases = []modelCase{
 	{"dense", model.Options{Quantize: 4}, 4},
 	{"dense", model.Options{Quantize: 8, KVBits: 8}, 3},
 	{"moe", model.Options{Quantize: 5, KVBits: 32}, 3},
-	{"tiny", model.Options{}, tinyRounds},
 }
 
 // Whole models have the CPU's bits: prompts, drafts that are verified and rolled back, the head's

@@ -203,7 +203,7 @@ func (a *arguments) append(values []any) {
 			a.append(v)
 			a.align(8)
 		default:
-			panic(fmt.Sprintf("cuda: parameter of type %T", v))
+			panic("cuda: a parameter of a type that is not known") // %T would have all values escape
 		}
 	}
 }

@@ -16,6 +16,7 @@ type passes struct {
 	clock            int64      // of uses
 	replayed         int64      // passes
 	prepared         int64      // passes that were recorded, or made a graph of
+	warned           bool       // that there is a pass without a graph
 }
 
 // shape is what passes have in common that share a recording.
@@ -32,6 +33,7 @@ type recording struct {
 	ops     []operation
 	uses    map[any]struct{} // memory and weights
 	graph   driver.Graph     // made when the shape comes a second time
+	single  bool             // there can be none: its operations are queued one by one
 	used    int64
 	useless bool // something it uses was given back while it was recorded
 	retired []driver.Ptr
@@ -152,10 +154,8 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 	queue()
 	b.passes.recording = nil
 	r.lists = backend.Pass{}
-	for _, op := range r.ops {
-		if b.err == nil {
-			b.fail(b.submit(op))
-		}
+	if b.err == nil {
+		b.fail(b.submitAll(r))
 	}
 	for _, at := range r.retired {
 		b.fail(b.memory.free(at))
@@ -174,23 +174,47 @@ func (b *Backend) replay(r *recording) {
 	b.passes.replayed++
 	b.passes.last = r
 	r.used = b.passes.clock
-	if r.graph == nil {
+	if r.graph == nil && !r.single {
 		b.passes.prepared++
-		graph, err := b.stream.Capture(func() error {
-			for _, op := range r.ops {
-				if err := b.submit(op); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := b.capture(r); err != nil {
 			b.fail(err)
 			return
 		}
-		r.graph = graph
 	}
-	b.fail(r.graph.Launch())
+	if r.graph != nil {
+		b.fail(r.graph.Launch())
+		return
+	}
+	b.fail(b.submitAll(r))
+}
+
+// submitAll queues the operations of a recording.
+func (b *Backend) submitAll(r *recording) error {
+	for _, op := range r.ops {
+		if err := b.submit(op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// capture makes the graph of a recording. A driver that cannot, for lack of memory or another reason that it
+// survives, is asked once: without a graph the pass is slower and nothing else.
+func (b *Backend) capture(r *recording) error {
+	graph, err := b.stream.Capture(func() error { return b.submitAll(r) })
+	if err == nil {
+		r.graph = graph
+		return nil
+	}
+	if backend.Lost(err) {
+		return err
+	}
+	r.single = true
+	if !b.passes.warned {
+		b.passes.warned = true
+		b.opts.Log.Warn("cuda: the driver makes no graph of a pass: its kernels are launched one by one, which is slower and gives the same bits", "error", err, "kernels", len(r.ops))
+	}
+	return nil
 }
 
 // keep adds a recording, in place of the one that was not used for longest.

@@ -87,15 +87,19 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 		panic(fmt.Sprintf("cuda: norm of %d×%d with %d gains into %d×%d", x.Rows, x.Cols, gain.Cols, dst.Rows, dst.Cols))
 	}
 	b.begin()
-	normed := func(c quantized) {
-		g := grid{x: x.Rows, threads: 512, shared: (4*x.Cols + 15) &^ 15}
-		if x.Rows <= 16 && dst.Mem != x.Mem { // more would wait for a row than compute
-			g.y = min(8, (x.Cols/c.columns()+15)/16)
-		}
-		b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
+	b.rmsNorm(dst, x, gain, eps, quantized{})
+	if b.passes.recording != nil { // elsewhere the function would be an allocation for nothing
+		b.passes.codable(dst, b.at(dst), 0, func(c quantized) { b.rmsNorm(dst, x, gain, eps, c) })
 	}
-	normed(quantized{})
-	b.passes.codable(dst, b.at(dst), 0, normed)
+}
+
+// rmsNorm is RMSNorm that writes codes, too.
+func (b *Backend) rmsNorm(dst, x, gain backend.Tensor, eps float32, c quantized) {
+	g := grid{x: x.Rows, threads: 512, shared: (4*x.Cols + 15) &^ 15}
+	if x.Rows <= 16 && dst.Mem != x.Mem { // more would wait for a row than compute
+		g.y = min(8, (x.Cols/c.columns()+15)/16)
+	}
+	b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
 }
 
 // LayerNorm normalizes the rows of x.

@@ -20,6 +20,7 @@ type topScratch struct {
 	order  []uint64
 	maxima []float32
 	spare  []uint64
+	beyond []int // rows of which more is to be listed than there is room for
 }
 
 // Sizes in top.cu.
@@ -57,8 +58,8 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 	if err != nil {
 		return nil, err
 	}
-	overflown := t.answer(asks, data, room)
-	for _, r := range overflown {
+	t.answer(asks, data, room)
+	for _, r := range t.beyond {
 		if err := b.topOfHost(src.RowRange(r, r+1), &asks[r], &t.best[r]); err != nil {
 			return nil, err
 		}
@@ -97,9 +98,9 @@ func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places i
 	return room, places
 }
 
-// answer reads what kernels have answered, and returns the rows of which more is to be listed than
-// there is room for.
-func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) (overflown []int) {
+// answer reads what kernels have answered.
+func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) {
+	t.beyond = t.beyond[:0]
 	le, rows := binary.LittleEndian, len(asks)
 	lists := data[rows*answerBytes:]
 	also := lists[rows*room*listedBytes:]
@@ -116,7 +117,7 @@ func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) (overflow
 		best.Low = math.Float32frombits(le.Uint32(data[r*answerBytes:]))
 		n := int(le.Uint32(data[r*answerBytes+4:]))
 		if n > room || n > topRoom(a.K) {
-			overflown = append(overflown, r)
+			t.beyond = append(t.beyond, r)
 			continue
 		}
 		t.order = t.order[:0]
@@ -129,7 +130,6 @@ func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) (overflow
 			best.Logits = append(best.Logits, math.Float32frombits(uint32(x)))
 		}
 	}
-	return overflown
 }
 
 // topOfHost lists what is at least best.Low of a row that the host reads whole.

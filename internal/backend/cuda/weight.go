@@ -23,6 +23,7 @@ type weight struct {
 	size           int64
 	packed         kernel.Layout // by the CPU
 	places         []uint16      // of the words of a block; nil: the layout is the CPU's
+	params         fields        // what param has returned
 }
 
 // Bytes is what the weight takes of the device's memory.
@@ -248,13 +249,17 @@ func (b *Backend) weight(bw backend.Weight) *weight {
 
 // param is struct Weight of kernels/weight.cuh.
 func (w *weight) param() fields {
+	if w.params != nil {
+		return w.params
+	}
 	number := map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2}[w.Number]
 	l := &w.Layout
-	return fields{
+	w.params = fields{
 		w.at, int64(l.Tiles * l.TileSize),
 		w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail,
 		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, w.laid(),
 	}
+	return w.params
 }
 
 // Embed sets row i of dst to row ids[i] of table.

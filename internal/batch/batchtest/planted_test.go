@@ -153,7 +153,7 @@ var storeFaults = map[string]func(s *faultyStore){
 func TestPlantedFaultsOfStoresAreFound(t *testing.T) {
 	for name, plant := range storeFaults {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			for _, c := range batchtest.StoreChecks {
 				s := &faultyStore{Store: folder(t)}
@@ -209,7 +209,21 @@ type faultyDelivery struct{ batch.Delivery }
 
 func (faultyDelivery) Attempts() int { return 1 }
 
+// countingDelivery counts what is given back as tried.
+type countingDelivery struct{ batch.Delivery }
+
+func (d countingDelivery) Return() error { return d.Later(0) }
+
 var queueFaults = map[string]func(q *faultyQueue){
+	"what is given back was tried": func(q *faultyQueue) {
+		q.fetch = func(ctx context.Context, model string, n int) ([]batch.Delivery, error) {
+			got, err := q.Queue.Fetch(ctx, model, n)
+			for i := range got {
+				got[i] = countingDelivery{got[i]}
+			}
+			return got, err
+		}
+	},
 	"a hint is delivered twice": func(q *faultyQueue) {
 		q.fetch = func(ctx context.Context, model string, n int) ([]batch.Delivery, error) {
 			got, err := q.Queue.Fetch(ctx, model, n)
@@ -280,7 +294,7 @@ var queueFaults = map[string]func(q *faultyQueue){
 func TestPlantedFaultsOfQueuesAreFound(t *testing.T) {
 	for name, plant := range queueFaults {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			for _, c := range batchtest.QueueChecks {
 				q := &faultyQueue{Queue: batch.NewMemory()}

@@ -26,6 +26,7 @@ var QueueChecks = []QueueCheck{
 	{"KnowsWhatIsOutstanding", knowsWhatIsOutstanding},
 	{"DropsOneBatch", dropsOneBatch},
 	{"ComesBackLater", comesBackLater},
+	{"TakesBack", takesBack},
 	{"EachHintHasOneWorker", eachHintHasOneWorker},
 	{"TakesAnyName", takesAnyName},
 }
@@ -249,6 +250,31 @@ func comesBackLater(ctx context.Context, q batch.Queue) error {
 			return err
 		}
 		if err := got[0].Later(time.Duration(attempt-1) * time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takesBack gives a hint back more often than it may be tried, after it was tried once.
+func takesBack(ctx context.Context, q batch.Queue) error {
+	if err := q.Publish(ctx, hints("m", "b", 1, 1)); err != nil {
+		return err
+	}
+	for i, attempt := range []int{1, 2, 2, 2, 2, 2, 2, 3} {
+		got, err := fetch(ctx, q, "m", 1)
+		if err != nil {
+			return err
+		}
+		if got[0].Hint() != hints("m", "b", 1, 1)[0] || got[0].Attempts() != attempt {
+			return fmt.Errorf("hint %+v, attempt %d, want attempt %d", got[0].Hint(), got[0].Attempts(), attempt)
+		}
+		if i == 0 || i == 6 {
+			err = got[0].Later(0)
+		} else {
+			err = got[0].Return()
+		}
+		if err = errors.Join(err, outstanding(ctx, q, "m", "b", 1)); err != nil {
 			return err
 		}
 	}

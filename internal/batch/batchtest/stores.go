@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a check may take. Only a fault takes that long, however busy the machine is.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // StoreCheck is one property of stores.
 type StoreCheck struct {

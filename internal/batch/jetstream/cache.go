@@ -1,7 +1,9 @@
 package jetstream
 
 import (
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -41,33 +43,45 @@ func newCache(dir string, size int64) (*cache, error) {
 	return &cache{root: root, size: size}, nil
 }
 
-// file is the name of an object's file, downloaded if it is not there.
-func (c *cache) file(ref reference, download func(io.Writer) error) (string, error) {
+// open opens an object's file, downloaded if it is not there.
+func (c *cache) open(ref reference, download func(io.Writer) error) (*os.File, error) {
 	if filepath.Base(ref.Object) != ref.Object || !filepath.IsLocal(ref.Object) {
-		return "", errors.New("the reference names no object") // a name that was not ours
+		return nil, errors.New("the reference names no object") // a name that was not ours
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if info, err := c.root.Stat(ref.Object); err == nil && info.Size() == ref.Size {
-		return ref.Object, nil
+	for range 3 {
+		f, err := c.root.Open(ref.Object)
+		if err == nil {
+			if info, err := f.Stat(); err == nil && info.Size() == ref.Size {
+				return f, nil
+			}
+			_ = f.Close() // read only
+		}
+		if err := c.fetch(ref, download); err != nil {
+			return nil, err
+		}
 	}
+	return nil, fmt.Errorf("%s: other processes remove it from the cache again and again", ref.Object)
+}
+
+// fetch downloads an object to a file of its own, which then gets the object's name; mu is held.
+func (c *cache) fetch(ref reference, download func(io.Writer) error) error {
 	c.evict(ref.Size)
-	part := ref.Object + partial
+	part := rand.Text() + partial
 	f, err := c.root.Create(part)
 	if err != nil {
-		return "", err
+		return err
 	}
 	err = download(f)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = c.root.Rename(part, ref.Object)
 	}
 	if err != nil {
-		return "", errors.Join(err, c.root.Remove(part))
+		err = errors.Join(err, c.root.Remove(part))
 	}
-	return ref.Object, nil
+	return err
 }
-
-func (c *cache) open(name string) (*os.File, error) { return c.root.Open(name) }
 
 // remove forgets an object.
 func (c *cache) remove(ref reference) {

@@ -103,7 +103,9 @@ func (o *Options) remedy(err error) string {
 		return ": name who signed it with --queue-ca"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
 		return ": name a user that the servers know with --queue-credentials"
-	case errors.Is(err, nats.ErrNoServers), errors.Is(err, fs.ErrNotExist), !secure:
+	case errors.Is(err, nats.ErrNoServers):
+		return ": is one running there? 'nats-server --jetstream' starts one"
+	case errors.Is(err, fs.ErrNotExist), !secure:
 		return ""
 	}
 	return ": if the servers want a certificate, name one with --queue-cert and --queue-key"
@@ -207,6 +209,8 @@ func explained(err error) error {
 		return fmt.Errorf("a cluster keeps three copies, and it cannot now (%s): start the missing nodes", api.Description)
 	case errors.Is(err, js.ErrJetStreamNotEnabled), errors.Is(err, js.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: start the servers with --jetstream, and allow it to this account", err)
+	case transient(err), errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected):
+		return fmt.Errorf("%w: %w", batch.ErrUnreachable, err)
 	}
 	return err
 }

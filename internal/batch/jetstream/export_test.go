@@ -2,6 +2,8 @@ package jetstream
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 )
 
@@ -35,6 +37,20 @@ func PutObject(ctx context.Context, s *Store, key string) error {
 func WriteReference(ctx context.Context, s *Store, key, ref string) error {
 	_, err := s.c.js.Publish(ctx, stateSubject+"."+path(key), append([]byte{kindObject}, ref...))
 	return err
+}
+
+// OpenCached reads a file of a cache in a folder, downloaded if it is not there.
+func OpenCached(dir, object string, size int64, download func(io.Writer) error) ([]byte, error) {
+	c, err := newCache(dir, 0)
+	if err != nil {
+		return nil, err
+	}
+	f, err := c.open(reference{Object: object, Size: size}, download)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(f)
+	return data, errors.Join(err, f.Close(), c.root.Close())
 }
 
 // Token and Untoken are for fuzzing.

@@ -26,7 +26,7 @@ func hints(n int) []batch.Hint {
 // fetch wants a number of hints.
 func fetch(t *testing.T, q batch.Queue, n int) (list []batch.Delivery) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for len(list) < n {
 		got, err := q.Fetch(ctx, "m", n-len(list))
@@ -43,7 +43,7 @@ func waitFor(t *testing.T, q batch.Queue, wanted int) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		n, err := q.Outstanding(t.Context(), "m", "b")
-		if err != nil || time.Since(began) > time.Minute {
+		if err != nil || time.Since(began) > 5*time.Minute {
 			t.Fatalf("%d outstanding, want %d: %v", n, wanted, err)
 		}
 		if n == wanted {

@@ -32,7 +32,7 @@ func remote(t *testing.T) *jetstream.Conn {
 		t.Fatal(err)
 	}
 	go s.Start()
-	if !s.ReadyForConnections(time.Minute) {
+	if !s.ReadyForConnections(5 * time.Minute) {
 		t.Fatal("the server does not start")
 	}
 	t.Cleanup(func() {
@@ -70,7 +70,7 @@ func TestRemoteIsAStore(t *testing.T) {
 
 func TestSilentWorkersLoseTheirHints(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	const wait = 2 * time.Second
 	if err := batchtest.Silence(ctx, embed(t, jetstream.Options{AckWait: wait}).Queue(), wait); err != nil {

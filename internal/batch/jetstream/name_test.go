@@ -1,6 +1,10 @@
 package jetstream_test
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -27,4 +31,29 @@ func FuzzTokens(f *testing.F) {
 			t.Errorf("%q became %q and %q", s, jetstream.Path(s), back)
 		}
 	})
+}
+
+// Two processes with one folder download the same object at a time: both have all of it.
+func TestCacheOfTwoProcesses(t *testing.T) {
+	dir, whole := t.TempDir(), strings.Repeat("0123456789", 1000)
+	half := func(w io.Writer) error { _, err := io.WriteString(w, whole[:5000]); return err }
+	rest := func(w io.Writer) error { _, err := io.WriteString(w, whole[5000:]); return err }
+	open := func(download func(io.Writer) error) error {
+		data, err := jetstream.OpenCached(dir, "object", int64(len(whole)), download)
+		if err == nil && string(data) != whole {
+			err = fmt.Errorf("%d bytes, and others than were sent", len(data))
+		}
+		return err
+	}
+	err := open(func(first io.Writer) error {
+		return errors.Join(half(first), open(func(second io.Writer) error {
+			return errors.Join(half(second), rest(first), rest(second))
+		}))
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("the folder has %v, %v", left, err)
+	}
 }

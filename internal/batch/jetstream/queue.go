@@ -216,11 +216,12 @@ func (q *queue) take(b js.MessageBatch, err error) (got []batch.Delivery, _ erro
 		return nil, err
 	}
 	for m := range b.Messages() {
-		d := &delivery{msg: m, attempts: 1}
+		d := &delivery{q: q, msg: m, attempts: 1}
 		meta, err := m.Metadata()
 		if err == nil {
-			d.attempts = int(min(meta.NumDelivered, 1<<30))
-			err = json.Unmarshal(m.Data(), &d.hint)
+			var x message
+			err = json.Unmarshal(m.Data(), &x)
+			d.hint, d.attempts = x.Hint, int(min(meta.NumDelivered, 1<<30))+min(max(x.Tried, 0), 1<<30)
 		}
 		if err != nil {
 			q.log.Warn("queue has a message that is no hint: it is removed", "subject", m.Subject(), "error", err)
@@ -278,8 +279,15 @@ func subject(model, name string) string {
 	return workSubject + "." + token(model) + "." + token(name)
 }
 
+// message is a hint as it is sent.
+type message struct {
+	batch.Hint
+	Tried int `json:"tried,omitempty"` // how often it was delivered in messages before this one
+}
+
 // delivery implements batch.Delivery.
 type delivery struct {
+	q        *queue
 	msg      js.Msg
 	hint     batch.Hint
 	attempts int
@@ -292,3 +300,18 @@ func (d *delivery) Working() error   { return d.msg.InProgress() }
 // Done is not confirmed: where it is lost, another worker finds the result.
 func (d *delivery) Done() error                     { return d.msg.Ack() }
 func (d *delivery) Later(after time.Duration) error { return d.msg.NakWithDelay(after) }
+
+// Return sends the hint again, for servers count every delivery of a message, and then ends this one.
+// Where that is lost it comes twice.
+func (d *delivery) Return() error {
+	data, err := json.Marshal(message{d.hint, d.attempts - 1})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+	defer cancel()
+	if _, err := d.q.js.Publish(ctx, subject(d.hint.Model, d.hint.Batch), data, js.WithExpectStream(workStream)); err != nil {
+		return errors.Join(explained(err), d.msg.Nak())
+	}
+	return d.msg.Ack()
+}

@@ -1,10 +1,13 @@
 package jetstream_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/batch/jetstream"
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
@@ -15,19 +18,18 @@ func TestSecureServersWantCertificateAndUser(t *testing.T) {
 	node, server := natstest.Secure(t)
 	s := node.Security
 	all := jetstream.Options{Servers: []string{server}, CA: s.CA, Cert: s.Cert, Key: s.Key, Credentials: s.Credentials}
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		c, err := jetstream.Dial(t.Context(), all)
-		if err == nil {
-			defer c.Close()
-			if err := c.Queue().Publish(t.Context(), hints(3)); err != nil {
-				t.Fatal(err)
-			}
-			fetch(t, c.Queue(), 3)
-			break
-		}
-		if time.Since(began) > time.Minute {
-			t.Fatal(err)
-		}
+	c, err := jetstream.Dial(t.Context(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Queue().Publish(t.Context(), hints(3)); err != nil {
+		t.Fatal(err)
+	}
+	fetch(t, c.Queue(), 3)
+	store, err := c.Store(t.Context(), t.TempDir(), 0)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for name, x := range map[string]struct {
 		change func(*jetstream.Options)
@@ -54,5 +56,11 @@ func TestSecureServersWantCertificateAndUser(t *testing.T) {
 		if !strings.Contains(err.Error(), x.wanted) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "127.0.0.1") {
 			t.Errorf("%s: %v, want %s", name, err, x.wanted)
 		}
+	}
+	node.Kill(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, _, err := store.Get(ctx, "batches/x"); !errors.Is(err, batch.ErrUnreachable) {
+		t.Errorf("a server that is gone: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -170,27 +171,28 @@ func (s *Store) Create(ctx context.Context, key string, r io.Reader) error {
 	return err
 }
 
-// value is what was created under a key: its bytes, or a file of the cache with them.
-func (s *Store) value(ctx context.Context, key string) (data []byte, file string, err error) {
+// value is what was created under a key: its bytes, or a file of the cache with them, which the
+// caller closes.
+func (s *Store) value(ctx context.Context, key string) (data []byte, file *os.File, err error) {
 	data, _, err = s.read(ctx, key)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	switch data[0] {
 	case kindValue:
-		return data[1:], "", nil
+		return data[1:], nil, nil
 	case kindObject:
 		var ref reference
 		if err := json.Unmarshal(data[1:], &ref); err != nil {
-			return nil, "", fmt.Errorf("%s: %w", key, err)
+			return nil, nil, fmt.Errorf("%s: %w", key, err)
 		}
-		file, err := s.cache.file(ref, func(w io.Writer) error { return s.download(ctx, ref, w) })
+		file, err := s.cache.open(ref, func(w io.Writer) error { return s.download(ctx, ref, w) })
 		if err != nil {
-			return nil, "", fmt.Errorf("%s: %w", key, explained(err))
+			return nil, nil, fmt.Errorf("%s: %w", key, explained(err))
 		}
 		return nil, file, nil
 	}
-	return nil, "", fmt.Errorf("%s: it is a record: %w", key, fs.ErrNotExist)
+	return nil, nil, fmt.Errorf("%s: it is a record: %w", key, fs.ErrNotExist)
 }
 
 // Open reads a value.
@@ -199,30 +201,26 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if file != "" {
-		return s.cache.open(file)
+	if file != nil {
+		return file, nil
 	}
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
 // Range reads a part of a value.
 func (s *Store) Range(ctx context.Context, key string, offset, length int64) ([]byte, error) {
-	data, file, err := s.value(ctx, key)
-	if err != nil {
-		return nil, err
-	}
 	if offset < 0 || length < 0 {
 		return nil, fmt.Errorf("%s: %d bytes from %d: want numbers from 0", key, length, offset)
 	}
-	if file == "" {
+	data, f, err := s.value(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
 		if offset > int64(len(data)) || length > int64(len(data))-offset {
 			return nil, fmt.Errorf("%s: %d bytes from %d, but it has %d: %w", key, length, offset, len(data), io.ErrUnexpectedEOF)
 		}
 		return data[offset : offset+length], nil
-	}
-	f, err := s.cache.open(file)
-	if err != nil {
-		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // read only
 	info, err := f.Stat()

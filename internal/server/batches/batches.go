@@ -32,6 +32,7 @@ const (
 	minKeep, maxKeep                       = time.Hour, 30 * 24 * time.Hour
 	maxPairs, maxPairName, maxPairValue    = 16, 64, 512
 	maxFilesPage, maxBatchesPage, nextPage = 10_000, 100, 20
+	maxFilename                            = 512
 )
 
 // Desk is where files and batches are asked for.
@@ -78,6 +79,8 @@ func explain(err error, id string) error {
 		return is(http.StatusRequestEntityTooLarge, generate.TooLarge, "the file is larger than %d bytes, the maximum of a batch: make several of it", batch.MaxFile)
 	case errors.Is(err, batch.ErrFull):
 		return is(http.StatusInsufficientStorage, generate.Unavailable, "the server has no space left for batches: delete files, or try again later")
+	case errors.Is(err, batch.ErrUnreachable):
+		return is(http.StatusServiceUnavailable, generate.Unavailable, "the queue of batches cannot be reached now: try again later")
 	case errors.Is(err, batch.ErrInUse), errors.Is(err, batch.ErrOver):
 		return is(http.StatusConflict, generate.BadRequest, "%v", err)
 	}
@@ -358,6 +361,8 @@ func (f *form) check() (time.Duration, error) {
 	switch {
 	case f.upload == nil:
 		return 0, generate.Invalid("file", "there is none")
+	case len(f.filename) > maxFilename:
+		return 0, generate.Invalid("file", "its name has %d bytes, want at most %d", len(f.filename), maxFilename)
 	case f.purpose != purpose:
 		return 0, generate.Invalid("purpose", "%.40q, want %s: files are for batches here", f.purpose, purpose)
 	case f.anchor == "" && f.seconds == "":

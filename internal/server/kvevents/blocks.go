@@ -19,11 +19,22 @@ type block struct {
 	parent *block // nil: it is a text's first
 	depth  int
 	tokens []int32
-	refs   int // boundaries at its end and behind it
+	keys   []string // of places that it has a part of
+	refs   int      // boundaries at its end and behind it
 }
 
-// id is what subscribers are told. It depends on nothing but the model's name and the tokens, for
-// a picker has one map of ids for all its servers.
+// keysWithin are the keys of places that the tokens [from, to) have a part of.
+func keysWithin(places []Place, from, to int) (keys []string) {
+	for _, p := range places {
+		if p.At < to && p.At+p.N > from {
+			keys = append(keys, p.Key)
+		}
+	}
+	return keys
+}
+
+// id is what subscribers are told. It depends on nothing but the model's name, the tokens and the
+// keys, for a picker has one map of ids for all its servers.
 func (b *block) id() uint64 {
 	if b == nil {
 		return 0
@@ -43,16 +54,16 @@ func newModel(name string, size int) *model {
 }
 
 // store takes in a boundary behind tokens, which are whole blocks.
-func (m *model) store(b *batch, tokens []int32) {
+func (m *model) store(b *batch, tokens []int32, places []Place) {
 	var parent *block
 	var fresh []*block
 	d := m.root
 	for at := 0; at+m.size <= len(tokens); at += m.size {
-		part := tokens[at : at+m.size]
-		d = hashOf(d, part)
+		part, keys := tokens[at:at+m.size], keysWithin(places, at, at+m.size)
+		d = hashOf(d, part, keys)
 		x := m.blocks[d]
 		if x == nil {
-			x = &block{digest: d, parent: parent, depth: at, tokens: part}
+			x = &block{digest: d, parent: parent, depth: at, tokens: part, keys: keys}
 			m.blocks[d] = x
 			fresh = append(fresh, x)
 		}
@@ -63,11 +74,11 @@ func (m *model) store(b *batch, tokens []int32) {
 }
 
 // remove takes in that the boundary behind tokens is gone.
-func (m *model) remove(b *batch, tokens []int32) {
+func (m *model) remove(b *batch, tokens []int32, places []Place) {
 	var gone []uint64
 	d := m.root
 	for at := 0; at+m.size <= len(tokens); at += m.size {
-		d = hashOf(d, tokens[at:at+m.size])
+		d = hashOf(d, tokens[at:at+m.size], keysWithin(places, at, at+m.size))
 		x := m.blocks[d]
 		if x == nil {
 			continue // never stored: nobody knows of it

@@ -19,7 +19,7 @@ type client struct {
 }
 
 // patience is how long a test waits for what must come.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // dial connects a socket of a type to a listener.
 func dial(t *testing.T, addr, socket string) *client {
@@ -167,6 +167,8 @@ func decodeValue(b []byte) (any, []byte) {
 		return uint64(be.Uint32(b)), b[4:]
 	case 0xcf:
 		return be.Uint64(b), b[8:]
+	case 0xd9:
+		return string(b[1 : 1+b[0]]), b[1+b[0]:]
 	case 0xdc:
 		return decodeList(b[2:], int(be.Uint16(b)))
 	case 0xdd:

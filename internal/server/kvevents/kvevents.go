@@ -79,7 +79,14 @@ type heard struct {
 	model  string
 	kind   kind
 	tokens []int32
+	places []Place
 	done   chan struct{} // of kindSync
+}
+
+// Place is where tokens stand for something that they do not tell, such as a picture.
+type Place struct {
+	At, N int
+	Key   string // of what it is, as the render endpoints have it
 }
 
 type kind uint8
@@ -150,20 +157,25 @@ func (p *Publisher) Sync() {
 // Model is an observer of the cache of a model.
 func (p *Publisher) Model(name string) *Model { return &Model{p, name} }
 
-// Model hears what the cache of one model can resume. It is a prefix.Observer.
+// Model hears what the cache of one model can resume.
 type Model struct {
 	p    *Publisher
 	name string
 }
 
-// Stored implements prefix.Observer.
-func (m *Model) Stored(tokens []int32) { m.p.hear(heard{m.name, kindStored, tokens, nil}) }
+// Stored says that texts which begin with these tokens, with the same in places among them, start
+// behind them. Places ascend.
+func (m *Model) Stored(tokens []int32, places ...Place) {
+	m.p.hear(heard{m.name, kindStored, tokens, places, nil})
+}
 
-// Removed implements prefix.Observer.
-func (m *Model) Removed(tokens []int32) { m.p.hear(heard{m.name, kindRemoved, tokens, nil}) }
+// Removed says that they no longer do.
+func (m *Model) Removed(tokens []int32, places ...Place) {
+	m.p.hear(heard{m.name, kindRemoved, tokens, places, nil})
+}
 
-// Cleared implements prefix.Observer.
-func (m *Model) Cleared() { m.p.hear(heard{m.name, kindCleared, nil, nil}) }
+// Cleared says that no text of the model does.
+func (m *Model) Cleared() { m.p.hear(heard{m.name, kindCleared, nil, nil, nil}) }
 
 // hear notes what was said. It never waits for subscribers.
 func (p *Publisher) hear(x heard) {
@@ -207,9 +219,9 @@ func (p *Publisher) apply(b *batch, x *heard) {
 	}
 	switch x.kind {
 	case kindStored:
-		m.store(b, x.tokens)
+		m.store(b, x.tokens, x.places)
 	case kindRemoved:
-		m.remove(b, x.tokens)
+		m.remove(b, x.tokens, x.places)
 	case kindCleared:
 		delete(p.models, x.model)
 		alone := true // the event is about all models of a server
@@ -323,12 +335,15 @@ func (p *Publisher) since(seq uint64) []*message {
 	return list
 }
 
-// hashOf continues the hash of a prefix by a block.
-func hashOf(parent [sha256.Size]byte, tokens []int32) [sha256.Size]byte {
+// hashOf continues the hash of a prefix by a block with keys of what is in it.
+func hashOf(parent [sha256.Size]byte, tokens []int32, keys []string) [sha256.Size]byte {
 	data := make([]byte, 0, sha256.Size+4*len(tokens))
 	data = append(data, parent[:]...)
 	for _, id := range tokens {
 		data = binary.LittleEndian.AppendUint32(data, uint32(id))
+	}
+	for _, k := range keys {
+		data = append(binary.LittleEndian.AppendUint32(data, uint32(len(k))), k...)
 	}
 	return sha256.Sum256(data)
 }

@@ -100,9 +100,16 @@ func (x *index) event(name string, e map[string]any) {
 				x.t.Fatalf("model %s: blocks behind %x, which is not known", name, parent)
 			}
 		}
+		keys, keyed := e["extra_keys"].([]any)
+		if keyed && len(keys) != len(ids) {
+			x.t.Fatalf("%d keys for %d blocks", len(keys), len(ids))
+		}
 		for i, id := range ids {
 			for _, token := range tokens[i*size : (i+1)*size] {
 				text += fmt.Sprint(token, " ")
+			}
+			if keyed && keys[i] != nil {
+				text += fmt.Sprint(keys[i])
 			}
 			if old, ok := m[id.(uint64)]; ok {
 				x.t.Fatalf("model %s: block %x of %q stored, which is known for %q", name, id, text, old)
@@ -120,22 +127,31 @@ func (x *index) texts(name string) []string { return slices.Sorted(maps.Values(x
 // caches are boundaries of models as their caches have them, and what they say of it.
 type caches struct {
 	p     *Publisher
-	has   map[string]map[string][]int32
-	story [][]int32
+	has   map[string]map[string]told
+	story []told
+}
+
+// told is a text with what is in places of it.
+type told struct {
+	tokens []int32
+	places []Place
 }
 
 func newCaches(p *Publisher, rng *rand.Rand) *caches {
-	c := &caches{p: p, has: map[string]map[string][]int32{"a": {}, "org/b": {}}}
+	c := &caches{p: p, has: map[string]map[string]told{"a": {}, "org/b": {}}}
 	for range 4 { // that have their beginnings in common
 		tokens := make([]int32, 10*size)
 		for i := range tokens {
 			tokens[i] = int32(rng.IntN(1 << rng.IntN(18)))
 		}
-		c.story = append(c.story, tokens)
+		c.story = append(c.story, told{tokens: tokens})
 	}
 	for i := range c.story[1:] {
-		copy(c.story[i+1], c.story[0][:(3+2*i)*size])
+		copy(c.story[i+1].tokens, c.story[0].tokens[:(3+2*i)*size])
 	}
+	// Two pictures in one place, one over several blocks, and two in one block.
+	c.story[1].places = []Place{{size + 1, 2, strings.Repeat("a", 64)}, {2*size + 1, 2*size + 1, "b"}}
+	c.story[2].places = []Place{{size + 1, 2, strings.Repeat("c", 64)}, {5 * size, 1, "d"}, {5*size + 2, 1, "b"}}
 	return c
 }
 
@@ -148,25 +164,37 @@ func (c *caches) step(rng *rand.Rand) {
 		clear(has)
 		return
 	}
-	tokens := slices.Clone(c.story[rng.IntN(len(c.story))][:size*(1+rng.IntN(10))])
-	if k := fmt.Sprint(tokens); has[k] == nil {
-		has[k] = tokens
-		m.Stored(tokens)
+	x := c.story[rng.IntN(len(c.story))]
+	x.tokens = slices.Clone(x.tokens[:size*(1+rng.IntN(10))])
+	x.places = slices.DeleteFunc(slices.Clone(x.places), func(p Place) bool { return p.At >= len(x.tokens) })
+	if k := fmt.Sprint(x); has[k].tokens == nil {
+		has[k] = x
+		m.Stored(x.tokens, x.places...)
 	} else {
 		delete(has, k)
-		m.Removed(tokens)
+		m.Removed(x.tokens, x.places...)
 	}
 }
 
 // texts are the prefixes of whole blocks up to boundaries of a model.
 func (c *caches) texts(name string) []string {
 	set := map[string]bool{}
-	for _, tokens := range c.has[name] {
+	for _, x := range c.has[name] {
 		text := ""
-		for i, id := range tokens {
-			if text += fmt.Sprint(id, " "); i%size == size-1 {
-				set[text] = true
+		for i, id := range x.tokens {
+			if text += fmt.Sprint(id, " "); i%size < size-1 {
+				continue
 			}
+			var keys []string
+			for _, p := range x.places {
+				if p.At <= i && p.At+p.N > i+1-size {
+					keys = append(keys, p.Key)
+				}
+			}
+			if keys != nil {
+				text += fmt.Sprint(keys)
+			}
+			set[text] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(set))

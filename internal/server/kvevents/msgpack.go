@@ -3,6 +3,7 @@ package kvevents
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -14,7 +15,11 @@ type batch struct {
 
 // stored says that a run of blocks can be resumed, behind the block parent; 0: it is the first.
 func (b *batch) stored(parent uint64, run []*block, size int) {
-	e := appendMap(b.events, 7)
+	fields, keyed := 7, slices.ContainsFunc(run, func(x *block) bool { return len(x.keys) > 0 })
+	if keyed {
+		fields++
+	}
+	e := appendMap(b.events, fields)
 	e = appendText(appendText(e, "type"), "BlockStored")
 	e = appendList(appendText(e, "block_hashes"), len(run))
 	for _, x := range run {
@@ -34,8 +39,27 @@ func (b *batch) stored(parent uint64, run []*block, size int) {
 	}
 	e = appendUint(appendText(e, "block_size"), uint32(size))
 	e = appendNil(appendText(e, "lora_id"))
+	if keyed {
+		e = appendKeys(e, run)
+	}
 	b.events = appendText(appendText(e, "medium"), medium)
 	b.n++
+}
+
+// appendKeys says what is in blocks besides their tokens: for each a list of keys, or nothing.
+func appendKeys(e []byte, run []*block) []byte {
+	e = appendList(appendText(e, "extra_keys"), len(run))
+	for _, x := range run {
+		if len(x.keys) == 0 {
+			e = appendNil(e)
+			continue
+		}
+		e = appendList(e, len(x.keys))
+		for _, k := range x.keys {
+			e = appendText(e, k)
+		}
+	}
+	return e
 }
 
 // removed says that blocks can no longer be resumed.
@@ -77,8 +101,11 @@ func appendNil(b []byte) []byte { return append(b, 0xc0) }
 
 func appendMap(b []byte, n int) []byte { return append(b, 0x80|byte(n)) } // of fewer than 16
 
-func appendText(b []byte, s string) []byte { // of fewer than 32 bytes
-	return append(append(b, 0xa0|byte(len(s))), s...)
+func appendText(b []byte, s string) []byte { // of fewer than 256 bytes
+	if len(s) < 32 {
+		return append(append(b, 0xa0|byte(len(s))), s...)
+	}
+	return append(append(b, 0xd9, byte(len(s))), s...)
 }
 
 func appendList(b []byte, n int) []byte {

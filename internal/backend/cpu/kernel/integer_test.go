@@ -237,7 +237,7 @@ func TestIntegerProductIsRowExact(t *testing.T) {
 
 func TestQuantizeEqualsGeneric(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	list := runnable()
+	list := distinct(func(set Set) func([]byte, []float32, int, place) { return set.quantize })
 	for range cases(2000) {
 		group := 16 * (1 + r.IntN(9))
 		x := randomInput(1+r.IntN(19), group*(1+r.IntN(9)), r)

@@ -70,7 +70,10 @@ type library struct {
 // do calls a function of the library. What its arguments point to stays where it is until it returns.
 //
 //go:uintptrescapes
-func (l *library) do(call string, args ...uintptr) error {
+func (l *library) do(call string, args ...uintptr) error { return l.call(call, args) }
+
+// call is do with arguments that lie somewhere.
+func (l *library) call(call string, args []uintptr) error {
 	if code, _, _ := purego.SyscallN(l.calls[call], args...); int32(code) != 0 {
 		return &Error{Call: call, Code: Code(int32(code))}
 	}
@@ -140,13 +143,14 @@ func (l *library) Open(i int) (Device, error) {
 	if err := l.do("cuDevicePrimaryCtxRetain", uintptr(unsafe.Pointer(context)), uintptr(*device)); err != nil {
 		return nil, err
 	}
-	return &gpu{l: l, number: uintptr(*device), context: *context, pinned: map[*byte]uintptr{}}, nil
+	return &gpu{l: l, number: uintptr(*device), current: [1]uintptr{*context}, pinned: map[*byte]uintptr{}}, nil
 }
 
 // gpu is a device of the library.
 type gpu struct {
-	l               *library
-	number, context uintptr
+	l       *library
+	number  uintptr
+	current [1]uintptr // the context, as an argument
 
 	mu     sync.Mutex
 	lost   error // a device that has failed fails for ever
@@ -154,11 +158,14 @@ type gpu struct {
 	said   *[8 << 10]byte // by the compiler
 }
 
-// do calls a function for the device. Contexts belong to threads of the system, and a goroutine may
-// be on any.
+// do calls a function for the device. What its arguments point to stays where it is until it returns.
 //
 //go:uintptrescapes
-func (d *gpu) do(call string, args ...uintptr) error {
+func (d *gpu) do(call string, args ...uintptr) error { return d.call(call, args) }
+
+// call is do with arguments that lie somewhere. Contexts belong to threads of the system, and a goroutine may
+// be on any.
+func (d *gpu) call(call string, args []uintptr) error {
 	d.mu.Lock()
 	lost := d.lost
 	d.mu.Unlock()
@@ -166,12 +173,12 @@ func (d *gpu) do(call string, args ...uintptr) error {
 		return lost
 	}
 	runtime.LockOSThread()
-	err := d.l.do("cuCtxSetCurrent", d.context)
+	err := d.l.call("cuCtxSetCurrent", d.current[:])
 	if err == nil {
-		err = d.l.do(call, args...)
+		err = d.l.call(call, args)
 	}
 	runtime.UnlockOSThread()
-	if e, ok := err.(*Error); ok && e.Code.Sticky() { //nolint:errorlint // it is what do returns
+	if e, ok := err.(*Error); ok && e.Code.Sticky() { //nolint:errorlint // it is what call returns
 		d.mu.Lock()
 		d.lost = err
 		d.mu.Unlock()

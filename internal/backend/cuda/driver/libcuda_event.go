@@ -34,7 +34,7 @@ func (s *stream) Mark(e Event) error {
 	if s.capturing {
 		flags = recordExternal
 	}
-	return s.d.do(call, x.handle, s.handle, flags)
+	return s.do(call, x.handle, s.handle, flags, 0)
 }
 
 func (e *event) Since(before Event) (time.Duration, error) {

@@ -50,8 +50,18 @@ type stream struct {
 	d      *gpu
 	handle uintptr
 	call   *launchCall // in memory that does not move
+	args   [4]uintptr  // of the call that is being made
 
 	capturing bool
+}
+
+// do is gpu.do for what every pass calls: it allocates nothing. What an argument points to stays where it is
+// until it returns. A function with fewer parameters does not look at those that are left.
+//
+//go:uintptrescapes
+func (s *stream) do(call string, a, b, c, d uintptr) error {
+	s.args = [4]uintptr{a, b, c, d}
+	return s.d.call(call, s.args[:])
 }
 
 // launchCall is what cuLaunchKernelEx reads. The layouts are those of CUlaunchConfig and
@@ -105,7 +115,7 @@ func (s *stream) Launch(l Launch) error {
 	copy(c.data[:], l.Params)
 	c.size = uint64(len(l.Params))
 	c.extra = [5]uintptr{extraBuffer, uintptr(unsafe.Pointer(&c.data)), extraSize, uintptr(unsafe.Pointer(&c.size)), extraEnd}
-	err := s.d.do(call, uintptr(unsafe.Pointer(&c.config)), f.handle, 0, uintptr(unsafe.Pointer(&c.extra)))
+	err := s.do(call, uintptr(unsafe.Pointer(&c.config)), f.handle, 0, uintptr(unsafe.Pointer(&c.extra)))
 	runtime.KeepAlive(c)
 	return err
 }
@@ -114,25 +124,25 @@ func (s *stream) Write(to Ptr, from []byte) error {
 	if len(from) == 0 {
 		return nil
 	}
-	return s.d.do("cuMemcpyHtoDAsync", uintptr(to), uintptr(unsafe.Pointer(&from[0])), uintptr(len(from)), s.handle)
+	return s.do("cuMemcpyHtoDAsync", uintptr(to), uintptr(unsafe.Pointer(&from[0])), uintptr(len(from)), s.handle)
 }
 
 func (s *stream) Read(to []byte, from Ptr) error {
 	if len(to) == 0 {
 		return nil
 	}
-	return s.d.do("cuMemcpyDtoHAsync", uintptr(unsafe.Pointer(&to[0])), uintptr(from), uintptr(len(to)), s.handle)
+	return s.do("cuMemcpyDtoHAsync", uintptr(unsafe.Pointer(&to[0])), uintptr(from), uintptr(len(to)), s.handle)
 }
 
 func (s *stream) Copy(to, from Ptr, bytes int64) error {
-	return s.d.do("cuMemcpyDtoDAsync", uintptr(to), uintptr(from), uintptr(bytes), s.handle)
+	return s.do("cuMemcpyDtoDAsync", uintptr(to), uintptr(from), uintptr(bytes), s.handle)
 }
 
 func (s *stream) Set(to Ptr, value byte, bytes int64) error {
-	return s.d.do("cuMemsetD8Async", uintptr(to), uintptr(value), uintptr(bytes), s.handle)
+	return s.do("cuMemsetD8Async", uintptr(to), uintptr(value), uintptr(bytes), s.handle)
 }
 
-func (s *stream) Wait() error { return s.d.do("cuStreamSynchronize", s.handle) }
+func (s *stream) Wait() error { return s.do("cuStreamSynchronize", s.handle, 0, 0, 0) }
 
 func (s *stream) Close() error { return s.d.do("cuStreamDestroy", s.handle) }
 
@@ -173,7 +183,7 @@ type graph struct {
 	nodes  int
 }
 
-func (g *graph) Launch() error { return g.s.d.do("cuGraphLaunch", g.handle, g.s.handle) }
+func (g *graph) Launch() error { return g.s.do("cuGraphLaunch", g.handle, g.s.handle, 0, 0) }
 
 func (g *graph) Nodes() int { return g.nodes }
 

@@ -11,6 +11,10 @@
 
 const int rowWarps = 2;  // that copy rows
 
+// everybody waits for all threads of the block. Warps come here from different places of the program, which
+// __syncthreads is not for.
+__device__ __forceinline__ void everybody() { asm volatile("barrier.cta.sync 0;" ::: "memory"); }
+
 // tileOf is the part that tile i of a product belongs to, and which of its tiles it is.
 __device__ __forceinline__ const Part& tileOf(const Product& p, const Parts& parts, int i, int& tile) {
   tile = p.only ? p.only->only[i] : i;
@@ -49,7 +53,7 @@ template <int GROUP, int ROWS> __device__ __forceinline__ void copyRows(const Pr
     for (int g = 0; g < groups; g += span) {
       commit();
       arrived<0>();
-      __syncthreads();
+      everybody();
       ask();
     }
 }
@@ -135,7 +139,7 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
       for (int j = 0; j < 4; j++) acc[n][j] = 0;
 #pragma unroll 1
     for (int first = 0; first < groups; first += span) {
-      __syncthreads();
+      everybody();
       const byte* codes = memory + buffer * spanBytes + part * NB * 8 * GROUP + lane * (GROUP / 4);
       const byte* tails = memory + buffer * spanBytes + span * ROWS * GROUP + part * NB * 64 + (lane & 3) * 16;
       buffer ^= 1;

@@ -56,6 +56,7 @@ type extra struct {
 	op     func(a, b uint64) uint64
 	name   string // of an operation or label
 	mma    mmaShape
+	single bool // a barrier that warps may not come to from several places
 
 	// Of cp.async: the destination, whose base is operand b.
 	to64     bool

@@ -32,7 +32,7 @@ func barrier(a *assembler) error {
 	if which == "" {
 		return a.wrong("not known here")
 	}
-	a.take("aligned")
+	a.in.x.single = a.take("aligned") != "" || a.op == "bar"
 	n := len(a.s.args)
 	if n < 1 || n > 2 || which == "arrive" && n < 2 {
 		return a.wrong("%d operands", n)
@@ -135,6 +135,10 @@ func (w *warp) arrive(in *instr, mask uint32, wait bool) (last, held bool, f *Fa
 		return false, false, w.fault(first(mask), "barrier %d is for %d threads here, and was for %d", id, count, at.expected)
 	case at.who>>w.id&1 != 0:
 		return false, false, w.fault(first(mask), "the warp arrives at barrier %d again before the others have", id)
+	case wait && len(at.waiting) > 0 && at.waiting[0].pc != w.pc:
+		if there := &b.k.code[at.waiting[0].pc]; in.x.single || there.x.single {
+			return false, false, w.fault(first(mask), "barrier %d is here and in line %d: warps that come from several places need barrier.cta.sync", id, there.line)
+		}
 	}
 	w.barrier = int(id)
 	at.expected, at.whole = count, whole

@@ -267,3 +267,19 @@ func TestBlocksThatMeetAreFound(t *testing.T) {
 		}
 	}
 }
+
+// Warps that come from several places may meet at a barrier that is not aligned, and at no other: what a
+// language's barrier for the whole block is compiled to is aligned.
+func TestBarriersInSeveralPlaces(t *testing.T) {
+	for barrier, allowed := range map[string]bool{"bar.sync 0;": false, "barrier.cta.sync.aligned 0;": false, "barrier.cta.sync 0;": true, "barrier.cta.sync 3, 64;": true} {
+		m, err := Parse(warpText("setp.lt.s32 %p1, %r10, 32; @%p1 bra L; " + barrier + " bra.uni M; L: " + barrier + " M:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{TB: t, m: NewMachine(Options{Steps: 1 << 16}), module: m, apart: true}
+		err = r.try("k", [3]int{1, 1, 1}, [3]int{64, 1, 1}, 0, r.zeros(128), r.zeros(128))
+		if (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "several places") {
+			t.Errorf("%s: %v", barrier, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package natstest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -21,7 +23,7 @@ const variable = "FORETOKEN_TEST_NODE"
 // Node is a server as a process.
 type Node struct {
 	Name        string
-	Port, Route int
+	Port, Route int      // 0: any that is free, at the first start
 	Routes      []string // none: it is no part of a cluster
 	Dir         string
 	Security    *Security // nil: anybody may talk to it
@@ -53,7 +55,7 @@ func be(text string) error {
 	if err := json.Unmarshal([]byte(text), &n); err != nil {
 		return err
 	}
-	o := &server.Options{ServerName: n.Name, Host: "127.0.0.1", Port: n.Port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: n.Dir}
+	o := &server.Options{ServerName: n.Name, Host: "127.0.0.1", Port: cmp.Or(n.Port, server.RANDOM_PORT), NoSigs: true, JetStream: true, StoreDir: n.Dir}
 	if len(n.Routes) > 0 {
 		o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: n.Route}
 	}
@@ -73,28 +75,71 @@ func be(text string) error {
 	if err != nil {
 		return err
 	}
+	s.SetLoggerV2(fatal{}, false, false, false)
 	s.Start()
+	if !s.ReadyForConnections(patience) {
+		return fmt.Errorf("%s cannot be reached", n.Name)
+	}
+	fmt.Println(s.Addr().(*net.TCPAddr).Port)
 	_, _ = os.Stdin.Read(make([]byte, 1)) // ends when the parent does
 	s.Shutdown()
 	return nil
 }
 
-// Start starts the process of a node.
+// patience is how long a node may take to start.
+const patience = time.Minute
+
+// fatal is a log that ends the process of a node that cannot start, as when another has its port.
+type fatal struct{}
+
+func (fatal) Noticef(string, ...any) {}
+func (fatal) Warnf(string, ...any)   {}
+func (fatal) Errorf(string, ...any)  {}
+func (fatal) Debugf(string, ...any)  {}
+func (fatal) Tracef(string, ...any)  {}
+func (fatal) Fatalf(format string, v ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", v...)
+	os.Exit(1)
+}
+
+// Start starts the process of a node, and returns when it listens. A port that it had before may be
+// somebody else's for a while.
 func (n *Node) Start(t *testing.T) {
 	t.Helper()
+	for began := time.Now(); ; {
+		err := n.start(t)
+		if err == nil {
+			return
+		}
+		if time.Since(began) > patience {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (n *Node) start(t *testing.T) error {
 	text, err := json.Marshal(n)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	n.process = exec.CommandContext(t.Context(), os.Args[0])
 	n.process.Env = append(os.Environ(), variable+"="+string(text))
 	n.process.Stderr = os.Stderr
 	if _, err := n.process.StdinPipe(); err != nil {
-		t.Fatal(err)
+		return err
+	}
+	out, err := n.process.StdoutPipe()
+	if err != nil {
+		return err
 	}
 	if err := n.process.Start(); err != nil {
-		t.Fatal(err)
+		return err
 	}
+	if _, err := fmt.Fscan(out, &n.Port); err != nil {
+		n.end()
+		return fmt.Errorf("%s does not start: %w", n.Name, err)
+	}
+	return nil
 }
 
 // Kill ends the process of a node without a word.
@@ -106,30 +151,24 @@ func (n *Node) Kill(t *testing.T) {
 	_ = n.process.Wait() // it was killed
 }
 
-// Cluster starts nodes that know each other, and says where they are. They end with the test. They
-// need a moment before they can be reached.
+// Cluster starts nodes that know each other, and says where they are. They end with the test. Several
+// need a moment before they have a leader.
 func Cluster(t *testing.T, size int) (nodes []*Node, servers []string) {
 	t.Helper()
 	dir := t.TempDir()
-	ports := free(t, 2*size)
 	var routes []string
-	for i := range size {
-		if size > 1 {
-			routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[size+i]))
+	ports := make([]int, size)
+	if size > 1 { // who starts has to know where the others will be
+		for i, port := range free(t, size) {
+			ports[i], routes = port, append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
 		}
-		servers = append(servers, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))
 	}
 	for i := range size {
-		nodes = append(nodes, &Node{Name: fmt.Sprint("node", i), Port: ports[i], Route: ports[size+i], Routes: routes, Dir: filepath.Join(dir, fmt.Sprint(i))})
-	}
-	for _, n := range nodes {
+		n := &Node{Name: fmt.Sprint("node", i), Route: ports[i], Routes: routes, Dir: filepath.Join(dir, fmt.Sprint(i))}
 		n.Start(t)
+		t.Cleanup(n.end)
+		nodes, servers = append(nodes, n), append(servers, fmt.Sprintf("nats://127.0.0.1:%d", n.Port))
 	}
-	t.Cleanup(func() {
-		for _, n := range nodes {
-			n.end()
-		}
-	})
 	return nodes, servers
 }
 

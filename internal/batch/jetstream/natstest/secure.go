@@ -40,11 +40,10 @@ func Secure(t *testing.T) (*Node, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := free(t, 1)[0]
-	n := &Node{Name: "secure", Port: port, Dir: t.TempDir(), Security: s}
+	n := &Node{Name: "secure", Dir: t.TempDir(), Security: s}
 	n.Start(t)
-	t.Cleanup(func() { n.end() })
-	return n, fmt.Sprintf("tls://127.0.0.1:%d", port)
+	t.Cleanup(n.end)
+	return n, fmt.Sprintf("tls://127.0.0.1:%d", n.Port)
 }
 
 func newSecurity(dir string) (*Security, error) {

@@ -131,7 +131,7 @@ func listen(t *testing.T, serve func(net.Listener)) string {
 // replay asks for all batches from a number on, as pickers do.
 func replay(t *testing.T, addr string, from uint64) (list [][][]byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dealer := zmq4.NewDealer(ctx)
 	defer func() { _ = dealer.Close() }()
@@ -185,7 +185,7 @@ func subscribe(t *testing.T, p *kvevents.Publisher, addr string) (next func() []
 		}
 	}()
 	probe := make([]int32, foretoken.PageTokens)
-	for end := time.Now().Add(time.Minute); len(messages) == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); len(messages) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nothing was received")
 		}
@@ -197,12 +197,18 @@ func subscribe(t *testing.T, p *kvevents.Publisher, addr string) (next func() []
 		select {
 		case m := <-messages:
 			return m.Frames
-		case <-time.After(time.Minute):
+		case <-time.After(5 * time.Minute):
 			t.Fatal("no more messages")
 			return nil
 		}
 	}
 }
+
+// observer tells a publisher of texts; there are no pictures.
+type observer struct{ *kvevents.Model }
+
+func (o observer) Stored(tokens []int32, _ []foretoken.Rows)  { o.Model.Stored(tokens) }
+func (o observer) Removed(tokens []int32, _ []foretoken.Rows) { o.Model.Removed(tokens) }
 
 // TestPickersReadOurEvents has the embedded model answer, and compares what a subscriber and a
 // replay say with the prompt.
@@ -212,7 +218,7 @@ func TestPickersReadOurEvents(t *testing.T) {
 	pub, again := listen(t, p.Publish), listen(t, p.Replay)
 	next := subscribe(t, p, pub)
 	silent := slog.New(slog.NewTextHandler(io.Discard, nil))
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Threads: 1, Log: silent, PrefixCache: foretoken.PrefixCache{Observer: p.Model(foretoken.Tiny)}})
+	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Threads: 1, Log: silent, PrefixCache: foretoken.PrefixCache{Observer: observer{p.Model(foretoken.Tiny)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
