@@ -172,3 +172,20 @@ func (t Tensor) ColRange(from, to int) Tensor {
 	t.Cols = to - from
 	return t
 }
+
+// Copier is a device that copies to many places in one operation.
+type Copier interface {
+	// CopyEach is Copy of each src to the dst of the same number; none of them overlaps another.
+	CopyEach(dst, src []Tensor)
+}
+
+// CopyEach copies each src to the dst of the same number. None of them may overlap another.
+func CopyEach(b Backend, dst, src []Tensor) {
+	if c, ok := b.(Copier); ok && len(dst) > 1 {
+		c.CopyEach(dst, src)
+		return
+	}
+	for i := range dst {
+		b.Copy(dst[i], src[i])
+	}
+}

@@ -19,3 +19,18 @@ func (p *Pass) Rows() int {
 	}
 	return n
 }
+
+// Preparer is a device that prepares for a pass to come again, as by recording it, when its shape is new.
+type Preparer interface {
+	// Prepared is how many passes so far took longer because something was prepared. Their time says nothing
+	// of what others of their shape take.
+	Prepared() int64
+}
+
+// PreparedBy is how many passes a device has prepared so far, 0 for one that prepares none.
+func PreparedBy(b Backend) int64 {
+	if p, ok := b.(Preparer); ok {
+		return p.Prepared()
+	}
+	return 0
+}

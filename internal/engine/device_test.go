@@ -224,3 +224,22 @@ func TestLostDeviceEndsEverything(t *testing.T) {
 		}
 	}
 }
+
+// What the first pass of a shape takes, while it is recorded, says nothing of those that follow.
+func TestRecordedPassIsNotMeasured(t *testing.T) {
+	for tokens, known := range map[int]bool{2: false, 3: true} { // one pass of a row, two of them
+		b := backendtest.NewOpaque(backendtest.CPU(t, backend.Options{Threads: 1}))
+		m := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b)
+		e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = collect(e, Request{Prompt: prompt(20, 1), MaxTokens: tokens, IgnoreEnd: true, Depth: spec.DepthOff})
+		if e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.drafting.controller.PassTime(1); (got > 0) != known {
+			t.Errorf("after %d tokens a pass takes %v s", tokens, got)
+		}
+	}
+}

@@ -10,14 +10,16 @@ import (
 
 // drafting is the part of a round that prepares the next one's drafts.
 type drafting struct {
+	device     backend.Backend
 	controller spec.Controller
 	seqs       []*sequence
 	runs       []spec.Run
 	records    []*spec.Record
-	late       []spec.Run // those whose backlog the drafter catches up with in this round
-	cached     bool       // a prefix cache stores what the drafter knows
-	depths     []int      // of what a head drafts
-	eager      int        // runs, the first, that are not of patient sequences
+	late       []spec.Run       // those whose backlog the drafter catches up with in this round
+	cached     bool             // a prefix cache stores what the drafter knows
+	depths     []int            // of what a head drafts
+	eager      int              // runs, the first, that are not of patient sequences
+	to, from   []backend.Tensor // rows that go to backlogs
 }
 
 // draft has the drafter catch up with the batch, whose hidden rows of the pass are given,
@@ -109,13 +111,13 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	if err := d.catchUp(drafter); err != nil {
 		return err
 	}
-	start := time.Now()
+	start, prepared := time.Now(), backend.PreparedBy(d.device)
 	d.postpone()
 	drafts, err := drafter.Draft(d.runs)
 	if err != nil {
 		return err
 	}
-	d.observe(time.Since(start))
+	d.observe(time.Since(start), backend.PreparedBy(d.device) == prepared)
 	for i, s := range d.seqs {
 		if len(drafts[i].Tokens) == 0 {
 			continue // what is forced stands; so does what may have been drafted for one that is prefilled
@@ -158,13 +160,16 @@ func (d *drafting) catchUp(drafter spec.Drafter) error {
 	if rows == 0 {
 		return nil
 	}
-	start := time.Now()
+	start, prepared := time.Now(), backend.PreparedBy(d.device)
 	var err error
 	if len(d.late) > 0 {
 		_, err = drafter.Draft(d.late)
 	}
 	took := time.Since(start)
 	d.spread(took)
+	if backend.PreparedBy(d.device) != prepared {
+		return err
+	}
 	// That made up for rounds in which a row was added to each run.
 	d.depths = d.depths[:0]
 	for range d.runs {
@@ -181,17 +186,21 @@ func (d *drafting) spread(took time.Duration) {
 	}
 }
 
-// postpone puts the new rows of sequences for which a head drafts nothing on their backlogs.
+// postpone puts the new rows of sequences for which a head drafts nothing on their backlogs, all in one
+// operation.
 func (d *drafting) postpone() {
+	d.to, d.from = d.to[:0], d.from[:0]
 	for i, s := range d.seqs {
 		r := &d.runs[i]
 		if !mayWait(s, r) || r.Hidden.Rows > s.backlog.Free() {
 			continue
 		}
-		if s.backlog.Add(r.Hidden) == nil { // without memory for them they are fed now
+		if to, err := s.backlog.Add(r.Hidden); err == nil { // without memory for them they are fed now
+			d.to, d.from = append(d.to, to), append(d.from, r.Hidden)
 			r.Hidden, r.Inputs, r.Positions = r.Hidden.RowRange(0, 0), nil, nil
 		}
 	}
+	backend.CopyEach(d.device, d.to, d.from)
 }
 
 // mayWait reports whether the drafter does not need a run's rows yet.
@@ -208,8 +217,8 @@ func (d *drafting) mayForget(s *sequence, r *spec.Run) bool {
 }
 
 // observe tells the controller what drafting took, unless rows of prompts were fed with it,
-// or none at all.
-func (d *drafting) observe(took time.Duration) {
+// or none at all, or it is not typical: the next call of the kind will take less.
+func (d *drafting) observe(took time.Duration, typical bool) {
 	d.depths = d.depths[:0]
 	rows := 0
 	for i := range d.runs {
@@ -224,8 +233,10 @@ func (d *drafting) observe(took time.Duration) {
 		}
 		d.depths = append(d.depths, depth)
 	}
-	if rows > 0 {
+	if rows == 0 {
+		return
+	}
+	if d.spread(took); typical {
 		d.controller.ObserveDraft(d.depths, took)
-		d.spread(took)
 	}
 }

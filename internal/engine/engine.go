@@ -117,6 +117,7 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	}
 	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
 	e.sight = newSight(o.Tower, p.Device(), o.TowerMemory)
+	e.drafting.device = p.Device()
 	e.openCache()
 	if o.Controller != nil {
 		e.drafting.controller = *o.Controller

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,8 @@ func newForced(m *headed, answer []int32) *forced {
 var (
 	forcedShapes = flag.String("shapes", "2b", "shapes of the generated models, with commas")
 	forcedPrompt = flag.Int("prompt", 8, "tokens of their prompts")
+	forcedDepths = flag.String("depths", "auto", "drafts of a round, with commas")
+	forcedWidths = flag.String("widths", "1,2,4,8", "sequences at a time, with commas")
 )
 
 // openGenerated generates a model of a shape with 4-bit weights.
@@ -120,7 +123,8 @@ func BenchmarkForced(b *testing.B) {
 
 // BenchmarkForcedBatch is BenchmarkForced for several sequences at a time, which say the same,
 // in turns without drafts and with as many as the controller finds to pay. Times of one turn
-// are compared, and the medians reported. After the first turn the prompt is in the cache.
+// are compared, and the medians reported. After the first turn the prompt is in the cache. Where the
+// time of a round with drafts goes is reported too, and how many passes were prepared in one turn.
 func BenchmarkForcedBatch(b *testing.B) {
 	for shape := range strings.SplitSeq(*forcedShapes, ",") {
 		b.Run("shape="+shape, func(b *testing.B) { forcedBatch(b, shape) })
@@ -162,20 +166,43 @@ func forcedBatch(b *testing.B, shape string) {
 		return float64(width*tokens) / time.Since(start).Seconds(), middle(depths)
 	}
 	run(1, spec.DepthOff)
-	for _, width := range []int{1, 2, 4, 8} {
-		b.Run(fmt.Sprintf("batch=%d", width), func(b *testing.B) {
-			var plain, drafted, ratio, depth []float64
-			run(width, spec.DepthAuto) // the controller learns
-			for b.Loop() {
-				p, _ := run(width, spec.DepthOff)
-				g, d := run(width, spec.DepthAuto)
-				plain, drafted, ratio, depth = append(plain, p), append(drafted, g), append(ratio, g/p), append(depth, d)
-			}
-			b.ReportMetric(middle(plain), "plain-tok/s")
-			b.ReportMetric(middle(drafted), "mtp-tok/s")
-			b.ReportMetric(middle(ratio), "mtp/plain")
-			b.ReportMetric(middle(depth), "depth")
-		})
+	for width := range strings.SplitSeq(*forcedWidths, ",") {
+		for depth := range strings.SplitSeq(*forcedDepths, ",") {
+			b.Run("batch="+width+"/depth="+depth, func(b *testing.B) {
+				n, err := strconv.Atoi(width)
+				if err != nil {
+					b.Fatal(err)
+				}
+				how, err := spec.ParseDepth(depth)
+				if err != nil {
+					b.Fatal(err)
+				}
+				var plain, drafted, ratio, depths []float64
+				var spent Phases
+				rounds, prepared := 0.0, 0.0
+				run(n, how) // the controller learns
+				for b.Loop() {
+					p, _ := run(n, spec.DepthOff)
+					before, made := e.Stats(), backend.PreparedBy(pool.Device())
+					g, d := run(n, how)
+					after := e.Stats()
+					rounds += float64(after.Rounds - before.Rounds)
+					prepared += float64(backend.PreparedBy(pool.Device()) - made)
+					x := after.Phases
+					spent.add(Phases{x.Forward - before.Phases.Forward, x.Sample - before.Phases.Sample, x.Draft - before.Phases.Draft, x.Other - before.Phases.Other})
+					plain, drafted, ratio, depths = append(plain, p), append(drafted, g), append(ratio, g/p), append(depths, d)
+				}
+				b.ReportMetric(middle(plain), "plain-tok/s")
+				b.ReportMetric(middle(drafted), "mtp-tok/s")
+				b.ReportMetric(middle(ratio), "mtp/plain")
+				b.ReportMetric(middle(depths), "depth")
+				for name, took := range map[string]time.Duration{"forward": spent.Forward, "sample": spent.Sample, "draft": spent.Draft, "other": spent.Other} {
+					b.ReportMetric(float64(took.Microseconds())/rounds, name+"-µs/round")
+				}
+				b.ReportMetric(rounds/float64(b.N), "rounds")
+				b.ReportMetric(prepared/float64(b.N), "prepared")
+			})
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -37,7 +38,7 @@ func (e *Engine) round() {
 // the span. A panic of the model or the drafter becomes an error.
 func (e *Engine) decode() (err error) {
 	defer caught(&err)
-	start := time.Now()
+	start, prepared := time.Now(), e.prepared()
 	out, err := e.model.Forward(e.spans)
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func (e *Engine) decode() (err error) {
 	took := time.Since(start)
 	forward := queued + e.logits.Waited()
 	e.phases = Phases{Forward: forward, Sample: took - forward}
-	e.report(took)
+	e.report(took, e.prepared() == prepared)
 	start = time.Now()
 	err = e.draft(out.Hidden)
 	e.phases.Draft = time.Since(start)
@@ -223,18 +224,25 @@ func (e *Engine) eligible() []*sequence {
 
 // report gives the outcome of each sequence, once, to the controller, to the sequence's
 // account and to the engine's tally. A sequence bears the share of its rows of the time that
-// the pass took.
-func (e *Engine) report(took time.Duration) {
+// the pass took. A pass is typical if the next of its shape will take as long.
+func (e *Engine) report(took time.Duration, typical bool) {
 	e.tally = newTally(e.batch)
 	for _, s := range e.batch {
 		s.outcome.Batch = len(e.batch)
 		s.outcome.Verify = took * time.Duration(s.outcome.Rows) / time.Duration(e.tally.Rows)
 		e.drafting.controller.Report(&s.record, s.outcome)
 	}
-	if e.tally.Prompt == 0 { // a pass with a part of a prompt says nothing about drafts
-		e.drafting.controller.ObservePass(e.tally.Rows, e.tally.Drafted, took)
+	if e.tally.Prompt > 0 { // a pass with a part of a prompt says nothing about drafts
+		return
 	}
+	if !typical {
+		took = 0
+	}
+	e.drafting.controller.ObservePass(e.tally.Rows, e.tally.Drafted, took)
 }
+
+// prepared is how many passes have taken longer so far than others of their shape will.
+func (e *Engine) prepared() int64 { return backend.PreparedBy(e.pool.Device()) }
 
 // retire ends the sequences that are over.
 func (e *Engine) retire() {

@@ -413,3 +413,29 @@ func TestPassCostTrustsMoreRows(t *testing.T) {
 		}
 	}
 }
+
+// Of sizes that promise nearly the most, a batch takes the one that was measured most often, and never one that
+// promises less.
+func TestBatchKeepsToFamiliarSizes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	for range 200 {
+		c, rows := NewController(), 2+rng.IntN(20)
+		take, most := 0, 0.0
+		for n := range 1 + rng.IntN(30) {
+			c.rates = append(c.rates, 1+rng.Float64()/10)
+			c.pass.cells[rows+n+1].n = rng.IntN(5)
+			if c.rates[n] > most {
+				take, most = n+1, c.rates[n]
+			}
+		}
+		got := c.familiar(rows, take, most)
+		for n, x := range c.rates {
+			if x >= most/nearly && c.pass.cells[rows+n+1].n > c.pass.cells[rows+got].n {
+				t.Fatalf("%d drafts of %v, though %d were measured more often", got, c.rates, n+1)
+			}
+		}
+		if c.rates[got-1] < most/nearly || got != take && c.pass.cells[rows+got].n == c.pass.cells[rows+take].n {
+			t.Fatalf("%d drafts of %v, the most with %d", got, c.rates, take)
+		}
+	}
+}

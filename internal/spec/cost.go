@@ -33,15 +33,15 @@ const (
 
 // ObservePass reports a pass over a number of rows, drafts among them, none of a prompt. A
 // plain pass after one with drafts finds the caches full of what the drafter needed, which is
-// part of the cost of drafts: it counts only if there was no other.
+// part of the cost of drafts: it counts only if there was no other. One that took 0 was not measured.
 func (c *costs) ObservePass(rows, drafts int, took time.Duration) {
 	disturbed := c.disturbed
 	c.disturbed = drafts > 0
 	rows = min(rows, maxRows)
-	if rows <= 0 || disturbed && drafts == 0 && c.pass.cells[rows].n > 0 {
+	if rows <= 0 || took <= 0 || disturbed && drafts == 0 && c.pass.cells[rows].n > 0 {
 		return
 	}
-	x := max(took, 1).Seconds()
+	x := took.Seconds()
 	if c.level == 0 {
 		c.level = x
 	}

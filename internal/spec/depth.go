@@ -29,6 +29,7 @@ type Controller struct {
 	gains  [][MaxDepth]float64 // tokens that draft j is expected to give
 	limits []int               // of depth
 	order  []increment         // all drafts that could be made, the best first
+	rates  []float64           // tokens per second with each of them and those before it
 }
 
 // Record is what a controller knows of one sequence.
@@ -55,6 +56,9 @@ const (
 	// the best of many, and thus rather too high; a batch that drafts in vain is slower than
 	// plain decoding, while one that does not draft has lost no more than this.
 	worth = 1.06
+
+	// What a batch may lose by sizes of passes that are known well.
+	nearly = 1.02
 
 	// A choice is measured in relation to the choices beside it. A batch has so many that one of
 	// them always seems cheap by chance, and one that drafts for long is no longer measured beside
@@ -256,16 +260,34 @@ func (c *Controller) best(batch []Run) (take int) {
 	}
 	alone := ratio(tokens, c.roundCost(rows, depth, runs))
 	most := alone
+	c.rates = c.rates[:0]
 	for n, inc := range c.order {
 		if tokens += inc.gain; batch[inc.run].Source == Computed {
 			depth = max(depth, inc.depth+1)
 		}
-		if x := ratio(tokens, c.roundCost(rows+n+1, depth, runs)); x > most {
+		x := ratio(tokens, c.roundCost(rows+n+1, depth, runs))
+		if c.rates = append(c.rates, x); x > most {
 			most, take = x, n+1
 		}
 	}
 	c.gain = ratio(most, alone)
+	if len(batch) > 1 && take > 0 {
+		take = c.familiar(rows, take, most)
+	}
 	return take
+}
+
+// familiar is, of the numbers of drafts that are expected to give nearly the most tokens per second, the one
+// whose pass was measured most often, take if it is one. Which of them is best changes with every round of a
+// batch, and a device has to prepare for every size that it is given.
+func (c *Controller) familiar(rows, take int, most float64) int {
+	best := take
+	for n, x := range c.rates {
+		if x >= most/nearly && c.pass.cells[min(rows+n+1, maxRows)].n > c.pass.cells[min(rows+best, maxRows)].n {
+			best = n + 1
+		}
+	}
+	return best
 }
 
 // doubtful reports whether passes of about the chosen size were hardly measured. plain is the

@@ -23,7 +23,7 @@ func TestNeedIsWhatASequenceTakes(t *testing.T) {
 		if !n.Draft.Empty() && err == nil {
 			d := mustOpen(t, p, n.Draft)
 			if err = d.Reserve(tokens + n.Ahead); err == nil {
-				err = p.Rows(n.Rows).Add(backend.Tensor{Type: dtype.F32, Cols: n.Width})
+				_, err = p.Rows(n.Rows).Add(backend.Tensor{Type: dtype.F32, Cols: n.Width})
 			}
 		}
 		if x := p.Stats(); err != nil || x.Used != x.Budget {

@@ -28,17 +28,15 @@ func (r *Rows) Len() int { return r.n }
 // Free is how many more there may be.
 func (r *Rows) Free() int { return r.cap - r.n }
 
-// Add appends t's rows, of which there are at most Free.
-func (r *Rows) Add(t backend.Tensor) error {
+// Add appends t's rows, of which there are at most Free. They are to be copied to what it returns.
+func (r *Rows) Add(t backend.Tensor) (to backend.Tensor, err error) {
 	if r.block == nil {
-		var err error
 		if r.block, err = r.pool.block(rowsShape(t.Type, r.cap, t.Cols)); err != nil {
-			return err
+			return to, err
 		}
 	}
-	r.pool.b.Copy(r.block.t.RowRange(r.n, r.n+t.Rows), t)
 	r.n += t.Rows
-	return nil
+	return r.block.t.RowRange(r.n-t.Rows, r.n), nil
 }
 
 // Tensor is all rows, valid until the next Add.

@@ -34,10 +34,11 @@ type Opaque struct {
 }
 
 var (
-	_ backend.Backend = (*Opaque)(nil)
-	_ Breakable       = (*Opaque)(nil)
-	_ backend.Drawer  = (*Opaque)(nil)
-	_ backend.Meter   = (*Opaque)(nil)
+	_ backend.Backend  = (*Opaque)(nil)
+	_ Breakable        = (*Opaque)(nil)
+	_ backend.Drawer   = (*Opaque)(nil)
+	_ backend.Meter    = (*Opaque)(nil)
+	_ backend.Preparer = (*Opaque)(nil)
 )
 
 // NewOpaque hides the memory of b.
@@ -206,6 +207,9 @@ func (LostError) DeviceLost() bool { return true }
 func (o *Opaque) Name() string { return "opaque " + o.b.Name() }
 
 func (o *Opaque) FreeMemory() int64 { return o.b.FreeMemory() }
+
+// Prepared implements backend.Preparer.
+func (o *Opaque) Prepared() int64 { return o.recorded.Load() }
 
 func (o *Opaque) Usage() []backend.Usage {
 	list := backend.UsageOf(o.b)

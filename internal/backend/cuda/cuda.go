@@ -43,6 +43,7 @@ type Backend struct {
 	call    callBlock
 	passes  passes
 	tops    topScratch
+	copies  []byte // of CopyEach
 	draws   []byte // of the running operation
 
 	attention attention
@@ -55,9 +56,11 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend = (*Backend)(nil)
-	_ backend.Drawer  = (*Backend)(nil)
-	_ backend.Meter   = (*Backend)(nil)
+	_ backend.Backend  = (*Backend)(nil)
+	_ backend.Copier   = (*Backend)(nil)
+	_ backend.Drawer   = (*Backend)(nil)
+	_ backend.Meter    = (*Backend)(nil)
+	_ backend.Preparer = (*Backend)(nil)
 )
 
 // New makes a backend of an open device, which the backend closes.

@@ -14,7 +14,42 @@ const (
 	drawBytes   = 32 // of one of them
 	drawParts   = 64 // blocks of a row at most
 	octave      = 1 << 24
+
+	copiesAtOnce = 64 // rows of a launch of copies
+	copyBytes    = 16 // of one of them
 )
+
+// CopyEach implements backend.Copier: rows of all tensors go together, as far as they are alike.
+func (b *Backend) CopyEach(dst, src []backend.Tensor) {
+	b.begin()
+	p, words := b.copies[:0], 0
+	flush := func() {
+		if rows := len(p) / copyBytes; rows > 0 {
+			p = append(p, make([]byte, copiesAtOnce*copyBytes-len(p))...)
+			b.launch("draw.copy_each", grid{x: (words + 1023) / 1024, y: rows, threads: 256}, p, words)
+		}
+		p = p[:0]
+	}
+	for i := range dst {
+		d, s := &dst[i], &src[i]
+		n := d.Cols * d.Type.Size()
+		if d.Rows > copiesAtOnce || n%4 != 0 || d.Type != s.Type || d.Rows != s.Rows || d.Cols != s.Cols {
+			b.Copy(*d, *s)
+			continue
+		}
+		to, from := b.at(*d), b.at(*s)
+		for r := range d.Rows {
+			if len(p) == copiesAtOnce*copyBytes || words != n/4 {
+				flush()
+			}
+			words = n / 4
+			p = binary.LittleEndian.AppendUint64(p, uint64(to)+uint64(r*d.Stride*d.Type.Size()))
+			p = binary.LittleEndian.AppendUint64(p, uint64(from)+uint64(r*s.Stride*s.Type.Size()))
+		}
+	}
+	flush()
+	b.copies = p
+}
 
 // Draw draws from rows.
 func (b *Backend) Draw(ids, logits backend.Tensor, draws []backend.Draw) {

@@ -281,9 +281,12 @@ var tensors = map[tensorKey]tensorForms{
 	{8, 64, true}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false, false},
 }
 
+// packedRows is how many rows the kernels for few have at most.
+const packedRows = 4
+
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
-	if f.few && rows <= 4 {
+	if f.few && rows <= packedRows {
 		return fmt.Sprintf("few.few_%d_%d_%d", l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, fewGroups, 2}
 	}
 	form := f.relays[0]

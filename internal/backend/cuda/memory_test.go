@@ -3,8 +3,10 @@ package cuda
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -155,5 +157,53 @@ func TestStreamReadsEverything(t *testing.T) {
 	}
 	if err := b.wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// CopyEach copies what Copy does: tensors of any number of rows, more of them than a launch has, rows of
+// several widths and types, and columns of others.
+func TestCopyEach(t *testing.T) {
+	b := open(t, Options{})
+	rng := rand.New(rand.NewPCG(5, 6))
+	var dst, src []backend.Tensor
+	var want [][]float32
+	for range 20 {
+		rows, cols := rng.IntN(90), []int{1, 64, 1500}[rng.IntN(3)]
+		if cols > 64 {
+			rows %= 8
+		}
+		alloc := func() backend.Tensor {
+			x, err := b.Alloc(dtype.F32, rows+1, 2*cols)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		x, y := alloc(), alloc()
+		list := make([]float32, x.Rows*x.Cols)
+		for i := range list {
+			list[i] = rng.Float32()
+		}
+		if err := b.Write(x, list); err != nil {
+			t.Fatal(err)
+		}
+		b.Fill(y, -1)
+		one, other := rng.IntN(2), rng.IntN(2)*cols
+		all := make([]float32, len(list))
+		for i := range all {
+			all[i] = -1
+		}
+		for r := range rows {
+			copy(all[r*2*cols+other:][:cols], list[(r+one)*2*cols+cols:])
+		}
+		dst, src, want = append(dst, y.RowRange(0, rows).ColRange(other, other+cols)), append(src, x.RowRange(one, one+rows).ColRange(cols, 2*cols)), append(want, all)
+	}
+	b.CopyEach(dst, src)
+	for i := range dst {
+		y := dst[i]
+		y.Offset, y.Rows, y.Cols = 0, y.Rows+1, y.Stride
+		if got, err := b.Host(y); err != nil || !slices.Equal(got, want[i]) {
+			t.Fatalf("tensor %d of %d rows: %v", i, dst[i].Rows, err)
+		}
 	}
 }

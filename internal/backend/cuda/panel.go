@@ -6,6 +6,7 @@ import "fmt"
 type panelForm struct {
 	name        string
 	strips      int  // of rows
+	parts       int  // warps that share a tile, each with some of the strips
 	groups      int  // of a chunk
 	stages      int  // chunks of a warp that are under way
 	least, most int  // tiles of a panel; with fewer, relays are faster
@@ -14,9 +15,11 @@ type panelForm struct {
 
 // panelForms are those for 4 bits in groups of 64, by what was measured on an H200.
 var panelForms = []panelForm{
-	{"2", 2, 8, 2, 3, 18, false},
-	{"4", 4, 8, 2, 2, 12, false},
-	{"4_wide", 4, 4, 3, 13, 18, true},
+	{"1", 1, 1, 8, 3, 3, 14, false},
+	{"2", 2, 1, 8, 2, 3, 18, false},
+	{"4_narrow", 4, 4, 8, 2, 1, 2, false},
+	{"4", 4, 1, 8, 2, 3, 12, false},
+	{"4_wide", 4, 1, 4, 3, 13, 18, true},
 }
 
 const (
@@ -35,14 +38,14 @@ type panelShape struct {
 // them. Tiles are spread evenly over the multiprocessors, in as few rounds as memory permits.
 func (b *Backend) paneled(p *product, tiles int) (s panelShape, ok bool) {
 	l := &p.w.Layout
-	if p.rows <= strip || p.rows > maxRelay || p.jobs != 0 || !p.w.forms().panels {
+	if p.rows <= packedRows || p.rows > maxRelay || p.jobs != 0 || !p.w.forms().panels {
 		return s, false
 	}
 	for rounds := 1; rounds <= tiles; rounds++ {
 		places := b.info.Multiprocessors * rounds
 		size := (tiles + places - 1) / places
 		for _, f := range panelForms {
-			if p.rows > strip*f.strips || size < f.least || size > f.most || f.once && rounds > 1 {
+			if p.rows > strip*f.strips || 2*p.rows <= strip*f.strips || size < f.least || size > f.most || f.once && rounds > 1 {
 				continue
 			}
 			span := min(panelSpan, (l.Groups+f.groups-1)/f.groups*f.groups)
@@ -60,6 +63,6 @@ func (b *Backend) panels(s panelShape, tiles int, list ...product) {
 	p := &list[0]
 	l := &p.w.Layout
 	b.launchAs(fmt.Sprintf("%s.panel_%d_%d_%s", p.w.forms().module, l.Bits, l.Group, s.name), sizes(list...), grid{
-		x: min(b.info.Multiprocessors, (tiles+s.size-1)/s.size), threads: 32 * (s.size + rowWarps), shared: s.shared,
+		x: min(b.info.Multiprocessors, (tiles+s.size-1)/s.size), threads: 32 * (s.size*s.parts + rowWarps), shared: s.shared,
 	}, p.param(), parts(list), s.span)
 }

@@ -15,7 +15,7 @@ import (
 func TestPanelsEqualCPU(t *testing.T) {
 	b, oracle := open(t, Options{}), backendtest.Open(t, backend.Options{Threads: 1})
 	rng := rand.New(rand.NewPCG(1, 2))
-	for rows := strip + 1; rows <= maxRelay; rows++ {
+	for rows := packedRows + 1; rows <= maxRelay; rows++ {
 		for _, wide := range []int{4, 8} {
 			// Tiles of a multiprocessor: from one to two rounds of the largest panels.
 			size := 1 + (5*rows+wide)%19

@@ -15,6 +15,7 @@ type passes struct {
 	last             *recording // the last pass, if it is one that is kept
 	clock            int64      // of uses
 	replayed         int64      // passes
+	prepared         int64      // passes that were recorded, or made a graph of
 	warned           bool       // that there is a pass without a graph
 }
 
@@ -147,6 +148,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 		return
 	}
 	b.passes.last = nil
+	b.passes.prepared++
 	r := &recording{lists: p, uses: map[any]struct{}{}}
 	b.passes.recording = r
 	defer func() { b.passes.recording = nil }()
@@ -167,6 +169,9 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 	}
 }
 
+// Prepared implements backend.Preparer.
+func (b *Backend) Prepared() int64 { return b.passes.prepared }
+
 // replay queues the operations of a recording: as a graph, which is made the first time.
 func (b *Backend) replay(r *recording) {
 	b.passes.clock++
@@ -174,6 +179,7 @@ func (b *Backend) replay(r *recording) {
 	b.passes.last = r
 	r.used = b.passes.clock
 	if r.graph == nil && !r.single {
+		b.passes.prepared++
 		if err := b.capture(r); err != nil {
 			b.fail(err)
 			return

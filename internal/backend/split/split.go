@@ -92,6 +92,11 @@ func (d *Device) Usage() []backend.Usage {
 	return append(backend.UsageOf(d.dev[device]), backend.UsageOf(d.dev[host])...)
 }
 
+// Prepared implements backend.Preparer, of both.
+func (d *Device) Prepared() int64 {
+	return backend.PreparedBy(d.dev[device]) + backend.PreparedBy(d.dev[host])
+}
+
 // Close closes both devices.
 func (d *Device) Close() error { return errors.Join(d.dev[device].Close(), d.dev[host].Close()) }
 

@@ -7,6 +7,7 @@ package network
 import (
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -144,13 +145,16 @@ func (n *Network) view(rows, wants int) {
 }
 
 // grow makes the workspace fit a call of rows rows, of which wants are wanted. Its contents are
-// lost.
+// lost, and what a device has recorded of calls with them. So more wanted rows get memory for as many as
+// the next power of two: batches grow by a draft or a sequence at a time.
 func (n *Network) grow(rows, wants int) error {
 	w := &n.work
 	if rows <= w.rows && wants <= w.wants {
 		return nil
 	}
-	rows, wants = max(rows, w.rows), max(wants, w.wants)
+	if rows, wants = max(rows, w.rows), max(wants, w.wants); wants > w.wants {
+		wants = 1 << bits.Len(uint(wants-1))
+	}
 	n.Free()
 	var err error
 	alloc := func(rows, cols int) (t backend.Tensor) {

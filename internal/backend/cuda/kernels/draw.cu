@@ -163,3 +163,22 @@ extern "C" __global__ void __launch_bounds__(256) draw_best(float *to, int strid
   best = meetAll(best, warpSums, warpIDs);
   if (threadIdx.x == 0) to[(size_t)r * stride] = (float)best.id;
 }
+
+// Copies of rows, all as long: backend.Copier. A block has a part of one of them.
+struct Copies {
+  struct {
+    unsigned* to;
+    const unsigned* from;
+  } of[64];
+};
+extern "C" __global__ void __launch_bounds__(256) copy_each(const __grid_constant__ Copies c, int words) {
+  release();
+  await();
+  unsigned* to = c.of[blockIdx.y].to;
+  const unsigned* from = c.of[blockIdx.y].from;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int at = blockIdx.x * 1024 + i * 256 + threadIdx.x;
+    if (at < words) to[at] = from[at];
+  }
+}

@@ -2,10 +2,10 @@
 //
 // A block has a panel of tiles and all rows; there is one block on a multiprocessor, so that it reads
 // the rows once. They lie in shared memory, a span of groups at a time and the next one on its way,
-// which warps of their own copy. The other warps multiply a tile each. Sums stay in registers, so their order
-// is the order of the loop. Each copies its weights for itself, some chunks of groups ahead, so that warps
-// wait for one another at the ends of spans only. Blocks take panels by stride, and the copies run on from one
-// to the next.
+// which warps of their own copy. The other warps multiply a tile each, or PARTS of them one, each with some of
+// the rows. Sums stay in registers, so their order is the order of the loop. The warps of a tile copy its weights
+// for themselves, some chunks of groups ahead, so that others wait for them at the ends of spans only. Blocks take
+// panels by stride, and the copies run on from one to the next.
 #pragma once
 #include "relay.cuh"
 
@@ -58,21 +58,32 @@ template <int GROUP, int ROWS> __device__ __forceinline__ void copyRows(const Pr
     }
 }
 
-// panel multiplies up to 8*NB rows. G groups make a chunk, S chunks of a warp are under way. A span is a whole number
-// of chunks.
-template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int span) {
-  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, ROWS = 8 * NB;
+// together waits for the warps of a tile.
+template <int PARTS> __device__ __forceinline__ void together(int tile) {
+  if constexpr (PARTS == 1)
+    __syncwarp();
+  else
+    asm volatile("barrier.cta.sync %0, %1;" ::"r"(1 + tile), "n"(32 * PARTS) : "memory");
+}
+
+// panel multiplies up to 8*NB*PARTS rows. G groups make a chunk, S chunks of a tile are under way. A span is a whole
+// number of chunks.
+template <int BITS, int GROUP, bool WIDE, int NB, int PARTS, int G, int S>
+__device__ __forceinline__ void panel(const Product& p, const Parts& parts, int span) {
+  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, ROWS = 8 * NB * PARTS;
   extern __shared__ __align__(16) byte memory[];
   release();
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, size = blockDim.x / 32 - rowWarps;
+  const int lane = threadIdx.x & 31, all = blockDim.x / 32 - rowWarps, size = all / PARTS;
+  const int warp = threadIdx.x / 32 / PARTS, part = threadIdx.x / 32 % PARTS;  // tile of the panel, part of the rows
   const int tiles = p.only ? p.only->onlys : parts.tiles, panels = (tiles + size - 1) / size;
   if (warp >= size) {
-    copyRows<GROUP, ROWS>(p, panels, span, threadIdx.x - size * 32, (word)__cvta_generic_to_shared(memory));
+    copyRows<GROUP, ROWS>(p, panels, span, threadIdx.x - all * 32, (word)__cvta_generic_to_shared(memory));
     return;
   }
   const int groups = p.w.groups, chunks = (groups + G - 1) / G, spanBytes = span * ROWS * (GROUP + 8);
   byte* ring = memory + 2 * spanBytes + warp * (S * CHUNK);
-  const word into = (word)__cvta_generic_to_shared(ring) + lane * 16;
+  const int mine = part * 512 + lane * 16;  // of a chunk, what this thread copies first
+  const word into = (word)__cvta_generic_to_shared(ring) + mine;
 
   // The chunk to ask for next, and where it is.
   int next = blockIdx.x, chunk = 0;
@@ -81,13 +92,13 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
     if (next >= panels) return;
     int tile;
     const Part& of = tileOf(p, parts, min(next * size + warp, tiles - 1), tile);
-    source = of.data + (long long)tile * p.w.tileBytes + lane * 16;
+    source = of.data + (long long)tile * p.w.tileBytes + mine;
   };
   auto issue = [&](word to) {
     if (next < panels) {
-      const int bytes = min(CHUNK, (groups - chunk * G) * BLOCK) - lane * 16;
+      const int bytes = min(CHUNK, (groups - chunk * G) * BLOCK) - mine;
 #pragma unroll
-      for (int j = 0; j < CHUNK; j += 512)
+      for (int j = 0; j < CHUNK; j += 512 * PARTS)
         if (j < bytes) copy16(to + j, source + j);
       source += CHUNK;
       if (++chunk == chunks) chunk = 0, next += gridDim.x, seek();
@@ -129,14 +140,14 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
 #pragma unroll 1
     for (int first = 0; first < groups; first += span) {
       everybody();
-      const byte* codes = memory + buffer * spanBytes + lane * (GROUP / 4);
-      const byte* tails = memory + buffer * spanBytes + span * ROWS * GROUP + (lane & 3) * 16;
+      const byte* codes = memory + buffer * spanBytes + part * NB * 8 * GROUP + lane * (GROUP / 4);
+      const byte* tails = memory + buffer * spanBytes + span * ROWS * GROUP + part * NB * 64 + (lane & 3) * 16;
       buffer ^= 1;
       const int end = min(first + span, groups);
 #pragma unroll 1
       for (int k = first; k < end; k += G) {
         arrived<S - 1>();
-        __syncwarp();
+        together<PARTS>(warp);
         const byte* weights = ring + stage * CHUNK;
         if (k + G <= groups) {
 #pragma unroll
@@ -146,7 +157,7 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
           for (int g = 0; g < groups - k; g++) group(weights + g * BLOCK, codes + g * ROWS * GROUP, tails + g * ROWS * 8);
         }
         codes += G * ROWS * GROUP, tails += G * ROWS * 8;
-        __syncwarp();
+        together<PARTS>(warp);
         issue(into + stage * CHUNK);
         stage = stage + 1 == S ? 0 : stage + 1;
       }
@@ -158,7 +169,7 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
     for (int n = 0; n < NB; n++)
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        const int row = n * 8 + (lane & 3) * 2 + (i & 1), out = tile * 16 + lane / 4 + (i >> 1) * 8;
+        const int row = (part * NB + n) * 8 + (lane & 3) * 2 + (i & 1), out = tile * 16 + lane / 4 + (i >> 1) * 8;
         if (row >= p.rows || out >= of.rows) continue;
         float* y = of.dst + (long long)row * of.dstStride + out;
         float v = acc[n][i];
@@ -169,8 +180,8 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
   }
 }
 
-#define PANEL(NAME, BITS, GROUP, WIDE, NB, G, S, WARPS)                                                               \
-  extern "C" __global__ void __launch_bounds__(32 * (WARPS + rowWarps), 1)                                            \
+#define PANEL(NAME, BITS, GROUP, WIDE, NB, PARTS, G, S, TILES)                                                        \
+  extern "C" __global__ void __launch_bounds__(32 * (TILES * PARTS + rowWarps), 1)                                    \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int span) {                        \
-    panel<BITS, GROUP, WIDE, NB, G, S>(p, parts, span);                                                               \
+    panel<BITS, GROUP, WIDE, NB, PARTS, G, S>(p, parts, span);                                                        \
   }
