@@ -6,9 +6,9 @@ import (
 )
 
 // A kernel of one row takes less time than the next one takes to begin, and keeps the one after that from asking
-// for weights. So while a pass is recorded a
-// product of one row takes over what the kernels before it were recorded for: kernels/row.cuh norms and
-// rounds the row in every block, kernels/few.cuh gates what two matrices have in common.
+// for weights. So while a pass is recorded, a product of one row takes over what the kernels before it were
+// recorded for: kernels/row.cuh norms and rounds the row in every block, kernels/few.cuh gates what two matrices
+// have in common.
 
 // normed is an operation that norms rows and leaves them as codes.
 type normed struct {

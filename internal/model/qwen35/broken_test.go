@@ -148,7 +148,7 @@ func refusal(t *testing.T, f *folder) string {
 	runtime.ReadMemStats(&before)
 	_, err := tryOpen(t, dir, 1, model.Options{Compute: backend.Float32})
 	runtime.ReadMemStats(&after)
-	const enough = 64 << 20
+	const enough = 80 << 20 // with the kernels of a device that is opened for it
 	if n := after.TotalAlloc - before.TotalAlloc; n > enough {
 		t.Errorf("opening allocated %d bytes, more than %d", n, enough)
 	}

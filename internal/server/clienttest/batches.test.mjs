@@ -1,6 +1,6 @@
 // Batches with OpenAI's client for Node against the built program.
 import assert from 'node:assert/strict';
-import { mkdtempSync } from 'node:fs';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
@@ -8,14 +8,16 @@ import OpenAI, { toFile } from 'openai';
 import { start } from './server.mjs';
 
 describe('openai batches', () => {
-  let client;
+  let client, server;
+  const dir = mkdtempSync(join(tmpdir(), 'foretoken-'));
   const line = (id, body) =>
     `${JSON.stringify({ custom_id: id, method: 'POST', url: '/v1/chat/completions', body: { model: 'tiny', messages: [{ role: 'user', content: 'Hi.' }], ...body } })}\n`;
 
-  before(async () => {
-    const server = await start('--state-dir', mkdtempSync(join(tmpdir(), 'foretoken-')), '--batch-lines', '1');
+  const serve = async () => {
+    server = await start('--state-dir', dir, '--batch-lines', '1');
     client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
-  });
+  };
+  before(serve);
 
   const begin = async (content) => {
     const file = await client.files.create({ file: await toFile(Buffer.from(content), 'in.jsonl'), purpose: 'batch' });
@@ -43,9 +45,11 @@ describe('openai batches', () => {
     assert.ok((await client.files.delete(batch.output_file_id)).deleted);
   });
 
+  // endless takes minutes, one line at a time.
+  const endless = Array.from({ length: 100 }, (_, i) => line(`${i}`, { max_tokens: 4000, ignore_eos: true })).join('');
+
   it('cancels and lists', async () => {
-    const lines = Array.from({ length: 100 }, (_, i) => line(`${i}`, { max_tokens: 4000, ignore_eos: true }));
-    const batch = await begin(lines.join('')); // minutes, one line at a time
+    const batch = await begin(endless);
     await wait(batch.id, 'in_progress');
     assert.equal((await client.batches.cancel(batch.id)).status, 'cancelling');
     await wait(batch.id, 'cancelled');
@@ -53,5 +57,18 @@ describe('openai batches', () => {
     for await (const b of client.batches.list({ limit: 1 })) ids.push(b.id);
     assert.equal(ids.length, 2);
     assert.equal(ids[0], batch.id);
+  });
+
+  it('finds one expired whose day was over while nobody served it', async () => {
+    const { id, created_at: began, expires_at: end } = await begin(endless);
+    assert.equal(end, began + 24 * 3600);
+    await wait(id, 'in_progress');
+    await server.kill();
+    const file = join(dir, 'batches', id);
+    const text = readFileSync(file, 'utf8');
+    writeFileSync(file, text.replace(`"expires_at":${end}`, `"expires_at":${began}`));
+    await serve();
+    const batch = await wait(id, 'expired');
+    assert.match(await (await client.files.content(batch.error_file_id)).text(), /batch_expired/);
   });
 });

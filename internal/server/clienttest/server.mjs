@@ -14,6 +14,7 @@ export const picture = {
 // it is ready. The server ends with the process of the tests.
 //   url        its address, without a slash at the end
 //   status()   what GET /v1/status says
+//   kill()     ends it without a warning
 export async function start(...args) {
   const program = process.env.FORETOKEN_BIN;
   if (!program) throw new Error('FORETOKEN_BIN: want the path of the built program; ./run sets it');
@@ -44,6 +45,12 @@ export async function start(...args) {
   return {
     url,
     status: async () => (await fetch(`${url}/v1/status`)).json(),
+    kill: () =>
+      new Promise((resolve) => {
+        server.ref();
+        server.once('exit', resolve);
+        server.kill('SIGKILL');
+      }),
   };
 }
 
