@@ -84,40 +84,30 @@ func newLines(s *Server, o Batches) *lines {
 
 // lineMetrics are what became of lines of batches.
 type lineMetrics struct {
-	outcomes *prometheus.CounterVec
-	diverged prometheus.Counter
-
-	counts map[string]*atomic.Int64 // the same as outcomes
-	others atomic.Int64             // the same as diverged
+	outcomes map[string]*atomic.Int64
+	diverged atomic.Int64
 }
 
 func newLineMetrics(s *Server, o *Batches) *lineMetrics {
-	m := &lineMetrics{counts: map[string]*atomic.Int64{}}
-	m.outcomes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "foretoken_batch_lines_total", Help: "Lines of batches, by what became of them: completed, failed, found (there was a result) or retried."}, []string{"outcome"})
-	for _, outcome := range batch.LineOutcomes {
-		m.outcomes.WithLabelValues(outcome) // there from the start
-		m.counts[outcome] = &atomic.Int64{}
+	m := &lineMetrics{outcomes: map[string]*atomic.Int64{}}
+	count := func(n *atomic.Int64, o prometheus.CounterOpts) {
+		s.metrics.register(prometheus.NewCounterFunc(o, func() float64 { return float64(n.Load()) }))
 	}
-	m.diverged = prometheus.NewCounter(prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result was not the one that was there already: workers that should give the same answers do not."})
-	s.metrics.register(m.outcomes, m.diverged, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 when the queue of batches can be reached; without it requests are answered and batches wait."}, func() float64 {
+	for _, outcome := range batch.LineOutcomes {
+		m.outcomes[outcome] = &atomic.Int64{}
+		count(m.outcomes[outcome], prometheus.CounterOpts{
+			Name: "foretoken_batch_lines_total", Help: "Lines of batches, by what became of them: completed, failed, found (there was a result) or retried.",
+			ConstLabels: prometheus.Labels{"outcome": outcome},
+		})
+	}
+	count(&m.diverged, prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result was not the one that was there already: workers that should give the same answers do not."})
+	s.metrics.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 when the queue of batches can be reached; without it requests are answered and batches wait."}, func() float64 {
 		if o.connected() {
 			return 1
 		}
 		return 0
 	}))
 	return m
-}
-
-// counted counts a line.
-func (m *lineMetrics) counted(outcome string) {
-	m.outcomes.WithLabelValues(outcome).Inc()
-	m.counts[outcome].Add(1)
-}
-
-// divergence counts a line whose result was another one.
-func (m *lineMetrics) divergence() {
-	m.diverged.Inc()
-	m.others.Add(1)
 }
 
 // connected tells whether the queue can be reached.
@@ -171,9 +161,9 @@ func (s *Server) Work(ctx context.Context) error {
 	}
 	stop()
 	all.Wait()
-	attrs := []any{"diverged", s.lineMetrics.others.Load()}
+	attrs := []any{"diverged", s.lineMetrics.diverged.Load()}
 	for _, outcome := range batch.LineOutcomes {
-		attrs = append(attrs, outcome, s.lineMetrics.counts[outcome].Load())
+		attrs = append(attrs, outcome, s.lineMetrics.outcomes[outcome].Load())
 	}
 	s.log.Info("lines", attrs...)
 	return err
@@ -275,7 +265,8 @@ func (s *Server) worker(model, fingerprint string) *batch.Worker {
 	}
 	return &batch.Worker{
 		Store: o.Store, Queue: o.Queue, Model: fingerprint, Run: s.Run, Concurrent: cmp.Or(n, defaultLines), Log: s.log,
-		Counted: s.lineMetrics.counted, Diverged: s.lineMetrics.divergence,
+		Counted:  func(outcome string) { s.lineMetrics.outcomes[outcome].Add(1) },
+		Diverged: func() { s.lineMetrics.diverged.Add(1) },
 	}
 }
 
