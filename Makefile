@@ -11,8 +11,8 @@ MODULES := . internal/server/clienttest tools internal/backend/cpu/kernel/_gen
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda
 
-# What crosscheck checks: every file that this machine does not compile, so each system, each
-# processor and each build tag once. All platforms: make cross.
+# What lint checks beside this machine's: every file that this machine does not compile, so each system,
+# each processor and each build tag once. All platforms: make cross.
 VARIANTS := linux/amd64:noasm,noembed,noqueue linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
@@ -43,24 +43,22 @@ tool = @mkdir -p bin && go build -C tools -o ../$@ $(1)
 # What looks at code holds much and soon ends: less garbage collection takes a quarter off its time.
 LARGE := GOGC=400
 
-# each COMMAND in some modules.
-each = @for module in $(2); do echo "$$module: $(1)"; (cd $$module && $(1)) || exit 1; done
-
 # on COMMAND for some platforms.
 on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOARCH=$${platform\#*/} $(1) || exit 1; done
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-cuda sanitize-cuda kernels test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
-	lint lint-sdks fmt fmt-check crosscheck cross dist bench bench-gate bench-pages benchstat fuzz clean \
-	bin/lint bin/gofumpt bin/benchstat bin/crosscheck bin/dist
+	lint lint-sdks fmt fmt-check cross dist bench bench-gate bench-pages benchstat fuzz clean \
+	bin/lint bin/gofumpt bin/benchstat bin/dist
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The stages of check, each with what it needs besides Go: tools/need.sh.
 # Those in BESIDE run beside the others: they wait for a browser or compute on one processor.
-CHECK := fmt-check:tools lint:tools test-tools:tools generated crosscheck:tools test race:cc test-deploy
+# build comes early: two stages that find the cache empty at once compile the same twice.
+CHECK := fmt-check:tools build lint:tools test-tools:tools generated test race:cc test-deploy
 BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
@@ -161,13 +159,13 @@ screenshots: build ## take the picture of the page for the README
 	@sh tools/need.sh node npm-pages chromium
 	FORETOKEN_BIN="$(CURDIR)/bin/foretoken" CHROMIUM="$$(sh tools/need.sh --path chromium)" node internal/server/web/test/screenshot.js docs/img/page.png
 
-lint: $(LINT) ## vet and lint every module but the one that needs the Go clients
+lint: $(LINT) ## vet and lint every module but the one that needs the Go clients; check types and vet for every platform and build tag
 	$(call stage,lint: what tools/lint checks)
-	$(call each,$(LARGE) go vet -vettool="$(CURDIR)/$(LINT)" ./...,$(filter-out internal/server/clienttest,$(MODULES)))
+	@$(LARGE) $(LINT) $(filter-out internal/server/clienttest,$(MODULES)) -- $(VARIANTS)
 
 lint-sdks: $(LINT) ## vet and lint the tests with the Go clients
 	$(call stage,lint-sdks: what tools/lint checks)
-	$(call each,$(LARGE) go vet -vettool="$(CURDIR)/$(LINT)" ./...,internal/server/clienttest)
+	@$(LARGE) $(LINT) internal/server/clienttest
 
 generated: ## check that what is generated is what its generators write
 	$(call stage,generated: in a copy of the tree)
@@ -179,10 +177,6 @@ fmt: $(GOFUMPT) ## format the code in place
 fmt-check: $(GOFUMPT) ## list what fmt would change and fail if it would
 	$(call stage,fmt-check: gofumpt)
 	@found=$$($(GOFUMPT) -l $(MODULES)); [ -z "$$found" ] || { printf 'make fmt would change:\n%s\n' "$$found"; exit 1; }
-
-crosscheck: bin/crosscheck ## check the types of everything, tests included, and vet it, for every platform and build tag
-	$(call stage,crosscheck: types and vet)
-	@$(LARGE) bin/crosscheck $(VARIANTS)
 
 cross: ## build everything, examples included, for every platform
 	$(call stage,cross: $(PLATFORMS))
@@ -225,9 +219,6 @@ bin/gofumpt:
 
 bin/benchstat:
 	$(call tool,golang.org/x/perf/cmd/benchstat)
-
-bin/crosscheck:
-	$(call tool,./crosscheck)
 
 bin/dist:
 	$(call tool,./dist)

@@ -1,7 +1,14 @@
-// Command lint is the linter of this repository, for go vet -vettool: what go vet checks, what
-// staticcheck checks, unchecked errors, unused code, and comparisons of errors. As a vet tool it
-// shares go's cache of compiled packages and reads the standard library from there, which
-// makes it several times as fast as a linter that loads everything from source.
+// Command lint is the linter of this repository: what go vet checks, what staticcheck checks, unchecked
+// errors, unused code, and comparisons of errors. It looks at the packages of modules, with their tests, as
+// this machine compiles them; and at the first module's as other platforms do, where it checks types
+// and has vet look at packages with files that this machine does not compile:
+//
+//	lint . tools -- linux/arm64 darwin/arm64 linux/amd64:noasm
+//
+// Build tags follow a colon. Everything is read from source, once for all platforms, and nothing is
+// compiled: from an empty cache that takes a fraction of what go vet takes, which starts a process
+// for each package. Of packages that are not ours other platforms read declarations only. Whether a
+// program also links there, make cross tells.
 //
 // A finding is accepted by a comment at the end of its line, with the reason:
 //
@@ -9,6 +16,7 @@
 package main
 
 import (
+	"fmt"
 	"go/ast"
 	"go/token"
 	"go/types"
@@ -16,11 +24,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kisielk/errcheck/errcheck"
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/analysis/suite/vet"
-	"golang.org/x/tools/go/analysis/unitchecker"
 	"honnef.co/go/tools/analysis/facts/deprecated"
 	"honnef.co/go/tools/analysis/lint"
 	"honnef.co/go/tools/quickfix"
@@ -31,20 +39,66 @@ import (
 )
 
 func main() {
-	list := []*analysis.Analyzer{
-		under("errcheck", errcheck.Analyzer), under("errorlint", comparisons), under("unused", unusedCode), acceptances,
+	modules, platforms := os.Args[1:], []string(nil)
+	if i := slices.Index(modules, "--"); i >= 0 {
+		modules, platforms = modules[:i], modules[i+1:]
 	}
+	if len(modules) == 0 {
+		fmt.Fprintln(os.Stderr, "want lint MODULE … [-- PLATFORM …]")
+		os.Exit(2)
+	}
+	failed := false
+	for i, err := range check(modules, platforms) {
+		fmt.Println(slices.Concat(modules, platforms)[i])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			failed = true
+		}
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+// check returns what is wrong with each module, and with the first on each platform.
+func check(modules, platforms []string) []error {
+	f := newFiles()
+	failures := make([]error, len(modules)+len(platforms))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c := newChecker(f, native, everything(), true)
+		for i, dir := range modules {
+			failures[i] = c.module(dir, func(*listed) bool { return true })
+		}
+	})
+	for i, platform := range platforms {
+		wg.Go(func() {
+			failures[len(modules)+i] = newChecker(f, platform, suite(), false).module(modules[0], (*listed).foreign)
+		})
+	}
+	wg.Wait()
+	return failures
+}
+
+// suite is what go vet checks.
+func suite() (list []*analysis.Analyzer) {
 	for _, a := range vet.Suite {
-		list = append(list, under("govet", a))
+		list = append(list, accepting("govet", a))
 	}
+	return list
+}
+
+// everything is suite and all else.
+func everything() []*analysis.Analyzer {
+	list := append(suite(), accepting("errcheck", errcheck.Analyzer), accepting("errorlint", comparisons), accepting("unused", unusedCode), acceptances)
 	for _, set := range [][]*lint.Analyzer{staticcheck.Analyzers, simple.Analyzers, stylecheck.Analyzers, quickfix.Analyzers} {
 		for _, a := range set {
 			if !wantsDependencies(a.Analyzer) {
-				list = append(list, under("staticcheck", a.Analyzer))
+				list = append(list, accepting("staticcheck", a.Analyzer))
 			}
 		}
 	}
-	unitchecker.Main(list...)
+	return list
 }
 
 // wantsDependencies tells analyzers that need the bodies of all functions of all packages
@@ -58,9 +112,9 @@ func wantsDependencies(a *analysis.Analyzer) bool {
 
 var accepted = regexp.MustCompile(`^//nolint(?::([\w,]+))?(?: // (.+))?$`)
 
-// under returns an analyzer that reports nothing in generated files, and nothing in lines
+// accepting returns an analyzer that reports nothing in generated files, and nothing in lines
 // that say //nolint:name.
-func under(name string, a *analysis.Analyzer) *analysis.Analyzer {
+func accepting(name string, a *analysis.Analyzer) *analysis.Analyzer {
 	b := *a
 	b.Run = func(pass *analysis.Pass) (any, error) {
 		p := *pass
@@ -127,9 +181,6 @@ var acceptances = &analysis.Analyzer{
 var unusedCode = &analysis.Analyzer{
 	Name: "unused", Doc: "unused code", Requires: []*analysis.Analyzer{unused.Analyzer.Analyzer},
 	Run: func(pass *analysis.Pass) (any, error) {
-		if strings.HasSuffix(pass.Pkg.Path(), ".test") {
-			return nil, nil // the main package that go test writes
-		}
 		found, _ := pass.ResultOf[unused.Analyzer.Analyzer].(unused.Result)
 		assembly := ""
 		for _, name := range slices.Concat(pass.OtherFiles, pass.IgnoredFiles) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
+func TestVetFindsWhatOnePlatformRefuses(t *testing.T) {
 	module := map[string]string{
 		"go.mod":     "module example\n\ngo 1.26\n",
 		"a.go":       "package example\n\nimport \"os\"\n\n// Size is n times two, as text.\nfunc Size(f *os.File) int { return 2 * n() }\n",
@@ -28,7 +28,7 @@ func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
 			}
 		}
 		t.Chdir(dir)
-		err := f.check(platform)
+		err := newChecker(f, platform, suite(), false).module(".", (*listed).foreign)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", platform, err, want)
 		}
@@ -45,7 +45,7 @@ func TestCheckFindsWhatOnePlatformRefuses(t *testing.T) {
 		"a_tagged.go":  "//go:build tagged\n\npackage example\n\nfunc (t *T) Wrong() { t = t }\n",
 	}
 	check("linux/amd64", vetted, "")
-	check("windows/amd64", vetted, "a_windows.go:5:27: printf: ")
-	check("linux/amd64:tagged", vetted, "a_tagged.go:5:23: assign: ")
+	check("windows/amd64", vetted, "a_windows.go:5:27: govet: ")
+	check("linux/amd64:tagged", vetted, "a_tagged.go:5:23: govet: ")
 	check("linux", nil, "want a platform")
 }
