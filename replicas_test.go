@@ -60,10 +60,10 @@ func (r *replica) ask(t *testing.T, kind int32, salt string, more ...func(*Model
 		f(m)
 	}
 	prompt := &Prompt{}
-	for i := range int32(200) {
+	for i := range int32(3*PageTokens + 2) { // after what is stored there is little to compute, for the slowest too
 		prompt.IDs = append(prompt.IDs, 300+(kind*31+i*7)%1000)
 	}
-	a := hear(t, m, []Request{{Prompt: prompt, MaxTokens: 8, IgnoreEnd: true, Hash: true, CacheSalt: salt, Sampling: &sample.Options{Temperature: 0.8, Seed: 3}}})
+	a := hear(t, m, []Request{{Prompt: prompt, MaxTokens: 4, IgnoreEnd: true, Hash: true, CacheSalt: salt, Sampling: &sample.Options{Temperature: 0.8, Seed: 3}}})
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
