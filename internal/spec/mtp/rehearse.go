@@ -9,6 +9,10 @@ import (
 
 var _ spec.Rehearser = (*Drafter)(nil)
 
+// manyRuns is up to how many runs any number of new rows is rehearsed. More than four for each are rare: the more runs
+// there are, the shallower are their drafts.
+const manyRuns = 8
+
 // Rehearse implements spec.Rehearser: the calls of heads that catch up, of those that draft a token from any
 // number of new rows, and of those that go on from what was drawn on the device. A text adds some blocks to the draft
 // vocabulary, or none.
@@ -24,10 +28,10 @@ func (d *Drafter) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int
 	for _, text := range [][]int32{{int32(d.vocab.vocab - 1)}, nil} {
 		only := d.Blocks(d.vocab.frequent, text)
 		for want := min(runs, usual); want > 0; want-- {
-			for n := want; n <= min(want*(1+spec.MaxDepth), usual); n++ {
+			x.chain(want, only)
+			for n := want; want <= manyRuns && n <= min(want*(1+spec.MaxDepth), max(2*(1+spec.MaxDepth), 4*want), usual); n++ {
 				x.forward(n, want, only)
 			}
-			x.chain(want, only)
 		}
 	}
 	return x.err
