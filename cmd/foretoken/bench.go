@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/offload"
 )
 
 func newBenchCommand() *cobra.Command {
@@ -51,15 +52,44 @@ func (f *benchFlags) group(title string) flagGroup {
 
 // open checks the rows and opens the device.
 func (f *benchFlags) open() (backend.Backend, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	return f.openDevice()
+}
+
+// check checks the rows.
+func (f *benchFlags) check() error {
 	for _, r := range f.rows {
 		if r < 1 || r > 4096 {
-			return nil, usagef("--rows %d: want numbers from 1 to 4096", r)
+			return usagef("--rows %d: want numbers from 1 to 4096", r)
 		}
 	}
 	if len(f.rows) == 0 {
-		return nil, usagef("--rows: want at least one number")
+		return usagef("--rows: want at least one number")
 	}
-	return f.openDevice()
+	return nil
+}
+
+// openFor opens the device for a generated model, and the processor beside it where that is wanted or needed.
+func (f *benchFlags) openFor(o bench.ModelOptions, parts *offloadFlags) (backend.Backend, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	n := f.threads.or(processors)
+	addSlot(n)
+	longest := o.Context + slices.Max(append(slices.Clone(o.Prompts), slices.Max(o.Rows))) + 64
+	b, plan, err := offload.ForShape(o.Shape, o.Bits, f.device.value, backend.Options{Threads: n, ISA: f.isa.value},
+		offload.Want(parts.offload()), offload.Options{KVBits: o.KVBits, Context: longest})
+	if err != nil {
+		return nil, explain(err)
+	}
+	if plan != nil {
+		if whole, _ := plan.Whole(); !whole {
+			o.Progress(plan.String())
+		}
+	}
+	return b, nil
 }
 
 func newBenchModelCommand() *cobra.Command {
@@ -67,31 +97,34 @@ func newBenchModelCommand() *cobra.Command {
 	shape, bits, context := choice(model.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), whole(0, 1<<18)
 	kv, vision := newKVFlags(), choice("2", "3", "4", "5", "6", "8", "16")
 	prompts, images, pixels := []int{64, 512}, []string(nil), whole(1, 1<<26)
+	parts := newOffloadFlags()
 	cmd := &cobra.Command{
 		Use:   "model",
 		Short: "Measure a model of a released size with generated weights",
 		Long: `Measure a model of a released size with generated weights: passes over a few rows of one
 sequence, prefill, a draft token of the head, and the share of each operation. Every repetition
-also reads memory plainly, which is what a pass is measured against.`,
+also reads memory plainly, which is what a pass is measured against. A model that does not fit on
+the device has some layers on the processor, as in run and serve.`,
 		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 4b --context 16384 --prompts 512\n  foretoken bench model --images 640x480,1920x1080 --vision-bits 8",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := f.open()
-			if err != nil {
-				return err
-			}
-			defer b.Close() //nolint:errcheck // the process ends
 			sizes, err := imageSizes(images)
 			if err != nil {
 				return err
 			}
 			n, _ := strconv.Atoi(bits.or("4"))
 			tower, _ := strconv.Atoi(vision.or("16"))
-			r, err := bench.Model(b, bench.ModelOptions{
+			o := bench.ModelOptions{
 				Shape: shape.or("2b"), Bits: n, Rows: f.rows, Prompts: prompts, Context: context.or(0),
 				KVBits: kv.options(), Repeats: f.repeats.or(7), Progress: f.say(cmd),
 				Images: sizes, MaxPixels: pixels.or(1 << 20), VisionBits: tower,
-			})
+			}
+			b, err := f.openFor(o, &parts)
+			if err != nil {
+				return err
+			}
+			defer b.Close() //nolint:errcheck // the process ends
+			r, err := bench.Model(b, o)
 			if err != nil {
 				return err
 			}
@@ -109,8 +142,11 @@ also reads memory plainly, which is what a pass is measured against.`,
 	fs.StringSliceVar(&images, "images", nil, "`LIST` of sizes of pictures to look at, in pixels, such as 640x480")
 	fs.Var(&pixels, "max-image-pixels", "pixels that larger pictures are shrunk to (default 1048576)")
 	fs.Var(&vision, "vision-bits", "bits of a weight of the vision tower, 16 for bf16 (default 16)")
-	addGroups(cmd, g, f.group("How"))
+	how := f.group("How")
+	parts.addOffload(how)
+	addGroups(cmd, g, how)
 	completeDevice(cmd)
+	completeOffload(cmd)
 	completeKV(cmd)
 	return cmd
 }

@@ -75,6 +75,11 @@ func completeDevice(cmd *cobra.Command) {
 	}
 }
 
+// completeOffload likewise.
+func completeOffload(cmd *cobra.Command) {
+	mustFlag(cmd.RegisterFlagCompletionFunc("gpu-layers", cobra.FixedCompletions([]cobra.Completion{"auto"}, cobra.ShellCompDirectiveNoFileComp)))
+}
+
 // runnable lists the instruction sets of the device that this machine can run.
 func (f *deviceFlags) runnable() []string {
 	for _, d := range backend.List() {

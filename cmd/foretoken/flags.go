@@ -66,7 +66,8 @@ func (f *modelFlags) addComputing(g flagGroup) {
 // completeModel adds what a shell can complete.
 func completeModel(cmd *cobra.Command) {
 	completeDevice(cmd)
-	words := map[string][]cobra.Completion{"gpu-layers": {"auto"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
+	completeOffload(cmd)
+	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
 	for name, list := range words {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}

@@ -64,6 +64,7 @@ func (f *modelFlags) options() foretoken.Options {
 	o := foretoken.Options{
 		Device: f.device.value, Threads: f.threads.or(processors), ISA: f.isa.value, Offload: f.offload(), Context: f.context.or(0), Speculation: f.draft.options(),
 		KVBits: f.kv.options(), Vision: f.vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
+		MaxBatch: 1,
 	}
 	if f.compute.value == "float32" {
 		o.Compute = backend.Float32

@@ -27,6 +27,14 @@ type Preparer interface {
 	Prepared() int64
 }
 
+// Rehearser is a Preparer that can prepare for passes before they come.
+type Rehearser interface {
+	Preparer
+	// Rehearse calls f. Passes that f queues are prepared for and not computed: nothing is known of what they
+	// would have written. All else is as ever. An error of the device comes out here.
+	Rehearse(f func() error) error
+}
+
 // PreparedBy is how many passes a device has prepared so far, 0 for one that prepares none.
 func PreparedBy(b Backend) int64 {
 	if p, ok := b.(Preparer); ok {

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -76,5 +78,48 @@ func TestKernelSharesSumToOne(t *testing.T) {
 	}
 	if got := kernelShares(nil, 0); got != nil {
 		t.Errorf("of nothing: %+v", got)
+	}
+}
+
+// A model on two devices has its parts where they belong, also where it is timed, and the memory of the first is measured.
+func TestTimedModelOnTwoDevices(t *testing.T) {
+	asked := map[backend.PartKind]bool{}
+	d, err := split.New(open(t), open(t), func(p backend.Part) bool {
+		asked[p.Kind] = true
+		return p.Kind == backend.LayerPart && p.Layer < 2
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := checkpoint.Open(golden.Dir(t, "dense"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close() //nolint:errcheck // read only
+	m, err := model.Open(files, newTimed(d), model.Options{Quantize: 8, MaxDrafts: 3, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := &modelRun{
+		m: m, b: newTimed(d), pool: state.NewPool(d, 1<<40), say: func(string) {},
+		o: ModelOptions{Rows: []int{1, 2}, Prompts: []int{5}, Repeats: 1},
+	}
+	if err := run.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.repeat(); err != nil {
+		t.Fatal(err)
+	}
+	run.seq.Close()
+	if !asked[backend.LayerPart] || !asked[backend.OutputPart] {
+		t.Errorf("parts %v were placed", asked)
+	}
+	s, err := newStream(d, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if err := errors.Join(m.Close(), d.Close()); err != nil {
+		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // timed is a backend that knows how long each of its operations took, and how much
@@ -33,6 +34,17 @@ func (t *timed) multiplied(rows int, w backend.Weight) {
 
 // since books the time from start on.
 func (t *timed) since(op string, start time.Time) { t.spent[op] += time.Since(start) }
+
+// At implements backend.Parted, as the two that follow do: of two devices as one both are timed.
+func (t *timed) At(p backend.Part) backend.Backend { return backend.At(t.Backend, p) }
+
+func (t *timed) AllocParts(x dtype.Type, parts []backend.Part, cols []int) (backend.Tensor, error) {
+	return backend.AllocParts(t.Backend, x, parts, cols)
+}
+
+func (t *timed) FreeParts(parts []backend.Part, cols []int) int64 {
+	return backend.FreeParts(t.Backend, parts, cols)
+}
 
 func (t *timed) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	defer t.since("embed", time.Now())

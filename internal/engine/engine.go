@@ -122,6 +122,9 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	if o.Controller != nil {
 		e.drafting.controller = *o.Controller
 	}
+	if err := e.rehearse(); err != nil {
+		return nil, err
+	}
 	go e.loop()
 	return e, nil
 }

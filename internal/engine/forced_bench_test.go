@@ -48,6 +48,11 @@ func (f *forced) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return f.out, nil
 }
 
+// Rehearse implements spec.Rehearser.
+func (f *forced) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) error {
+	return f.Drafter.(spec.Rehearser).Rehearse(p, hidden, usual, runs)
+}
+
 // newForced is right as often as the trained tiny model's head.
 func newForced(m *headed, answer []int32) *forced {
 	rates := []float64{0.708, 0.520 / 0.708, 0.387 / 0.520}
@@ -125,8 +130,8 @@ func BenchmarkForced(b *testing.B) {
 // BenchmarkForcedBatch is BenchmarkForced for several sequences at a time, which say the same,
 // in turns without drafts and with as many as the controller finds to pay. What the sequences of one turn
 // decode per second, each after its first token, is added up and compared, and the medians are reported. After the
-// first turn the prompt is in the cache. Where the time of a round with drafts goes is reported too, and how many
-// passes were prepared in one turn.
+// first turn the prompt is in the cache. Where the time of a round with drafts goes is reported too, how many passes
+// were prepared in one turn, and how long the engine took to start.
 func BenchmarkForcedBatch(b *testing.B) {
 	for shape := range strings.SplitSeq(*forcedShapes, ",") {
 		b.Run("shape="+shape, func(b *testing.B) { forcedBatch(b, shape) })
@@ -141,11 +146,13 @@ func forcedBatch(b *testing.B, shape string) {
 		request.Prompt[i] = int32(i + 1)
 	}
 	d := newForced(m, nil)
+	start := time.Now()
 	e, err := New(m, pool, Options{Drafter: d, Cache: true})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer e.Close()
+	rehearsed := time.Since(start)
 	run := func(width int, depth spec.Depth) (rate, meanDepth float64) {
 		r := request
 		r.Depth = depth
@@ -205,6 +212,7 @@ func forcedBatch(b *testing.B, shape string) {
 				}
 				b.ReportMetric(rounds/float64(b.N), "rounds")
 				b.ReportMetric(prepared/float64(b.N), "prepared")
+				b.ReportMetric(rehearsed.Seconds()*1e3, "start-ms")
 			})
 		}
 	}

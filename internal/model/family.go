@@ -46,6 +46,8 @@ type Family struct {
 	AddTower func(*checkpoint.Assembly, *gguf.File) error
 
 	Shapes []string // released sizes that Generate makes, the smallest first
+	// SurveyShape surveys what Generate makes, without a tower; nil for a shape that it does not know.
+	SurveyShape func(shape string, bits int) *weights.Survey
 	// Generate makes a model of a released size with weights that mean nothing: its speed is
 	// that of the real one. The weights have the given bits of dtype.Affine in groups of 64, or
 	// 16 for bf16.
@@ -167,6 +169,16 @@ func Inventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Logger)
 		return nil, err
 	}
 	return f.Inventory(c, part, log)
+}
+
+// SurveyShape surveys what Generate makes of one of Shapes; nil: there is no such shape.
+func SurveyShape(shape string, bits int) *weights.Survey {
+	for _, f := range families {
+		if slices.Contains(f.Shapes, shape) {
+			return f.SurveyShape(shape, bits)
+		}
+	}
+	return nil
 }
 
 // Generate makes a model of one of Shapes, see Family.

@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // ErrAlone is wrapped by the error for a device that no part of a model can be put beside.
@@ -18,6 +19,21 @@ var ErrAlone = errors.New("there is no other device to put a part of the model o
 // For opens a device by its name, and the host's processor beside it if the checkpoint's model is too
 // large for one, or a part of it is wanted there. The plan is nil where there was nothing to decide.
 func For(c *checkpoint.Checkpoint, name string, how backend.Options, want Want, o Options) (backend.Backend, *Plan, error) {
+	return open(func() *weights.Survey {
+		s, err := model.Survey(c)
+		if err != nil || len(s.Errors)+len(s.Missing) > 0 {
+			return nil // loading the model says what is wrong
+		}
+		return s
+	}, name, how, want, o)
+}
+
+// ForShape is For of a model that is generated.
+func ForShape(shape string, bits int, name string, how backend.Options, want Want, o Options) (backend.Backend, *Plan, error) {
+	return open(func() *weights.Survey { return model.SurveyShape(shape, bits) }, name, how, want, o)
+}
+
+func open(look func() *weights.Survey, name string, how backend.Options, want Want, o Options) (backend.Backend, *Plan, error) {
 	if want.Layers < None {
 		return nil, nil, fmt.Errorf("offload: %d layers on the device, want a number of them, %d for auto or %d for none", want.Layers, Auto, None)
 	}
@@ -34,9 +50,9 @@ func For(c *checkpoint.Checkpoint, name string, how backend.Options, want Want, 
 		}
 		return b, nil, nil
 	}
-	s, err := model.Survey(c)
-	if err != nil || len(s.Errors)+len(s.Missing) > 0 {
-		return b, nil, nil // loading the model says what is wrong
+	s := look()
+	if s == nil {
+		return b, nil, nil
 	}
 	if o.Context == 0 {
 		o.Context = min(s.Context, DefaultContext)

@@ -15,6 +15,8 @@ import (
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 )
 
+func init() { backendtest.RegisterOpaque() }
+
 const gb = 1_000_000_000
 
 // dense is a model of ten layers of one gigabyte each, an embedding and an output matrix of one, and
@@ -251,5 +253,32 @@ func TestOpenChoosesDevices(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Generated models are planned for as those in files are: what a survey says of a shape is what such a model takes.
+func TestPlansOfShapes(t *testing.T) {
+	for _, shape := range model.Shapes() {
+		for _, bits := range []int{4, 16} {
+			s := model.SurveyShape(shape, bits)
+			all := int64(0)
+			for _, x := range s.Sizes {
+				all += x.Parameters
+			}
+			if least, most := float64(all)*float64(bits)/8, float64(all)*(float64(bits)+1)/8; float64(s.Loaded) < least || float64(s.Loaded) > most {
+				t.Errorf("%s of %d bits: %d bytes for %d parameters", shape, bits, s.Loaded, all)
+			}
+		}
+	}
+	b, p, err := ForShape("2b", 4, "opaque", backend.Options{Threads: 1}, Want{Layers: 10}, Options{Context: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close() //nolint:errcheck // of no interest
+	if text := p.String(); !strings.Contains(text, "layers 14-23, embedding, output, head on opaque") || !strings.Contains(text, "layers 0-13") {
+		t.Errorf("the plan is %s", text)
+	}
+	if s := model.SurveyShape("3b", 4); s != nil {
+		t.Error("there is a shape of 3b")
 	}
 }

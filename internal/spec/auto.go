@@ -1,6 +1,9 @@
 package spec
 
-import "github.com/foretoken/foretoken/internal/state"
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/state"
+)
 
 // auto drafts by lookup where that has a good match, else by the head.
 type auto struct {
@@ -23,6 +26,14 @@ func (a *auto) Name() string { return "auto" }
 
 // Layout is the head's.
 func (a *auto) Layout() state.Layout { return a.head.Layout() }
+
+// Rehearse is the head's: the lookup needs no device.
+func (a *auto) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) error {
+	if r, ok := a.head.(Rehearser); ok {
+		return r.Rehearse(p, hidden, usual, runs)
+	}
+	return nil
+}
 
 // Plan offers the head, and the lookup where it has a match.
 func (a *auto) Plan(batch []Run) {

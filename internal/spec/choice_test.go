@@ -439,3 +439,49 @@ func TestBatchKeepsToFamiliarSizes(t *testing.T) {
 		}
 	}
 }
+
+// TestBatchesFindTheirDepthSoon has machines whose passes always take the same, as GPUs do, and batches that are new to
+// the controller: their first 60 rounds have most of what the best fixed depth gives. As much noise as a busy processor
+// has is not taken for knowledge.
+func TestBatchesFindTheirDepthSoon(t *testing.T) {
+	for _, x := range []struct {
+		seqs  int
+		pass  [4]float64 // milliseconds at depths 0 to 3
+		head  float64
+		least float64
+	}{
+		{8, [4]float64{8.8, 10.5, 12.5, 16}, 0.35, 0.9},
+		{4, [4]float64{1.05, 1.3, 1.5, 1.65}, 0.15, 0.9},
+	} {
+		w := &world{accepts: alike(0.71, 0.73, 0.74), noise: 0.02, verify: func(rows int) float64 {
+			depth := min(float64(rows)/float64(x.seqs)-1, 2.999) // beyond 3 the last slope goes on
+			below := int(max(depth, 0))
+			return x.pass[below] + (float64(rows)/float64(x.seqs)-1-float64(below))*(x.pass[below+1]-x.pass[below])
+		}, draft: func(deepest, _ int) float64 { return x.head * float64(deepest) }}
+		best := 0.0
+		for d := range MaxDepth + 1 {
+			best = max(best, w.expected(slices.Repeat([]int{d}, x.seqs)...))
+		}
+		share, doubts := 0.0, 0
+		const seeds = 12
+		for seed := range uint64(seeds) {
+			c, records := NewController(), make([]*Record, x.seqs)
+			for i := range records {
+				records[i] = &Record{}
+			}
+			got := w.live(c, rand.New(rand.NewPCG(seed, 6)), records, 60)
+			share += got.rate() / best / seeds
+			doubts = max(doubts, c.enough())
+		}
+		t.Logf("%d sequences: %.3f of the best fixed depth in the first 60 rounds", x.seqs, share)
+		if share < x.least || doubts > 3 {
+			t.Errorf("%d sequences: %.3f of the best fixed depth, want %v; %d measurements are needed of a size", x.seqs, share, x.least, doubts)
+		}
+		w.noise = 0.15
+		c := NewController()
+		w.live(c, rand.New(rand.NewPCG(1, 6)), []*Record{{}, {}}, 200)
+		if c.enough() != wellKnown {
+			t.Errorf("%d measurements are enough at a noise of 15 %%", c.enough())
+		}
+	}
+}

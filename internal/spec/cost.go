@@ -13,6 +13,7 @@ import (
 type costs struct {
 	level     float64         // seconds of what is 1 in the curves; 0: nothing is known
 	disturbed bool            // the last pass had drafts
+	noise     [2]float64      // squares of how far passes were from what was known of their size, and how many, decaying
 	pass      curve           // of a pass, by rows
 	draft     [numSizes]curve // of a Draft call, by depth, for a number of runs
 }
@@ -24,6 +25,10 @@ const (
 	costRate  = 0.01 // of the curves
 	levelRate = 0.3
 	settled   = 32 // measurements of a size after which half of levelRate applies
+
+	usualNoise = 0.1 // of a measurement, before there are some
+	maxNoise   = 0.3 // that counts: what is done for the first time is no noise
+	noiseRate  = 0.05
 
 	// What is assumed before it is measured, in plain passes. It is optimistic, for what seems
 	// cheap gets tried, and is then known.
@@ -46,9 +51,20 @@ func (c *costs) ObservePass(rows, drafts int, took time.Duration) {
 		c.level = x
 	}
 	if known := &c.pass.cells[rows]; known.n > 0 { // the better it is known, the rather has the machine changed
-		c.level *= power(clip(x/c.level/known.value), levelRate*float64(known.n)/float64(known.n+settled))
+		off := clip(x / c.level / known.value)
+		c.level *= power(off, levelRate*float64(known.n)/float64(known.n+settled))
+		off = min(max(exactmath.Log(off), -maxNoise), maxNoise)
+		c.noise[0], c.noise[1] = c.noise[0]*(1-noiseRate)+off*off, c.noise[1]*(1-noiseRate)+1
 	}
 	c.pass.add(rows, x/c.level)
+}
+
+// enough is how many measurements tell what a size costs: as many as leave an error of usualNoise over the root of
+// wellKnown.
+func (c *costs) enough() int {
+	const prior = 2 // measurements that usualNoise counts like
+	square := (prior*usualNoise*usualNoise + c.noise[0]) / (prior + c.noise[1])
+	return int(min(max(wellKnown*square/(usualNoise*usualNoise)+0.5, 2), wellKnown))
 }
 
 // ObserveDraft reports a Draft call. depths are how many tokens the head had to draft for each

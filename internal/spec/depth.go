@@ -132,7 +132,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 			c.order = append(c.order, increment{i, j, c.gains[i][j]})
 		}
 	}
-	if n := c.pass.cells[min(plain, maxRows)].n; n < 3 || n < wellKnown && len(batch) > 1 {
+	if n := c.pass.cells[min(plain, maxRows)].n; n < 3 || n < c.enough() && len(batch) > 1 {
 		c.order = c.order[:0] // what plain decoding takes must be known before anything is compared with it
 	}
 	if c.plain == 0 {
@@ -305,7 +305,7 @@ func (c *Controller) doubtful(batch []Run, plain int) bool {
 	for r := max(rows-rows/8, plain+1); r <= min(rows+rows/8, maxRows); r++ {
 		n += c.pass.cells[r].n
 	}
-	return n < wellKnown
+	return n < c.enough()
 }
 
 // decodePlainly takes back the drafts that were chosen.

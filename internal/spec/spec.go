@@ -42,6 +42,14 @@ type VocabLimiter interface {
 	LimitVocab(size int)
 }
 
+// Rehearser is a drafter whose device can prepare for its calls: see backend.Rehearser.
+type Rehearser interface {
+	Drafter
+	// Rehearse makes the calls that are to come for batches of up to runs sequences. hidden has as many rows as
+	// are ever new in a round, and usual is how many are where no prompt is fed.
+	Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) error
+}
+
 // Run is what happened to one sequence since the drafter saw it last.
 type Run struct {
 	State *state.State // the drafter's state of the sequence, on the device

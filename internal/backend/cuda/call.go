@@ -24,6 +24,10 @@ const (
 	callRecurrent = 64
 )
 
+// leastCall is how many bytes the block has at first: the page tables of a dozen long sequences. To move it
+// gives up everything that was recorded.
+const leastCall = 1 << 20
+
 // lists is the address of the call block for an operation with the lists of p. Within a pass that
 // is the pass's, whose lists they must be; elsewhere a block of its own is uploaded.
 func (b *Backend) lists(p backend.Pass) driver.Ptr {
@@ -55,7 +59,7 @@ func (b *Backend) uploadCall(p *backend.Pass) error {
 			}
 		}
 		c.bytes = 0
-		n = max(2*n, 4<<10)
+		n = max(2*n, leastCall)
 		at, err := b.memory.alloc(int64(n))
 		if err != nil {
 			return err

@@ -56,11 +56,11 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend  = (*Backend)(nil)
-	_ backend.Copier   = (*Backend)(nil)
-	_ backend.Drawer   = (*Backend)(nil)
-	_ backend.Meter    = (*Backend)(nil)
-	_ backend.Preparer = (*Backend)(nil)
+	_ backend.Backend   = (*Backend)(nil)
+	_ backend.Copier    = (*Backend)(nil)
+	_ backend.Drawer    = (*Backend)(nil)
+	_ backend.Meter     = (*Backend)(nil)
+	_ backend.Rehearser = (*Backend)(nil)
 )
 
 // New makes a backend of an open device, which the backend closes.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -62,6 +63,7 @@ func serve(t *testing.T, b backend.Backend) *served {
 	s.pool = state.NewPool(b, 1<<26)
 	s.e, err = engine.New(s.m, s.pool, engine.Options{
 		Drafter: mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab}), Cache: true, Log: slog.New(slog.DiscardHandler),
+		MaxBatch: 2, RoundTokens: 16,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +120,7 @@ func TestFailuresOfTheDriverEndWhatTheyMust(t *testing.T) {
 		at   int64
 		code driver.Code
 	}{
-		{"cuLaunchKernelEx", 90, driver.OutOfResources},
+		{"cuLaunchKernelEx", 60, driver.OutOfResources},
 		{"cuMemAlloc", 3, driver.OutOfMemory},
 		{"cuGraphLaunch", 2, driver.OutOfResources},
 		{"cuStreamSynchronize", 4, driver.IllegalAddress},
@@ -158,6 +160,46 @@ func TestFailuresOfTheDriverEndWhatTheyMust(t *testing.T) {
 			}
 			s.close(t)
 		})
+	}
+}
+
+// TestRoundsAreRehearsed has requests with drafts come and go: every pass that is not of a prompt was prepared for before
+// the first of them, and the answers are those of the processor.
+func TestRoundsAreRehearsed(t *testing.T) {
+	host := serve(t, backendtest.CPU(t, backend.Options{Threads: 1}))
+	want, errs := host.answers()
+	if errors.Join(errs[:]...) != nil {
+		t.Fatal(errs)
+	}
+	host.e.Close()
+	b := open(t, Options{})
+	s := serve(t, b)
+	before := maps.Clone(b.passes.known)
+	for key, r := range before {
+		if r.graph == nil {
+			t.Errorf("there is no graph of %+v", key)
+		}
+	}
+	got, errs := s.answers()
+	s.e.Close()
+	if errors.Join(errs[:]...) != nil || !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
+		t.Errorf("answers %v, want %v: %v", got, want, errs)
+	}
+	prompts := 0
+	for key, r := range b.passes.known {
+		switch {
+		case before[key] == r:
+		case key.wants < key.rows: // the end of a prompt
+			prompts++
+		default:
+			t.Errorf("a pass of %d rows, %d of them wanted, tokens %t, was not prepared for, or given up", key.rows, key.wants, key.ids)
+		}
+	}
+	if lost := len(before) + prompts - len(b.passes.known); lost > 0 || prompts == 0 {
+		t.Errorf("%d of %d recordings were given up, %d prompts", lost, len(before), prompts)
+	}
+	if err := s.m.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
@@ -10,13 +11,14 @@ import (
 // passes is the passes that were recorded.
 type passes struct {
 	known            map[shape]*recording
-	operations, most int        // of those, and at most
-	recording        *recording // of the pass that is queued; nil: none is
-	last             *recording // the last pass, if it is one that is kept
-	clock            int64      // of uses
-	replayed         int64      // passes
-	prepared         int64      // passes that were recorded, or made a graph of
-	warned           bool       // that there is a pass without a graph
+	operations, most int          // of those, and at most
+	recording        *recording   // of the pass that is queued; nil: none is
+	last             *recording   // the last pass, if it is one that is kept
+	clock            int64        // of uses
+	replayed         int64        // passes
+	prepared         atomic.Int64 // passes that were recorded, or made a graph of
+	warned           bool         // that there is a pass without a graph
+	ahead            bool         // they are prepared for and not computed
 }
 
 // shape is what passes have in common that share a recording.
@@ -148,7 +150,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 		return
 	}
 	b.passes.last = nil
-	b.passes.prepared++
+	b.passes.prepared.Add(1)
 	r := &recording{lists: p, uses: map[any]struct{}{}}
 	b.passes.recording = r
 	defer func() { b.passes.recording = nil }()
@@ -158,33 +160,46 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 	for i := range r.ops {
 		r.ops[i].of = nil
 	}
-	if b.err == nil {
+	if b.err == nil && !b.passes.ahead {
 		b.fail(b.submitAll(r))
 	}
 	for _, at := range r.retired {
 		b.fail(b.memory.free(at))
 	}
-	if b.err == nil && !r.useless && !b.opts.Plain {
-		b.passes.keep(b, key, r)
+	if b.err != nil || r.useless || b.opts.Plain {
+		return
+	}
+	if b.passes.keep(b, key, r); b.passes.ahead {
+		b.fail(b.capture(r))
 	}
 }
 
+// Rehearse implements backend.Rehearser.
+func (b *Backend) Rehearse(f func() error) error {
+	if b.opts.Plain {
+		return nil
+	}
+	b.passes.ahead = true
+	defer func() { b.passes.ahead = false }()
+	return errors.Join(f(), b.wait())
+}
+
 // Prepared implements backend.Preparer.
-func (b *Backend) Prepared() int64 { return b.passes.prepared }
+func (b *Backend) Prepared() int64 { return b.passes.prepared.Load() }
 
 // replay queues the operations of a recording: as a graph, which is made the first time.
 func (b *Backend) replay(r *recording) {
+	if r.graph == nil && !r.single {
+		b.passes.prepared.Add(1)
+		b.fail(b.capture(r))
+	}
+	if b.err != nil || b.passes.ahead {
+		return
+	}
 	b.passes.clock++
 	b.passes.replayed++
 	b.passes.last = r
 	r.used = b.passes.clock
-	if r.graph == nil && !r.single {
-		b.passes.prepared++
-		if err := b.capture(r); err != nil {
-			b.fail(err)
-			return
-		}
-	}
 	if r.graph != nil {
 		b.fail(r.graph.Launch())
 		return

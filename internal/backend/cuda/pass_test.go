@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -129,6 +130,53 @@ func TestPassesAreReplayed(t *testing.T) {
 		t.Error("no pass was replayed")
 	}
 	t.Logf("%d of 60 passes were replayed", replays)
+}
+
+// What is rehearsed is not computed, and what comes after it was prepared for and has the CPU's bits.
+func TestPassesAreRehearsed(t *testing.T) {
+	b := open(t, Options{})
+	gpu, cpu := newTower(t, b), newTower(t, backendtest.CPU(t, backend.Options{Threads: 1}))
+	gpu.space(6)
+	cpu.space(6)
+	lists := func(rows int) (ids, want []int32) {
+		for i := range int32(rows) {
+			ids, want = append(ids, i), append(want, i)
+		}
+		return ids, want
+	}
+	err := b.Rehearse(func() error {
+		for rows := 3; rows > 0; rows-- {
+			ids, want := lists(rows)
+			got, err := gpu.try(ids, want, nil)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(got, func(x float32) bool { return x != 0 }) {
+				t.Errorf("a pass of %d rows was computed", rows)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(b.passes.known) != 3 {
+		t.Fatalf("%d recordings: %v", len(b.passes.known), err)
+	}
+	before := b.Prepared()
+	for i := range 9 {
+		ids, want := lists(1 + i%3)
+		for j := range ids {
+			ids[j] += int32(7 * i)
+		}
+		if got, expected := gpu.run(ids, want, nil), cpu.run(ids, want, nil); !slices.Equal(got, expected) {
+			t.Fatalf("pass %d: other bits", i)
+		}
+	}
+	if n := b.Prepared() - before; n != 0 {
+		t.Errorf("%d passes were prepared that had been rehearsed", n)
+	}
+	b.fail(errors.New("broken"))
+	if err := b.Rehearse(func() error { return nil }); err == nil {
+		t.Error("an error of the device does not come out")
+	}
 }
 
 // As many recordings are kept as there is room for, the last used.

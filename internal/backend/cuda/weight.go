@@ -135,21 +135,15 @@ func (w *weight) layCodes(dst, src []byte) {
 		}
 		return
 	}
-	var row [maxGroup / 4]uint32
-	codes := row[:w.Layout.Group/4]
-	wide := w.Bits == 8
-	for r := range kernel.Tile {
-		w.RowCodes(codes, src, r)
-		places := w.places[r:]
-		for v := range len(w.places) / kernel.Tile {
-			var word uint32
-			if wide {
-				word = codes[v]
-			} else {
-				word = codes[2*v] | codes[2*v+1]<<4
-			}
-			le.PutUint32(dst[4*int(places[v*kernel.Tile]):], word)
+	var block [maxGroup / 4 * kernel.Tile]uint32
+	w.BlockCodes(block[:], src)
+	for i, to := range w.places {
+		word := block[i]
+		if w.Bits == 4 {
+			first := 2*i - i%kernel.Tile
+			word = block[first] | block[first+kernel.Tile]<<4
 		}
+		le.PutUint32(dst[4*int(to):], word)
 	}
 }
 

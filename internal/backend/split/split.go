@@ -97,6 +97,15 @@ func (d *Device) Prepared() int64 {
 	return backend.PreparedBy(d.dev[device]) + backend.PreparedBy(d.dev[host])
 }
 
+// NewStream implements backend.Streamer, of the faster one.
+func (d *Device) NewStream(bytes int) (backend.Stream, error) {
+	s, ok := d.dev[device].(backend.Streamer)
+	if !ok {
+		return nil, fmt.Errorf("split: the memory of %s cannot be measured", d.dev[device].Name())
+	}
+	return s.NewStream(bytes)
+}
+
 // Close closes both devices.
 func (d *Device) Close() error { return errors.Join(d.dev[device].Close(), d.dev[host].Close()) }
 

@@ -27,13 +27,14 @@ func init() {
 			}
 			return m, nil
 		},
-		Survey:    survey,
-		Inventory: inventory,
-		Head:      headNames,
-		NoHead:    noHead,
-		GGUF:      []string{ggufLatent, ggufGrouped},
-		Assemble:  assembleGGUF,
-		Shapes:    shapes(),
+		Survey:      survey,
+		Inventory:   inventory,
+		Head:        headNames,
+		NoHead:      noHead,
+		GGUF:        []string{ggufLatent, ggufGrouped},
+		Assemble:    assembleGGUF,
+		Shapes:      shapes(),
+		SurveyShape: surveyShape,
 		Generate: func(shape string, bits int, b backend.Backend, o model.Options) (model.Model, error) {
 			m, err := generate(shape, bits, b, o)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // shape is a released size.
@@ -55,6 +56,19 @@ func generate(name string, bits int, b backend.Backend, o model.Options) (*Model
 		return m, nil
 	}
 	return nil, fmt.Errorf("glm: no shape %q, want one of %s", name, strings.Join(shapes(), ", "))
+}
+
+// surveyShape surveys what generate makes of a size.
+func surveyShape(name string, bits int) *weights.Survey {
+	for i := range releasedShapes {
+		if releasedShapes[i].name == name {
+			c := releasedShapes[i].resolved()
+			s, m := c.survey(), newModel(c)
+			s.Generated(bits, weights.Tables{Model: m.weights(), Head: newHead(m).weights()})
+			return s
+		}
+	}
+	return nil
 }
 
 // resolved is the config of the size.

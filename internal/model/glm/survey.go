@@ -15,14 +15,8 @@ func survey(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)}
-	s := &weights.Survey{
-		Family: cfg.family(), ModelType: cfg.modelType, Hidden: cfg.hidden, Vocab: cfg.vocab, Context: cfg.context,
-		AttentionLayers: len(cfg.dense), Experts: cfg.experts, ActiveExperts: cfg.topK, Tied: cfg.tied, Stop: append([]int32{}, cfg.stop...),
-		Layout: cfg.layout(o, len(cfg.dense)), HeadLayout: cfg.headLayout(o), Missing: []string{}, Unknown: []string{}, Warnings: []string{},
-		Head: weights.HeadSurvey{Promised: cfg.mtpLayers, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []weights.Norm{}},
-	}
-	f, err := openFiles(c, cfg, o.Log)
+	s := cfg.survey()
+	f, err := openFiles(c, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		s.Fail(err)
 		return s, nil
@@ -32,6 +26,17 @@ func survey(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 	m := newModel(cfg)
 	f.Survey(s, weights.Tables{Model: m.weights(), Head: newHead(m).weights()})
 	return s, nil
+}
+
+// survey is what the config says of a model.
+func (c *config) survey() *weights.Survey {
+	o := model.Options{MaxDrafts: spec.MaxDepth}
+	return &weights.Survey{
+		Family: c.family(), ModelType: c.modelType, Hidden: c.hidden, Vocab: c.vocab, Context: c.context,
+		AttentionLayers: len(c.dense), Experts: c.experts, ActiveExperts: c.topK, Tied: c.tied, Stop: append([]int32{}, c.stop...),
+		Layout: c.layout(o, len(c.dense)), HeadLayout: c.headLayout(o), Missing: []string{}, Unknown: []string{}, Warnings: []string{},
+		Head: weights.HeadSurvey{Promised: c.mtpLayers, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []weights.Norm{}},
+	}
 }
 
 // family is the kind of model, for people.

@@ -33,14 +33,15 @@ func init() {
 			}
 			return m, nil
 		},
-		Survey:    Look,
-		Inventory: TakeInventory,
-		Head:      headNames,
-		NoHead:    noHead,
-		GGUF:      slices.Sorted(maps.Keys(ggufTypes)),
-		Assemble:  assembleGGUF,
-		AddTower:  addGGUFTower,
-		Shapes:    Shapes(),
+		Survey:      Look,
+		Inventory:   TakeInventory,
+		Head:        headNames,
+		NoHead:      noHead,
+		GGUF:        slices.Sorted(maps.Keys(ggufTypes)),
+		Assemble:    assembleGGUF,
+		AddTower:    addGGUFTower,
+		Shapes:      Shapes(),
+		SurveyShape: surveyShape,
 		Generate: func(shape string, bits int, b backend.Backend, o model.Options) (model.Model, error) {
 			m, err := Generate(shape, bits, b, o)
 			if err != nil {

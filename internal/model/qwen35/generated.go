@@ -6,6 +6,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // shape is a released size.
@@ -69,6 +70,19 @@ func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model
 		return m, err
 	}
 	return nil, fmt.Errorf("qwen35: no shape %q, want one of %s", name, strings.Join(Shapes(), ", "))
+}
+
+// surveyShape surveys what Generate makes of a size, without a tower.
+func surveyShape(name string, bits int) *weights.Survey {
+	for i := range releasedShapes {
+		if releasedShapes[i].name == name {
+			c := releasedShapes[i].config()
+			s := c.survey()
+			s.Generated(bits, weights.Tables{Model: newModel(c).weights(), Head: newHead(c).weights()})
+			return s
+		}
+	}
+	return nil
 }
 
 // config is what config.json of that size says.

@@ -17,18 +17,8 @@ func Look(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)}
-	s := &weights.Survey{
-		Family: cfg.family(), ModelType: cfg.modelType, Hidden: cfg.hidden, Vocab: cfg.vocab, Context: cfg.context,
-		AttentionLayers: cfg.count(true), DeltaLayers: cfg.count(false),
-		Experts: cfg.experts, ActiveExperts: cfg.topK, Tied: cfg.tied, Stop: append([]int32{}, cfg.stop...),
-		Layout: cfg.layout(o, cfg.layers...), HeadLayout: cfg.headLayout(o),
-		Missing: []string{}, Unknown: []string{},
-		Head: weights.HeadSurvey{
-			Promised: cfg.mtpLayers, PreNorm: cfg.preNorm, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []weights.Norm{},
-		},
-	}
-	f, err := openFiles(c, cfg, o.Log)
+	s := cfg.survey()
+	f, err := openFiles(c, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		s.Fail(err)
 	}
@@ -49,6 +39,21 @@ func Look(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 		return slices.Index(headNorms, a.Tensor) - slices.Index(headNorms, b.Tensor)
 	})
 	return s, nil
+}
+
+// survey is what the config says of a model.
+func (c *config) survey() *weights.Survey {
+	o := model.Options{MaxDrafts: spec.MaxDepth}
+	return &weights.Survey{
+		Family: c.family(), ModelType: c.modelType, Hidden: c.hidden, Vocab: c.vocab, Context: c.context,
+		AttentionLayers: c.count(true), DeltaLayers: c.count(false),
+		Experts: c.experts, ActiveExperts: c.topK, Tied: c.tied, Stop: append([]int32{}, c.stop...),
+		Layout: c.layout(o, c.layers...), HeadLayout: c.headLayout(o),
+		Missing: []string{}, Unknown: []string{},
+		Head: weights.HeadSurvey{
+			Promised: c.mtpLayers, PreNorm: c.preNorm, Missing: []string{}, Files: []string{}, Ignored: []string{}, Norms: []weights.Norm{},
+		},
+	}
 }
 
 // family is the kind of model, for people.

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -31,13 +32,43 @@ func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
 	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
 }
 
+// generatedGroup is the columns that have a scale and a bias.
+const generatedGroup = 64
+
+// quantizes reports whether a matrix of that many columns is.
+func (g *generator) quantizes(cols int, plain bool) bool {
+	return g.bits < 16 && cols%generatedGroup == 0 && !plain
+}
+
+// Generated surveys the tables' weights as Loader.Generated makes them up, with that many bits.
+func (s *Survey) Generated(bits int, t Tables) {
+	g := &generator{bits: bits}
+	for _, table := range []iter.Seq[*Weight]{t.Model, t.Head, t.Tower} {
+		if table == nil {
+			continue
+		}
+		for w := range table {
+			bytes := 4 * w.Parameters()
+			switch {
+			case w.copied != "":
+				continue
+			case !w.IsMatrix() || w.Kind == Table:
+			case g.quantizes(w.Cols, w.Kind == Kernel):
+				bytes = w.Parameters() * int64(bits*generatedGroup+32) / (8 * generatedGroup)
+			default:
+				bytes = 2 * w.Parameters()
+			}
+			s.add(w, bytes)
+		}
+	}
+}
+
 // matrix is noise of a size that keeps activations near one. It is not quantized if it must not be,
 // or if its rows cannot be cut into groups.
 func (g *generator) matrix(rows, cols int, plain bool) (dtype.Matrix, error) {
-	const group = 64
 	m := dtype.Matrix{Rows: rows, Cols: cols, Type: dtype.BF16}
 	deviation := 1 / math.Sqrt(float64(cols))
-	if g.bits == 16 || cols%group != 0 || plain {
+	if !g.quantizes(cols, plain) {
 		n := 2 * rows * cols
 		for i := len(g.plain) / 2; len(g.plain) < n; i++ {
 			x := dtype.ToBF16(float32(deviation * noise(i)))
@@ -46,7 +77,7 @@ func (g *generator) matrix(rows, cols int, plain bool) (dtype.Matrix, error) {
 		m.Data = g.plain[:n]
 		return m, m.Validate()
 	}
-	m.Format, m.Type, m.Bits, m.Group, m.ScaleType = dtype.Affine, dtype.Invalid, g.bits, group, dtype.BF16
+	m.Format, m.Type, m.Bits, m.Group, m.ScaleType = dtype.Affine, dtype.Invalid, g.bits, generatedGroup, dtype.BF16
 	n, scales := rows*m.RowBytes(), rows*m.ScaleRowBytes()
 	for i := len(g.codes); len(g.codes) < n; i++ {
 		g.codes = append(g.codes, byte(noise(i)*512))

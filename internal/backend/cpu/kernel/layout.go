@@ -1,6 +1,10 @@
 package kernel
 
-import "github.com/foretoken/foretoken/internal/dtype"
+import (
+	"encoding/binary"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
 
 // Layout says where the numbers of a Weight lie in its Data, for devices with kernels of their
 // own: see Weight for what the fields mean.
@@ -79,9 +83,36 @@ func (w *Weight) PackTiles(dst []byte, m *dtype.Matrix, from, to int) {
 	v.Pack([]dtype.Matrix{part}, 0, v.tiles)
 }
 
-// RowCodes is the codes of the first columns of row r of a block of integers, a byte each: four in each
-// word. There is a multiple of eight words.
-func (w *Weight) RowCodes(codes []uint32, block []byte, r int) { w.laneCodes(codes, block, 0, r) }
+// BlockCodes is the codes of a block of integers, a byte each: four columns of a row in each word, and words of
+// all rows of a tile one after another.
+func (w *Weight) BlockCodes(codes []uint32, block []byte) {
+	codes = codes[:w.group/4*Tile]
+	clear(codes)
+	shift := 0 // of the plane; that all shifts are less than a word is said to the compiler
+	for _, p := range planes(w.bits) {
+		mask, fields := uint32(1<<p-1)*0x01010101<<(shift&31), max(1, 8/p)
+		for at := 0; at < len(codes); at += fields * Tile {
+			if p == 1 {
+				fields = 1
+				bits, out := binary.LittleEndian.Uint64(block[at/2:]), (*[Tile]uint32)(codes[at:])
+				for r := range out {
+					out[r] |= uint32(bits&15) * 0x00204081 << (shift & 31) & mask // bit i to byte i
+					bits >>= 4
+				}
+				continue
+			}
+			words := (*[4 * Tile]byte)(block[4*at/fields:])
+			for i := range fields {
+				out, right, left := (*[Tile]uint32)(codes[at+i*Tile:]), i*p, shift
+				for r := range out {
+					out[r] |= binary.LittleEndian.Uint32(words[4*r:]) >> (right & 31) << (left & 31) & mask
+				}
+			}
+		}
+		block = block[2*w.group*p:]
+		shift += p
+	}
+}
 
 // Scales decodes the scales and biases of block g of a tile that PackTiles has written.
 func (w *Weight) Scales(s, b *[Tile]float32, tile []byte, g int) {

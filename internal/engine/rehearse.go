@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+)
+
+// maxRehearsed is up to how many rows of rounds without prompts a device prepares for.
+const maxRehearsed = 48
+
+// rehearse has a device that can do so prepare for rounds before they come. How many rows rounds with drafts
+// have differs from one to the next, and one that the device has to prepare for is slow and says nothing of
+// what others take. Without memory for that they are prepared for when they come.
+func (e *Engine) rehearse() error {
+	device, ok := e.pool.Device().(backend.Rehearser)
+	if !ok {
+		return nil
+	}
+	var err error
+	for range 3 { // memory that grows gives up what was prepared before
+		before := device.Prepared()
+		err = device.Rehearse(e.rehearseRounds)
+		if err != nil || device.Prepared() == before {
+			break
+		}
+	}
+	if backend.Lost(err) {
+		return err
+	}
+	return nil
+}
+
+// rehearseRounds makes the calls of rounds, the longest first.
+func (e *Engine) rehearseRounds() error {
+	usual := e.o.MaxBatch
+	if e.o.Drafter != nil {
+		usual *= 1 + spec.MaxDepth
+	}
+	usual = min(usual, maxRehearsed, e.o.RoundTokens)
+	tokens := make([]int32, max(min(e.o.RoundTokens, e.o.Context), usual))
+	hidden, err := e.rehearsePass(tokens, usual)
+	for n := usual; n > 0 && err == nil; n-- {
+		_, err = e.rehearsePass(tokens[:n], n)
+	}
+	if d, ok := e.o.Drafter.(spec.Rehearser); ok && err == nil {
+		err = d.Rehearse(e.pool, hidden, usual, e.o.MaxBatch)
+	}
+	return err
+}
+
+// rehearsePass feeds tokens to a sequence of its own, and returns their hidden rows.
+func (e *Engine) rehearsePass(tokens []int32, want int) (hidden backend.Tensor, err error) {
+	defer caught(&err)
+	s, err := e.pool.Open(e.model.Layout())
+	if err != nil {
+		return hidden, err
+	}
+	defer s.Close()
+	out, err := e.model.Forward([]model.Span{{State: s, Tokens: tokens, Want: want}})
+	return out.Hidden, err
+}
