@@ -16,8 +16,11 @@ type panelForm struct {
 // panelForms are those for 4 bits in groups of 64, by what was measured on an H200.
 var panelForms = []panelForm{
 	{"1", 1, 1, 8, 3, 3, 14, false},
+	{"2_narrow", 2, 2, 8, 4, 1, 2, false},
 	{"2", 2, 1, 8, 2, 3, 18, false},
-	{"4_narrow", 4, 4, 8, 2, 1, 2, false},
+	{"3_narrow", 3, 3, 8, 4, 1, 2, false},
+	{"3", 3, 1, 8, 2, 3, 18, false},
+	{"4_narrow", 4, 4, 8, 4, 1, 2, false},
 	{"4", 4, 1, 8, 2, 3, 12, false},
 	{"4_wide", 4, 1, 4, 3, 13, 18, true},
 }
@@ -45,7 +48,7 @@ func (b *Backend) paneled(p *product, tiles int) (s panelShape, ok bool) {
 		places := b.info.Multiprocessors * rounds
 		size := (tiles + places - 1) / places
 		for _, f := range panelForms {
-			if p.rows > strip*f.strips || 2*p.rows <= strip*f.strips || size < f.least || size > f.most || f.once && rounds > 1 {
+			if (p.rows+strip-1)/strip != f.strips || size < f.least || size > f.most || f.once && rounds > 1 {
 				continue
 			}
 			span := min(panelSpan, (l.Groups+f.groups-1)/f.groups*f.groups)
