@@ -60,6 +60,7 @@ var (
 	forcedPrompt = flag.Int("prompt", 8, "tokens of their prompts")
 	forcedDepths = flag.String("depths", "auto", "drafts of a round, with commas")
 	forcedWidths = flag.String("widths", "1,2,4,8", "sequences at a time, with commas")
+	forcedTokens = flag.Int("tokens", 96, "tokens of their answers")
 )
 
 // openGenerated generates a model of a shape with 4-bit weights.
@@ -122,9 +123,10 @@ func BenchmarkForced(b *testing.B) {
 }
 
 // BenchmarkForcedBatch is BenchmarkForced for several sequences at a time, which say the same,
-// in turns without drafts and with as many as the controller finds to pay. Times of one turn
-// are compared, and the medians reported. After the first turn the prompt is in the cache. Where the
-// time of a round with drafts goes is reported too, and how many passes were prepared in one turn.
+// in turns without drafts and with as many as the controller finds to pay. What the sequences of one turn
+// decode per second, each after its first token, is added up and compared, and the medians are reported. After the
+// first turn the prompt is in the cache. Where the time of a round with drafts goes is reported too, and how many
+// passes were prepared in one turn.
 func BenchmarkForcedBatch(b *testing.B) {
 	for shape := range strings.SplitSeq(*forcedShapes, ",") {
 		b.Run("shape="+shape, func(b *testing.B) { forcedBatch(b, shape) })
@@ -132,10 +134,9 @@ func BenchmarkForcedBatch(b *testing.B) {
 }
 
 func forcedBatch(b *testing.B, shape string) {
-	const tokens = 96
 	m, pool := openGenerated(b, backendtest.Open(b, backend.Options{}), shape)
 	defer slot()()
-	request := Request{Prompt: make([]int32, *forcedPrompt), MaxTokens: tokens, IgnoreEnd: true}
+	request := Request{Prompt: make([]int32, *forcedPrompt), MaxTokens: *forcedTokens, IgnoreEnd: true}
 	for i := range request.Prompt {
 		request.Prompt[i] = int32(i + 1)
 	}
@@ -149,21 +150,24 @@ func forcedBatch(b *testing.B, shape string) {
 		r := request
 		r.Depth = depth
 		var all sync.WaitGroup
-		depths := make([]float64, width)
-		start := time.Now()
+		rates, depths := make([]float64, width), make([]float64, width)
 		for i := range width {
 			all.Go(func() {
 				ids, res, err := collect(e, r)
 				if err != nil {
 					b.Error(err)
 				}
-				if depths[i] = res.Speculation.MeanDepth(); d.answer == nil {
+				rates[i], depths[i] = float64(res.Tokens-1)/res.Decode.Seconds(), res.Speculation.MeanDepth()
+				if d.answer == nil {
 					d.answer = append(slices.Clone(r.Prompt), ids...)
 				}
 			})
 		}
 		all.Wait()
-		return float64(width*tokens) / time.Since(start).Seconds(), middle(depths)
+		for _, r := range rates {
+			rate += r
+		}
+		return rate, middle(depths)
 	}
 	run(1, spec.DepthOff)
 	for width := range strings.SplitSeq(*forcedWidths, ",") {
