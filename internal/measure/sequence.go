@@ -81,14 +81,20 @@ func (s *Sequence) Len() int { return s.target.Len() }
 
 // Prefill feeds tokens, the last want of which get logits, and returns how long it took.
 func (s *Sequence) Prefill(tokens []int32, want int) (time.Duration, error) {
-	return s.forward(tokens, 0, want)
+	start := time.Now()
+	err := s.forward(tokens, 0, want)
+	if err == nil {
+		err = s.out.Wait()
+	}
+	return time.Since(start), err
 }
 
 // Pass feeds a token with draft tokens after it, verifies them, and rolls all of them back. It
-// returns how many were accepted and how long the pass took with the verification.
+// returns how many were accepted and how long the pass took with the verification. Like an engine it waits for that
+// alone.
 func (s *Sequence) Pass(token int32, drafts ...int32) (accepted int, took time.Duration, err error) {
 	start := time.Now()
-	if _, err := s.forward(append([]int32{token}, drafts...), len(drafts), len(drafts)+1); err != nil {
+	if err := s.forward(append([]int32{token}, drafts...), len(drafts), len(drafts)+1); err != nil {
 		return 0, 0, err
 	}
 	next := int32(-1)
@@ -109,13 +115,9 @@ func (s *Sequence) Pass(token int32, drafts ...int32) (accepted int, took time.D
 	return accepted, took, nil
 }
 
-func (s *Sequence) forward(tokens []int32, drafts, want int) (took time.Duration, err error) {
-	start := time.Now()
+func (s *Sequence) forward(tokens []int32, drafts, want int) (err error) {
 	s.out, err = s.model.Forward([]model.Span{{State: s.target, Tokens: tokens, Drafts: drafts, Want: want}})
-	if err == nil {
-		err = s.out.Wait()
-	}
-	return time.Since(start), err
+	return err
 }
 
 // Draft has the drafter catch up with one row of the last pass and draft depth tokens after

@@ -69,6 +69,12 @@ func (b *Backend) deltaFew(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	rows := in.QKV.Rows
 	arrived := b.zeros(&b.arrived, 4*deltaRows*d.KeyHeads)
 	all := func(c quantized) {
+		if rows == 1 {
+			b.launch("deltafew.delta_one", grid{x: d.ValueHeads, threads: 512},
+				call, at.Delta, b.at(dst), b.at(in.QKV), b.at(in.Z), b.at(in.A), b.at(in.B), b.at(d.Conv), d.Conv.Stride,
+				b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate, d.KeyHeads, d.ValueHeads, arrived, c.param())
+			return
+		}
 		b.launch("deltafew.delta_few", grid{x: d.ValueHeads, y: min(rows, deltaSeqs), threads: 512},
 			call, at.Delta, b.at(dst), dst.Stride, b.at(in.QKV), in.QKV.Stride, b.at(in.Z), in.Z.Stride, b.at(in.A), in.A.Stride, b.at(in.B), in.B.Stride,
 			b.at(d.Conv), d.Conv.Stride, b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate,

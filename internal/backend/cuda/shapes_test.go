@@ -132,6 +132,52 @@ func TestDeltaNetOfRealWidth(t *testing.T) {
 	}
 }
 
+// TestDeltaNetOfOneRow has one row in every call, of one of two sequences: a draft, and others with drafts before them
+// that were accepted or not.
+func TestDeltaNetOfOneRow(t *testing.T) {
+	const drafts = 2
+	for _, heads := range []int{1, 2} {
+		alike(t, open(t, Options{}), func(x *bench) [][]float32 {
+			d := &backend.DeltaNet{KeyHeads: 2, ValueHeads: 2 * heads, KeyDim: 128, ValueDim: 128, Kernel: 4, Eps: 1e-6, SigmoidGate: heads == 1}
+			values := d.ValueHeads * d.ValueDim
+			d.Conv, d.Norm = x.random(4, d.Channels(), 1), x.random(1, d.ValueDim, 1)
+			d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
+			var of [2][]backend.Recurrent
+			for i := range of {
+				for range 2 { // layers
+					of[i] = append(of[i], backend.Recurrent{
+						State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3+drafts, d.Channels(), 1),
+						Keys: x.random(drafts, 2*d.KeyDim, 1), Deltas: x.random(drafts, values, 1), Decays: x.random(drafts, d.ValueHeads, 1),
+					})
+				}
+			}
+			w := x.load(8, values, 4, 64)
+			in := backend.DeltaInput{QKV: x.random(1, d.Channels(), 1), Z: x.random(1, values, 1), B: x.random(1, d.ValueHeads, 1), A: x.random(1, d.ValueHeads, 1)}
+			dst, y := x.random(1, values, 1), x.random(1, 8, 1)
+			var results [][]float32
+			for _, call := range [][2]backend.Seq{
+				{{N: 1, Drafts: 1, Delta: of[0]}, {First: 1, Delta: of[1]}},
+				{{Delta: of[0]}, {N: 1, Drafts: 1, Accepted: 2, Delta: of[1]}},
+				{{N: 1, Accepted: 1, Delta: of[0]}, {First: 1, Delta: of[1]}},
+				{{Delta: of[0]}, {N: 1, Delta: of[1]}},
+			} {
+				p := backend.Pass{Batch: call[:]}
+				x.pass(p, false, func() {
+					x.b.DeltaNet(dst, d, backend.Place{Delta: 1}, in, p.Batch)
+					x.b.MatMul(dst, backend.Product{Dst: y, W: w})
+				})
+				results = append(results, x.read(dst), x.read(y))
+				for _, s := range of {
+					for _, m := range []backend.Tensor{s[1].State, s[1].Tail, s[1].Keys, s[1].Deltas, s[1].Decays} {
+						results = append(results, x.read(m))
+					}
+				}
+			}
+			return results
+		})
+	}
+}
+
 // attendText feeds a layer of attention a text in calls of so many rows, after a context that is only
 // appended. Another sequence has a few rows of every call, and is otherwise empty.
 func attendText(x *bench, a *backend.Attention, kind dtype.Type, context int, calls ...int) [][]float32 {

@@ -195,3 +195,139 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
   }
   await();
 }
+
+// One row, with nothing between its numbers and registers: a thread has the four inputs of its channel.
+struct One {
+  float raw[2 * 128], key[4 * quarterStep], query[4 * quarterStep];  // key and query after the convolution, then with length one
+  float value[128], gate[128], answer[128];
+  float2 sums[4][128];  // of chains with key and query
+  float decay, beta, kq;
+  int last;
+};
+
+extern "C" __global__ void __launch_bounds__(512) delta_one(const Call *call, int layer, float *dst,
+    const float *qkv, const float *z, const float *a, const float *b,
+    const float *conv, int convStride, const float *rate, const float *bias, const float *norm, float eps, int sigmoidGate,
+    int keyHeads, int valueHeads, unsigned *arrived, Codes codes) {
+  __shared__ __align__(16) One one;
+  __shared__ float replayed[128];
+  const int h = blockIdx.x, share = valueHeads / keyHeads, m = h / share, tid = threadIdx.x, lane = tid & 31;
+  const int warp = __shfl_sync(0xffffffffu, tid / 32, 0), chain = warp & 3, col = warp / 4 * 32 + lane, own = chain * quarterStep;
+  const bool mixes = tid < 384;
+  const int channel = tid < 128 ? m * 128 + tid : tid < 256 ? (keyHeads + m) * 128 + tid - 128 : 2 * keyHeads * 128 + h * 128 + tid - 256;
+  release();
+  // The row is most often that of the first sequence, whose state need not wait for what is known of that.
+  const Seq *seq = call->seq;
+  const int seqs = call->seqs;
+  Recurrent mem;
+  if (seqs > 0) mem = call->delta[layer];
+  int owner = 0, n = 0, drafts = 0, accepted = 0;
+#pragma unroll 1
+  for (; owner < seqs && n == 0; owner++) n = seq[owner].n, drafts = seq[owner].drafts, accepted = seq[owner].accepted;
+  if (owner > 1) mem = call->delta[seq[owner - 1].deltas + layer];
+  float taps[4], gain[4], x[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) taps[k] = mixes ? conv[(size_t)k * convStride + channel] : 0.0f, gain[k] = norm[lane + 32 * k];
+  const float rateOf = rate[h], biasOf = bias[h];
+  if (n == 0) {
+    await();
+    return;
+  }
+  float *home = mem.state + ((size_t)h * 128 + chain) * mem.stateStride + col;
+  const size_t step = (size_t)4 * mem.stateStride;
+  State state;
+  const float *p = home;
+#pragma unroll
+  for (int j = 0; j < 8; j++, p += 4 * step) state.of[j] = make_float4(p[0], p[step], p[2 * step], p[3 * step]);
+#pragma unroll
+  for (int i = 0; i < 3; i++) x[i] = mixes ? mem.tail[(size_t)(accepted + i) * mem.tailStride + channel] : 0.0f;
+#pragma unroll 1
+  for (int j = 0; j < accepted; j++) {
+    if (tid < 128) one.key[(tid & 3) * quarterStep + tid / 4] = mem.keys[(size_t)j * mem.keysStride + m * 128 + tid];
+    else if (tid < 256) replayed[tid - 128] = mem.deltas[(size_t)j * mem.deltasStride + h * 128 + tid - 128];
+    const float decay = mem.decays[(size_t)j * mem.decaysStride + h];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < 8; k++) state.change(k, ((const float4 *)(one.key + own))[k], replayed[col], decay);
+    __syncthreads();
+  }
+  await();
+  if (mixes) {
+    x[3] = qkv[channel];
+    const float y = silu32(fused(taps[3], x[3], fused(taps[2], x[2], fused(taps[1], x[1], mul(taps[0], x[0])))));
+    if (tid < 256) one.raw[tid] = y;
+    else one.value[tid - 256] = y;
+  } else {
+    const float g = z[h * 128 + tid - 384];
+    one.gate[tid - 384] = sigmoidGate ? sigmoid32(g) : silu32(g);
+  }
+  __syncthreads();
+  if (warp == 0) {  // half of it has the query, the other half the key
+    const float *raw = one.raw + lane / 16 * 128 + (lane & 15);
+    float y[8], sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 8; j++) y[j] = raw[16 * j], sum = fused(y[j], y[j], sum);
+    const float length = rsqrt32(add(sum16(sum), 1e-6f)), scale = lane < 16 ? mul(length, perKey) : length;
+    float *to = lane < 16 ? one.query : one.key;
+    sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+      const int k = 16 * j + (lane & 15);
+      y[j] = mul(y[j], scale);
+      to[(k & 3) * quarterStep + k / 4] = y[j];
+      sum = fused(y[j], __shfl_xor_sync(0xffffffffu, y[j], 16), sum);
+    }
+    sum = sum16(sum);
+    if (lane == 0) one.kq = sum;
+  } else if (tid == 511) {
+    one.decay = exp32(mul(rateOf, softplus32(add(a[h], biasOf))));
+    one.beta = sigmoid32(b[h]);
+  } else if (tid == 32) {  // whether the other blocks of the key head have read what they share
+    one.last = 1;
+    if (share > 1) {
+      __threadfence();
+      if (atomicAdd(arrived + m, 1u) + 1 == share) atomicExch(arrived + m, 0u);
+      else one.last = 0;
+    }
+  }
+  __syncthreads();
+  const float4 *key = (const float4 *)(one.key + own), *query = (const float4 *)(one.query + own);
+  float u = 0.0f, w = 0.0f;
+#pragma unroll
+  for (int k = 0; k < 8; k++) state.read(k, key[k], query[k], &u, &w);
+  one.sums[chain][col] = make_float2(u, w);
+  __syncthreads();
+  const float2 s0 = one.sums[0][col], s1 = one.sums[1][col], s2 = one.sums[2][col], s3 = one.sums[3][col];
+  u = add(add(s0.x, s1.x), add(s2.x, s3.x)), w = add(add(s0.y, s1.y), add(s2.y, s3.y));
+  const float decay = one.decay, delta = mul(fused(-decay, u, one.value[col]), one.beta);
+  if (chain == 0) one.answer[col] = fused(one.kq, delta, mul(decay, w));
+  __syncthreads();
+  // The gated norm, while the other warps write.
+  if (warp == 0) {
+    const float *y = one.answer;
+    const float scale = rsqrt32(add(quot(dot16(y, y, 128), 128.0f), eps));
+    float v[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      v[k] = mul(mul(mul(y[lane + 32 * k], scale), gain[k]), one.gate[lane + 32 * k]);
+      dst[h * 128 + lane + 32 * k] = v[k];
+    }
+    if (codes.codes) quantizeRow(v, 128, codes, 0, h * 128);
+  }
+  if (drafts) {
+    if (chain == 0) mem.deltas[h * 128 + col] = delta;
+    if (tid == 0) mem.decays[h] = decay;
+    if (one.last && tid < 128) mem.keys[m * 128 + tid] = one.key[(tid & 3) * quarterStep + tid / 4];
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; k++) state.change(k, key[k], delta, decay);
+  }
+  // A token that may be rejected is no part of the state.
+#pragma unroll
+  for (int k = 0; k < 8; k++, home += 4 * step) home[0] = state.of[k].x, home[step] = state.of[k].y, home[2 * step] = state.of[k].z, home[3 * step] = state.of[k].w;
+  // Row i of the tail has the input of the token that is 3-i before the first that may be rejected.
+  if (mixes && (tid >= 256 || one.last))
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (i >= 1 - drafts) mem.tail[(size_t)(i - 1 + drafts) * mem.tailStride + channel] = x[i];
+}
