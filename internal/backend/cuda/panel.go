@@ -20,7 +20,7 @@ var panelForms = []panelForm{
 	{"2", 2, 1, 8, 2, 3, 18, false},
 	{"3_narrow", 3, 3, 8, 4, 1, 2, false},
 	{"3", 3, 1, 8, 2, 3, 18, false},
-	{"4_narrow", 4, 4, 8, 4, 1, 2, false},
+	{"4_narrow", 4, 4, 8, 2, 1, 2, false},
 	{"4", 4, 1, 8, 2, 3, 12, false},
 	{"4_wide", 4, 1, 4, 3, 13, 18, true},
 }
