@@ -16,6 +16,8 @@ const (
 	maxPairs    = 256 // of rotation, a parameter
 	maxValues   = 512 // numbers of a value that attend.cu can have
 	joinColumns = 64  // of a block
+	joinBatch   = 64  // pages of a query that are on their way, for up to joinRows rows
+	joinRows    = 8
 
 	// Up to splitRows rows have their pages computed apart, and merged by another kernel: they are too
 	// few to keep the device busy otherwise. What they leave of each page lies in a part of the
@@ -124,10 +126,16 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	}
 }
 
-// join merges what pages have left.
+// join merges what pages have left. Of many rows the blocks are as many as the device runs at once only if each
+// has few pages on their way.
 func (b *Backend) join(dst backend.Tensor, l *attendLayer, rows int, call driver.Ptr, layer []byte) {
+	batch := joinBatch
+	if rows > joinRows {
+		batch = joinBatch / 8
+	}
+	g := grid{x: rows * l.heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns, shared: 8 * batch * joinColumns}
 	joined := func(c quantized) {
-		b.launch("attend.attend_join", grid{x: rows * l.heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns}, call, layer, c.param())
+		b.launch("attend.attend_join", g, call, layer, batch, c.param())
 	}
 	joined(quantized{})
 	if l.value%joinColumns == 0 {

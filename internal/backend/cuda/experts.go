@@ -189,7 +189,7 @@ func (m *mixture) answers() driver.Ptr {
 		middle.quantized = b.space(m.rows, wide, down.Layout.Group)
 	}
 	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
-	b.launch("rowwise.swiglu", groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, m.slots, middle.param())
+	b.launch("rowwise.swiglu", groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, middle.param())
 	answers := b.scratch(4 * m.rows * m.x.Cols)
 	b.multiply(m.product(down, e.SharedDown, middle, answers))
 	return answers

@@ -139,6 +139,26 @@ func TestProductsOfOneRowNormAndGate(t *testing.T) {
 	}
 }
 
+// Of many rows a warp gates several groups at a time, where a row is a whole number of those.
+func TestGatesOfManyRowsAreRounded(t *testing.T) {
+	for _, c := range []struct{ cols, group int }{{384, 32}, {256, 64}, {384, 128}, {192, 64}} {
+		b := open(t, Options{})
+		var last *bench
+		alike(t, b, func(x *bench) [][]float32 {
+			last = x
+			gate, up, y, w := x.random(9, c.cols, 3), x.random(9, c.cols, 1), x.random(9, 20, 1), x.load(20, c.cols, 4, c.group)
+			x.pass(backend.Pass{Batch: []backend.Seq{{N: 9}}}, true, func() {
+				x.b.SwiGLU(gate, gate, up)
+				x.b.MatMul(gate, backend.Product{Dst: y, W: w})
+			})
+			return [][]float32{x.read(gate), x.read(y)}
+		})
+		if n := last.launches["quantize"]; n != 0 {
+			t.Errorf("%+v: %d launches more than there must be", c, n)
+		}
+	}
+}
+
 // What DeltaNet, attention and chosen rows leave for a product is rounded by their last kernel, in groups
 // of every size that it has together, attention that takes its pages one after another included.
 func TestAnswersAreRoundedForProducts(t *testing.T) {

@@ -96,7 +96,7 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 // rmsNorm is RMSNorm that writes codes, too.
 func (b *Backend) rmsNorm(dst, x, gain backend.Tensor, eps float32, c quantized) {
 	g := grid{x: x.Rows, threads: 512, shared: (4*x.Cols + 15) &^ 15}
-	if x.Rows <= 16 && dst.Mem != x.Mem { // more would wait for a row than compute
+	if x.Rows <= 48 && dst.Mem != x.Mem { // more would wait for a row than compute
 		g.y = min(8, (x.Cols/c.columns()+15)/16)
 	}
 	b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
@@ -123,13 +123,21 @@ func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
 	b.swiglu(dst, gate, up)
 }
 
+// gluColumns is how many columns a warp of swiglu has at a time where rows are many.
+const gluColumns = 128
+
 // swiglu is SwiGLU as part of another operation.
 func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
 	if dst.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: swiglu of %d rows", dst.Rows))
 	}
 	glu := func(c quantized) {
-		b.launch("rowwise.swiglu", groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, driver.Ptr(0), c.param())
+		unit := c.columns()
+		if dst.Rows > 8 && dst.Cols%gluColumns == 0 && unit%32 == 0 { // that many groups keep the device busy
+			unit = gluColumns
+		}
+		g := grid{x: (dst.Cols/unit + 8) / 8, y: dst.Rows, threads: 256}
+		b.launch("rowwise.swiglu", g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, unit, driver.Ptr(0), c.param())
 		if c.group > 0 {
 			b.passes.mark(&gated{dst, gate, up, c})
 		}

@@ -240,7 +240,7 @@ func TestAttentionOfFewRows(t *testing.T) {
 			b.attention.splitBytes, b.info.Multiprocessors = c.room, c.processors
 			alike(t, b, func(x *bench) [][]float32 {
 				a := &backend.Attention{Heads: 5, KVHeads: 1, HeadDim: 32, Window: c.window, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
-				return attendText(x, a, c.kind, 188, 3, 2)
+				return attendText(x, a, c.kind, 188, 3, 2, 11)
 			})
 		})
 	}

@@ -137,12 +137,14 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
 
 // The sums of pages that were computed apart, merged in their order. A block has joinColumns columns
 // of a query, which it rounds too where a product wants that, wherever the answer was computed; of all
-// pages but one the factors come first, joinPages at a time.
-const int joinColumns = 64, joinPages = 256, joinBatch = 64;
+// pages but one the factors come first, joinPages at a time. Twice batch pages, a power of two, are in dynamic
+// shared memory: fewer where there are more blocks.
+const int joinColumns = 64, joinPages = 256;
 
-extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call *call, const __grid_constant__ Layer a, Codes codes) {
+extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call *call, const __grid_constant__ Layer a, int batch, Codes codes) {
   __shared__ float4 factors[joinPages];  // tops, then what was there and what a page adds is multiplied with, and its weight
-  __shared__ float pages[2 * joinBatch][joinColumns], answer[joinColumns];
+  __shared__ float answer[joinColumns];
+  extern __shared__ float pages[];  // [2*batch][joinColumns]
   const int tid = threadIdx.x, lane = tid & 31, r = blockIdx.x / a.heads, h = blockIdx.x % a.heads, share = a.share(), c = blockIdx.y * joinColumns + tid;
   release();
   const int owner = call->rowSeq[r];
@@ -176,12 +178,12 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
     const int n = min(joinPages, end - first);
     const float4 *tops = a.tops + slotOf(a, w, first, i);
     const float *from = a.sums + slotOf(a, w, first, i) * a.columns() + c;
-    // The sums of joinBatch pages are on their way while those before them are added, and the first while
+    // The sums of so many pages are on their way while those before them are added, and the first while
     // the factors are computed. A thread brings what it adds.
     auto ask = [&](int j0) {
       if (c < a.value)
 #pragma unroll 8
-        for (int j = j0; j < min(n, j0 + joinBatch); j++) copy4(&pages[j % (2 * joinBatch)][tid], from + (size_t)j * step);
+        for (int j = j0; j < min(n, j0 + batch); j++) copy4(&pages[(j & (2 * batch - 1)) * joinColumns + tid], from + (size_t)j * step);
       commit();
     };
     __syncthreads();
@@ -213,17 +215,17 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
     // The first page is taken as it is.
     const bool taken = first == begin && !coded;
 #pragma unroll 1
-    for (int j0 = 0; j0 < n; j0 += joinBatch) {
-      ask(j0 + joinBatch);
+    for (int j0 = 0; j0 < n; j0 += batch) {
+      ask(j0 + batch);
       arrive<1>();
       if (taken && j0 == 0) {
-        if (c < a.value) sum = pages[0][tid];
+        if (c < a.value) sum = pages[tid];
         weight = factors[0].z;
       }
 #pragma unroll 4
-      for (int j = j0 + (taken && j0 == 0); j < min(n, j0 + joinBatch); j++) {
+      for (int j = j0 + (taken && j0 == 0); j < min(n, j0 + batch); j++) {
         const float4 f = factors[j];
-        if (c < a.value) sum = fused(pages[j % (2 * joinBatch)][tid], f.y, mul(sum, f.x));
+        if (c < a.value) sum = fused(pages[(j & (2 * batch - 1)) * joinColumns + tid], f.y, mul(sum, f.x));
         weight = fused(f.z, f.w, mul(weight, f.x));
       }
     }

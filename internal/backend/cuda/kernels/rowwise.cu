@@ -124,26 +124,32 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm(float *dst, int dst
   for (int i = threadIdx.x; i < cols; i += blockDim.x) y[i] = fused(mul(sub(row[i], mean), scale), gain[i], bias[i]);
 }
 
-// swiglu: a warp has groups of columns, and rounds them too where a product wants that. dst may be
-// gate or up. With slots, row i is slots[i], and of what is rounded nothing else is written.
-extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, const int *slots, Codes c) {
+// swiglu: a warp has `unit` columns at a time, a group or 128, and rounds them too where a product wants that.
+// dst may be gate or up. With slots, row i is slots[i], and of what is rounded nothing else is written.
+extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, int unit, const int *slots, Codes c) {
   release();
   await();
   const size_t r = slots ? slots[blockIdx.y] : blockIdx.y;
   const bool write = !slots || !c.codes;
   const int lane = threadIdx.x & 31;
-  for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * c.group < cols; g += gridDim.x * 8) {
-    float v[4];
+  for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * unit < cols; g += gridDim.x * 8) {
+    float v[4], by[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      int k = g * c.group + lane + 32 * i;
-      v[i] = 0.0f;
-      if (lane + 32 * i < c.group && k < cols) {
-        v[i] = mul(silu32(gate[r * gateStride + k]), up[r * upStride + k]);
-        if (write) dst[r * dstStride + k] = v[i];
-      }
+      const int k = g * unit + lane + 32 * i;
+      const bool there = lane + 32 * i < unit && k < cols;
+      v[i] = there ? gate[r * gateStride + k] : 0.0f, by[i] = there ? up[r * upStride + k] : 0.0f;
     }
-    if (c.codes) quantizeGroup(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + r);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int k = g * unit + lane + 32 * i;
+      if (32 * i >= unit) break;
+      v[i] = mul(silu32(v[i]), by[i]);
+      if (write && lane + 32 * i < unit && k < cols) dst[r * dstStride + k] = v[i];
+    }
+    if (!c.codes) continue;
+    if (unit != c.group) quantizeRow(v, unit, c, r, g * unit);
+    else quantizeGroup(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + r);
   }
 }
 
