@@ -291,7 +291,7 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 		return err
 	}
 	e := engine.Options{
-		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound,
+		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound, Rehearse: true,
 		Cache: m.cached, Disk: m.disk, Shared: m.shared, Observer: o.PrefixCache.Observer, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
 	}
 	if m.sight != nil {

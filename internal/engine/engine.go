@@ -54,6 +54,10 @@ type Options struct {
 	// It belongs to the engine from New on.
 	Controller *spec.Controller
 
+	// Rehearse has a device prepare for rounds of all sizes before the first request: half a second of a GPU, which
+	// rounds would otherwise wait for one after another.
+	Rehearse bool
+
 	Observe func(Round)  // called after every round, on the engine's goroutine; nil: nobody looks
 	Broken  func(error)  // called once, on the engine's goroutine, when nothing is served any more: see ErrBroken; may be nil
 	Log     *slog.Logger // of faults; nil: the default

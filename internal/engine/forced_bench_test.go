@@ -147,7 +147,7 @@ func forcedBatch(b *testing.B, shape string) {
 	}
 	d := newForced(m, nil)
 	start := time.Now()
-	e, err := New(m, pool, Options{Drafter: d, Cache: true})
+	e, err := New(m, pool, Options{Drafter: d, Cache: true, Rehearse: true})
 	if err != nil {
 		b.Fatal(err)
 	}

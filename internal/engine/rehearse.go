@@ -14,7 +14,7 @@ const maxRehearsed = 48
 // what others take. Without memory for that they are prepared for when they come.
 func (e *Engine) rehearse() error {
 	device, ok := e.pool.Device().(backend.Rehearser)
-	if !ok {
+	if !ok || !e.o.Rehearse {
 		return nil
 	}
 	var err error

@@ -62,7 +62,8 @@ func serve(t *testing.T, b backend.Backend) *served {
 	}
 	s.pool = state.NewPool(b, 1<<26)
 	s.e, err = engine.New(s.m, s.pool, engine.Options{
-		Drafter: mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab}), Cache: true, Log: slog.New(slog.DiscardHandler),
+		Rehearse: true,
+		Drafter:  mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab}), Cache: true, Log: slog.New(slog.DiscardHandler),
 		MaxBatch: 2, RoundTokens: 16,
 	})
 	if err != nil {
