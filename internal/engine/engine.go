@@ -120,14 +120,14 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 		o.Log = slog.Default()
 	}
 	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
+	if err := e.rehearse(); err != nil { // before anything is there to close
+		return nil, err
+	}
 	e.sight = newSight(o.Tower, p.Device(), o.TowerMemory)
 	e.drafting.device = p.Device()
 	e.openCache()
 	if o.Controller != nil {
 		e.drafting.controller = *o.Controller
-	}
-	if err := e.rehearse(); err != nil {
-		return nil, err
 	}
 	go e.loop()
 	return e, nil

@@ -94,6 +94,18 @@ func (s *served) answers() (ids [2][]int32, errs [2]error) {
 	return ids, errs
 }
 
+// answersOfCPU are the processor's.
+func answersOfCPU(t *testing.T) [2][]int32 {
+	t.Helper()
+	s := serve(t, backendtest.CPU(t, backend.Options{Threads: 1}))
+	defer s.e.Close()
+	ids, errs := s.answers()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
 // close ends everything. The driver reports what was not given back.
 func (s *served) close(t *testing.T) {
 	t.Helper()
@@ -110,12 +122,7 @@ func (s *served) close(t *testing.T) {
 // one that a GPU survives all answers are those of the processor; one that it does not survive ends
 // all requests, also those that come later, and closing leaves nothing.
 func TestFailuresOfTheDriverEndWhatTheyMust(t *testing.T) {
-	host := serve(t, backendtest.CPU(t, backend.Options{Threads: 1}))
-	want, errs := host.answers()
-	if errors.Join(errs[:]...) != nil {
-		t.Fatal(errs)
-	}
-	host.e.Close()
+	want := answersOfCPU(t)
 	for _, c := range []struct {
 		call string
 		at   int64
@@ -167,12 +174,7 @@ func TestFailuresOfTheDriverEndWhatTheyMust(t *testing.T) {
 // TestRoundsAreRehearsed has requests with drafts come and go: every pass that is not of a prompt was prepared for before
 // the first of them, and the answers are those of the processor.
 func TestRoundsAreRehearsed(t *testing.T) {
-	host := serve(t, backendtest.CPU(t, backend.Options{Threads: 1}))
-	want, errs := host.answers()
-	if errors.Join(errs[:]...) != nil {
-		t.Fatal(errs)
-	}
-	host.e.Close()
+	want := answersOfCPU(t)
 	b := open(t, Options{})
 	s := serve(t, b)
 	before := maps.Clone(b.passes.known)
