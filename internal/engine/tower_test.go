@@ -368,7 +368,7 @@ func TestCanceledPicturesAreNotMade(t *testing.T) {
 			}
 			streams, cancels = append(streams, s), append(cancels, cancel)
 		}
-		for open := 0; open == 0; runtime.Gosched() {
+		for open := 0; open == 0 || e.Stats().Running < len(streams); runtime.Gosched() { // who still waits wants no picture yet
 			_, _, open = b.counts()
 		}
 		cancels[0]()
