@@ -10,15 +10,48 @@ import (
 //
 // Rows go in strips, the last of which may have fewer. A strip has, group after group,
 // the codes of its rows, and then for each of its rows the scale, the scaled sum (see
-// quantizeGroup) and the offset, four bytes each. Codes lie as the kernels want them:
+// quantizeGroup) and the offset, four bytes each. For superblocks, of which one is a group
+// here, the scales of the rows are followed by the sums of the codes of the superblock's own
+// groups, as pairs of 16 bits: those of the first two groups for each row, then of the next two.
+// Codes lie as the kernels want them:
 //
 //	by fours  [group/4, rows, 4], so that one vector of a weight meets neighbors
 //	by row    [rows, group], the groups padded to whole cache lines, and the last strip
 //	          filled with rows of zeros: the shape of AMX tiles
 type Activations struct {
-	rows, group, groups int
+	rows, groups int
+	rounding
 	strips
 	data []byte // aligned to cache lines
+}
+
+// rounding is how rows are rounded for a weight.
+type rounding struct {
+	group int   // columns that have one scale
+	part  int   // columns of a superblock's group; 0: there are no superblocks
+	raise int32 // what kernels raise codes by that want them unsigned: the offset is so many sums, negative
+}
+
+// rounding is how rows are rounded for w.
+func (w *Weight) rounding() rounding {
+	switch {
+	case w.per > 1:
+		return rounding{group: w.per * w.group, part: w.group}
+	case w.fp4():
+		return rounding{group: w.group, raise: codeOffset}
+	case w.format.Leveled():
+		return rounding{group: w.group, raise: levelOffset}
+	default:
+		return rounding{group: w.group, raise: int32(-w.zero)}
+	}
+}
+
+// tail is the size of what follows a row's codes in a group.
+func (r *rounding) tail() int {
+	if r.part == 0 {
+		return rowTail
+	}
+	return 4 + 2*(r.group/r.part)
 }
 
 // strips says how rows are laid out.
@@ -28,9 +61,11 @@ type strips struct {
 }
 
 const (
-	// codeOffset is what E2M1 integers are raised by in kernels that want unsigned codes.
-	codeOffset = 12
-	// rowTail is the size of what follows a row's codes in a group.
+	// codeOffset and levelOffset are what E2M1 integers and dtype.Levels are raised by in kernels
+	// that want unsigned codes.
+	codeOffset  = 12
+	levelOffset = 132
+	// rowTail is the size of what follows a row's codes in a group that is no superblock.
 	rowTail = 12
 	// byRowAtOnce is how many rows that lie by row are multiplied at once.
 	byRowAtOnce = 256
@@ -40,16 +75,17 @@ const (
 
 // Lay shapes a for rows rows to be multiplied with w, in the layout of k.
 func (k *Set) Lay(a *Activations, rows int, w *Weight) {
-	a.lay(rows, w.group, w.groups, k.strips(rows, w.group))
+	r := w.rounding()
+	a.lay(rows, w.groups/w.per, r, k.strips(rows, r))
 }
 
 // Fits reports whether a, laid out for another weight, is laid out for w too.
-func (a *Activations) Fits(w *Weight) bool { return a.group == w.group }
+func (a *Activations) Fits(w *Weight) bool { return a.rounding == w.rounding() }
 
 // lay shapes a, in zeroed memory if some of it is padding.
-func (a *Activations) lay(rows, group, groups int, s strips) {
-	a.rows, a.group, a.groups, a.strips = rows, group, groups, s
-	n := a.OutRows() * groups * (group + rowTail)
+func (a *Activations) lay(rows, groups int, r rounding, s strips) {
+	a.rows, a.groups, a.rounding, a.strips = rows, groups, r, s
+	n := a.OutRows() * groups * (r.group + r.tail())
 	if s.byRow {
 		n = (rows + s.height - 1) / s.height * groups * a.stride(s.height)
 	}
@@ -105,7 +141,7 @@ func (a *Activations) inStrip(first int) int {
 
 // stride is the distance of groups in a strip of rows rows.
 func (a *Activations) stride(rows int) int {
-	n := rows * (a.group + rowTail)
+	n := rows * (a.group + a.tail())
 	if a.byRow {
 		n = (n + cacheLine - 1) &^ (cacheLine - 1)
 	}
@@ -117,7 +153,7 @@ func (a *Activations) at(first int) int {
 	if a.byRow {
 		return first / a.height * a.groups * a.stride(a.height)
 	}
-	return first * a.groups * (a.group + rowTail)
+	return first * a.groups * (a.group + a.tail())
 }
 
 // strip is the strip that begins at row first.
@@ -132,15 +168,17 @@ type place struct {
 	first  int // code of the row
 	vector int // from four codes to the next four
 	tail   int // from the group's first code to its scale
-	across int // from scale to sum, and from sum to offset
+	across int // from scale to sum, and from sum to offset, or to the next pair of sums
 	next   int // from one group to the next
+	part   int // columns of a superblock's group; 0: there are no superblocks
+	raise  int // see rounding
 }
 
 // place finds row r in its strip.
 func (a *Activations) place(r int) place {
 	i := r % a.height
 	n := a.inStrip(r - i)
-	p := place{first: 4 * i, vector: 4 * n, tail: n * a.group, across: 4 * n, next: a.stride(n)}
+	p := place{first: 4 * i, vector: 4 * n, tail: n * a.group, across: 4 * n, next: a.stride(n), part: a.part, raise: int(a.raise)}
 	if a.byRow {
 		p.first, p.vector = i*a.group, 4
 		p.tail += 4*i - p.first
@@ -173,14 +211,30 @@ func quantizeRow(dst []byte, x []float32, group int, p place) {
 		}
 		tail := dst[at+p.tail:]
 		binary.LittleEndian.PutUint32(tail, math.Float32bits(scale))
-		binary.LittleEndian.PutUint32(tail[p.across:], math.Float32bits(sum))
-		binary.LittleEndian.PutUint32(tail[2*p.across:], uint32(-codeOffset*total))
 		at += p.next
+		if p.part > 0 {
+			p.putSums(tail, q)
+			continue
+		}
+		binary.LittleEndian.PutUint32(tail[p.across:], math.Float32bits(sum))
+		binary.LittleEndian.PutUint32(tail[2*p.across:], uint32(-p.raise)*uint32(total))
 	}
 }
 
-// codes writes the integers of group g of a row, and returns its scale and its sum. It is
-// how portable code reads any layout.
+// putSums writes the sums of the groups of a superblock, whose scale is at tail.
+func (p *place) putSums(tail []byte, q []int8) {
+	for i := 0; len(q) > 0; q = q[p.part:] {
+		sum := int16(0) // of at most 32 codes
+		for _, c := range q[:p.part] {
+			sum += int16(c)
+		}
+		binary.LittleEndian.PutUint16(tail[(1+i/2)*p.across+i%2*2:], uint16(sum))
+		i++
+	}
+}
+
+// codes writes the integers of group g of a row, and returns its scale and, if it is no
+// superblock, its sum. It is how portable code reads any layout.
 func (a *Activations) codes(q []int8, r, g int) (scale, sum float32) {
 	p := a.place(r)
 	b := a.strip(r - r%a.height)[p.first+g*p.next:]

@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -96,18 +97,9 @@ func randomBlocks(c blockCase, r *rand.Rand) dtype.Matrix {
 	return m
 }
 
-// widened is a matrix whose products are the definition of those of m: affine with scales
-// and biases written out, or for levels nil.
-func widened(tb testing.TB, m *dtype.Matrix) *Weight {
-	if _, ok := m.AffineForm(); !ok {
-		return nil
-	}
-	return packed(tb, integers, heap, m.Widen())
-}
-
-// TestBlocksEqualWidened: whatever is done to keep blocks small, products and numbers are
-// those of the matrix with every scale and bias written out in float32, bit for bit.
-func TestBlocksEqualWidened(t *testing.T) {
+// TestBlocksEqualTheirTwin: products with blocks have the bits of portable code in every instruction
+// set, and their numbers are those of the file.
+func TestBlocksEqualTheirTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 1))
 	list := runnable()
 	s := make([]Scratch, len(list))
@@ -115,11 +107,7 @@ func TestBlocksEqualWidened(t *testing.T) {
 		m := randomBlocks(c, r)
 		x := randomInput(c.m, c.cols, r)
 		w := packed(t, integers, heap, m)
-		wide := widened(t, &m)
-		if wide == nil {
-			wide = w // the twin is all there is
-		}
-		want := integerProduct(&Generic, wide, 0, w.tiles, x, &Scratch{})
+		want := integerProduct(&Generic, w, 0, w.tiles, x, &Scratch{})
 		for i := range list {
 			got := integerProduct(&list[i], w, 0, w.tiles, x, &s[i])
 			for j := range want {
@@ -137,6 +125,60 @@ func TestBlocksEqualWidened(t *testing.T) {
 					t.Fatalf("%v: row %d, column %d is %g, want %g", c, n, k, got[k], row[k])
 				}
 			}
+		}
+	}
+}
+
+// TestBlockProductsAreThoseOfTheNumbers: portable code multiplies the numbers that the blocks stand for
+// with those that the rounded activations stand for, but for the rounding of its sums.
+func TestBlockProductsAreThoseOfTheNumbers(t *testing.T) {
+	r := rand.New(rand.NewPCG(53, 1))
+	for _, c := range blockCases(cases(10), r) {
+		if c.wild {
+			continue
+		}
+		m := randomBlocks(c, r)
+		x := Rows{Data: make([]float32, c.m*c.cols), N: c.m, Cols: c.cols, Stride: c.cols}
+		for i := range x.Data {
+			x.Data[i] = float32(r.NormFloat64())
+		}
+		w := packed(t, integers, heap, m)
+		got := integerProduct(&Generic, w, 0, w.tiles, x, &Scratch{})
+		group := w.rounding().group
+		row, codes := make([]float32, c.cols), make([]int8, group)
+		for n := range c.rows {
+			m.Row(row, n)
+			for i := range c.m {
+				sum, size := 0.0, 0.0
+				for g := 0; g < c.cols; g += group {
+					scale, _, _ := quantizeGroup(codes, x.at(i)[g:][:group])
+					for k, q := range codes {
+						p := float64(row[g+k]) * float64(q) * float64(scale)
+						sum, size = sum+p, size+math.Abs(p)
+					}
+				}
+				if y := float64(got[(n/Tile*c.m+i)*Tile+n%Tile]); math.Abs(y-sum) > 1e-6*size {
+					t.Fatalf("%v: output %d of row %d is %g, want %g", c, n, i, y, sum)
+				}
+			}
+		}
+	}
+}
+
+// blockBits are products with blocks.
+func blockBits(tb testing.TB, b *bitsOf, set *Set) {
+	var s Scratch
+	for i, f := range blockFormats {
+		for _, part := range []int{0, 128} {
+			columns, _ := f.BlockSize()
+			if part != 0 && columns != 256 {
+				continue
+			}
+			c := blockCase{format: f, part: part, rows: 37, cols: 1024, m: 1 + 5*i%24}
+			m := randomBlocks(c, b.rng)
+			x := b.tensor(c.m, c.cols)
+			w := packed(tb, integers, heap, m)
+			b.add(integerProduct(set, w, 0, w.tiles, x, &s)...)
 		}
 	}
 }

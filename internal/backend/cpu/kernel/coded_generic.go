@@ -229,7 +229,7 @@ func codedMerge(m *CodedMerge) {
 // begin at dst; scale is that of scores. buf is workspace.
 func (k *Set) PutQuery(dst []byte, lane int, x []float32, scale float32, buf *[]float32) {
 	x = padded(x, buf)
-	k.quantize(dst, x, codedGroup, place{first: 4 * lane, vector: 4 * Lanes, tail: codedScales, across: 4 * Lanes, next: codedBlock})
+	k.quantize(dst, x, codedGroup, place{first: 4 * lane, vector: 4 * Lanes, tail: codedScales, across: 4 * Lanes, next: codedBlock, raise: codeOffset})
 	for g := range len(x) / codedGroup {
 		tail := dst[g*codedBlock+codedScales+4*lane:]
 		s := math.Float32frombits(binary.LittleEndian.Uint32(tail)) * scale

@@ -8,6 +8,10 @@ import "unsafe"
 
 // integerTilesAVX512 is integerTiles. Of many rows with 8 bits, most go to the wide kernel.
 func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.portable() {
+		integerTiles(out, w, n, from, to, a, s)
+		return
+	}
 	format := w.integerFormat()
 	if format != integer8 || a.rows < 2*wideRows {
 		integerStrips(integerAVX512[format][:], out, w, n, from, to, a, s)
@@ -23,16 +27,24 @@ func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activation
 
 // integerTilesAVX2 is integerTiles.
 func integerTilesAVX2(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.portable() {
+		integerTiles(out, w, n, from, to, a, s)
+		return
+	}
 	integerStrips(integerAVX2[w.integerFormat()][:], out, w, n, from, to, a, s)
 }
 
 // stripsAVX512 and stripsAVX2 are Set.strips.
-func stripsAVX512(int, int) strips { return strips{height: len(integerAVX512[0])} }
-func stripsAVX2(int, int) strips   { return strips{height: len(integerAVX2[0])} }
+func stripsAVX512(int, rounding) strips { return strips{height: len(integerAVX512[0])} }
+func stripsAVX2(int, rounding) strips   { return strips{height: len(integerAVX2[0])} }
 
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512.
 func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.portable() {
+		integerTiles(out, w, n, from, to, a, s)
+		return
+	}
 	if !a.byRow {
 		integerTilesAVX512(out, w, n, from, to, a, s)
 		return
@@ -117,9 +129,9 @@ func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 
 // stripsAMX is Set.strips. A few strips are all of one height, and no higher than
 // the rows need.
-func stripsAMX(rows, group int) strips {
-	if rows < amxRows || group > 128 || group&(group-1) != 0 {
-		return stripsAVX512(rows, group)
+func stripsAMX(rows int, r rounding) strips {
+	if rows < amxRows || r.part > 0 || r.group > 128 || r.group&(r.group-1) != 0 {
+		return stripsAVX512(rows, r)
 	}
 	height := 16
 	if rows < amxLow {

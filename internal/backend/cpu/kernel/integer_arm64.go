@@ -9,24 +9,40 @@ import (
 
 // integerTilesNEON is integerTiles with the multiplications every arm64 processor has.
 func integerTilesNEON(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.portable() {
+		integerTiles(out, w, n, from, to, a, s)
+		return
+	}
 	integerStrips(integerNEON[w.integerFormat()][:], out, w, n, from, to, a, s)
 }
 
 // integerTilesDot is integerTiles with SDOT.
 func integerTilesDot(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.portable() {
+		integerTiles(out, w, n, from, to, a, s)
+		return
+	}
 	integerStrips(integerDot[w.integerFormat()][:], out, w, n, from, to, a, s)
 }
 
 // integerTilesI8MM is integerTiles with SDOT, USDOT, SMMLA and USMMLA.
 func integerTilesI8MM(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.portable() {
+		integerTiles(out, w, n, from, to, a, s)
+		return
+	}
 	integerStrips(integerI8MM[w.integerFormat()][:], out, w, n, from, to, a, s)
 }
 
 // stripsNEON is Set.strips.
-func stripsNEON(int, int) strips { return strips{height: len(integerNEON[0])} }
+func stripsNEON(int, rounding) strips { return strips{height: len(integerNEON[0])} }
 
 // quantizeNEON is Set.quantize; the twin is quantizeRow.
 func quantizeNEON(dst []byte, x []float32, group int, p place) {
+	if p.part > 0 {
+		quantizeRow(dst, x, group, p)
+		return
+	}
 	at := p.first
 	for ; len(x) > 0; x = x[group:] {
 		const inf = 0x7f800000
@@ -43,7 +59,7 @@ func quantizeNEON(dst []byte, x []float32, group int, p place) {
 		tail := dst[at+p.tail:]
 		binary.LittleEndian.PutUint32(tail, math.Float32bits(scale))
 		binary.LittleEndian.PutUint32(tail[p.across:], math.Float32bits(float32(total)*scale))
-		binary.LittleEndian.PutUint32(tail[2*p.across:], uint32(-codeOffset*total))
+		binary.LittleEndian.PutUint32(tail[2*p.across:], uint32(-p.raise)*uint32(total))
 		at += p.next
 	}
 }

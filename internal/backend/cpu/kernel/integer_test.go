@@ -244,8 +244,8 @@ func TestQuantizeEqualsGeneric(t *testing.T) {
 		for _, set := range list {
 			for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 11, byRow: true}, {height: 16, byRow: true}} {
 				got, want := &Activations{}, &Activations{}
-				got.lay(x.N, group, x.Cols/group, layout)
-				want.lay(x.N, group, x.Cols/group, layout)
+				got.lay(x.N, x.Cols/group, rounding{group: group, raise: codeOffset}, layout)
+				want.lay(x.N, x.Cols/group, rounding{group: group, raise: codeOffset}, layout)
 				for i := range x.N {
 					got.put(i, x.at(i), set.quantize)
 					want.put(i, x.at(i), quantizeRow)
@@ -267,7 +267,7 @@ func TestActivationsKeepValues(t *testing.T) {
 		q, want := make([]int8, group), make([]int8, group)
 		for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 11, byRow: true}, {height: 16, byRow: true}} {
 			a := &Activations{}
-			a.lay(x.N, group, x.Cols/group, layout)
+			a.lay(x.N, x.Cols/group, rounding{group: group, raise: codeOffset}, layout)
 			for i := range x.N {
 				a.put(i, x.at(i), quantizeRow)
 			}

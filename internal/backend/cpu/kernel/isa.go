@@ -29,8 +29,8 @@ type Set struct {
 	// [to-from, x.N, Tile].
 	Float func(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch)
 
-	// strips is the layout that Integer wants for rows rows, quantized in groups of group.
-	strips func(rows, group int) strips
+	// strips is the layout that Integer wants for rows rows, rounded that way.
+	strips func(rows int, r rounding) strips
 	// quantize writes one row, whole groups, to its place in a strip.
 	quantize func(dst []byte, x []float32, group int, p place)
 	// scatter moves whole tiles of results to their rows; nil: one by one, in Go.
@@ -43,7 +43,7 @@ var Generic = Set{
 	Vector:   vectorGeneric,
 	Integer:  integerTiles,
 	Float:    floatTiles,
-	strips:   func(int, int) strips { return strips{height: 1} },
+	strips:   func(int, rounding) strips { return strips{height: 1} },
 	quantize: quantizeRow,
 }
 

@@ -3,6 +3,7 @@ package kernel
 import (
 	"math"
 
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
@@ -48,12 +49,25 @@ func quantizeGroup(q []int8, x []float32) (scale, sum float32, total int32) {
 //	t   = float32(i) * activation scale
 //	acc = fma(t, weight scale, acc)
 //	acc = fma(weight bias, activation sum, acc)    where there are biases
+//
+// Biases that are a multiple of the scales are none: codes are signed instead. A superblock has one
+// activation scale, and factors of its groups that are integers:
+//
+//	i   = sum of factor*code*q over the superblock            exact
+//	m   = sum of bias factor * sum of q over its groups       exact, of Q4_K and Q5_K
+//	t   = float32(i) * weight scale
+//	t   = fma(float32(m), -bias scale, t)                     of these
+//	acc = fma(t, activation scale, acc)
 func integerTiles(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	m := a.OutRows()
 	s.ints = Grow(s.ints, Tile*w.group)
-	s.codes = Grow(s.codes, w.group)
+	s.codes = Grow(s.codes, w.per*w.group)
+	multiply := integerTile
+	if w.per > 1 {
+		multiply = superTile
+	}
 	for t := from; t < to; t++ {
-		integerTile(out[(t-from)*m*Tile:][:m*Tile], w, n, t, a, s)
+		multiply(out[(t-from)*m*Tile:][:m*Tile], w, n, t, a, s)
 	}
 }
 
@@ -67,17 +81,57 @@ func integerTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch)
 		for r := range a.rows {
 			sa, ss := a.codes(s.codes, r, g)
 			out := (*[Tile]float32)(acc[r*Tile:])
+			zeros := int32(w.zero) * sumCodes(s.codes)
 			for j := range Tile {
-				x := float32(float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes)) * sa)
+				x := float32(float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes)+zeros) * sa)
 				out[j] = exactmath.FMA32(x, scale[j], out[j])
 			}
-			if w.biased() {
+			if w.biased() && w.zero == 0 {
 				for j := range Tile {
 					out[j] = exactmath.FMA32(bias[j], ss, out[j])
 				}
 			}
 		}
 	}
+}
+
+// superTile is integerTile for weights of superblocks.
+func superTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch) {
+	clear(acc)
+	for i := range w.groups / w.per {
+		tail := w.super(n, t, i)[w.per*w.block:]
+		for r := range a.rows {
+			sa, _ := a.codes(s.codes, r, i)
+			out := (*[Tile]float32)(acc[r*Tile:])
+			var sums, least [Tile]int32
+			for g := range w.per {
+				w.integers(s.ints, w.at(n, t, i*w.per+g))
+				q := s.codes[g*w.group:][:w.group]
+				total := sumCodes(q)
+				for j := range Tile {
+					scale, bias := w.smallFactors(tail, j, g)
+					sums[j] += scale * (dotCodes(s.ints[j*w.group:][:w.group], q) + int32(w.zero)*total)
+					least[j] += bias * total
+				}
+			}
+			for j := range Tile {
+				scale, bias := w.superScales(tail, j)
+				x := float32(float32(sums[j]) * scale)
+				if w.format == dtype.Q4K || w.format == dtype.Q5K {
+					x = exactmath.FMA32(float32(least[j]), -bias, x)
+				}
+				out[j] = exactmath.FMA32(x, sa, out[j])
+			}
+		}
+	}
+}
+
+func sumCodes(q []int8) int32 {
+	total := int32(0)
+	for _, c := range q {
+		total += int32(c)
+	}
+	return total
 }
 
 // dotCodes is exact: codes are at most 255 and groups at most 128 long.

@@ -4,6 +4,10 @@ package kernel
 
 // quantizeRowAVX512 is Set.quantize; the twin is quantizeRow.
 func quantizeRowAVX512(dst []byte, x []float32, group int, p place) {
+	if p.part > 0 {
+		quantizeRow(dst, x, group, p)
+		return
+	}
 	if n := p.check(dst, x, group); n > 0 {
 		quantizeAVX512(&dst[0], &x[0], n, group, &p)
 	}
@@ -11,6 +15,10 @@ func quantizeRowAVX512(dst []byte, x []float32, group int, p place) {
 
 // quantizeRowAVX2 is Set.quantize; the twin is quantizeRow.
 func quantizeRowAVX2(dst []byte, x []float32, group int, p place) {
+	if p.part > 0 {
+		quantizeRow(dst, x, group, p)
+		return
+	}
 	if n := p.check(dst, x, group); n > 0 {
 		quantizeAVX2(&dst[0], &x[0], n, group, &p)
 	}

@@ -30,6 +30,7 @@ TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
 	MOVQ place_across(AX), R12
 	MOVQ place_tail(AX), R13
 	MOVQ place_next(AX), R14
+	MOVQ place_raise(AX), R15
 	MOVL $0x7fffffff, AX
 	VPBROADCASTD AX, Z31
 	MOVL $ROUND, AX
@@ -100,7 +101,8 @@ codes:
 	VMOVSS X5, (BX)
 	VMOVSS X1, (BX)(R12*1)
 	VMOVD X4, AX
-	IMULL $-const_codeOffset, AX
+	NEGL AX
+	IMULL R15, AX
 	MOVL AX, (BX)(R12*2)
 next:
 	ADDQ R9, SI
@@ -146,6 +148,7 @@ TEXT ·quantizeAVX2(SB), NOSPLIT, $0-40
 	MOVQ place_across(AX), R12
 	MOVQ place_tail(AX), R13
 	MOVQ place_next(AX), R14
+	MOVQ place_raise(AX), R15
 	MOVL $0x7fffffff, AX
 	VMOVD AX, X14
 	VPBROADCASTD X14, Y14
@@ -216,7 +219,8 @@ codes:
 	VMOVSS X5, (BX)
 	VMOVSS X1, (BX)(R12*1)
 	VMOVD X4, AX
-	IMULL $-const_codeOffset, AX
+	NEGL AX
+	IMULL R15, AX
 	MOVL AX, (BX)(R12*2)
 next:
 	ADDQ R9, SI

@@ -95,21 +95,39 @@ func (w *Weight) scaleAt(block []byte, r int) (s, b float32) {
 // factors is the scale and the bias of row r and group g of a superblock with this tail. All
 // products are exact.
 func (w *Weight) factors(tail []byte, r, g int) (s, b float32) {
-	d := getFloat(tail[2*r:], dtype.F16)
+	scale, bias := w.smallFactors(tail, r, g)
+	d, m := w.superScales(tail, r)
+	s = d * float32(scale)
+	if w.zero != 0 {
+		return s, w.zero * s
+	}
+	return s, -(m * float32(bias))
+}
+
+// smallFactors is what the scale of row r and group g of a superblock has of the superblock's, and
+// likewise the bias, which is subtracted.
+func (w *Weight) smallFactors(tail []byte, r, g int) (scale, bias int32) {
 	switch w.format {
 	case dtype.Q6K:
-		s = d * float32(int8(tail[2*Tile+Tile*g+r]))
-		return s, w.zero * s
+		return int32(int8(tail[2*Tile+Tile*g+r])), 0
 	case dtype.IQ4XS:
 		low := binary.LittleEndian.Uint32(tail[atNibblesXS+4*r:]) >> (4 * g) & 15
 		high := binary.LittleEndian.Uint16(tail[atPairsXS+2*r:]) >> (2 * g) & 3
-		return d * float32(int(low)+int(high)*16-32), 0
+		return int32(low) + int32(high)*16 - 32, 0
 	}
 	pairs := binary.LittleEndian.Uint32(tail[atPairsK+4*r:]) >> (2 * g)
 	low := binary.LittleEndian.Uint32(tail[atNibblesK+4*r:]) >> (4 * g) & 15
-	s = d * float32(low+pairs&3*16)
-	low = binary.LittleEndian.Uint32(tail[atBiasesK+4*r:]) >> (4 * g) & 15
-	return s, -(getFloat(tail[2*Tile+2*r:], dtype.F16) * float32(low+pairs>>16&3*16))
+	least := binary.LittleEndian.Uint32(tail[atBiasesK+4*r:]) >> (4 * g) & 15
+	return int32(low + pairs&3*16), int32(least + pairs>>16&3*16)
+}
+
+// superScales is the scale of row r of a superblock, and of Q4_K and Q5_K that of its biases.
+func (w *Weight) superScales(tail []byte, r int) (scale, bias float32) {
+	scale = getFloat(tail[2*r:], dtype.F16)
+	if w.format == dtype.Q4K || w.format == dtype.Q5K {
+		bias = getFloat(tail[2*Tile+2*r:], dtype.F16)
+	}
+	return scale, bias
 }
 
 // floats writes block g of tile t of matrix n, those columns that exist, as float32 values,

@@ -39,12 +39,10 @@ func avx512(s *source) {
 	s.line("DATA integerE2M1<>+0(SB)/8, $0x181412100f0e0d0c")
 	s.line("DATA integerE2M1<>+8(SB)/8, $0x00040608090a0b0c")
 	s.line("GLOBL integerE2M1<>(SB), RODATA|NOPTR, $16")
-	s.line("\n// dtype.Levels raised by 132, which is 11 times 12.")
+	s.line("\n// dtype.Levels raised by 132.")
 	s.line("DATA integerLevels<>+0(SB)/8, $0x7a6e615343311c05")
 	s.line("DATA integerLevels<>+8(SB)/8, $0xf5ddc9b9aa9d9185")
 	s.line("GLOBL integerLevels<>(SB), RODATA|NOPTR, $16")
-	s.line("DATA integerTimes512<>+0(SB)/4, $11")
-	s.line("GLOBL integerTimes512<>(SB), RODATA|NOPTR, $4")
 	factorsAVX512(s)
 	for _, f := range formats {
 		for m := 1; m <= avx512Rows; m++ {
@@ -387,12 +385,7 @@ func (k *avx512Kernel) scales(h, size int, load func(at, z string)) {
 
 func (k *avx512Kernel) scaleRow(h, m int) {
 	i, f := k.int(h, m), k.float(h, m)
-	switch {
-	case k.levels:
-		k.op("VPBROADCASTD %d(BX), Z28", 8*k.m+4*m)
-		k.op("VPMULLD.BCST integerTimes512<>(SB), Z28, Z28")
-		k.op("VPADDD Z28, %s, %s", i, i)
-	case k.fp4:
+	if k.fp4 {
 		k.op("VPADDD.BCST %d(BX), %s, %s", 8*k.m+4*m, i, i)
 	}
 	k.op("VCVTDQ2PS %s, %s", i, i)
