@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // ErrUnavailable is wrapped by the error for a device that this build or this machine does not
@@ -47,6 +49,16 @@ type Info struct {
 	Threads int       // of the host, unless Options say otherwise
 	ISAs    []ISA     // the best first; the first that is not missing is used by default
 	Compute []Compute // how it can multiply with quantized weights
+	Widens  Widening  // nil: it does not
+}
+
+// Widening is what a matrix that is written like m takes of a device's memory, in parts of what it takes of
+// the host's. Only the form of m is looked at.
+type Widening func(m *dtype.Matrix) float64
+
+// Widener is a device that widens weights.
+type Widener interface {
+	Widens(m *dtype.Matrix) float64
 }
 
 // Runnable lists the instruction sets that the machine can run, the best first.

@@ -13,6 +13,7 @@ package offload
 
 import (
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -28,9 +29,18 @@ type Need struct {
 
 // Share is what a part takes.
 type Share struct {
-	Weights int64 // bytes
-	Pass    int64 // of these, what a token reads
-	State   int64 // bytes of sequences
+	Weights int64   // bytes
+	Pass    int64   // of these, what a token reads
+	State   int64   // bytes of sequences
+	Wide    float64 // what weights take of the device, in parts of what they take of the host; 0: as much
+}
+
+// on is the share as a side has it: weights and what a token reads.
+func (s Share) on(host bool) Share {
+	if !host && s.Wide > 0 {
+		s.Weights, s.Pass = int64(s.Wide*float64(s.Weights)), int64(s.Wide*float64(s.Pass))
+	}
+	return s
 }
 
 // Options say how a model will be loaded. The zero value is the default.
@@ -51,8 +61,8 @@ const (
 	logitRows = 64
 )
 
-// NewNeed is what a model takes that was surveyed.
-func NewNeed(s *weights.Survey, o Options) *Need {
+// NewNeed is what a model takes that was surveyed, on a device that widens weights if that is not nil.
+func NewNeed(s *weights.Survey, o Options, widens backend.Widening) *Need {
 	n := &Need{
 		Layers: len(s.Layout.Layers), Tied: s.Tied, Parts: map[backend.Part]Share{}, Context: o.Context,
 		Logits: 4 * logitRows * int64(s.Vocab),
@@ -72,8 +82,10 @@ func NewNeed(s *weights.Survey, o Options) *Need {
 			if w := size.Parameters * (bits + 1) / 8; w < x.Weights {
 				x.Pass = int64(float64(x.Pass) * float64(w) / float64(x.Weights))
 				x.Weights = w
+				size.Matrices = []weights.Matrices{{Form: dtype.Matrix{Format: dtype.Affine, Bits: int(bits), Group: 64, ScaleType: dtype.BF16}, Bytes: w}}
 			}
 		}
+		x.Wide = wide(size.Matrices, x.Weights, widens)
 		if p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart {
 			widest = max(widest, size.Outputs)
 		}
@@ -82,6 +94,19 @@ func NewNeed(s *weights.Survey, o Options) *Need {
 	n.Work = 4 * workRows * int64(2*widest+6*s.Hidden)
 	n.state(s, o)
 	return n
+}
+
+// wide is what weights, of which matrices are most, take of a device, in parts of bytes.
+func wide(matrices []weights.Matrices, bytes int64, widens backend.Widening) float64 {
+	if widens == nil || bytes == 0 {
+		return 0
+	}
+	on := float64(bytes)
+	for i := range matrices {
+		m := &matrices[i]
+		on += float64(m.Bytes) * (widens(&m.Form) - 1)
+	}
+	return on / float64(bytes)
 }
 
 // state adds the memory of sequences.

@@ -57,7 +57,11 @@ func open(look func() *weights.Survey, name string, how backend.Options, want Wa
 	if o.Context == 0 {
 		o.Context = min(s.Context, DefaultContext)
 	}
-	d, plan, err := beside(b, NewNeed(s, o), want, how)
+	var widens backend.Widening
+	if w, ok := b.(backend.Widener); ok {
+		widens = w.Widens
+	}
+	d, plan, err := beside(b, NewNeed(s, o, widens), want, how)
 	if err != nil {
 		return nil, nil, errors.Join(err, b.Close())
 	}

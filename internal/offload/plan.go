@@ -84,6 +84,7 @@ func (p *Plan) takes(onHost bool) int64 {
 	computes := false
 	for x, s := range p.need.Parts {
 		if p.OnHost(x) == onHost {
+			s = s.on(onHost)
 			n += s.Weights + s.State
 			computes = computes || x.Kind == backend.LayerPart || x.Kind == backend.ExpertsPart || x.Kind == backend.HeadPart
 		}
@@ -136,7 +137,7 @@ func (p *Plan) time() time.Duration {
 			side = &p.Machine.Host
 		}
 		if side.Bandwidth > 0 && x.Kind != backend.TowerPart && x.Kind != backend.HeadPart {
-			seconds += float64(s.Pass) / side.Bandwidth
+			seconds += float64(s.on(p.OnHost(x)).Pass) / side.Bandwidth
 		}
 	}
 	return time.Duration(seconds * float64(time.Second))
@@ -264,6 +265,7 @@ func (p *Plan) Uses() []Use {
 		}
 		for x, s := range p.need.Parts {
 			if p.OnHost(x) == onHost {
+				s = s.on(onHost)
 				u.Weights, u.State = u.Weights+s.Weights, u.State+s.State
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/glm"
@@ -173,7 +174,7 @@ func needAddsUp(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := NewNeed(s, Options{Context: 1000})
+	n := NewNeed(s, Options{Context: 1000}, nil)
 	all := n.total()
 	if all.Weights != s.Loaded || n.Layers != len(s.Layout.Layers) || !n.experts() {
 		t.Errorf("%d bytes in %d layers, want %d in %d", all.Weights, n.Layers, s.Loaded, len(s.Layout.Layers))
@@ -187,12 +188,23 @@ func needAddsUp(t *testing.T, name string) {
 	for what, o := range map[string]Options{
 		"4 bits": {Context: 1000, Quantize: 4}, "keys of 8 bits": {Context: 1000, KVBits: 8}, "shorter": {Context: 100}, "no tower": {Context: 1000, NoVision: true},
 	} {
-		if less := NewNeed(s, o).total(); less.Weights+less.State >= all.Weights+all.State && (what != "no tower" || s.Tower.Loaded > 0) {
+		if less := NewNeed(s, o, nil).total(); less.Weights+less.State >= all.Weights+all.State && (what != "no tower" || s.Tower.Loaded > 0) {
 			t.Errorf("%s: %+v, want less than %+v", what, less, all)
 		}
 	}
-	if more := NewNeed(s, Options{Context: 1000, KVMemory: 1 << 30}).total(); more.State < 1<<30-1<<10 || more.State > 1<<30 {
+	if more := NewNeed(s, Options{Context: 1000, KVMemory: 1 << 30}, nil).total(); more.State < 1<<30-1<<10 || more.State > 1<<30 {
 		t.Errorf("%d bytes of state, want a gibibyte", more.State)
+	}
+	twice := NewNeed(s, Options{Context: 1000}, func(*dtype.Matrix) float64 { return 2 })
+	matrices, weights := int64(0), int64(0)
+	for p, size := range s.Sizes {
+		for _, m := range size.Matrices {
+			matrices += m.Bytes
+		}
+		weights += twice.Parts[p].on(false).Weights
+	}
+	if more := weights - all.Weights; matrices < all.Weights/2 || more < matrices-int64(len(s.Sizes)) || more > matrices || twice.total() != all {
+		t.Errorf("a device that doubles %d bytes of matrices has %d of %d more", matrices, more, all.Weights)
 	}
 	devices := []backend.Info{{Name: "gpu", Free: 8 << 30}, {Name: "small", Free: all.Weights / 2}, {Name: "cpu", Free: 1 << 20}, {Name: "absent", Missing: "it is"}}
 	list := PreviewOn(devices, s, Want{}, Options{})
@@ -225,7 +237,7 @@ func (m *limited) FreeMemory() int64 { return m.free }
 func TestOpenChoosesDevices(t *testing.T) {
 	n := dense()
 	for p, s := range n.Parts { // a megabyte in place of a gigabyte
-		n.Parts[p] = Share{s.Weights / 1000, s.Pass / 1000, s.State / 1000}
+		n.Parts[p] = Share{Weights: s.Weights / 1000, Pass: s.Pass / 1000, State: s.State / 1000}
 	}
 	n.Work, n.Logits = n.Work/1000, n.Logits/1000
 	for _, c := range []struct {

@@ -26,13 +26,13 @@ func PreviewOn(devices []backend.Info, s *weights.Survey, want Want, o Options) 
 			host = Side{Name: devices[i].Name, Free: devices[i].Free}
 		}
 	}
-	need, list := NewNeed(s, o), []Preview{}
+	list := []Preview{}
 	for i := range devices {
 		d := &devices[i]
 		if d.Missing != "" || d.Name == host.Name {
 			continue
 		}
-		p, err := New(need, want, Machine{Device: Side{Name: d.Name, Free: d.Free}, Host: host})
+		p, err := New(NewNeed(s, o, d.Widens), want, Machine{Device: Side{Name: d.Name, Free: d.Free}, Host: host})
 		x := Preview{Device: d.Name, Fits: err == nil}
 		if err != nil {
 			x.Where = strings.TrimPrefix(err.Error(), "offload: ")

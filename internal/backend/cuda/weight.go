@@ -32,6 +32,24 @@ func (w *weight) Bytes() int64 { return w.size }
 // laid reports whether w lies for tensor cores.
 func (w *weight) laid() bool { return w.places != nil }
 
+// widens is what a matrix that is written like m takes, in parts of what it takes of the host.
+func widens(m *dtype.Matrix) float64 {
+	sample := *m
+	sample.Rows, sample.Cols = kernel.Tile, 1024 // whole groups of every size
+	form, err := kernel.Form(true, []dtype.Matrix{sample})
+	if err != nil {
+		return 1 // loading it says what is wrong
+	}
+	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout()}
+	if form.Integer() {
+		w.arrange()
+	}
+	return float64(w.TileSize) / float64(w.packed.TileSize)
+}
+
+// Widens implements backend.Widener.
+func (b *Backend) Widens(m *dtype.Matrix) float64 { return widens(m) }
+
 // Load packs the matrices of stack on all threads, some tiles while others are on their way, and
 // returns when they are there.
 func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {

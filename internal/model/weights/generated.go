@@ -59,6 +59,9 @@ func (s *Survey) Generated(bits int, t Tables) {
 				bytes = 2 * w.Parameters()
 			}
 			s.add(w, bytes)
+			if w.IsMatrix() && w.Kind != Table && g.quantizes(w.Cols, w.Kind == Kernel) {
+				s.form(w, &dtype.Matrix{Format: dtype.Affine, Bits: bits, Group: generatedGroup, ScaleType: dtype.BF16}, bytes)
+			}
 		}
 	}
 }

@@ -63,6 +63,13 @@ type Size struct {
 	Bytes      int64 // about what its weights take in memory
 	Pass       int64 // of these, what a pass over one token reads
 	Outputs    int   // of all its products for one token
+	Matrices   []Matrices
+}
+
+// Matrices is bytes of matrices that are written alike.
+type Matrices struct {
+	Form  dtype.Matrix // without rows, columns and data
+	Bytes int64
 }
 
 // add takes in a weight that takes some bytes in memory.
@@ -255,6 +262,18 @@ func (s *Survey) matrices(w *Weight) {
 		}
 	}
 	s.add(w, loaded)
+	if w.Kind != Table && len(stack) > 0 {
+		s.form(w, &stack[0], loaded)
+	}
+}
+
+// form takes in how a weight is written that was added.
+func (s *Survey) form(w *Weight, m *dtype.Matrix, bytes int64) {
+	p := partOf(w.Name)
+	x := s.Sizes[p]
+	form := dtype.Matrix{Format: m.Format, Type: m.Type, Bits: m.Bits, Group: m.Group, ScaleType: m.ScaleType, Part: m.Part}
+	x.Matrices = append(x.Matrices, Matrices{form, bytes})
+	s.Sizes[p] = x
 }
 
 // writing names how a matrix is written.

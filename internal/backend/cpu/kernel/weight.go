@@ -131,10 +131,6 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		return nil, fmt.Errorf("cpu: no matrix to load")
 	}
 	m := stack[0]
-	w := &Weight{
-		rows: m.Rows, cols: m.Cols, count: len(stack),
-		format: m.Format, elem: m.Type, bits: m.Bits, group: m.Group, scale: m.ScaleType, per: 1,
-	}
 	for i := range stack {
 		x := &stack[i]
 		if x.Rows != m.Rows || x.Cols != m.Cols || x.Format != m.Format || x.Type != m.Type ||
@@ -144,6 +140,16 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		if err := x.Validate(); err != nil {
 			return nil, fmt.Errorf("cpu: matrix %d: %w", i, err)
 		}
+	}
+	return Form(integer, stack)
+}
+
+// Form is NewWeight without a look at the matrices' data.
+func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
+	m := stack[0]
+	w := &Weight{
+		rows: m.Rows, cols: m.Cols, count: len(stack),
+		format: m.Format, elem: m.Type, bits: m.Bits, group: m.Group, scale: m.ScaleType, per: 1,
 	}
 	extras := 1 // scales and biases of a row's group
 	switch m.Format {
