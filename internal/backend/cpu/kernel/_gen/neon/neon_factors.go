@@ -15,39 +15,6 @@ func (k integer) factors() string {
 	return ""
 }
 
-// packedScales is what finish does instead of loading scales and biases that are written out:
-// it computes them, from halves alone or from the decoded factors of a superblock, and decodes
-// these when a superblock begins.
-func (k integer) packedScales() {
-	if !k.fp4 {
-		k.line("zero:")
-		k.halves(16)
-		k.implied()
-	}
-	if k.factors() == "" {
-		return
-	}
-	k.line("factors:")
-	k.op("CBNZ R21, decoded")
-	k.decodeFactors()
-	k.line("decoded:")
-	k.load2(16, 0, "R20")
-	k.load2(18, 32, "R20")
-	if k.factors() == "K" {
-		k.load2(20, 64, "R20")
-		k.load2(22, 96, "R20")
-		k.op("ADD $128, R20")
-		k.op("JMP scaled")
-		return
-	}
-	k.op("ADD $64, R20")
-	if k.factors() == "XS" {
-		k.op("JMP scaled")
-		return
-	}
-	k.implied()
-}
-
 // decodeFactors decodes those of the superblock at R1, of blocks of R9 bytes. R21 becomes the
 // number of its groups, R20 where decoded factors are.
 func (k integer) decodeFactors() {
@@ -72,15 +39,6 @@ func (k integer) factorsKernel() {
 	k.op("MOVD integerArgs_block(R0), R9")
 	k.decodeFactors()
 	k.op("RET\n")
-}
-
-// implied makes biases of scales, and ends the computation of them.
-func (k integer) implied() {
-	k.op("FMOVS integerArgs_zero(R0), F24")
-	for h := range 4 {
-		k.fmulAt(20+h, 16+h, 24, 0)
-	}
-	k.op("JMP scaled")
 }
 
 // factors6K decodes factors of Q6_K from the tail at R15 to R20.
