@@ -45,6 +45,7 @@
 #define UMAXV_4S(d, n) WORD $(0x6eb0a800|n<<5|d)
 #define UMAX_4S(d, n, m) WORD $(0x6ea06400|m<<16|n<<5|d)
 #define USDOT_4S_AT(d, n, m, i) WORD $(0x4f80f000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
+#define USHLL2_8H_0(d, n) WORD $(0x6f08a400|n<<5|d)
 #define USHLL_4S_0(d, n) WORD $(0x2f10a400|n<<5|d)
 #define USHLL_8H_0(d, n) WORD $(0x2f08a400|n<<5|d)
 #define USHL_16B(d, n, m) WORD $(0x6e204400|m<<16|n<<5|d)
@@ -9285,8 +9286,8 @@ scaled:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON4Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -9299,6 +9300,7 @@ TEXT ·superNEON4Rows1(SB), NOSPLIT, $0-8
 	MOVD $2, R15
 	MUL R21, R15, R14
 	ADD $4, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -9313,21 +9315,26 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
 	FSTPQ (F8, F9), 256(R23)
+	FSTPQ (F10, F11), 288(R23)
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -9342,6 +9349,15 @@ step:
 	VDUP V20.S[1], V23.S4
 	DOT_PAIR_8H(0, 1, 16, 18)
 	DOT_PAIR_8H(2, 3, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -9352,25 +9368,47 @@ step:
 	VDUP V20.S[1], V23.S4
 	DOT_PAIR_8H(0, 1, 16, 18)
 	DOT_PAIR_8H(2, 3, 17, 19)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
 	ADD $16, R5
 	ADD $128, R8
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
+	SADDLP_4S(4, 4)
+	SADDLP_4S(5, 5)
+	ADDP_4S(4, 4, 5)
+	MLA_4S(16, 4, 22)
+	SADDLP_4S(6, 6)
+	SADDLP_4S(7, 7)
+	ADDP_4S(6, 6, 7)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 288(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -9379,21 +9417,30 @@ step:
 	MOVD R21, R11
 	VEOR V16.B16, V16.B16, V16.B16
 	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
 least:
 	FMOVS (R22), F0
-	FMOVD 128(R10), F1
+	FMOVQ 128(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 0)
 	SMLAL2_4S_AT(17, 1, 0, 0)
-	FMOVD 144(R10), F1
+	SMLAL_4S_AT(18, 2, 0, 0)
+	SMLAL2_4S_AT(19, 2, 0, 0)
+	FMOVQ 144(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 1)
 	SMLAL2_4S_AT(17, 1, 0, 1)
+	SMLAL_4S_AT(18, 2, 0, 1)
+	SMLAL2_4S_AT(19, 2, 0, 1)
 	ADD $4, R22
 	ADD $32, R10
 	SUBS $2, R11
 	BNE least
 	FLDPQ 256(R23), (F8, F9)
+	FLDPQ 288(R23), (F10, F11)
 	ADD R13>>1, R12, R15
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
@@ -9415,9 +9462,27 @@ least:
 	VFMLS V3.S4, V17.S4, V9.S4
 	FMLA_4S_AT(7, 9, 4, 0)
 	FSTPQ (F6, F7), 0(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	FMOVQ 48(R15), F2
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	SCVTF_4S(18, 18)
+	VFMLS V2.S4, V18.S4, V10.S4
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	SCVTF_4S(19, 19)
+	VFMLS V3.S4, V19.S4, V11.S4
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -9437,8 +9502,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON4Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -9451,6 +9516,7 @@ TEXT ·superNEON4Rows2(SB), NOSPLIT, $0-8
 	MOVD $4, R15
 	MUL R21, R15, R14
 	ADD $8, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -9469,8 +9535,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
@@ -9479,18 +9543,32 @@ half:
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
 	FSTPQ (F8, F9), 256(R23)
 	FSTPQ (F10, F11), 288(R23)
+	FSTPQ (F12, F13), 320(R23)
+	FSTPQ (F14, F15), 352(R23)
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V12.B16, V12.B16, V12.B16
 	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V15.B16, V15.B16, V15.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -9507,8 +9585,21 @@ step:
 	DOT_PAIR_8H(2, 3, 17, 19)
 	VDUP V20.S[1], V22.S4
 	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
 	DOT_PAIR_8H(4, 5, 16, 18)
 	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -9521,37 +9612,73 @@ step:
 	DOT_PAIR_8H(2, 3, 17, 19)
 	VDUP V20.S[1], V22.S4
 	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
 	DOT_PAIR_8H(4, 5, 16, 18)
 	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
 	ADD $32, R5
 	ADD $128, R8
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 22)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
+	SADDLP_4S(8, 8)
+	SADDLP_4S(9, 9)
+	ADDP_4S(8, 8, 9)
+	MLA_4S(16, 8, 20)
+	SADDLP_4S(10, 10)
+	SADDLP_4S(11, 11)
+	ADDP_4S(10, 10, 11)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
+	FLDPQ 352(R23), (F16, F17)
+	SADDLP_4S(12, 12)
+	SADDLP_4S(13, 13)
+	ADDP_4S(12, 12, 13)
+	MLA_4S(16, 12, 22)
+	SADDLP_4S(14, 14)
+	SADDLP_4S(15, 15)
+	ADDP_4S(14, 14, 15)
+	MLA_4S(17, 14, 23)
+	FSTPQ (F16, F17), 352(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -9562,26 +9689,42 @@ step:
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
 least:
 	FMOVD (R22), F0
-	FMOVD 128(R10), F1
+	FMOVQ 128(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 0)
 	SMLAL2_4S_AT(17, 1, 0, 0)
-	SMLAL_4S_AT(18, 1, 0, 2)
-	SMLAL2_4S_AT(19, 1, 0, 2)
-	FMOVD 144(R10), F1
+	SMLAL_4S_AT(18, 2, 0, 0)
+	SMLAL2_4S_AT(19, 2, 0, 0)
+	SMLAL_4S_AT(20, 1, 0, 2)
+	SMLAL2_4S_AT(21, 1, 0, 2)
+	SMLAL_4S_AT(22, 2, 0, 2)
+	SMLAL2_4S_AT(23, 2, 0, 2)
+	FMOVQ 144(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 1)
 	SMLAL2_4S_AT(17, 1, 0, 1)
-	SMLAL_4S_AT(18, 1, 0, 3)
-	SMLAL2_4S_AT(19, 1, 0, 3)
+	SMLAL_4S_AT(18, 2, 0, 1)
+	SMLAL2_4S_AT(19, 2, 0, 1)
+	SMLAL_4S_AT(20, 1, 0, 3)
+	SMLAL2_4S_AT(21, 1, 0, 3)
+	SMLAL_4S_AT(22, 2, 0, 3)
+	SMLAL2_4S_AT(23, 2, 0, 3)
 	ADD $8, R22
 	ADD $32, R10
 	SUBS $2, R11
 	BNE least
 	FLDPQ 256(R23), (F8, F9)
 	FLDPQ 288(R23), (F10, F11)
+	FLDPQ 320(R23), (F12, F13)
+	FLDPQ 352(R23), (F14, F15)
 	ADD R13>>1, R12, R15
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
@@ -9605,6 +9748,27 @@ least:
 	FSTPQ (F6, F7), 0(R15)
 	FMOVS 4(R5), F4
 	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	SCVTF_4S(20, 20)
+	VFMLS V2.S4, V20.S4, V12.S4
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	SCVTF_4S(21, 21)
+	VFMLS V3.S4, V21.S4, V13.S4
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	FMOVQ 48(R15), F2
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
 	SCVTF_4S(10, 10)
 	FMUL_4S(10, 10, 0)
 	SCVTF_4S(18, 18)
@@ -9615,10 +9779,20 @@ least:
 	SCVTF_4S(19, 19)
 	VFMLS V3.S4, V19.S4, V11.S4
 	FMLA_4S_AT(7, 11, 4, 0)
-	FSTPQ (F6, F7), 64(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	SCVTF_4S(22, 22)
+	VFMLS V2.S4, V22.S4, V14.S4
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	SCVTF_4S(23, 23)
+	VFMLS V3.S4, V23.S4, V15.S4
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -9638,8 +9812,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON4Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -9652,6 +9826,7 @@ TEXT ·superNEON4Rows3(SB), NOSPLIT, $0-8
 	MOVD $6, R15
 	MUL R21, R15, R14
 	ADD $12, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -9674,7 +9849,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -9692,16 +9866,16 @@ half:
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V11.B16, V11.B16, V11.B16
 	MOVD $2, R4
 step:
@@ -9752,38 +9926,38 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 20)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
-	FLDPQ 320(R23), (F20, F21)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
 	SADDLP_4S(8, 8)
 	SADDLP_4S(9, 9)
 	ADDP_4S(8, 8, 9)
-	MLA_4S(20, 8, 22)
+	MLA_4S(16, 8, 20)
 	SADDLP_4S(10, 10)
 	SADDLP_4S(11, 11)
 	ADDP_4S(10, 10, 11)
-	MLA_4S(21, 10, 23)
-	FSTPQ (F20, F21), 320(R23)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -9870,9 +10044,8 @@ least:
 	VFMLS V3.S4, V21.S4, V13.S4
 	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 128(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -9892,8 +10065,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -9906,6 +10079,7 @@ TEXT ·superNEON4Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -9932,7 +10106,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -9953,20 +10126,20 @@ half:
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
 	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	VEOR V15.B16, V15.B16, V15.B16
 	MOVD $2, R4
 step:
@@ -10023,48 +10196,48 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 20)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
-	FLDPQ 320(R23), (F20, F21)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
 	SADDLP_4S(8, 8)
 	SADDLP_4S(9, 9)
 	ADDP_4S(8, 8, 9)
-	MLA_4S(20, 8, 22)
+	MLA_4S(16, 8, 20)
 	SADDLP_4S(10, 10)
 	SADDLP_4S(11, 11)
 	ADDP_4S(10, 10, 11)
-	MLA_4S(21, 10, 23)
-	FSTPQ (F20, F21), 320(R23)
-	FLDPQ 352(R23), (F20, F21)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
+	FLDPQ 352(R23), (F16, F17)
 	SADDLP_4S(12, 12)
 	SADDLP_4S(13, 13)
 	ADDP_4S(12, 12, 13)
-	MLA_4S(20, 12, 22)
+	MLA_4S(16, 12, 20)
 	SADDLP_4S(14, 14)
 	SADDLP_4S(15, 15)
 	ADDP_4S(14, 14, 15)
-	MLA_4S(21, 14, 23)
-	FSTPQ (F20, F21), 352(R23)
+	MLA_4S(17, 14, 21)
+	FSTPQ (F16, F17), 352(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -10169,9 +10342,8 @@ least:
 	VFMLS V3.S4, V23.S4, V15.S4
 	FMLA_4S_AT(7, 15, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -10191,8 +10363,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON5Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -10205,12 +10377,20 @@ TEXT ·superNEON5Rows1(SB), NOSPLIT, $0-8
 	MOVD $2, R15
 	MUL R21, R15, R14
 	ADD $4, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
-	VMOVI $4, V29.B16
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
+	MOVD $integerSpread2<>(SB), R15
+	FMOVQ 0(R15), F29
+	MOVD $integerSpread3<>(SB), R15
+	FMOVQ 0(R15), F30
 tile:
 	MOVD integerArgs_acts(R0), R9
 	MOVD integerArgs_groups(R0), R3
@@ -10223,30 +10403,27 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
 	FSTPQ (F8, F9), 256(R23)
+	FSTPQ (F10, F11), 288(R23)
 group:
 	ADD R13, R22, R8
 	ADD R19, R22, R7
 	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -10275,6 +10452,30 @@ step:
 	VDUP V20.S[1], V23.S4
 	DOT_PAIR_8H(0, 1, 16, 18)
 	DOT_PAIR_8H(2, 3, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 0(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(16, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(17, 22, 25)
+	FMOVD 8(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(18, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(19, 22, 25)
+	FMOVD 0(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -10299,26 +10500,63 @@ step:
 	VDUP V20.S[1], V23.S4
 	DOT_PAIR_8H(0, 1, 16, 18)
 	DOT_PAIR_8H(2, 3, 17, 19)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 16(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(16, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(17, 22, 25)
+	FMOVD 24(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(18, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(19, 22, 25)
+	FMOVD 8(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
 	ADD $16, R5
 	ADD $128, R8
 	ADD $32, R7
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
+	SADDLP_4S(4, 4)
+	SADDLP_4S(5, 5)
+	ADDP_4S(4, 4, 5)
+	MLA_4S(16, 4, 22)
+	SADDLP_4S(6, 6)
+	SADDLP_4S(7, 7)
+	ADDP_4S(6, 6, 7)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 288(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -10327,21 +10565,30 @@ step:
 	MOVD R21, R11
 	VEOR V16.B16, V16.B16, V16.B16
 	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
 least:
 	FMOVS (R22), F0
-	FMOVD 128(R10), F1
+	FMOVQ 128(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 0)
 	SMLAL2_4S_AT(17, 1, 0, 0)
-	FMOVD 144(R10), F1
+	SMLAL_4S_AT(18, 2, 0, 0)
+	SMLAL2_4S_AT(19, 2, 0, 0)
+	FMOVQ 144(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 1)
 	SMLAL2_4S_AT(17, 1, 0, 1)
+	SMLAL_4S_AT(18, 2, 0, 1)
+	SMLAL2_4S_AT(19, 2, 0, 1)
 	ADD $4, R22
 	ADD $32, R10
 	SUBS $2, R11
 	BNE least
 	FLDPQ 256(R23), (F8, F9)
+	FLDPQ 288(R23), (F10, F11)
 	ADD R13>>1, R12, R15
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
@@ -10363,9 +10610,27 @@ least:
 	VFMLS V3.S4, V17.S4, V9.S4
 	FMLA_4S_AT(7, 9, 4, 0)
 	FSTPQ (F6, F7), 0(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	FMOVQ 48(R15), F2
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	SCVTF_4S(18, 18)
+	VFMLS V2.S4, V18.S4, V10.S4
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	SCVTF_4S(19, 19)
+	VFMLS V3.S4, V19.S4, V11.S4
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -10385,8 +10650,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON5Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -10399,12 +10664,20 @@ TEXT ·superNEON5Rows2(SB), NOSPLIT, $0-8
 	MOVD $4, R15
 	MUL R21, R15, R14
 	ADD $8, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
-	VMOVI $4, V29.B16
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
+	MOVD $integerSpread2<>(SB), R15
+	FMOVQ 0(R15), F29
+	MOVD $integerSpread3<>(SB), R15
+	FMOVQ 0(R15), F30
 tile:
 	MOVD integerArgs_acts(R0), R9
 	MOVD integerArgs_groups(R0), R3
@@ -10421,37 +10694,41 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
 	FSTPQ (F8, F9), 256(R23)
 	FSTPQ (F10, F11), 288(R23)
+	FSTPQ (F12, F13), 320(R23)
+	FSTPQ (F14, F15), 352(R23)
 group:
 	ADD R13, R22, R8
 	ADD R19, R22, R7
 	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V12.B16, V12.B16, V12.B16
 	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V15.B16, V15.B16, V15.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -10482,8 +10759,36 @@ step:
 	DOT_PAIR_8H(2, 3, 17, 19)
 	VDUP V20.S[1], V22.S4
 	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 0(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(16, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(17, 22, 25)
+	FMOVD 8(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(18, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(19, 22, 25)
+	FMOVQ 0(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
 	DOT_PAIR_8H(4, 5, 16, 18)
 	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -10510,38 +10815,89 @@ step:
 	DOT_PAIR_8H(2, 3, 17, 19)
 	VDUP V20.S[1], V22.S4
 	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 16(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(16, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(17, 22, 25)
+	FMOVD 24(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(18, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(19, 22, 25)
+	FMOVQ 16(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
 	DOT_PAIR_8H(4, 5, 16, 18)
 	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
 	ADD $32, R5
 	ADD $128, R8
 	ADD $32, R7
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 22)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
+	SADDLP_4S(8, 8)
+	SADDLP_4S(9, 9)
+	ADDP_4S(8, 8, 9)
+	MLA_4S(16, 8, 20)
+	SADDLP_4S(10, 10)
+	SADDLP_4S(11, 11)
+	ADDP_4S(10, 10, 11)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
+	FLDPQ 352(R23), (F16, F17)
+	SADDLP_4S(12, 12)
+	SADDLP_4S(13, 13)
+	ADDP_4S(12, 12, 13)
+	MLA_4S(16, 12, 22)
+	SADDLP_4S(14, 14)
+	SADDLP_4S(15, 15)
+	ADDP_4S(14, 14, 15)
+	MLA_4S(17, 14, 23)
+	FSTPQ (F16, F17), 352(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -10552,26 +10908,42 @@ step:
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
 least:
 	FMOVD (R22), F0
-	FMOVD 128(R10), F1
+	FMOVQ 128(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 0)
 	SMLAL2_4S_AT(17, 1, 0, 0)
-	SMLAL_4S_AT(18, 1, 0, 2)
-	SMLAL2_4S_AT(19, 1, 0, 2)
-	FMOVD 144(R10), F1
+	SMLAL_4S_AT(18, 2, 0, 0)
+	SMLAL2_4S_AT(19, 2, 0, 0)
+	SMLAL_4S_AT(20, 1, 0, 2)
+	SMLAL2_4S_AT(21, 1, 0, 2)
+	SMLAL_4S_AT(22, 2, 0, 2)
+	SMLAL2_4S_AT(23, 2, 0, 2)
+	FMOVQ 144(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 1)
 	SMLAL2_4S_AT(17, 1, 0, 1)
-	SMLAL_4S_AT(18, 1, 0, 3)
-	SMLAL2_4S_AT(19, 1, 0, 3)
+	SMLAL_4S_AT(18, 2, 0, 1)
+	SMLAL2_4S_AT(19, 2, 0, 1)
+	SMLAL_4S_AT(20, 1, 0, 3)
+	SMLAL2_4S_AT(21, 1, 0, 3)
+	SMLAL_4S_AT(22, 2, 0, 3)
+	SMLAL2_4S_AT(23, 2, 0, 3)
 	ADD $8, R22
 	ADD $32, R10
 	SUBS $2, R11
 	BNE least
 	FLDPQ 256(R23), (F8, F9)
 	FLDPQ 288(R23), (F10, F11)
+	FLDPQ 320(R23), (F12, F13)
+	FLDPQ 352(R23), (F14, F15)
 	ADD R13>>1, R12, R15
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
@@ -10595,6 +10967,27 @@ least:
 	FSTPQ (F6, F7), 0(R15)
 	FMOVS 4(R5), F4
 	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	SCVTF_4S(20, 20)
+	VFMLS V2.S4, V20.S4, V12.S4
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	SCVTF_4S(21, 21)
+	VFMLS V3.S4, V21.S4, V13.S4
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	FMOVQ 48(R15), F2
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
 	SCVTF_4S(10, 10)
 	FMUL_4S(10, 10, 0)
 	SCVTF_4S(18, 18)
@@ -10605,10 +10998,20 @@ least:
 	SCVTF_4S(19, 19)
 	VFMLS V3.S4, V19.S4, V11.S4
 	FMLA_4S_AT(7, 11, 4, 0)
-	FSTPQ (F6, F7), 64(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	SCVTF_4S(22, 22)
+	VFMLS V2.S4, V22.S4, V14.S4
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	SCVTF_4S(23, 23)
+	VFMLS V3.S4, V23.S4, V15.S4
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -10628,8 +11031,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON5Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -10642,11 +11045,16 @@ TEXT ·superNEON5Rows3(SB), NOSPLIT, $0-8
 	MOVD $6, R15
 	MUL R21, R15, R14
 	ADD $12, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
 	VMOVI $4, V29.B16
 tile:
 	MOVD integerArgs_acts(R0), R9
@@ -10668,20 +11076,11 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
@@ -10695,16 +11094,16 @@ group:
 	ADD R13, R22, R8
 	ADD R19, R22, R7
 	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V11.B16, V11.B16, V11.B16
 	MOVD $2, R4
 step:
@@ -10784,41 +11183,43 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 20)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
-	FLDPQ 320(R23), (F20, F21)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
 	SADDLP_4S(8, 8)
 	SADDLP_4S(9, 9)
 	ADDP_4S(8, 8, 9)
-	MLA_4S(20, 8, 22)
+	MLA_4S(16, 8, 20)
 	SADDLP_4S(10, 10)
 	SADDLP_4S(11, 11)
 	ADDP_4S(10, 10, 11)
-	MLA_4S(21, 10, 23)
-	FSTPQ (F20, F21), 320(R23)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
+	VEOR V29.B16, V27.B16, V27.B16
+	VEOR V29.B16, V28.B16, V28.B16
 	ADD $12, R5, R22
 	ADD R13>>2, R23, R10
 	MOVD R21, R11
@@ -10902,9 +11303,8 @@ least:
 	VFMLS V3.S4, V21.S4, V13.S4
 	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 128(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -10924,8 +11324,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON5Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -10938,11 +11338,16 @@ TEXT ·superNEON5Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
 	VMOVI $4, V29.B16
 tile:
 	MOVD integerArgs_acts(R0), R9
@@ -10968,20 +11373,11 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
@@ -10998,20 +11394,20 @@ group:
 	ADD R13, R22, R8
 	ADD R19, R22, R7
 	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
 	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	VEOR V15.B16, V15.B16, V15.B16
 	MOVD $2, R4
 step:
@@ -11097,51 +11493,53 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 20)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
-	FLDPQ 320(R23), (F20, F21)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
 	SADDLP_4S(8, 8)
 	SADDLP_4S(9, 9)
 	ADDP_4S(8, 8, 9)
-	MLA_4S(20, 8, 22)
+	MLA_4S(16, 8, 20)
 	SADDLP_4S(10, 10)
 	SADDLP_4S(11, 11)
 	ADDP_4S(10, 10, 11)
-	MLA_4S(21, 10, 23)
-	FSTPQ (F20, F21), 320(R23)
-	FLDPQ 352(R23), (F20, F21)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
+	FLDPQ 352(R23), (F16, F17)
 	SADDLP_4S(12, 12)
 	SADDLP_4S(13, 13)
 	ADDP_4S(12, 12, 13)
-	MLA_4S(20, 12, 22)
+	MLA_4S(16, 12, 20)
 	SADDLP_4S(14, 14)
 	SADDLP_4S(15, 15)
 	ADDP_4S(14, 14, 15)
-	MLA_4S(21, 14, 23)
-	FSTPQ (F20, F21), 352(R23)
+	MLA_4S(17, 14, 21)
+	FSTPQ (F16, F17), 352(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
+	VEOR V29.B16, V27.B16, V27.B16
+	VEOR V29.B16, V28.B16, V28.B16
 	ADD $16, R5, R22
 	ADD R13>>2, R23, R10
 	MOVD R21, R11
@@ -11243,9 +11641,8 @@ least:
 	VFMLS V3.S4, V23.S4, V15.S4
 	FMLA_4S_AT(7, 15, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -11265,8 +11662,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON6Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -11279,6 +11676,7 @@ TEXT ·superNEON6Rows1(SB), NOSPLIT, $0-8
 	MOVD $2, R15
 	MUL R21, R15, R14
 	ADD $4, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -11294,8 +11692,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
@@ -11303,14 +11699,21 @@ half:
 	ADD $32, R10
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
 	FSTPQ (F8, F9), 256(R23)
+	FSTPQ (F10, F11), 288(R23)
 group:
 	ADD R13, R22, R8
 	ADD R19, R8, R7
 	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	PRFM 3072(R8), PLDL1KEEP
 	PRFM 3136(R8), PLDL1KEEP
 	FLDPQ 0(R8), (F16, F17)
@@ -11336,6 +11739,29 @@ group:
 	VDUP V20.S[1], V23.S4
 	DOT_PAIR_8H(0, 1, 16, 18)
 	DOT_PAIR_8H(2, 3, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FLDPQ 32(R7), (F20, F21)
+	VSHL $4, V20.B16, V22.B16
+	BIT_16B(16, 22, 25)
+	VSHL $4, V21.B16, V23.B16
+	BIT_16B(17, 23, 25)
+	VSHL $2, V20.B16, V22.B16
+	BIT_16B(18, 22, 25)
+	VSHL $2, V21.B16, V23.B16
+	BIT_16B(19, 23, 25)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVD 0(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -11357,26 +11783,61 @@ group:
 	VDUP V20.S[1], V23.S4
 	DOT_PAIR_8H(0, 1, 16, 18)
 	DOT_PAIR_8H(2, 3, 17, 19)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FLDPQ 32(R7), (F20, F21)
+	BIT_16B(16, 20, 25)
+	BIT_16B(17, 21, 25)
+	VUSHR $2, V20.B16, V22.B16
+	BIT_16B(18, 22, 25)
+	VUSHR $2, V21.B16, V23.B16
+	BIT_16B(19, 23, 25)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVD 8(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
 	ADD $16, R5
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
+	SADDLP_4S(4, 4)
+	SADDLP_4S(5, 5)
+	ADDP_4S(4, 4, 5)
+	MLA_4S(16, 4, 22)
+	SADDLP_4S(6, 6)
+	SADDLP_4S(7, 7)
+	ADDP_4S(6, 6, 7)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 288(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
 	FLDPQ 256(R23), (F8, F9)
+	FLDPQ 288(R23), (F10, F11)
 	ADD R13>>1, R12, R15
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
@@ -11391,9 +11852,20 @@ group:
 	FMUL_4S(9, 9, 1)
 	FMLA_4S_AT(7, 9, 4, 0)
 	FSTPQ (F6, F7), 0(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -11413,8 +11885,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON6Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -11427,6 +11899,7 @@ TEXT ·superNEON6Rows2(SB), NOSPLIT, $0-8
 	MOVD $4, R15
 	MUL R21, R15, R14
 	ADD $8, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -11446,8 +11919,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
@@ -11457,19 +11928,33 @@ half:
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
 	FSTPQ (F8, F9), 256(R23)
 	FSTPQ (F10, F11), 288(R23)
+	FSTPQ (F12, F13), 320(R23)
+	FSTPQ (F14, F15), 352(R23)
 group:
 	ADD R13, R22, R8
 	ADD R19, R8, R7
 	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V12.B16, V12.B16, V12.B16
 	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V15.B16, V15.B16, V15.B16
 	PRFM 3072(R8), PLDL1KEEP
 	PRFM 3136(R8), PLDL1KEEP
 	FLDPQ 0(R8), (F16, F17)
@@ -11497,8 +11982,35 @@ group:
 	DOT_PAIR_8H(2, 3, 17, 19)
 	VDUP V20.S[1], V22.S4
 	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FLDPQ 32(R7), (F20, F21)
+	VSHL $4, V20.B16, V22.B16
+	BIT_16B(16, 22, 25)
+	VSHL $4, V21.B16, V23.B16
+	BIT_16B(17, 23, 25)
+	VSHL $2, V20.B16, V22.B16
+	BIT_16B(18, 22, 25)
+	VSHL $2, V21.B16, V23.B16
+	BIT_16B(19, 23, 25)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 0(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
 	DOT_PAIR_8H(4, 5, 16, 18)
 	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -11522,39 +12034,89 @@ group:
 	DOT_PAIR_8H(2, 3, 17, 19)
 	VDUP V20.S[1], V22.S4
 	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FLDPQ 32(R7), (F20, F21)
+	BIT_16B(16, 20, 25)
+	BIT_16B(17, 21, 25)
+	VUSHR $2, V20.B16, V22.B16
+	BIT_16B(18, 22, 25)
+	VUSHR $2, V21.B16, V23.B16
+	BIT_16B(19, 23, 25)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 16(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
 	DOT_PAIR_8H(4, 5, 16, 18)
 	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
 	ADD $32, R5
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 22)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
+	SADDLP_4S(8, 8)
+	SADDLP_4S(9, 9)
+	ADDP_4S(8, 8, 9)
+	MLA_4S(16, 8, 20)
+	SADDLP_4S(10, 10)
+	SADDLP_4S(11, 11)
+	ADDP_4S(10, 10, 11)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
+	FLDPQ 352(R23), (F16, F17)
+	SADDLP_4S(12, 12)
+	SADDLP_4S(13, 13)
+	ADDP_4S(12, 12, 13)
+	MLA_4S(16, 12, 22)
+	SADDLP_4S(14, 14)
+	SADDLP_4S(15, 15)
+	ADDP_4S(14, 14, 15)
+	MLA_4S(17, 14, 23)
+	FSTPQ (F16, F17), 352(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
 	FLDPQ 256(R23), (F8, F9)
 	FLDPQ 288(R23), (F10, F11)
+	FLDPQ 320(R23), (F12, F13)
+	FLDPQ 352(R23), (F14, F15)
 	ADD R13>>1, R12, R15
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
@@ -11571,16 +12133,36 @@ group:
 	FSTPQ (F6, F7), 0(R15)
 	FMOVS 4(R5), F4
 	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
 	SCVTF_4S(10, 10)
 	FMUL_4S(10, 10, 0)
 	FMLA_4S_AT(6, 10, 4, 0)
 	SCVTF_4S(11, 11)
 	FMUL_4S(11, 11, 1)
 	FMLA_4S_AT(7, 11, 4, 0)
-	FSTPQ (F6, F7), 64(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -11600,8 +12182,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON6Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -11614,6 +12196,7 @@ TEXT ·superNEON6Rows3(SB), NOSPLIT, $0-8
 	MOVD $6, R15
 	MUL R21, R15, R14
 	ADD $12, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -11637,7 +12220,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -11657,16 +12239,16 @@ group:
 	ADD R13, R22, R8
 	ADD R19, R8, R7
 	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V11.B16, V11.B16, V11.B16
 	PRFM 3072(R8), PLDL1KEEP
 	PRFM 3136(R8), PLDL1KEEP
@@ -11736,38 +12318,38 @@ group:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 20)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
-	FLDPQ 320(R23), (F20, F21)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
 	SADDLP_4S(8, 8)
 	SADDLP_4S(9, 9)
 	ADDP_4S(8, 8, 9)
-	MLA_4S(20, 8, 22)
+	MLA_4S(16, 8, 20)
 	SADDLP_4S(10, 10)
 	SADDLP_4S(11, 11)
 	ADDP_4S(10, 10, 11)
-	MLA_4S(21, 10, 23)
-	FSTPQ (F20, F21), 320(R23)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -11806,9 +12388,8 @@ group:
 	FMUL_4S(13, 13, 1)
 	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 128(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -11828,8 +12409,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON6Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -11842,6 +12423,7 @@ TEXT ·superNEON6Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -11869,7 +12451,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -11892,20 +12473,20 @@ group:
 	ADD R13, R22, R8
 	ADD R19, R8, R7
 	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
 	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	VEOR V15.B16, V15.B16, V15.B16
 	PRFM 3072(R8), PLDL1KEEP
 	PRFM 3136(R8), PLDL1KEEP
@@ -11981,48 +12562,48 @@ group:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 256(R23), (F16, F17)
 	SADDLP_4S(0, 0)
 	SADDLP_4S(1, 1)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	SADDLP_4S(2, 2)
 	SADDLP_4S(3, 3)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	SADDLP_4S(4, 4)
 	SADDLP_4S(5, 5)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 20)
 	SADDLP_4S(6, 6)
 	SADDLP_4S(7, 7)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
-	FLDPQ 320(R23), (F20, F21)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
 	SADDLP_4S(8, 8)
 	SADDLP_4S(9, 9)
 	ADDP_4S(8, 8, 9)
-	MLA_4S(20, 8, 22)
+	MLA_4S(16, 8, 20)
 	SADDLP_4S(10, 10)
 	SADDLP_4S(11, 11)
 	ADDP_4S(10, 10, 11)
-	MLA_4S(21, 10, 23)
-	FSTPQ (F20, F21), 320(R23)
-	FLDPQ 352(R23), (F20, F21)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
+	FLDPQ 352(R23), (F16, F17)
 	SADDLP_4S(12, 12)
 	SADDLP_4S(13, 13)
 	ADDP_4S(12, 12, 13)
-	MLA_4S(20, 12, 22)
+	MLA_4S(16, 12, 20)
 	SADDLP_4S(14, 14)
 	SADDLP_4S(15, 15)
 	ADDP_4S(14, 14, 15)
-	MLA_4S(21, 14, 23)
-	FSTPQ (F20, F21), 352(R23)
+	MLA_4S(17, 14, 21)
+	FSTPQ (F16, F17), 352(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -12071,9 +12652,8 @@ group:
 	FMUL_4S(15, 15, 1)
 	FMLA_4S_AT(7, 15, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -12093,8 +12673,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONLevelsRows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -12107,6 +12687,7 @@ TEXT ·superNEONLevelsRows1(SB), NOSPLIT, $0-8
 	MOVD $2, R15
 	MUL R21, R15, R14
 	ADD $4, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $integerLevels<>(SB), R15
@@ -12123,21 +12704,26 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
 	FSTPQ (F8, F9), 256(R23)
+	FSTPQ (F10, F11), 288(R23)
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -12156,6 +12742,19 @@ step:
 	VDUP V20.S[1], V23.S4
 	DOT_PAIR_4S(0, 1, 16, 18)
 	DOT_PAIR_4S(2, 3, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_4S(4, 5, 16, 18)
+	DOT_PAIR_4S(6, 7, 17, 19)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -12170,25 +12769,48 @@ step:
 	VDUP V20.S[1], V23.S4
 	DOT_PAIR_4S(0, 1, 16, 18)
 	DOT_PAIR_4S(2, 3, 17, 19)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_4S(4, 5, 16, 18)
+	DOT_PAIR_4S(6, 7, 17, 19)
 	ADD $16, R5
 	ADD $128, R8
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 256(R23), (F16, F17)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
+	ADDP_4S(4, 4, 5)
+	MLA_4S(16, 4, 22)
+	ADDP_4S(6, 6, 7)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 288(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
 	FLDPQ 256(R23), (F8, F9)
+	FLDPQ 288(R23), (F10, F11)
 	ADD R13>>1, R12, R15
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
@@ -12203,9 +12825,20 @@ step:
 	FMUL_4S(9, 9, 1)
 	FMLA_4S_AT(7, 9, 4, 0)
 	FSTPQ (F6, F7), 0(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -12225,8 +12858,8 @@ step:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONLevelsRows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -12239,6 +12872,7 @@ TEXT ·superNEONLevelsRows2(SB), NOSPLIT, $0-8
 	MOVD $4, R15
 	MUL R21, R15, R14
 	ADD $8, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $integerLevels<>(SB), R15
@@ -12259,8 +12893,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
@@ -12269,18 +12901,32 @@ half:
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
 	FSTPQ (F8, F9), 256(R23)
 	FSTPQ (F10, F11), 288(R23)
+	FSTPQ (F12, F13), 320(R23)
+	FSTPQ (F14, F15), 352(R23)
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V12.B16, V12.B16, V12.B16
 	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V15.B16, V15.B16, V15.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -12301,8 +12947,25 @@ step:
 	DOT_PAIR_4S(2, 3, 17, 19)
 	VDUP V20.S[1], V22.S4
 	VDUP V20.S[3], V23.S4
+	DOT_PAIR_4S(8, 9, 16, 18)
+	DOT_PAIR_4S(10, 11, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
 	DOT_PAIR_4S(4, 5, 16, 18)
 	DOT_PAIR_4S(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_4S(12, 13, 16, 18)
+	DOT_PAIR_4S(14, 15, 17, 19)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -12319,34 +12982,68 @@ step:
 	DOT_PAIR_4S(2, 3, 17, 19)
 	VDUP V20.S[1], V22.S4
 	VDUP V20.S[3], V23.S4
+	DOT_PAIR_4S(8, 9, 16, 18)
+	DOT_PAIR_4S(10, 11, 17, 19)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
 	DOT_PAIR_4S(4, 5, 16, 18)
 	DOT_PAIR_4S(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_4S(12, 13, 16, 18)
+	DOT_PAIR_4S(14, 15, 17, 19)
 	ADD $32, R5
 	ADD $128, R8
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 256(R23), (F16, F17)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 22)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
+	ADDP_4S(8, 8, 9)
+	MLA_4S(16, 8, 20)
+	ADDP_4S(10, 10, 11)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
+	FLDPQ 352(R23), (F16, F17)
+	ADDP_4S(12, 12, 13)
+	MLA_4S(16, 12, 22)
+	ADDP_4S(14, 14, 15)
+	MLA_4S(17, 14, 23)
+	FSTPQ (F16, F17), 352(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
 	FLDPQ 256(R23), (F8, F9)
 	FLDPQ 288(R23), (F10, F11)
+	FLDPQ 320(R23), (F12, F13)
+	FLDPQ 352(R23), (F14, F15)
 	ADD R13>>1, R12, R15
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
@@ -12363,16 +13060,36 @@ step:
 	FSTPQ (F6, F7), 0(R15)
 	FMOVS 4(R5), F4
 	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
 	SCVTF_4S(10, 10)
 	FMUL_4S(10, 10, 0)
 	FMLA_4S_AT(6, 10, 4, 0)
 	SCVTF_4S(11, 11)
 	FMUL_4S(11, 11, 1)
 	FMLA_4S_AT(7, 11, 4, 0)
-	FSTPQ (F6, F7), 64(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -12392,8 +13109,8 @@ step:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONLevelsRows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -12406,6 +13123,7 @@ TEXT ·superNEONLevelsRows3(SB), NOSPLIT, $0-8
 	MOVD $6, R15
 	MUL R21, R15, R14
 	ADD $12, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $integerLevels<>(SB), R15
@@ -12430,7 +13148,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -12448,16 +13165,16 @@ half:
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V11.B16, V11.B16, V11.B16
 	MOVD $2, R4
 step:
@@ -12516,26 +13233,26 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 256(R23), (F16, F17)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 20)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
-	FLDPQ 320(R23), (F20, F21)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
 	ADDP_4S(8, 8, 9)
-	MLA_4S(20, 8, 22)
+	MLA_4S(16, 8, 20)
 	ADDP_4S(10, 10, 11)
-	MLA_4S(21, 10, 23)
-	FSTPQ (F20, F21), 320(R23)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -12574,9 +13291,8 @@ step:
 	FMUL_4S(13, 13, 1)
 	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 128(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -12596,8 +13312,8 @@ step:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; before its end both are sums of a group
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -12610,6 +13326,7 @@ TEXT ·superNEONLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $integerLevels<>(SB), R15
@@ -12638,7 +13355,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -12659,20 +13375,20 @@ half:
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
 	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	VEOR V15.B16, V15.B16, V15.B16
 	MOVD $2, R4
 step:
@@ -12737,32 +13453,32 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	FLDPQ 256(R23), (F20, F21)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 256(R23), (F16, F17)
 	ADDP_4S(0, 0, 1)
-	MLA_4S(20, 0, 22)
+	MLA_4S(16, 0, 20)
 	ADDP_4S(2, 2, 3)
-	MLA_4S(21, 2, 23)
-	FSTPQ (F20, F21), 256(R23)
-	FLDPQ 288(R23), (F20, F21)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 256(R23)
+	FLDPQ 288(R23), (F16, F17)
 	ADDP_4S(4, 4, 5)
-	MLA_4S(20, 4, 22)
+	MLA_4S(16, 4, 20)
 	ADDP_4S(6, 6, 7)
-	MLA_4S(21, 6, 23)
-	FSTPQ (F20, F21), 288(R23)
-	FLDPQ 320(R23), (F20, F21)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 288(R23)
+	FLDPQ 320(R23), (F16, F17)
 	ADDP_4S(8, 8, 9)
-	MLA_4S(20, 8, 22)
+	MLA_4S(16, 8, 20)
 	ADDP_4S(10, 10, 11)
-	MLA_4S(21, 10, 23)
-	FSTPQ (F20, F21), 320(R23)
-	FLDPQ 352(R23), (F20, F21)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 320(R23)
+	FLDPQ 352(R23), (F16, F17)
 	ADDP_4S(12, 12, 13)
-	MLA_4S(20, 12, 22)
+	MLA_4S(16, 12, 20)
 	ADDP_4S(14, 14, 15)
-	MLA_4S(21, 14, 23)
-	FSTPQ (F20, F21), 352(R23)
+	MLA_4S(17, 14, 21)
+	FSTPQ (F16, F17), 352(R23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -12811,9 +13527,8 @@ step:
 	FMUL_4S(15, 15, 1)
 	FMLA_4S_AT(7, 15, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -21644,8 +22359,8 @@ scaled:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot4Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -21658,6 +22373,7 @@ TEXT ·superDot4Rows1(SB), NOSPLIT, $0-8
 	MOVD $2, R15
 	MUL R21, R15, R14
 	ADD $4, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -21672,18 +22388,20 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -21698,6 +22416,15 @@ step:
 	SDOT_4S_AT(0, 18, 20, 1)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 1)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 1)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -21708,17 +22435,31 @@ step:
 	SDOT_4S_AT(0, 18, 20, 1)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 1)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 1)
 	ADD $16, R5
 	ADD $128, R8
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 22)
+	MLA_4S(11, 3, 23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -21727,16 +22468,24 @@ step:
 	MOVD R21, R11
 	VEOR V16.B16, V16.B16, V16.B16
 	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
 least:
 	FMOVS (R22), F0
-	FMOVD 128(R10), F1
+	FMOVQ 128(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 0)
 	SMLAL2_4S_AT(17, 1, 0, 0)
-	FMOVD 144(R10), F1
+	SMLAL_4S_AT(18, 2, 0, 0)
+	SMLAL2_4S_AT(19, 2, 0, 0)
+	FMOVQ 144(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 1)
 	SMLAL2_4S_AT(17, 1, 0, 1)
+	SMLAL_4S_AT(18, 2, 0, 1)
+	SMLAL2_4S_AT(19, 2, 0, 1)
 	ADD $4, R22
 	ADD $32, R10
 	SUBS $2, R11
@@ -21762,9 +22511,27 @@ least:
 	VFMLS V3.S4, V17.S4, V9.S4
 	FMLA_4S_AT(7, 9, 4, 0)
 	FSTPQ (F6, F7), 0(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	FMOVQ 48(R15), F2
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	SCVTF_4S(18, 18)
+	VFMLS V2.S4, V18.S4, V10.S4
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	SCVTF_4S(19, 19)
+	VFMLS V3.S4, V19.S4, V11.S4
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -21784,8 +22551,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot4Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -21798,6 +22565,7 @@ TEXT ·superDot4Rows2(SB), NOSPLIT, $0-8
 	MOVD $4, R15
 	MUL R21, R15, R14
 	ADD $8, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -21816,8 +22584,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
@@ -21826,12 +22592,20 @@ half:
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
 group:
 	ADD R13, R22, R8
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -21846,10 +22620,23 @@ step:
 	SDOT_4S_AT(0, 18, 20, 2)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 2)
-	SDOT_4S_AT(2, 16, 20, 1)
-	SDOT_4S_AT(2, 18, 20, 3)
-	SDOT_4S_AT(3, 17, 20, 1)
-	SDOT_4S_AT(3, 19, 20, 3)
+	SDOT_4S_AT(4, 16, 20, 1)
+	SDOT_4S_AT(4, 18, 20, 3)
+	SDOT_4S_AT(5, 17, 20, 1)
+	SDOT_4S_AT(5, 19, 20, 3)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(6, 16, 20, 1)
+	SDOT_4S_AT(6, 18, 20, 3)
+	SDOT_4S_AT(7, 17, 20, 1)
+	SDOT_4S_AT(7, 19, 20, 3)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -21860,23 +22647,43 @@ step:
 	SDOT_4S_AT(0, 18, 20, 2)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 2)
-	SDOT_4S_AT(2, 16, 20, 1)
-	SDOT_4S_AT(2, 18, 20, 3)
-	SDOT_4S_AT(3, 17, 20, 1)
-	SDOT_4S_AT(3, 19, 20, 3)
+	SDOT_4S_AT(4, 16, 20, 1)
+	SDOT_4S_AT(4, 18, 20, 3)
+	SDOT_4S_AT(5, 17, 20, 1)
+	SDOT_4S_AT(5, 19, 20, 3)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(6, 16, 20, 1)
+	SDOT_4S_AT(6, 18, 20, 3)
+	SDOT_4S_AT(7, 17, 20, 1)
+	SDOT_4S_AT(7, 19, 20, 3)
 	ADD $32, R5
 	ADD $128, R8
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
 	MLA_4S(10, 2, 22)
 	MLA_4S(11, 3, 23)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 22)
+	MLA_4S(15, 7, 23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -21887,20 +22694,34 @@ step:
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
 least:
 	FMOVD (R22), F0
-	FMOVD 128(R10), F1
+	FMOVQ 128(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 0)
 	SMLAL2_4S_AT(17, 1, 0, 0)
-	SMLAL_4S_AT(18, 1, 0, 2)
-	SMLAL2_4S_AT(19, 1, 0, 2)
-	FMOVD 144(R10), F1
+	SMLAL_4S_AT(18, 2, 0, 0)
+	SMLAL2_4S_AT(19, 2, 0, 0)
+	SMLAL_4S_AT(20, 1, 0, 2)
+	SMLAL2_4S_AT(21, 1, 0, 2)
+	SMLAL_4S_AT(22, 2, 0, 2)
+	SMLAL2_4S_AT(23, 2, 0, 2)
+	FMOVQ 144(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 1)
 	SMLAL2_4S_AT(17, 1, 0, 1)
-	SMLAL_4S_AT(18, 1, 0, 3)
-	SMLAL2_4S_AT(19, 1, 0, 3)
+	SMLAL_4S_AT(18, 2, 0, 1)
+	SMLAL2_4S_AT(19, 2, 0, 1)
+	SMLAL_4S_AT(20, 1, 0, 3)
+	SMLAL2_4S_AT(21, 1, 0, 3)
+	SMLAL_4S_AT(22, 2, 0, 3)
+	SMLAL2_4S_AT(23, 2, 0, 3)
 	ADD $8, R22
 	ADD $32, R10
 	SUBS $2, R11
@@ -21928,6 +22749,27 @@ least:
 	FSTPQ (F6, F7), 0(R15)
 	FMOVS 4(R5), F4
 	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	SCVTF_4S(20, 20)
+	VFMLS V2.S4, V20.S4, V12.S4
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	SCVTF_4S(21, 21)
+	VFMLS V3.S4, V21.S4, V13.S4
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	FMOVQ 48(R15), F2
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
 	SCVTF_4S(10, 10)
 	FMUL_4S(10, 10, 0)
 	SCVTF_4S(18, 18)
@@ -21938,10 +22780,20 @@ least:
 	SCVTF_4S(19, 19)
 	VFMLS V3.S4, V19.S4, V11.S4
 	FMLA_4S_AT(7, 11, 4, 0)
-	FSTPQ (F6, F7), 64(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	SCVTF_4S(22, 22)
+	VFMLS V2.S4, V22.S4, V14.S4
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	SCVTF_4S(23, 23)
+	VFMLS V3.S4, V23.S4, V15.S4
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -21961,8 +22813,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot4Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -21975,6 +22827,7 @@ TEXT ·superDot4Rows3(SB), NOSPLIT, $0-8
 	MOVD $6, R15
 	MUL R21, R15, R14
 	ADD $12, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -21997,7 +22850,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -22066,14 +22918,14 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	MLA_4S(10, 2, 22)
-	MLA_4S(11, 3, 23)
-	MLA_4S(12, 4, 22)
-	MLA_4S(13, 5, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -22157,9 +23009,8 @@ least:
 	VFMLS V3.S4, V21.S4, V13.S4
 	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 128(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -22179,8 +23030,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -22193,6 +23044,7 @@ TEXT ·superDot4Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -22219,7 +23071,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -22298,16 +23149,16 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	MLA_4S(10, 2, 22)
-	MLA_4S(11, 3, 23)
-	MLA_4S(12, 4, 22)
-	MLA_4S(13, 5, 23)
-	MLA_4S(14, 6, 22)
-	MLA_4S(15, 7, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 20)
+	MLA_4S(15, 7, 21)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -22408,9 +23259,8 @@ least:
 	VFMLS V3.S4, V23.S4, V15.S4
 	FMLA_4S_AT(7, 15, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -22430,8 +23280,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot5Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -22444,12 +23294,20 @@ TEXT ·superDot5Rows1(SB), NOSPLIT, $0-8
 	MOVD $2, R15
 	MUL R21, R15, R14
 	ADD $4, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
-	VMOVI $4, V29.B16
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
+	MOVD $integerSpread2<>(SB), R15
+	FMOVQ 0(R15), F29
+	MOVD $integerSpread3<>(SB), R15
+	FMOVQ 0(R15), F30
 tile:
 	MOVD integerArgs_acts(R0), R9
 	MOVD integerArgs_groups(R0), R3
@@ -22462,27 +23320,21 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
 group:
 	ADD R13, R22, R8
 	ADD R19, R22, R7
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -22511,6 +23363,30 @@ step:
 	SDOT_4S_AT(0, 18, 20, 1)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 1)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 0(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(16, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(17, 22, 25)
+	FMOVD 8(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(18, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(19, 22, 25)
+	FMOVD 0(R5), F20
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 1)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -22535,18 +23411,47 @@ step:
 	SDOT_4S_AT(0, 18, 20, 1)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 1)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 16(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(16, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(17, 22, 25)
+	FMOVD 24(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(18, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(19, 22, 25)
+	FMOVD 8(R5), F20
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 1)
 	ADD $16, R5
 	ADD $128, R8
 	ADD $32, R7
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 22)
+	MLA_4S(11, 3, 23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -22555,16 +23460,24 @@ step:
 	MOVD R21, R11
 	VEOR V16.B16, V16.B16, V16.B16
 	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V19.B16, V19.B16, V19.B16
 least:
 	FMOVS (R22), F0
-	FMOVD 128(R10), F1
+	FMOVQ 128(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 0)
 	SMLAL2_4S_AT(17, 1, 0, 0)
-	FMOVD 144(R10), F1
+	SMLAL_4S_AT(18, 2, 0, 0)
+	SMLAL2_4S_AT(19, 2, 0, 0)
+	FMOVQ 144(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 1)
 	SMLAL2_4S_AT(17, 1, 0, 1)
+	SMLAL_4S_AT(18, 2, 0, 1)
+	SMLAL2_4S_AT(19, 2, 0, 1)
 	ADD $4, R22
 	ADD $32, R10
 	SUBS $2, R11
@@ -22590,9 +23503,27 @@ least:
 	VFMLS V3.S4, V17.S4, V9.S4
 	FMLA_4S_AT(7, 9, 4, 0)
 	FSTPQ (F6, F7), 0(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	FMOVQ 48(R15), F2
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	SCVTF_4S(18, 18)
+	VFMLS V2.S4, V18.S4, V10.S4
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	SCVTF_4S(19, 19)
+	VFMLS V3.S4, V19.S4, V11.S4
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -22612,8 +23543,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot5Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -22626,12 +23557,20 @@ TEXT ·superDot5Rows2(SB), NOSPLIT, $0-8
 	MOVD $4, R15
 	MUL R21, R15, R14
 	ADD $8, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
-	VMOVI $4, V29.B16
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
+	MOVD $integerSpread2<>(SB), R15
+	FMOVQ 0(R15), F29
+	MOVD $integerSpread3<>(SB), R15
+	FMOVQ 0(R15), F30
 tile:
 	MOVD integerArgs_acts(R0), R9
 	MOVD integerArgs_groups(R0), R3
@@ -22648,24 +23587,18 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
 group:
 	ADD R13, R22, R8
 	ADD R19, R22, R7
@@ -22673,6 +23606,10 @@ group:
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	MOVD $2, R4
 step:
 	PRFM 3072(R8), PLDL1KEEP
@@ -22701,10 +23638,38 @@ step:
 	SDOT_4S_AT(0, 18, 20, 2)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 2)
-	SDOT_4S_AT(2, 16, 20, 1)
-	SDOT_4S_AT(2, 18, 20, 3)
-	SDOT_4S_AT(3, 17, 20, 1)
-	SDOT_4S_AT(3, 19, 20, 3)
+	SDOT_4S_AT(4, 16, 20, 1)
+	SDOT_4S_AT(4, 18, 20, 3)
+	SDOT_4S_AT(5, 17, 20, 1)
+	SDOT_4S_AT(5, 19, 20, 3)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 0(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(16, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(17, 22, 25)
+	FMOVD 8(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(18, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(19, 22, 25)
+	FMOVQ 0(R5), F20
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(6, 16, 20, 1)
+	SDOT_4S_AT(6, 18, 20, 3)
+	SDOT_4S_AT(7, 17, 20, 1)
+	SDOT_4S_AT(7, 19, 20, 3)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -22729,24 +23694,59 @@ step:
 	SDOT_4S_AT(0, 18, 20, 2)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 2)
-	SDOT_4S_AT(2, 16, 20, 1)
-	SDOT_4S_AT(2, 18, 20, 3)
-	SDOT_4S_AT(3, 17, 20, 1)
-	SDOT_4S_AT(3, 19, 20, 3)
+	SDOT_4S_AT(4, 16, 20, 1)
+	SDOT_4S_AT(4, 18, 20, 3)
+	SDOT_4S_AT(5, 17, 20, 1)
+	SDOT_4S_AT(5, 19, 20, 3)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FMOVD 16(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(16, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(17, 22, 25)
+	FMOVD 24(R7), F20
+	VTBL V29.B16, [V20.B16], V21.B16
+	USHL_16B(21, 21, 26)
+	BIT_16B(18, 21, 25)
+	VTBL V30.B16, [V20.B16], V22.B16
+	USHL_16B(22, 22, 26)
+	BIT_16B(19, 22, 25)
+	FMOVQ 16(R5), F20
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(6, 16, 20, 1)
+	SDOT_4S_AT(6, 18, 20, 3)
+	SDOT_4S_AT(7, 17, 20, 1)
+	SDOT_4S_AT(7, 19, 20, 3)
 	ADD $32, R5
 	ADD $128, R8
 	ADD $32, R7
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
 	MLA_4S(10, 2, 22)
 	MLA_4S(11, 3, 23)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 22)
+	MLA_4S(15, 7, 23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -22757,20 +23757,34 @@ step:
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
 least:
 	FMOVD (R22), F0
-	FMOVD 128(R10), F1
+	FMOVQ 128(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 0)
 	SMLAL2_4S_AT(17, 1, 0, 0)
-	SMLAL_4S_AT(18, 1, 0, 2)
-	SMLAL2_4S_AT(19, 1, 0, 2)
-	FMOVD 144(R10), F1
+	SMLAL_4S_AT(18, 2, 0, 0)
+	SMLAL2_4S_AT(19, 2, 0, 0)
+	SMLAL_4S_AT(20, 1, 0, 2)
+	SMLAL2_4S_AT(21, 1, 0, 2)
+	SMLAL_4S_AT(22, 2, 0, 2)
+	SMLAL2_4S_AT(23, 2, 0, 2)
+	FMOVQ 144(R10), F1
+	USHLL2_8H_0(2, 1)
 	USHLL_8H_0(1, 1)
 	SMLAL_4S_AT(16, 1, 0, 1)
 	SMLAL2_4S_AT(17, 1, 0, 1)
-	SMLAL_4S_AT(18, 1, 0, 3)
-	SMLAL2_4S_AT(19, 1, 0, 3)
+	SMLAL_4S_AT(18, 2, 0, 1)
+	SMLAL2_4S_AT(19, 2, 0, 1)
+	SMLAL_4S_AT(20, 1, 0, 3)
+	SMLAL2_4S_AT(21, 1, 0, 3)
+	SMLAL_4S_AT(22, 2, 0, 3)
+	SMLAL2_4S_AT(23, 2, 0, 3)
 	ADD $8, R22
 	ADD $32, R10
 	SUBS $2, R11
@@ -22798,6 +23812,27 @@ least:
 	FSTPQ (F6, F7), 0(R15)
 	FMOVS 4(R5), F4
 	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	SCVTF_4S(20, 20)
+	VFMLS V2.S4, V20.S4, V12.S4
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	SCVTF_4S(21, 21)
+	VFMLS V3.S4, V21.S4, V13.S4
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	FMOVQ 48(R15), F2
+	FCVTL2_4S(3, 2)
+	FCVTL_4S(2, 2)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
 	SCVTF_4S(10, 10)
 	FMUL_4S(10, 10, 0)
 	SCVTF_4S(18, 18)
@@ -22808,10 +23843,20 @@ least:
 	SCVTF_4S(19, 19)
 	VFMLS V3.S4, V19.S4, V11.S4
 	FMLA_4S_AT(7, 11, 4, 0)
-	FSTPQ (F6, F7), 64(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	SCVTF_4S(22, 22)
+	VFMLS V2.S4, V22.S4, V14.S4
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	SCVTF_4S(23, 23)
+	VFMLS V3.S4, V23.S4, V15.S4
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -22831,8 +23876,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot5Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -22845,11 +23890,16 @@ TEXT ·superDot5Rows3(SB), NOSPLIT, $0-8
 	MOVD $6, R15
 	MUL R21, R15, R14
 	ADD $12, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
 	VMOVI $4, V29.B16
 tile:
 	MOVD integerArgs_acts(R0), R9
@@ -22871,20 +23921,11 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
@@ -22978,17 +24019,19 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	MLA_4S(10, 2, 22)
-	MLA_4S(11, 3, 23)
-	MLA_4S(12, 4, 22)
-	MLA_4S(13, 5, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
+	VEOR V29.B16, V27.B16, V27.B16
+	VEOR V29.B16, V28.B16, V28.B16
 	ADD $12, R5, R22
 	ADD R13>>2, R23, R10
 	MOVD R21, R11
@@ -23069,9 +24112,8 @@ least:
 	VFMLS V3.S4, V21.S4, V13.S4
 	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 128(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -23091,8 +24133,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot5Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -23105,11 +24147,16 @@ TEXT ·superDot5Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
 	VMOVI $4, V29.B16
 tile:
 	MOVD integerArgs_acts(R0), R9
@@ -23135,20 +24182,11 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
@@ -23252,19 +24290,21 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	MLA_4S(10, 2, 22)
-	MLA_4S(11, 3, 23)
-	MLA_4S(12, 4, 22)
-	MLA_4S(13, 5, 23)
-	MLA_4S(14, 6, 22)
-	MLA_4S(15, 7, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 20)
+	MLA_4S(15, 7, 21)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
+	VEOR V29.B16, V27.B16, V27.B16
+	VEOR V29.B16, V28.B16, V28.B16
 	ADD $16, R5, R22
 	ADD R13>>2, R23, R10
 	MOVD R21, R11
@@ -23362,9 +24402,8 @@ least:
 	VFMLS V3.S4, V23.S4, V15.S4
 	FMLA_4S_AT(7, 15, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -23384,8 +24423,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot6Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -23398,6 +24437,7 @@ TEXT ·superDot6Rows1(SB), NOSPLIT, $0-8
 	MOVD $2, R15
 	MUL R21, R15, R14
 	ADD $4, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -23413,8 +24453,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
@@ -23422,11 +24460,15 @@ half:
 	ADD $32, R10
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
 group:
 	ADD R13, R22, R8
 	ADD R19, R8, R7
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
 	PRFM 3072(R8), PLDL1KEEP
 	PRFM 3136(R8), PLDL1KEEP
 	FLDPQ 0(R8), (F16, F17)
@@ -23452,6 +24494,29 @@ group:
 	SDOT_4S_AT(0, 18, 20, 1)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 1)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FLDPQ 32(R7), (F20, F21)
+	VSHL $4, V20.B16, V22.B16
+	BIT_16B(16, 22, 25)
+	VSHL $4, V21.B16, V23.B16
+	BIT_16B(17, 23, 25)
+	VSHL $2, V20.B16, V22.B16
+	BIT_16B(18, 22, 25)
+	VSHL $2, V21.B16, V23.B16
+	BIT_16B(19, 23, 25)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVD 0(R5), F20
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 1)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -23473,14 +24538,40 @@ group:
 	SDOT_4S_AT(0, 18, 20, 1)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 1)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FLDPQ 32(R7), (F20, F21)
+	BIT_16B(16, 20, 25)
+	BIT_16B(17, 21, 25)
+	VUSHR $2, V20.B16, V22.B16
+	BIT_16B(18, 22, 25)
+	VUSHR $2, V21.B16, V23.B16
+	BIT_16B(19, 23, 25)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVD 8(R5), F20
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 1)
 	ADD $16, R5
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 22)
+	MLA_4S(11, 3, 23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -23498,9 +24589,20 @@ group:
 	FMUL_4S(9, 9, 1)
 	FMLA_4S_AT(7, 9, 4, 0)
 	FSTPQ (F6, F7), 0(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -23520,8 +24622,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot6Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -23534,6 +24636,7 @@ TEXT ·superDot6Rows2(SB), NOSPLIT, $0-8
 	MOVD $4, R15
 	MUL R21, R15, R14
 	ADD $8, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -23553,8 +24656,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
@@ -23564,6 +24665,10 @@ half:
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
 group:
 	ADD R13, R22, R8
 	ADD R19, R8, R7
@@ -23571,6 +24676,10 @@ group:
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
 	PRFM 3072(R8), PLDL1KEEP
 	PRFM 3136(R8), PLDL1KEEP
 	FLDPQ 0(R8), (F16, F17)
@@ -23596,10 +24705,37 @@ group:
 	SDOT_4S_AT(0, 18, 20, 2)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 2)
-	SDOT_4S_AT(2, 16, 20, 1)
-	SDOT_4S_AT(2, 18, 20, 3)
-	SDOT_4S_AT(3, 17, 20, 1)
-	SDOT_4S_AT(3, 19, 20, 3)
+	SDOT_4S_AT(4, 16, 20, 1)
+	SDOT_4S_AT(4, 18, 20, 3)
+	SDOT_4S_AT(5, 17, 20, 1)
+	SDOT_4S_AT(5, 19, 20, 3)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FLDPQ 32(R7), (F20, F21)
+	VSHL $4, V20.B16, V22.B16
+	BIT_16B(16, 22, 25)
+	VSHL $4, V21.B16, V23.B16
+	BIT_16B(17, 23, 25)
+	VSHL $2, V20.B16, V22.B16
+	BIT_16B(18, 22, 25)
+	VSHL $2, V21.B16, V23.B16
+	BIT_16B(19, 23, 25)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 0(R5), F20
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(6, 16, 20, 1)
+	SDOT_4S_AT(6, 18, 20, 3)
+	SDOT_4S_AT(7, 17, 20, 1)
+	SDOT_4S_AT(7, 19, 20, 3)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -23621,20 +24757,52 @@ group:
 	SDOT_4S_AT(0, 18, 20, 2)
 	SDOT_4S_AT(1, 17, 20, 0)
 	SDOT_4S_AT(1, 19, 20, 2)
-	SDOT_4S_AT(2, 16, 20, 1)
-	SDOT_4S_AT(2, 18, 20, 3)
-	SDOT_4S_AT(3, 17, 20, 1)
-	SDOT_4S_AT(3, 19, 20, 3)
+	SDOT_4S_AT(4, 16, 20, 1)
+	SDOT_4S_AT(4, 18, 20, 3)
+	SDOT_4S_AT(5, 17, 20, 1)
+	SDOT_4S_AT(5, 19, 20, 3)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	FLDPQ 32(R7), (F20, F21)
+	BIT_16B(16, 20, 25)
+	BIT_16B(17, 21, 25)
+	VUSHR $2, V20.B16, V22.B16
+	BIT_16B(18, 22, 25)
+	VUSHR $2, V21.B16, V23.B16
+	BIT_16B(19, 23, 25)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 16(R5), F20
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(6, 16, 20, 1)
+	SDOT_4S_AT(6, 18, 20, 3)
+	SDOT_4S_AT(7, 17, 20, 1)
+	SDOT_4S_AT(7, 19, 20, 3)
 	ADD $32, R5
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
 	MLA_4S(10, 2, 22)
 	MLA_4S(11, 3, 23)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 22)
+	MLA_4S(15, 7, 23)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -23654,16 +24822,36 @@ group:
 	FSTPQ (F6, F7), 0(R15)
 	FMOVS 4(R5), F4
 	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
 	SCVTF_4S(10, 10)
 	FMUL_4S(10, 10, 0)
 	FMLA_4S_AT(6, 10, 4, 0)
 	SCVTF_4S(11, 11)
 	FMUL_4S(11, 11, 1)
 	FMLA_4S_AT(7, 11, 4, 0)
-	FSTPQ (F6, F7), 64(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -23683,8 +24871,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot6Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -23697,6 +24885,7 @@ TEXT ·superDot6Rows3(SB), NOSPLIT, $0-8
 	MOVD $6, R15
 	MUL R21, R15, R14
 	ADD $12, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -23720,7 +24909,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -23810,14 +24998,14 @@ group:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	MLA_4S(10, 2, 22)
-	MLA_4S(11, 3, 23)
-	MLA_4S(12, 4, 22)
-	MLA_4S(13, 5, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -23853,9 +25041,8 @@ group:
 	FMUL_4S(13, 13, 1)
 	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 128(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -23875,8 +25062,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot6Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -23889,6 +25076,7 @@ TEXT ·superDot6Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -23916,7 +25104,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -24016,16 +25203,16 @@ group:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	MLA_4S(10, 2, 22)
-	MLA_4S(11, 3, 23)
-	MLA_4S(12, 4, 22)
-	MLA_4S(13, 5, 23)
-	MLA_4S(14, 6, 22)
-	MLA_4S(15, 7, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 20)
+	MLA_4S(15, 7, 21)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -24070,9 +25257,8 @@ group:
 	FMUL_4S(15, 15, 1)
 	FMLA_4S_AT(7, 15, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -24092,8 +25278,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotLevelsRows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -24106,6 +25292,7 @@ TEXT ·superDotLevelsRows1(SB), NOSPLIT, $0-8
 	MOVD $2, R15
 	MUL R21, R15, R14
 	ADD $4, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $integerLevels<>(SB), R15
@@ -24122,136 +25309,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
-half:
-	MOVD R9, R5
-	MOVD R1, R22
-	MOVD R21, R11
-	ADD R13>>2, R23, R10
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-group:
-	ADD R13, R22, R8
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	MOVD $2, R4
-step:
-	PRFM 3072(R8), PLDL1KEEP
-	PRFM 3136(R8), PLDL1KEEP
-	FLDPQ 0(R8), (F16, F17)
-	VUSHR $4, V16.B16, V18.B16
-	VAND V24.B16, V16.B16, V16.B16
-	VUSHR $4, V17.B16, V19.B16
-	VAND V24.B16, V17.B16, V17.B16
-	VTBL V16.B16, [V31.B16], V16.B16
-	VTBL V17.B16, [V31.B16], V17.B16
-	VTBL V18.B16, [V31.B16], V18.B16
-	VTBL V19.B16, [V31.B16], V19.B16
-	FMOVD 0(R5), F20
-	SDOT_4S_AT(0, 16, 20, 0)
-	SDOT_4S_AT(0, 18, 20, 1)
-	SDOT_4S_AT(1, 17, 20, 0)
-	SDOT_4S_AT(1, 19, 20, 1)
-	FLDPQ 64(R8), (F16, F17)
-	VUSHR $4, V16.B16, V18.B16
-	VAND V24.B16, V16.B16, V16.B16
-	VUSHR $4, V17.B16, V19.B16
-	VAND V24.B16, V17.B16, V17.B16
-	VTBL V16.B16, [V31.B16], V16.B16
-	VTBL V17.B16, [V31.B16], V17.B16
-	VTBL V18.B16, [V31.B16], V18.B16
-	VTBL V19.B16, [V31.B16], V19.B16
-	FMOVD 8(R5), F20
-	SDOT_4S_AT(0, 16, 20, 0)
-	SDOT_4S_AT(0, 18, 20, 1)
-	SDOT_4S_AT(1, 17, 20, 0)
-	SDOT_4S_AT(1, 19, 20, 1)
-	ADD $16, R5
-	ADD $128, R8
-	SUBS $1, R4
-	BNE step
-	ADD R20, R22
-	FMOVD (R10), F20
-	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	ADD $16, R10
-	SUBS $1, R11
-	BNE group
-	ADD R13>>1, R12, R15
-	FMOVQ 0(R15), F0
-	FCVTL2_4S(1, 0)
-	FCVTL_4S(0, 0)
-	ADD R13, R6, R15
-	FMOVS 0(R5), F4
-	FLDPQ 0(R15), (F6, F7)
-	SCVTF_4S(8, 8)
-	FMUL_4S(8, 8, 0)
-	FMLA_4S_AT(6, 8, 4, 0)
-	SCVTF_4S(9, 9)
-	FMUL_4S(9, 9, 1)
-	FMLA_4S_AT(7, 9, 4, 0)
-	FSTPQ (F6, F7), 0(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
-	ADD R14, R5, R9
-	MOVD integerArgs_tail(R0), R15
-	ADD R15, R12, R1
-	SUBS R21, R3
-	BNE super
-	MOVD integerArgs_outTile(R0), R15
-	ADD R15, R6
-	SUBS $1, R2
-	BNE tile
-	RET
-
-// func superDotLevelsRows2(a *integerArgs)
-//
-// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
-//
-//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
-//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
-//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
-//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
-TEXT ·superDotLevelsRows2(SB), NOSPLIT, $0-8
-	MOVD a+0(FP), R0
-	MOVD integerArgs_weights(R0), R1
-	MOVD integerArgs_out(R0), R6
-	MOVD integerArgs_tiles(R0), R2
-	MOVD integerArgs_block(R0), R20
-	MOVD integerArgs_per(R0), R21
-	MOVD integerArgs_plane(R0), R19
-	MOVD integerArgs_decoded(R0), R23
-	MOVD $4, R15
-	MUL R21, R15, R14
-	ADD $8, R14
-	MOVD $integerNibble<>(SB), R15
-	FMOVQ 0(R15), F24
-	MOVD $integerLevels<>(SB), R15
-	FMOVQ 0(R15), F31
-tile:
-	MOVD integerArgs_acts(R0), R9
-	MOVD integerArgs_groups(R0), R3
-	VEOR V0.B16, V0.B16, V0.B16
-	FMOVQ F0, 0(R6)
-	FMOVQ F0, 16(R6)
-	FMOVQ F0, 32(R6)
-	FMOVQ F0, 48(R6)
-	FMOVQ F0, 64(R6)
-	FMOVQ F0, 80(R6)
-	FMOVQ F0, 96(R6)
-	FMOVQ F0, 112(R6)
-super:
-	MUL R21, R20, R12
-	ADD R1, R12
-	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
-half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
@@ -24279,15 +25336,24 @@ step:
 	VTBL V17.B16, [V31.B16], V17.B16
 	VTBL V18.B16, [V31.B16], V18.B16
 	VTBL V19.B16, [V31.B16], V19.B16
-	FMOVQ 0(R5), F20
+	FMOVD 0(R5), F20
 	SDOT_4S_AT(0, 16, 20, 0)
-	SDOT_4S_AT(0, 18, 20, 2)
+	SDOT_4S_AT(0, 18, 20, 1)
 	SDOT_4S_AT(1, 17, 20, 0)
-	SDOT_4S_AT(1, 19, 20, 2)
-	SDOT_4S_AT(2, 16, 20, 1)
-	SDOT_4S_AT(2, 18, 20, 3)
-	SDOT_4S_AT(3, 17, 20, 1)
-	SDOT_4S_AT(3, 19, 20, 3)
+	SDOT_4S_AT(1, 19, 20, 1)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 1)
 	FLDPQ 64(R8), (F16, F17)
 	VUSHR $4, V16.B16, V18.B16
 	VAND V24.B16, V16.B16, V16.B16
@@ -24297,26 +25363,38 @@ step:
 	VTBL V17.B16, [V31.B16], V17.B16
 	VTBL V18.B16, [V31.B16], V18.B16
 	VTBL V19.B16, [V31.B16], V19.B16
-	FMOVQ 16(R5), F20
+	FMOVD 8(R5), F20
 	SDOT_4S_AT(0, 16, 20, 0)
-	SDOT_4S_AT(0, 18, 20, 2)
+	SDOT_4S_AT(0, 18, 20, 1)
 	SDOT_4S_AT(1, 17, 20, 0)
-	SDOT_4S_AT(1, 19, 20, 2)
-	SDOT_4S_AT(2, 16, 20, 1)
-	SDOT_4S_AT(2, 18, 20, 3)
-	SDOT_4S_AT(3, 17, 20, 1)
-	SDOT_4S_AT(3, 19, 20, 3)
-	ADD $32, R5
+	SDOT_4S_AT(1, 19, 20, 1)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 1)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 1)
+	ADD $16, R5
 	ADD $128, R8
 	SUBS $1, R4
 	BNE step
 	ADD R20, R22
-	FMOVD (R10), F20
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
 	MLA_4S(10, 2, 22)
 	MLA_4S(11, 3, 23)
 	ADD $16, R10
@@ -24336,18 +25414,239 @@ step:
 	FMUL_4S(9, 9, 1)
 	FMLA_4S_AT(7, 9, 4, 0)
 	FSTPQ (F6, F7), 0(R15)
-	FMOVS 4(R5), F4
-	FLDPQ 64(R15), (F6, F7)
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
 	SCVTF_4S(10, 10)
 	FMUL_4S(10, 10, 0)
 	FMLA_4S_AT(6, 10, 4, 0)
 	SCVTF_4S(11, 11)
 	FMUL_4S(11, 11, 1)
 	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func superDotLevelsRows2(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superDotLevelsRows2(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $4, R15
+	MUL R21, R15, R14
+	ADD $8, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	MOVD $integerLevels<>(SB), R15
+	FMOVQ 0(R15), F31
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+	CALL superFactorsXS<>(SB)
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R23, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	MOVD $2, R4
+step:
+	PRFM 3072(R8), PLDL1KEEP
+	PRFM 3136(R8), PLDL1KEEP
+	FLDPQ 0(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	FMOVQ 0(R5), F20
+	SDOT_4S_AT(0, 16, 20, 0)
+	SDOT_4S_AT(0, 18, 20, 2)
+	SDOT_4S_AT(1, 17, 20, 0)
+	SDOT_4S_AT(1, 19, 20, 2)
+	SDOT_4S_AT(4, 16, 20, 1)
+	SDOT_4S_AT(4, 18, 20, 3)
+	SDOT_4S_AT(5, 17, 20, 1)
+	SDOT_4S_AT(5, 19, 20, 3)
+	FLDPQ 32(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(6, 16, 20, 1)
+	SDOT_4S_AT(6, 18, 20, 3)
+	SDOT_4S_AT(7, 17, 20, 1)
+	SDOT_4S_AT(7, 19, 20, 3)
+	FLDPQ 64(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	FMOVQ 16(R5), F20
+	SDOT_4S_AT(0, 16, 20, 0)
+	SDOT_4S_AT(0, 18, 20, 2)
+	SDOT_4S_AT(1, 17, 20, 0)
+	SDOT_4S_AT(1, 19, 20, 2)
+	SDOT_4S_AT(4, 16, 20, 1)
+	SDOT_4S_AT(4, 18, 20, 3)
+	SDOT_4S_AT(5, 17, 20, 1)
+	SDOT_4S_AT(5, 19, 20, 3)
+	FLDPQ 96(R8), (F16, F17)
+	VUSHR $4, V16.B16, V18.B16
+	VAND V24.B16, V16.B16, V16.B16
+	VUSHR $4, V17.B16, V19.B16
+	VAND V24.B16, V17.B16, V17.B16
+	VTBL V16.B16, [V31.B16], V16.B16
+	VTBL V17.B16, [V31.B16], V17.B16
+	VTBL V18.B16, [V31.B16], V18.B16
+	VTBL V19.B16, [V31.B16], V19.B16
+	SDOT_4S_AT(2, 16, 20, 0)
+	SDOT_4S_AT(2, 18, 20, 2)
+	SDOT_4S_AT(3, 17, 20, 0)
+	SDOT_4S_AT(3, 19, 20, 2)
+	SDOT_4S_AT(6, 16, 20, 1)
+	SDOT_4S_AT(6, 18, 20, 3)
+	SDOT_4S_AT(7, 17, 20, 1)
+	SDOT_4S_AT(7, 19, 20, 3)
+	ADD $32, R5
+	ADD $128, R8
+	SUBS $1, R4
+	BNE step
+	ADD R20, R22
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 22)
+	MLA_4S(11, 3, 23)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 22)
+	MLA_4S(15, 7, 23)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	ADD R13>>1, R12, R15
+	FMOVQ 0(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 64(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	ADD R13>>1, R12, R15
+	FMOVQ 16(R15), F0
+	FCVTL2_4S(1, 0)
+	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -24367,8 +25666,8 @@ step:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotLevelsRows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -24381,6 +25680,7 @@ TEXT ·superDotLevelsRows3(SB), NOSPLIT, $0-8
 	MOVD $6, R15
 	MUL R21, R15, R14
 	ADD $12, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $integerLevels<>(SB), R15
@@ -24405,7 +25705,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -24482,14 +25781,14 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	MLA_4S(10, 2, 22)
-	MLA_4S(11, 3, 23)
-	MLA_4S(12, 4, 22)
-	MLA_4S(13, 5, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -24525,9 +25824,8 @@ step:
 	FMUL_4S(13, 13, 1)
 	FMLA_4S_AT(7, 13, 4, 0)
 	FSTPQ (F6, F7), 128(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -24547,8 +25845,8 @@ step:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -24561,6 +25859,7 @@ TEXT ·superDotLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $integerLevels<>(SB), R15
@@ -24589,7 +25888,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -24676,16 +25974,16 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	MLA_4S(8, 0, 22)
-	MLA_4S(9, 1, 23)
-	MLA_4S(10, 2, 22)
-	MLA_4S(11, 3, 23)
-	MLA_4S(12, 4, 22)
-	MLA_4S(13, 5, 23)
-	MLA_4S(14, 6, 22)
-	MLA_4S(15, 7, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 20)
+	MLA_4S(15, 7, 21)
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
@@ -24730,9 +26028,8 @@ step:
 	FMUL_4S(15, 15, 1)
 	FMLA_4S_AT(7, 15, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -28113,8 +29410,8 @@ scaled:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superI8MM4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -28127,6 +29424,7 @@ TEXT ·superI8MM4Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 tile:
@@ -28153,7 +29451,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -28228,12 +29525,12 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	ZIP1_4S(16, 22, 22)
-	ZIP2_4S(17, 22, 22)
-	ZIP1_4S(18, 23, 23)
-	ZIP2_4S(19, 23, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	ZIP1_4S(16, 20, 20)
+	ZIP2_4S(17, 20, 20)
+	ZIP1_4S(18, 21, 21)
+	ZIP2_4S(19, 21, 21)
 	MLA_4S(8, 0, 16)
 	MLA_4S(9, 1, 16)
 	MLA_4S(10, 2, 17)
@@ -28350,9 +29647,8 @@ least:
 	VFMLS V3.S4, V23.S4, V5.S4
 	FMLA_4S_AT(7, 5, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -28372,8 +29668,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superI8MM5Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -28386,11 +29682,16 @@ TEXT ·superI8MM5Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $16, V25.B16
 	MOVD $integerShifts<>(SB), R15
 	FMOVQ 0(R15), F26
+	MOVD $integerSpread0<>(SB), R15
+	FMOVQ 0(R15), F27
+	MOVD $integerSpread1<>(SB), R15
+	FMOVQ 0(R15), F28
 	VMOVI $4, V29.B16
 tile:
 	MOVD integerArgs_acts(R0), R9
@@ -28416,20 +29717,11 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsK<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
 	MOVD R21, R11
 	ADD R13>>2, R23, R10
-	MOVD $integerSpread0<>(SB), R15
-	FMOVQ 0(R15), F27
-	MOVD $integerSpread1<>(SB), R15
-	FMOVQ 0(R15), F28
-	CBZ R13, spread
-	VADD V29.B16, V27.B16, V27.B16
-	VADD V29.B16, V28.B16, V28.B16
-spread:
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
@@ -28529,12 +29821,12 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	ZIP1_4S(16, 22, 22)
-	ZIP2_4S(17, 22, 22)
-	ZIP1_4S(18, 23, 23)
-	ZIP2_4S(19, 23, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	ZIP1_4S(16, 20, 20)
+	ZIP2_4S(17, 20, 20)
+	ZIP1_4S(18, 21, 21)
+	ZIP2_4S(19, 21, 21)
 	MLA_4S(8, 0, 16)
 	MLA_4S(9, 1, 16)
 	MLA_4S(10, 2, 17)
@@ -28546,6 +29838,8 @@ step:
 	ADD $16, R10
 	SUBS $1, R11
 	BNE group
+	VEOR V29.B16, V27.B16, V27.B16
+	VEOR V29.B16, V28.B16, V28.B16
 	ADD $16, R5, R22
 	ADD R13>>2, R23, R10
 	MOVD R21, R11
@@ -28651,9 +29945,8 @@ least:
 	VFMLS V3.S4, V23.S4, V5.S4
 	FMLA_4S_AT(7, 5, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -28673,8 +29966,8 @@ least:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superI8MM6Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -28687,6 +29980,7 @@ TEXT ·superI8MM6Rows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	VMOVI $48, V25.B16
@@ -28714,7 +30008,6 @@ tile:
 super:
 	MUL R21, R20, R12
 	ADD R1, R12
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -28810,12 +30103,12 @@ group:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	ZIP1_4S(16, 22, 22)
-	ZIP2_4S(17, 22, 22)
-	ZIP1_4S(18, 23, 23)
-	ZIP2_4S(19, 23, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	ZIP1_4S(16, 20, 20)
+	ZIP2_4S(17, 20, 20)
+	ZIP1_4S(18, 21, 21)
+	ZIP2_4S(19, 21, 21)
 	MLA_4S(8, 0, 16)
 	MLA_4S(9, 1, 16)
 	MLA_4S(10, 2, 17)
@@ -28876,9 +30169,8 @@ group:
 	FMUL_4S(5, 5, 1)
 	FMLA_4S_AT(7, 5, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1
@@ -28898,8 +30190,8 @@ group:
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; at the end its biases are in V16-V23
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superI8MMLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	MOVD integerArgs_weights(R0), R1
@@ -28912,6 +30204,7 @@ TEXT ·superI8MMLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD $8, R15
 	MUL R21, R15, R14
 	ADD $16, R14
+	MOVD $0, R13
 	MOVD $integerNibble<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $integerLevels<>(SB), R15
@@ -28940,7 +30233,6 @@ super:
 	MUL R21, R20, R12
 	ADD R1, R12
 	CALL superFactorsXS<>(SB)
-	MOVD $0, R13
 half:
 	MOVD R9, R5
 	MOVD R1, R22
@@ -29023,12 +30315,12 @@ step:
 	ADD R20, R22
 	FMOVD (R10), F20
 	SSHLL_8H_0(20, 20)
-	SSHLL_4S_0(22, 20)
-	SSHLL2_4S_0(23, 20)
-	ZIP1_4S(16, 22, 22)
-	ZIP2_4S(17, 22, 22)
-	ZIP1_4S(18, 23, 23)
-	ZIP2_4S(19, 23, 23)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	ZIP1_4S(16, 20, 20)
+	ZIP2_4S(17, 20, 20)
+	ZIP1_4S(18, 21, 21)
+	ZIP2_4S(19, 21, 21)
 	MLA_4S(8, 0, 16)
 	MLA_4S(9, 1, 16)
 	MLA_4S(10, 2, 17)
@@ -29089,9 +30381,8 @@ step:
 	FMUL_4S(5, 5, 1)
 	FMLA_4S_AT(7, 5, 4, 0)
 	FSTPQ (F6, F7), 192(R15)
-	ADD $32, R13
-	CMP $64, R13
-	BNE half
+	EOR $32, R13
+	CBNZ R13, half
 	ADD R14, R5, R9
 	MOVD integerArgs_tail(R0), R15
 	ADD R15, R12, R1

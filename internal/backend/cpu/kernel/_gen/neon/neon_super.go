@@ -10,13 +10,31 @@ var superFormats = []codes{
 	{bits: 4, fp4: true, levels: true},
 }
 
-// super is a kernel for superblocks. It goes through one twice, for half a tile each time, so that
-// the sums of a group and those of the superblock are in registers both.
+// super is a kernel for superblocks. With three rows and more it goes through one twice, for half a
+// tile each time, so that both the sums of a group and those of the superblock are in registers.
 type super struct{ integer }
 
 func (k super) name() string {
 	return fmt.Sprintf("super%s%sRows%d", k.best(), k.format(), k.rows)
 }
+
+// span is how many quarters of a tile are multiplied at a time.
+func (k super) span() int {
+	if k.rows > 2 {
+		return 2
+	}
+	return 4
+}
+
+// wide reports whether sums of a group are of 16 bits. They take twice the registers, and those of
+// the superblock are in memory.
+func (k super) wide() bool { return k.set == setNEON }
+
+// Where sums of a superblock are: in registers from superSums on, or after decoded factors.
+const (
+	superSums = 8
+	atSums    = 256
+)
 
 const superComment = `// func %s(a *integerArgs)
 //
@@ -26,24 +44,15 @@ const superComment = `// func %s(a *integerArgs)
 //	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
 //	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
 //	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock; %s
-//	V16-V19 codes    V20-V23 scratch    V24-V28, V31 constants`
-
-// sums of NEON are of 16 bits and take twice the registers; those of the superblock are in memory then.
-func (k super) wide() bool { return k.set == setNEON }
-
-// registers of the sums of a superblock, and where NEON has them after the decoded factors.
-const (
-	superSums = 8
-	atSums    = 256
-)
+//	V0-%s
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases`
 
 func (k super) function() {
-	where := "at the end its biases are in V16-V23"
+	sums := "V7 sums of a group    V8-V15 of the superblock"
 	if k.wide() {
-		where = "before its end both are sums of a group"
+		sums = "V15 sums of a group    V8-V15 of the superblock, at its end"
 	}
-	k.line(superComment, k.name(), where)
+	k.line(superComment, k.name(), sums)
 	k.line("TEXT ·%s(SB), NOSPLIT, $0-8", k.name())
 	k.op("MOVD a+0(FP), R0")
 	for _, f := range []struct{ field, reg string }{
@@ -60,6 +69,7 @@ func (k super) function() {
 	k.op("MOVD $%d, R15", 2*k.rows)
 	k.op("MUL R21, R15, R14")
 	k.op("ADD $%d, R14", 4*k.rows)
+	k.op("MOVD $0, R13")
 	k.prepare()
 	k.line("tile:")
 	k.op("MOVD integerArgs_acts(R0), R9")
@@ -74,12 +84,14 @@ func (k super) function() {
 	if f := k.factors(); f != "6K" {
 		k.op("CALL superFactors%s<>(SB)", f)
 	}
-	k.op("MOVD $0, R13")
-	k.line("half:")
-	k.half()
-	k.op("ADD $32, R13")
-	k.op("CMP $64, R13")
-	k.op("BNE half")
+	if k.span() == 2 {
+		k.line("half:")
+		k.pass()
+		k.op("EOR $32, R13")
+		k.op("CBNZ R13, half")
+	} else {
+		k.pass()
+	}
 	k.op("ADD R14, R5, R9")
 	k.op("MOVD integerArgs_tail(R0), R15")
 	k.op("ADD R15, R12, R1")
@@ -94,10 +106,9 @@ func (k super) function() {
 
 // Registers of constants.
 const (
-	regHigh     = 25 // where the high bits of a code go
-	regShifts   = 26 // of bytes, which bring the bits of Bits there; or 32
-	regSpreads  = 27 // two of them, of this half
-	regQuarters = 29 // from those of one half to those of the next
+	regHigh    = 25 // where the high bits of a code go
+	regShifts  = 26 // of bytes, which bring the bits of Bits there; or 32
+	regSpreads = 27 // as many as quarters
 )
 
 // prepare loads the constants.
@@ -109,7 +120,12 @@ func (k super) prepare() {
 	case k.bits == 5:
 		k.op("VMOVI $16, V%d.B16", regHigh)
 		k.constant(k.prefix, "Shifts", regShifts)
-		k.op("VMOVI $4, V%d.B16", regQuarters)
+		for h := range k.span() {
+			k.constant(k.prefix, fmt.Sprintf("Spread%d", h), regSpreads+h)
+		}
+		if k.span() == 2 {
+			k.op("VMOVI $4, V%d.B16", regSpreads+2)
+		}
 	case k.bits == 6:
 		k.op("VMOVI $48, V%d.B16", regHigh)
 		k.op("VMOVI $32, V%d.B16", regShifts)
@@ -124,8 +140,8 @@ func (k super) steps() int {
 	return 2
 }
 
-// half multiplies a superblock with half a tile.
-func (k super) half() {
+// pass multiplies a superblock with as much of a tile as goes at a time.
+func (k super) pass() {
 	k.op("MOVD R9, R5")
 	k.op("MOVD R1, R22")
 	k.op("MOVD R21, R11")
@@ -135,12 +151,9 @@ func (k super) half() {
 	} else {
 		k.op("ADD R13>>2, R23, R10")
 	}
-	if k.bits == 5 {
-		k.spreads()
-	}
-	k.eachTotal(func(i int) { k.zero(superSums + i) })
+	k.eachSum(func(i int) { k.zero(superSums + i) })
 	if k.wide() {
-		k.totals("FSTPQ (F%[1]d, F%[2]d), %[3]d(R23)")
+		k.sums("FSTPQ (F%[1]d, F%[2]d), %[3]d(R23)")
 	}
 	k.line("group:")
 	k.op("ADD R13, R22, R8")
@@ -150,9 +163,12 @@ func (k super) half() {
 	case 6:
 		k.op("ADD R19, R8, R7")
 	}
-	for i := range k.sumRegs() {
+	k.eachSum(func(i int) {
 		k.zero(i)
-	}
+		if k.wide() {
+			k.zero(k.span()*k.rows + i)
+		}
+	})
 	if k.steps() > 1 {
 		k.op("MOVD $%d, R4", k.steps())
 		k.line("step:")
@@ -162,8 +178,10 @@ func (k super) half() {
 		k.op("PRFM %d(R8), PLDL1KEEP", 3072+at)
 	}
 	for p := range 2 {
-		k.unpack(p)
-		k.multiply(p)
+		for h := 0; h < k.span(); h += 2 {
+			k.unpack(p, h)
+			k.multiply(p, h)
+		}
 	}
 	k.op("ADD $%d, R5", 16*k.rows)
 	if k.steps() > 1 {
@@ -176,48 +194,36 @@ func (k super) half() {
 	k.op("ADD $16, R10")
 	k.op("SUBS $1, R11")
 	k.op("BNE group")
+	if k.bits == 5 && k.span() == 2 { // the other half's bytes are four further, or before
+		for q := range 2 {
+			k.op("VEOR V%d.B16, V%d.B16, V%d.B16", regSpreads+2, regSpreads+q, regSpreads+q)
+		}
+	}
 	if k.factors() == "K" {
 		k.least()
 	}
-	k.finish()
+	for h := 0; h < k.span(); h += 2 {
+		k.finish(h)
+	}
 }
 
-// spreads loads those of this half: of the first and, a quarter further each, of the second.
-func (k super) spreads() {
-	for q := range 2 {
-		k.constant(k.prefix, fmt.Sprintf("Spread%d", q), regSpreads+q)
-	}
-	k.op("CBZ R13, spread")
-	for q := range 2 {
-		k.op("VADD V%d.B16, V%d.B16, V%d.B16", regQuarters, regSpreads+q, regSpreads+q)
-	}
-	k.line("spread:")
-}
-
-// sumRegs is how many registers the sums of a group take.
-func (k super) sumRegs() int {
-	if k.wide() {
-		return 4 * k.rows
-	}
-	return 2 * k.rows
-}
-
-func (k super) eachTotal(f func(i int)) {
-	for i := range 2 * k.rows {
+// eachSum counts the sums: those of the rows' quarters.
+func (k super) eachSum(f func(i int)) {
+	for i := range k.span() * k.rows {
 		f(i)
 	}
 }
 
-// totals loads or stores the sums of the superblock, two by two.
-func (k super) totals(format string) {
-	for i := 0; i < 2*k.rows; i += 2 {
+// sums loads or stores the sums of the superblock, two by two.
+func (k super) sums(format string) {
+	for i := 0; i < k.span()*k.rows; i += 2 {
 		k.op(format, superSums+i, superSums+i+1, atSums+16*i)
 	}
 }
 
-// unpack puts vectors 2p and 2p+1 of a step, two quarters each, into V16 to V19.
-func (k super) unpack(p int) {
-	k.load2(16, 64*p, "R8")
+// unpack puts quarters h and h+1 of vectors 2p and 2p+1 of a step into V16 and V17, V18 and V19.
+func (k super) unpack(p, h int) {
+	k.load2(16, 64*p+16*h, "R8")
 	for q := range 2 {
 		k.op("VUSHR $4, V%d.B16, V%d.B16", 16+q, 18+q)
 		k.and(16+q, 16+q, regMask)
@@ -231,13 +237,13 @@ func (k super) unpack(p int) {
 		for v := range 2 {
 			k.op("FMOVD %d(R7), F20", 16*p+8*v)
 			for q := range 2 {
-				k.op("VTBL V%d.B16, [V20.B16], V%d.B16", regSpreads+q, 21+q)
+				k.op("VTBL V%d.B16, [V20.B16], V%d.B16", regSpreads+h+q, 21+q)
 				k.three(0x6e204400, "ushl.16b", 21+q, 21+q, regShifts)
 				k.insert(16+2*v+q, 21+q)
 			}
 		}
 	case k.bits == 6:
-		k.load2(20, 0, "R7")
+		k.load2(20, 16*h, "R7")
 		for v := range 2 {
 			for q := range 2 {
 				high := 22 + q
@@ -261,24 +267,24 @@ func (k super) unpack(p int) {
 // insert puts the high bits of n into d.
 func (k super) insert(d, n int) { k.three(0x6ea01c00, "bit.16b", d, n, regHigh) }
 
-// multiply multiplies vectors 2p and 2p+1 of a step, each of which four numbers of each row meet.
-func (k super) multiply(p int) {
+// multiply multiplies these, four numbers of each row meeting a vector.
+func (k super) multiply(p, h int) {
 	at := 8 * k.rows * p
-	second, index := 20, 0 // where the second four of row 0 are
-	switch k.rows {
-	case 1:
+	second, index := 20, k.rows // where the second four of row 0 are
+	if k.rows > 2 {
+		second, index = 21, 0
+	}
+	switch {
+	case h > 0 && k.bits == 4: // unpacking has left them
+	case k.rows == 1:
 		k.op("FMOVD %d(R5), F20", at)
-		index = 1
-	case 2:
+	case k.rows == 2:
 		k.load(20, at, "R5")
-		index = 2
-	case 3: // four bytes of what follows are read too
+	case k.rows == 3: // four bytes of what follows are read too
 		k.load(20, at, "R5")
 		k.load(21, at+12, "R5")
-		second = 21
 	default:
 		k.load2(20, at, "R5")
-		second = 21
 	}
 	if k.matrix() {
 		k.multiplyPairs()
@@ -290,12 +296,13 @@ func (k super) multiply(p int) {
 			k.op("VDUP V%d.S[%d], V23.S4", second, index+r)
 		}
 		for q := range 2 {
+			d := k.span()*r + h + q
 			if k.wide() {
-				k.dotWide(4*r+2*q, 16+q)
+				k.dotWide(2*d, 16+q)
 				continue
 			}
-			k.element(0x4f80e000, "sdot.4s", 2*r+q, 16+q, 20, r)
-			k.element(0x4f80e000, "sdot.4s", 2*r+q, 18+q, second, index+r)
+			k.element(0x4f80e000, "sdot.4s", d, 16+q, 20, r)
+			k.element(0x4f80e000, "sdot.4s", d, 18+q, second, index+r)
 		}
 	}
 }
@@ -328,35 +335,44 @@ func (k super) multiplyPairs() {
 	}
 }
 
-// scaleGroup adds a group, times its factors, to the superblock.
+// scaleGroup adds a group, times its factors, to the superblock. Factors go to V20 and on.
 func (k super) scaleGroup() {
-	k.op("FMOVD (R10), F20")
-	k.two(0x0f08a400, "sshll.8h #0", 20, 20)
-	k.two(0x0f10a400, "sshll.4s #0", 22, 20)
-	k.two(0x4f10a400, "sshll2.4s #0", 23, 20)
+	if k.span() == 4 {
+		k.load(20, 0, "R10")
+		k.two(0x4f08a400, "sshll2.8h #0", 22, 20)
+		k.two(0x0f08a400, "sshll.8h #0", 20, 20)
+	} else {
+		k.op("FMOVD (R10), F20")
+		k.two(0x0f08a400, "sshll.8h #0", 20, 20)
+	}
+	for h := 0; h < k.span(); h += 2 {
+		k.two(0x4f10a400, "sshll2.4s #0", 21+h, 20+h)
+		k.two(0x0f10a400, "sshll.4s #0", 20+h, 20+h)
+	}
 	switch {
 	case k.matrix():
 		for q := range 2 {
-			k.three(0x4e803800, "zip1.4s", 16+2*q, 22+q, 22+q)
-			k.three(0x4e807800, "zip2.4s", 17+2*q, 22+q, 22+q)
+			k.three(0x4e803800, "zip1.4s", 16+2*q, 20+q, 20+q)
+			k.three(0x4e807800, "zip2.4s", 17+2*q, 20+q, 20+q)
 		}
-		k.eachTotal(func(i int) { k.mla(superSums+i, i, 16+i/2) })
+		k.eachSum(func(i int) { k.mla(superSums+i, i, 16+i/2) })
 	case k.wide():
-		for r := range k.rows {
-			k.op("FLDPQ %d(R23), (F20, F21)", atSums+32*r)
-			for q := range 2 {
-				low := 4*r + 2*q
-				if !k.levels {
-					k.two(0x4e602800, "saddlp.4s", low, low)
-					k.two(0x4e602800, "saddlp.4s", low+1, low+1)
-				}
-				k.three(0x4ea0bc00, "addp.4s", low, low, low+1)
-				k.mla(20+q, low, 22+q)
+		k.eachSum(func(i int) {
+			if at := atSums + 16*i; i%2 == 0 {
+				k.load2(16, at, "R23")
 			}
-			k.op("FSTPQ (F20, F21), %d(R23)", atSums+32*r)
-		}
+			if !k.levels {
+				k.two(0x4e602800, "saddlp.4s", 2*i, 2*i)
+				k.two(0x4e602800, "saddlp.4s", 2*i+1, 2*i+1)
+			}
+			k.three(0x4ea0bc00, "addp.4s", 2*i, 2*i, 2*i+1)
+			k.mla(16+i%2, 2*i, 20+i%k.span())
+			if i%2 == 1 {
+				k.op("FSTPQ (F16, F17), %d(R23)", atSums+16*(i-1))
+			}
+		})
 	default:
-		k.eachTotal(func(i int) { k.mla(superSums+i, i, 22+i%2) })
+		k.eachSum(func(i int) { k.mla(superSums+i, i, 20+i%k.span()) })
 	}
 }
 
@@ -367,7 +383,7 @@ func (k super) least() {
 	k.op("ADD $%d, R5, R22", 4*k.rows)
 	k.op("ADD R13>>2, R23, R10")
 	k.op("MOVD R21, R11")
-	k.eachTotal(func(i int) { k.zero(16 + i) })
+	k.eachSum(func(i int) { k.zero(16 + i) })
 	k.line("least:")
 	switch k.rows {
 	case 1:
@@ -382,13 +398,22 @@ func (k super) least() {
 		k.load(0, 0, "R22")
 	}
 	for g := range 2 {
-		k.op("FMOVD %d(R10), F1", 128+16*g)
-		k.two(0x2f08a400, "ushll.8h #0", 1, 1)
-		for r := range k.rows {
-			const operands, bits = "d, n, m, i", "(i&1)<<20|(i>>1&1)<<21|(i>>2)<<11|m<<16|n<<5|d"
-			k.word(0x0f402000, "smlal.4s.at", operands, bits, 16+2*r, 1, 0, 2*r+g)
-			k.word(0x4f402000, "smlal2.4s.at", operands, bits, 17+2*r, 1, 0, 2*r+g)
+		if k.span() == 4 {
+			k.load(1, 128+16*g, "R10")
+			k.two(0x6f08a400, "ushll2.8h #0", 2, 1)
+		} else {
+			k.op("FMOVD %d(R10), F1", 128+16*g)
 		}
+		k.two(0x2f08a400, "ushll.8h #0", 1, 1)
+		k.eachSum(func(i int) {
+			const operands, bits = "d, n, m, i", "(i&1)<<20|(i>>1&1)<<21|(i>>2)<<11|m<<16|n<<5|d"
+			r, h := i/k.span(), i%k.span()
+			if h%2 == 0 {
+				k.word(0x0f402000, "smlal.4s.at", operands, bits, 16+i, 1+h/2, 0, 2*r+g)
+			} else {
+				k.word(0x4f402000, "smlal2.4s.at", operands, bits, 16+i, 1+h/2, 0, 2*r+g)
+			}
+		})
 	}
 	k.op("ADD $%d, R22", 4*k.rows)
 	k.op("ADD $32, R10")
@@ -396,26 +421,27 @@ func (k super) least() {
 	k.op("BNE least")
 }
 
-// finish adds half a superblock to the output.
-func (k super) finish() {
-	if k.wide() {
-		k.totals("FLDPQ %[3]d(R23), (F%[1]d, F%[2]d)")
+// finish adds quarters h and h+1 of what was multiplied to the output.
+func (k super) finish(h int) {
+	if k.wide() && h == 0 {
+		k.sums("FLDPQ %[3]d(R23), (F%[1]d, F%[2]d)")
 	}
 	k.op("ADD R13>>1, R12, R15")
-	k.load(0, 0, "R15")
+	k.load(0, 8*h, "R15")
 	k.fcvtl2(1, 0)
 	k.fcvtl(0, 0)
 	if k.factors() == "K" {
-		k.load(2, 32, "R15")
+		k.load(2, 32+8*h, "R15")
 		k.fcvtl2(3, 2)
 		k.fcvtl(2, 2)
 	}
 	k.op("ADD R13, R6, R15")
 	for r := range k.rows {
 		k.op("FMOVS %d(R5), F4", 4*r)
-		k.load2(6, 64*r, "R15")
+		k.load2(6, 64*r+16*h, "R15")
 		for q := range 2 {
-			sum := superSums + 2*r + q
+			i := k.span()*r + h + q
+			sum := superSums + i
 			if k.matrix() {
 				a := superSums + 4*q + r/2
 				sum = 5
@@ -428,12 +454,12 @@ func (k super) finish() {
 			k.scvtf(sum, sum)
 			k.fmul(sum, sum, q)
 			if k.factors() == "K" {
-				k.scvtf(16+2*r+q, 16+2*r+q)
-				k.op("VFMLS V%d.S4, V%d.S4, V%d.S4", 2+q, 16+2*r+q, sum)
+				k.scvtf(16+i, 16+i)
+				k.op("VFMLS V%d.S4, V%d.S4, V%d.S4", 2+q, 16+i, sum)
 			}
 			k.fmlaAt(6+q, sum, 4, 0)
 		}
-		k.op("FSTPQ (F6, F7), %d(R15)", 64*r)
+		k.op("FSTPQ (F6, F7), %d(R15)", 64*r+16*h)
 	}
 }
 
