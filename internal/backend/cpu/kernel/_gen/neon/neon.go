@@ -82,6 +82,11 @@ func (s *source) knownThree(code int, name string) string {
 	return s.known(name, "d, n, m", fmt.Sprintf("WORD $(0x%08x|m<<16|n<<5|d)", code))
 }
 
+// knownElement defines one whose last operand is element i of four.
+func (s *source) knownElement(code int, name string) string {
+	return s.known(name+".at", "d, n, m, i", fmt.Sprintf("WORD $(0x%08x|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)", code))
+}
+
 // knownTwo defines one of two.
 func (s *source) knownTwo(code int, name string) string {
 	return s.known(name, "d, n", fmt.Sprintf("WORD $(0x%08x|n<<5|d)", code))
@@ -89,17 +94,17 @@ func (s *source) knownTwo(code int, name string) string {
 
 // three is an instruction of three registers.
 func (s *source) three(code int, name string, d, n, m int) {
-	s.word(code, name, "d, n, m", "m<<16|n<<5|d", d, n, m)
+	s.op("%s(%d, %d, %d)", s.knownThree(code, name), d, n, m)
 }
 
 // two is an instruction of two registers.
 func (s *source) two(code int, name string, d, n int) {
-	s.word(code, name, "d, n", "n<<5|d", d, n)
+	s.op("%s(%d, %d)", s.knownTwo(code, name), d, n)
 }
 
 // element is an instruction whose last operand is element i of four.
 func (s *source) element(code int, name string, d, n, m, i int) {
-	s.word(code, name+".at", "d, n, m, i", "(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d", d, n, m, i)
+	s.op("%s(%d, %d, %d, %d)", s.knownElement(code, name), d, n, m, i)
 }
 
 func (s *source) fadd(d, n, m int)      { s.three(0x4e20d400, "fadd.4s", d, n, m) }

@@ -295,15 +295,15 @@ func (k super) multiply(p, h int) {
 			k.op("VDUP V20.S[%d], V22.S4", r)
 			k.op("VDUP V%d.S[%d], V23.S4", second, index+r)
 		}
-		for q := range 2 {
-			d := k.span()*r + h + q
-			if k.wide() {
-				k.dotWide(2*d, 16+q)
-				continue
-			}
-			k.element(0x4f80e000, "sdot.4s", d, 16+q, 20, r)
-			k.element(0x4f80e000, "sdot.4s", d, 18+q, second, index+r)
+		d := k.span()*r + h
+		if k.wide() {
+			k.dotWide(2*d, 16)
+			k.dotWide(2*d+2, 17)
+			continue
 		}
+		dot := k.knownElement(0x4f80e000, "sdot.4s")
+		k.macro("pair."+dot, "d, i, m, j", fmt.Sprintf("%[1]s(d, 16, 20, i); %[1]s((d+1), 17, 20, i); %[1]s(d, 18, m, j); %[1]s((d+1), 19, m, j)", dot),
+			d, r, second, index+r)
 	}
 }
 
@@ -460,60 +460,5 @@ func (k super) finish(h int) {
 			k.fmlaAt(6+q, sum, 4, 0)
 		}
 		k.op("FSTPQ (F6, F7), %d(R15)", 64*r+16*h)
-	}
-}
-
-// superFactors decodes the factors of a superblock to bytes: 16 of each group, and of Q4_K and Q5_K
-// the biases' after those of eight groups.
-func superFactors(s *source, kind string) {
-	s.line(`// superFactors%s decodes the factors in the tail at R12 to R23: 16 bytes for each of eight groups,
-// and if there are biases as many for these. The twin is Weight.smallFactors.
-//
-//	V0-V3 low bits    V4-V7 high bits    V20-V23, R15 scratch    V24 mask of four bits
-TEXT superFactors%s<>(SB), NOSPLIT|NOFRAME, $0`, kind, kind)
-	const four = "[V%d.B16, V%d.B16, V%d.B16, V%d.B16]"
-	s.op("VMOVI $48, V22.B16")
-	if kind == "XS" {
-		s.op("ADD $%d, R12, R15", atNibblesXS)
-		s.op("VLD4 (R15), "+four, 0, 1, 2, 3)
-		s.op("ADD $%d, R12, R15", atPairsXS)
-		s.op("VLD2 (R15), [V4.B16, V5.B16]")
-		s.op("VMOVI $32, V23.B16")
-		s.smallFactors(4, 0, true)
-	} else {
-		s.op("ADD $%d, R12, R15", atPairsK)
-		s.op("VLD4 (R15), "+four, 4, 5, 6, 7)
-		for i, at := range []int{atNibblesK, atBiasesK} {
-			s.op("ADD $%d, R12, R15", at)
-			s.op("VLD4 (R15), "+four, 0, 1, 2, 3)
-			s.smallFactors(4+2*i, 128*i, false)
-		}
-	}
-	s.op("RET\n")
-}
-
-// smallFactors decodes factors of eight groups: byte i of a row's low bits, in register i, has those
-// of groups 2i and 2i+1, that of its high bits, from register high on, those of groups 4i to 4i+3.
-func (s *source) smallFactors(high, at int, signed bool) {
-	for g := range 8 {
-		if g%2 == 0 {
-			s.and(20, g/2, regMask)
-		} else {
-			s.op("VUSHR $4, V%d.B16, V20.B16", g/2)
-		}
-		from := high + g/4
-		switch shift := 4 - 2*(g%4); {
-		case shift > 0:
-			s.op("VSHL $%d, V%d.B16, V21.B16", shift, from)
-			from = 21
-		case shift < 0:
-			s.op("VUSHR $%d, V%d.B16, V21.B16", -shift, from)
-			from = 21
-		}
-		s.three(0x6ea01c00, "bit.16b", 20, from, 22)
-		if signed {
-			s.op("VSUB V23.B16, V20.B16, V20.B16")
-		}
-		s.store(20, at+16*g, "R23")
 	}
 }
