@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -78,12 +79,17 @@ func randomBlocks(c blockCase, r *rand.Rand) dtype.Matrix {
 	for i := range m.Data {
 		m.Data[i] = byte(r.Uint32())
 	}
-	if c.wild {
-		return m
+	if !c.wild {
+		mildHalves(&m, r)
 	}
-	_, size := c.format.BlockSize()
+	return m
+}
+
+// mildHalves draws the halves of blocks.
+func mildHalves(m *dtype.Matrix, r *rand.Rand) {
+	_, size := m.Format.BlockSize()
 	at := []int{0}
-	switch c.format {
+	switch m.Format {
 	case dtype.Q4_1, dtype.Q5_1, dtype.Q4K, dtype.Q5K:
 		at = []int{0, 2}
 	case dtype.Q6K:
@@ -94,7 +100,6 @@ func randomBlocks(c blockCase, r *rand.Rand) dtype.Matrix {
 			binary.LittleEndian.PutUint16(m.Data[i+j:], dtype.ToF16(float32(r.NormFloat64()/16)))
 		}
 	}
-	return m
 }
 
 // TestBlocksEqualTheirTwin: products with blocks have the bits of portable code in every instruction
@@ -123,6 +128,40 @@ func TestBlocksEqualTheirTwin(t *testing.T) {
 			for k := range row {
 				if !sameFloat(got[k], row[k]) {
 					t.Fatalf("%v: row %d, column %d is %g, want %g", c, n, k, got[k], row[k])
+				}
+			}
+		}
+	}
+}
+
+// TestBlocksOfExtremesEqualTheirTwin: codes, factors and activations of the greatest magnitudes overflow
+// nothing on the way to their sum.
+func TestBlocksOfExtremesEqualTheirTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(54, 1))
+	list := runnable()
+	for _, f := range blockFormats {
+		for i, fill := range []byte{0x00, 0xff, 0x0f, 0x80, 0x7f} {
+			for _, m := range []int{1, 2, 3, 4, 8, 17} {
+				columns, _ := f.BlockSize()
+				c := blockCase{format: f, rows: 16, cols: 2 * columns, m: m}
+				blocks := dtype.NewBlocks(f, c.rows, c.cols)
+				blocks.Data = bytes.Repeat([]byte{fill}, c.rows*blocks.RowBytes())
+				mildHalves(&blocks, r)
+				x := Rows{Data: make([]float32, m*c.cols), N: m, Cols: c.cols, Stride: c.cols}
+				for j := range x.Data {
+					x.Data[j] = 1
+					if (j/c.cols+i)%2 == 1 {
+						x.Data[j] = -1
+					}
+				}
+				p := packed(t, integers, heap, blocks)
+				want := integerProduct(&Generic, p, 0, p.tiles, x, &Scratch{})
+				for i := range list {
+					for j, got := range integerProduct(&list[i], p, 0, p.tiles, x, &Scratch{}) {
+						if !sameFloat(got, want[j]) {
+							t.Fatalf("isa=%s/%v: bytes %#x: number %d is %g, want %g", list[i].Name, c, fill, j, got, want[j])
+						}
+					}
 				}
 			}
 		}

@@ -16,7 +16,8 @@ func TestKernels(t *testing.T) {
 	}
 	run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
 	run("CodedPagesEqualGeneric", TestCodedPagesEqualGeneric)
-	run("BlocksEqualWidened", TestBlocksEqualWidened)
+	run("BlocksEqualTheirTwin", TestBlocksEqualTheirTwin)
+	run("BlocksOfExtremesEqualTheirTwin", TestBlocksOfExtremesEqualTheirTwin)
 	run("BlockProductsInFloats", TestBlockProductsInFloats)
 	run("FloatProductEqualsGeneric", TestFloatProductEqualsGeneric)
 	run("FloatProductKeepsToItsBuffers", TestFloatProductKeepsToItsBuffers)

@@ -9,29 +9,25 @@ import (
 
 // integerTilesNEON is integerTiles with the multiplications every arm64 processor has.
 func integerTilesNEON(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
-	integerStrips(integerNEON[w.integerFormat()][:], out, w, n, from, to, a, s)
+	integerStrips(w.kernelsOf(&integerNEON, &superNEON), out, w, n, from, to, a, s)
 }
 
 // integerTilesDot is integerTiles with SDOT.
 func integerTilesDot(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
-	integerStrips(integerDot[w.integerFormat()][:], out, w, n, from, to, a, s)
+	integerStrips(w.kernelsOf(&integerDot, &superDot), out, w, n, from, to, a, s)
 }
 
 // integerTilesI8MM is integerTiles with SDOT, USDOT, SMMLA and USMMLA.
 func integerTilesI8MM(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
+	integerStrips(w.kernelsOf(&integerI8MM, &superI8MM), out, w, n, from, to, a, s)
+}
+
+// kernelsOf are those for w, by the number of rows, of those of a set.
+func (w *Weight) kernelsOf(plain, super *[integerFormats][4]func(*integerArgs)) []func(*integerArgs) {
+	if w.per > 1 {
+		return super[w.integerFormat()][:]
 	}
-	integerStrips(integerI8MM[w.integerFormat()][:], out, w, n, from, to, a, s)
+	return plain[w.integerFormat()][:]
 }
 
 // stripsNEON is Set.strips.
@@ -39,10 +35,6 @@ func stripsNEON(int, rounding) strips { return strips{height: len(integerNEON[0]
 
 // quantizeNEON is Set.quantize; the twin is quantizeRow.
 func quantizeNEON(dst []byte, x []float32, group int, p place) {
-	if p.part > 0 {
-		quantizeRow(dst, x, group, p)
-		return
-	}
 	at := p.first
 	for ; len(x) > 0; x = x[group:] {
 		const inf = 0x7f800000
@@ -50,14 +42,23 @@ func quantizeNEON(dst []byte, x []float32, group int, p place) {
 		amax := math.Float32frombits(top)
 		inverse := 127 / amax
 		if top == 0 || top >= inf || inverse > math.MaxFloat32 {
-			quantizeRow(dst[at:], x[:group], group, place{vector: p.vector, tail: p.tail, across: p.across})
+			quantizeRow(dst[at:], x[:group], group, place{vector: p.vector, tail: p.tail, across: p.across, part: p.part})
 			at += p.next
 			continue
 		}
 		scale := amax / 127
-		total := roundNEON(&dst[at : at+(group/4-1)*p.vector+4][0], &x[:group][0], group, p.vector, inverse)
 		tail := dst[at+p.tail:]
 		binary.LittleEndian.PutUint32(tail, math.Float32bits(scale))
+		if p.part > 0 {
+			for i := range group / p.part { // each has a sum of its own
+				codes := dst[at+i*p.part/4*p.vector:][:(p.part/4-1)*p.vector+4]
+				sum := roundNEON(&codes[0], &x[i*p.part:][:p.part][0], p.part, p.vector, inverse)
+				binary.LittleEndian.PutUint16(tail[(1+i/2)*p.across+i%2*2:], uint16(sum))
+			}
+			at += p.next
+			continue
+		}
+		total := roundNEON(&dst[at : at+(group/4-1)*p.vector+4][0], &x[:group][0], group, p.vector, inverse)
 		binary.LittleEndian.PutUint32(tail[p.across:], math.Float32bits(float32(total)*scale))
 		binary.LittleEndian.PutUint32(tail[2*p.across:], uint32(-p.raise)*uint32(total))
 		at += p.next

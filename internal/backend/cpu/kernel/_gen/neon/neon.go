@@ -57,28 +57,54 @@ func (s *source) op(format string, args ...any) { s.line("\t"+format, args...) }
 
 // word is an instruction that the assembler does not know: where the bits of its operands go.
 func (s *source) word(code int, name, operands, bits string, args ...int) {
+	s.macro(name, operands, fmt.Sprintf("WORD $(0x%08x|%s)", code, bits), args...)
+}
+
+// macro is one or more instructions that have a definition.
+func (s *source) macro(name, operands, body string, args ...int) {
+	name = s.known(name, operands, body)
+	s.op("%s(%s)", name, strings.Trim(strings.ReplaceAll(fmt.Sprint(args), " ", ", "), "[]"))
+}
+
+// known defines a macro, and returns what it is called.
+func (s *source) known(name, operands, body string) string {
 	name = strings.ToUpper(strings.NewReplacer(".", "_", " #", "_").Replace(name))
-	definition := fmt.Sprintf("(%s) WORD $(0x%08x|%s)", operands, code, bits)
+	definition := fmt.Sprintf("(%s) %s", operands, body)
 	if known, ok := s.words[name]; ok && known != definition {
 		log.Fatalf("%s is %s and %s", name, known, definition)
 	}
 	s.words[name] = definition
-	s.op("%s(%s)", name, strings.Trim(strings.ReplaceAll(fmt.Sprint(args), " ", ", "), "[]"))
+	return name
+}
+
+// knownThree defines an instruction of three registers that other macros have.
+func (s *source) knownThree(code int, name string) string {
+	return s.known(name, "d, n, m", fmt.Sprintf("WORD $(0x%08x|m<<16|n<<5|d)", code))
+}
+
+// knownElement defines one whose last operand is element i of four.
+func (s *source) knownElement(code int, name string) string {
+	return s.known(name+".at", "d, n, m, i", fmt.Sprintf("WORD $(0x%08x|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)", code))
+}
+
+// knownTwo defines one of two.
+func (s *source) knownTwo(code int, name string) string {
+	return s.known(name, "d, n", fmt.Sprintf("WORD $(0x%08x|n<<5|d)", code))
 }
 
 // three is an instruction of three registers.
 func (s *source) three(code int, name string, d, n, m int) {
-	s.word(code, name, "d, n, m", "m<<16|n<<5|d", d, n, m)
+	s.op("%s(%d, %d, %d)", s.knownThree(code, name), d, n, m)
 }
 
 // two is an instruction of two registers.
 func (s *source) two(code int, name string, d, n int) {
-	s.word(code, name, "d, n", "n<<5|d", d, n)
+	s.op("%s(%d, %d)", s.knownTwo(code, name), d, n)
 }
 
 // element is an instruction whose last operand is element i of four.
 func (s *source) element(code int, name string, d, n, m, i int) {
-	s.word(code, name+".at", "d, n, m, i", "(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d", d, n, m, i)
+	s.op("%s(%d, %d, %d, %d)", s.knownElement(code, name), d, n, m, i)
 }
 
 func (s *source) fadd(d, n, m int)      { s.three(0x4e20d400, "fadd.4s", d, n, m) }
@@ -121,6 +147,7 @@ var constants = []constant{
 	{"Spread1", 0x0202020202020202, 0x0303030303030303},
 	{"Spread2", 0x0404040404040404, 0x0505050505050505},
 	{"Spread3", 0x0606060606060606, 0x0707070707070707},
+	{"Shifts", 0xfdfeff0001020304, 0xfdfeff0001020304}, // what brings the bits of Bits to bit 4
 	{"Halves", 0x0c08060403020100, 0xf4f8fafcfdfeff00},
 	{"Levels", 0xf6eaddcfbfad9881, 0x7159453526190d01},
 	{"Sign8", 0x8080808080808080, 0x8080808080808080},

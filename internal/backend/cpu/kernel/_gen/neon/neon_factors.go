@@ -15,39 +15,6 @@ func (k integer) factors() string {
 	return ""
 }
 
-// packedScales is what finish does instead of loading scales and biases that are written out:
-// it computes them, from halves alone or from the decoded factors of a superblock, and decodes
-// these when a superblock begins.
-func (k integer) packedScales() {
-	if !k.fp4 {
-		k.line("zero:")
-		k.halves(16)
-		k.implied()
-	}
-	if k.factors() == "" {
-		return
-	}
-	k.line("factors:")
-	k.op("CBNZ R21, decoded")
-	k.decodeFactors()
-	k.line("decoded:")
-	k.load2(16, 0, "R20")
-	k.load2(18, 32, "R20")
-	if k.factors() == "K" {
-		k.load2(20, 64, "R20")
-		k.load2(22, 96, "R20")
-		k.op("ADD $128, R20")
-		k.op("JMP scaled")
-		return
-	}
-	k.op("ADD $64, R20")
-	if k.factors() == "XS" {
-		k.op("JMP scaled")
-		return
-	}
-	k.implied()
-}
-
 // decodeFactors decodes those of the superblock at R1, of blocks of R9 bytes. R21 becomes the
 // number of its groups, R20 where decoded factors are.
 func (k integer) decodeFactors() {
@@ -72,15 +39,6 @@ func (k integer) factorsKernel() {
 	k.op("MOVD integerArgs_block(R0), R9")
 	k.decodeFactors()
 	k.op("RET\n")
-}
-
-// implied makes biases of scales, and ends the computation of them.
-func (k integer) implied() {
-	k.op("FMOVS integerArgs_zero(R0), F24")
-	for h := range 4 {
-		k.fmulAt(20+h, 16+h, 24, 0)
-	}
-	k.op("JMP scaled")
 }
 
 // factors6K decodes factors of Q6_K from the tail at R15 to R20.
@@ -176,5 +134,60 @@ func (k integer) eight(at, out, apart int) {
 		k.scvtf(27, 27)
 		k.fmul(27, 27, 24)
 		k.store(27, out+apart*g, "R24")
+	}
+}
+
+// superFactors decodes the factors of a superblock to bytes: 16 of each group, and of Q4_K and Q5_K
+// the biases' after those of eight groups.
+func superFactors(s *source, kind string) {
+	s.line(`// superFactors%s decodes the factors in the tail at R12 to R23: 16 bytes for each of eight groups,
+// and if there are biases as many for these. The twin is Weight.smallFactors.
+//
+//	V0-V3 low bits    V4-V7 high bits    V20-V23, R15 scratch    V24 mask of four bits
+TEXT superFactors%s<>(SB), NOSPLIT|NOFRAME, $0`, kind, kind)
+	const four = "[V%d.B16, V%d.B16, V%d.B16, V%d.B16]"
+	s.op("VMOVI $48, V22.B16")
+	if kind == "XS" {
+		s.op("ADD $%d, R12, R15", atNibblesXS)
+		s.op("VLD4 (R15), "+four, 0, 1, 2, 3)
+		s.op("ADD $%d, R12, R15", atPairsXS)
+		s.op("VLD2 (R15), [V4.B16, V5.B16]")
+		s.op("VMOVI $32, V23.B16")
+		s.smallFactors(4, 0, true)
+	} else {
+		s.op("ADD $%d, R12, R15", atPairsK)
+		s.op("VLD4 (R15), "+four, 4, 5, 6, 7)
+		for i, at := range []int{atNibblesK, atBiasesK} {
+			s.op("ADD $%d, R12, R15", at)
+			s.op("VLD4 (R15), "+four, 0, 1, 2, 3)
+			s.smallFactors(4+2*i, 128*i, false)
+		}
+	}
+	s.op("RET\n")
+}
+
+// smallFactors decodes factors of eight groups: byte i of a row's low bits, in register i, has those
+// of groups 2i and 2i+1, that of its high bits, from register high on, those of groups 4i to 4i+3.
+func (s *source) smallFactors(high, at int, signed bool) {
+	for g := range 8 {
+		if g%2 == 0 {
+			s.and(20, g/2, regMask)
+		} else {
+			s.op("VUSHR $4, V%d.B16, V20.B16", g/2)
+		}
+		from := high + g/4
+		switch shift := 4 - 2*(g%4); {
+		case shift > 0:
+			s.op("VSHL $%d, V%d.B16, V21.B16", shift, from)
+			from = 21
+		case shift < 0:
+			s.op("VUSHR $%d, V%d.B16, V21.B16", -shift, from)
+			from = 21
+		}
+		s.three(0x6ea01c00, "bit.16b", 20, from, 22)
+		if signed {
+			s.op("VSUB V23.B16, V20.B16, V20.B16")
+		}
+		s.store(20, at+16*g, "R23")
 	}
 }

@@ -29,7 +29,7 @@ var integerFormats = []codes{
 }
 
 func integerFile(s *source) {
-	s.define("integer", "Nibble", "Two", "Bits", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Levels", "Sign8", "One8")
+	s.define("integer", "Nibble", "Two", "Bits", "Shifts", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Levels", "Sign8", "One8")
 	for _, set := range []string{setNEON, setDot, setI8MM} {
 		for _, f := range integerFormats {
 			f.source, f.prefix, f.first, f.second = s, "integer", "R8", "R7"
@@ -39,7 +39,17 @@ func integerFile(s *source) {
 				}
 			}
 		}
+		for _, f := range superFormats {
+			f.source, f.prefix, f.first, f.second = s, "integer", "R8", "R7"
+			for _, rows := range integerRows {
+				if k := (super{integer{f, set, rows}}); k.best() == set {
+					k.function()
+				}
+			}
+		}
 	}
+	superFactors(s, "K")
+	superFactors(s, "XS")
 	for _, c := range []codes{{source: s, bits: 4}, {source: s, bits: 6}, {source: s, bits: 4, fp4: true, levels: true}} {
 		integer{codes: c}.factorsKernel()
 	}
@@ -98,11 +108,25 @@ func integerDeclarations() []byte {
 			s.line("},")
 		}
 		s.line("}\n")
+		s.line("// super%s has those for superblocks.", set)
+		s.line("var super%s = [integerFormats][%d]func(a *integerArgs){", set, len(integerRows))
+		for _, f := range superFormats {
+			s.line("integer%s: {", integer{f, set, 0}.format())
+			for _, rows := range integerRows {
+				k := super{integer{f, set, rows}}
+				s.line("%s,", k.name())
+				if k.best() == set {
+					functions.line("//go:noescape\nfunc %s(a *integerArgs)\n", k.name())
+				}
+			}
+			s.line("},")
+		}
+		s.line("}\n")
 	}
 	for _, kind := range []string{"K", "6K", "XS"} {
 		s.line("//go:noescape\nfunc factors%sNEON(a *integerArgs)\n", kind)
 	}
-	s.line("// The twin of all kernels is integerTile.\n")
+	s.line("// The twin of all kernels is integerTile, for superblocks superTile.\n")
 	s.Write(functions.Bytes())
 	out, err := format.Source(s.Bytes())
 	if err != nil {
@@ -118,8 +142,7 @@ const integerComment = `// func %s(a *integerArgs)
 //	R0 a    R1 block    R8, R7 its planes    R5 numbers of the rows    R6 output
 //	R2 tiles, R3 groups, R4 steps left    R9 bytes of a block    R10 where its scales begin
 //	R11 their type    R13 bytes of an output tile    R15 scratch    R19 second plane
-//	R20 decoded factors of the group    R21 groups left in the superblock; negative: none
-//	R22-R25 scratch
+//	R22 scratch
 //	V0-V15 sums    V16-V19 codes    V20 numbers of the rows    V21-V23 scratch
 //	V24-V31 constants    at the end of a group V16-V19 scales    V20-V23 biases
 //	V24, V25 the row's scale and sum    V26-V29 output`
@@ -147,28 +170,25 @@ func (k integer) function() {
 	for q := range 4 * k.rows {
 		k.store(0, 16*q, "R6")
 	}
-	if k.factors() != "" {
-		k.op("MOVD $0, R21")
-	}
 	k.line("group:")
 	k.group()
 	k.op("ADD R9, R1")
-	if k.factors() != "" {
-		k.op("SUBS $1, R21")
-		k.op("BNE begin")
-		k.op("MOVD integerArgs_tail(R0), R15")
-		k.op("ADD R15, R1")
-		k.line("begin:")
-	}
 	k.op("SUBS $1, R3")
 	k.op("BNE group")
 	k.op("ADD R13, R6")
 	k.op("SUBS $1, R2")
 	k.op("BNE tile")
 	k.op("RET")
-	k.packedScales()
+	if k.symmetric() {
+		k.line("zero:")
+		k.halves(16)
+		k.op("JMP scaled")
+	}
 	k.line("")
 }
+
+// symmetric reports whether codes may be those of formats without biases: of Q4_0, Q5_0 and Q8_0.
+func (k integer) symmetric() bool { return !k.fp4 && (k.bits == 4 || k.bits == 5 || k.bits == 8) }
 
 // matrix reports whether rows are multiplied two by two.
 func (k integer) matrix() bool { return k.set == setI8MM && k.rows == 4 }
@@ -181,15 +201,16 @@ func (k integer) group() {
 	k.op("ADD R19, R1, R7")
 	k.op("MOVD integerArgs_steps(R0), R4")
 	k.prepare()
-	for i := range 4 * k.rows {
-		k.zero(i)
-	}
-	if k.signed() {
-		for r := range k.rows {
-			k.zero(24 + r)
-		}
-		k.constant(k.prefix, "One8", 30)
+	switch {
+	case k.signed():
 		k.constant(k.prefix, "Sign8", 31)
+		k.raised()
+	case k.symmetric():
+		k.offsets()
+	default:
+		for i := range 4 * k.rows {
+			k.zero(i)
+		}
 	}
 	k.line("step:")
 	first, _ := k.strides()
@@ -211,10 +232,63 @@ func (k integer) group() {
 	k.finish()
 }
 
-// multiply multiplies vector v of a step. Four numbers of each row meet it; a register
-// holds those of four rows, or of several vectors if there are fewer rows.
-func (k integer) multiply(v int) {
-	index := 0
+// offsets begins the sums with what makes codes signed; of affine formats it is zero.
+func (k integer) offsets() {
+	k.op("ADD $%d, R5, R15", 8*k.rows)
+	for bit := range 3 {
+		if k.rows>>bit&1 == 1 {
+			k.op("ADD R4<<%d, R15", 4+bit)
+		}
+	}
+	for i := range 4 * k.rows {
+		switch {
+		case k.matrix() && i < 2:
+			k.op("VLD1R.P 8(R15), [V%d.D2]", i)
+		case k.matrix():
+			k.move(i, i%2)
+		case i%4 == 0:
+			k.op("VLD1R.P 4(R15), [V%d.S4]", i)
+		default:
+			k.move(i, i/4*4)
+		}
+	}
+}
+
+// raised begins the sums with 128 times those of the rows if codes are not those of Q8_0: what is
+// multiplied is lower by so much.
+func (k integer) raised() {
+	for i := range 4 * k.rows {
+		k.zero(i)
+	}
+	k.op("CMP $const_scaleZero, R11")
+	k.op("BEQ step")
+	for r := range k.rows {
+		k.zero(24 + r)
+	}
+	k.constant(k.prefix, "One8", 30)
+	k.op("MOVD R5, R15")
+	k.op("MOVD R4, R22")
+	k.line("total:")
+	for v := range 4 {
+		index := k.numbers(v, "R15")
+		for r := range k.rows {
+			if k.set == setNEON {
+				k.op("VDUP V20.S[%d], V22.S4", index+r)
+			}
+			k.dot(24+r, 30, index+r)
+		}
+	}
+	k.op("ADD $%d, R15", 16*k.rows)
+	k.op("SUBS $1, R22")
+	k.op("BNE total")
+	for i := range 4 * k.rows {
+		k.op("VSHL $7, V%d.S4, V%d.S4", 24+i/4, i)
+	}
+}
+
+// numbers loads those of the rows at from that meet vector v of a step to V20, and returns which
+// element has those of the first row.
+func (k integer) numbers(v int, from string) (index int) {
 	switch k.rows {
 	case 1:
 		index = v
@@ -222,8 +296,15 @@ func (k integer) multiply(v int) {
 		index = v % 2 * 2
 	}
 	if index == 0 {
-		k.load(20, 4*k.rows*v, "R5")
+		k.load(20, 4*k.rows*v, from)
 	}
+	return index
+}
+
+// multiply multiplies vector v of a step. Four numbers of each row meet it; a register
+// holds those of four rows, or of several vectors if there are fewer rows.
+func (k integer) multiply(v int) {
+	index := k.numbers(v, "R5")
 	for h := range 4 {
 		k.vector(v, h, 16+h, 21)
 		if k.signed() {
@@ -234,12 +315,7 @@ func (k integer) multiply(v int) {
 		if k.set == setNEON {
 			k.op("VDUP V20.S[%d], V22.S4", index+r)
 		}
-		for h := range 4 {
-			k.dot(4*r+h, 16+h, index+r)
-		}
-		if k.signed() {
-			k.dot(24+r, 30, index+r)
-		}
+		k.dots(4*r, index+r)
 	}
 }
 
@@ -279,46 +355,44 @@ func (k integer) sums(r, h int) int {
 	return 30
 }
 
-// dot adds the products of codes n and element i of V20, four by four, to d.
-func (k integer) dot(d, n, i int) {
+// dotName defines what adds the products of codes n and element i of V20, four by four, to d: m is 20.
+func (k integer) dotName() string {
 	switch k.set {
 	case setDot:
-		k.element(0x4f80e000, "sdot.4s", d, n, 20, i)
+		return k.knownElement(0x4f80e000, "sdot.4s")
 	case setI8MM:
-		k.element(0x4f80f000, "usdot.4s", d, n, 20, i)
-	default: // V22 has the element; sums of two products fit 16 bits
-		k.three(0x0e20c000, "smull.8h", 21, n, 22)
-		k.three(0x4e20c000, "smull2.8h", 23, n, 22)
-		k.three(0x4e60bc00, "addp.8h", 21, 21, 23)
-		k.two(0x4e606800, "sadalp.4s", d, 21)
+		return k.knownElement(0x4f80f000, "usdot.4s")
 	}
+	// V22 has the element; sums of two products fit 16 bits
+	first, second := k.knownThree(0x0e20c000, "smull.8h"), k.knownThree(0x4e20c000, "smull2.8h")
+	pairs, sum := k.knownThree(0x4e60bc00, "addp.8h"), k.knownTwo(0x4e606800, "sadalp.4s")
+	return k.known("dot.4s", "d, n, m, i", first+"(21, n, 22); "+second+"(23, n, 22); "+pairs+"(21, 21, 23); "+sum+"(d, 21)")
+}
+
+// dot does it.
+func (k integer) dot(d, n, i int) { k.op("%s(%d, %d, 20, %d)", k.dotName(), d, n, i) }
+
+// dots does it for the codes in V16 to V19, and d and the three after it.
+func (k integer) dots(d, i int) {
+	name := k.dotName()
+	k.macro("tile."+name, "d, i", fmt.Sprintf("%[1]s(d, 16, 20, i); %[1]s((d+1), 17, 20, i); %[1]s((d+2), 18, 20, i); %[1]s((d+3), 19, 20, i)", name), d, i)
 }
 
 // finish adds a group to the output.
 func (k integer) finish() {
-	if k.signed() {
-		for r := range k.rows {
-			k.op("VSHL $7, V%d.S4, V21.S4", 24+r)
-			for h := range 4 {
-				k.op("VADD V21.S4, V%d.S4, V%d.S4", 4*r+h, 4*r+h)
-			}
-		}
-	}
 	biases := 20
 	if k.fp4 {
 		biases = -1
 	}
 	k.op("ADD R10, R1, R15")
-	if !k.fp4 || k.levels {
+	if k.symmetric() {
 		k.op("CMP $const_scaleZero, R11")
-	}
-	if !k.fp4 {
 		k.op("BEQ zero")
 	}
-	if k.factors() != "" {
-		k.op("BGT factors")
-	}
 	k.scales("R11", 16, biases, "")
+	if k.symmetric() {
+		k.op("CMP $const_scaleZero, R11")
+	}
 	for r := range k.rows {
 		k.op("FMOVS %d(R5), F24", 4*r)
 		k.op("FMOVS %d(R5), F25", 4*(k.rows+r))
@@ -329,90 +403,20 @@ func (k integer) finish() {
 			k.scvtf(acc, acc)
 			k.fmulAt(acc, acc, 24, 0)
 			k.fmla(26+h, acc, 16+h)
+		}
+		if k.symmetric() {
+			k.op("BEQ unbiased%d", r)
+		}
+		for h := range 4 {
 			if !k.fp4 {
 				k.fmlaAt(26+h, 20+h, 25, 0)
 			}
-			k.store(26+h, 64*r+16*h, "R6")
 		}
+		if k.symmetric() {
+			k.line("unbiased%d:", r)
+		}
+		k.op("FSTPQ (F26, F27), %d(R6)", 64*r)
+		k.op("FSTPQ (F28, F29), %d(R6)", 64*r+32)
 	}
 	k.op("ADD $%d, R5", 12*k.rows)
-}
-
-func magnitudeKernel(s *source) {
-	s.line(`// func magnitudeNEON(x *float32, n int) (top uint32)
-//
-// The twin is the first loop of quantizeGroup; n is a multiple of 16.
-//
-//	R0 numbers    R1 numbers left    V0-V3 highest    V4-V7 numbers
-TEXT ·magnitudeNEON(SB), NOSPLIT, $0-20`)
-	s.op("MOVD x+0(FP), R0")
-	s.op("MOVD n+8(FP), R1")
-	for i := range 4 {
-		s.zero(i)
-	}
-	s.line("loop:")
-	s.load2(4, 0, "R0")
-	s.load2(6, 32, "R0")
-	for i := range 4 {
-		s.fabs(4+i, 4+i)
-		s.three(0x6ea06400, "umax.4s", i, i, 4+i)
-	}
-	s.op("ADD $64, R0")
-	s.op("SUBS $16, R1")
-	s.op("BNE loop")
-	for i := 1; i < 4; i++ {
-		s.three(0x6ea06400, "umax.4s", 0, 0, i)
-	}
-	s.two(0x6eb0a800, "umaxv.4s", 0, 0)
-	s.op("FMOVS F0, top+16(FP)")
-	s.op("RET\n")
-}
-
-func roundKernel(s *source) {
-	s.line(`// func roundNEON(dst *byte, x *float32, n, vector int, inverse float32) (total int32)
-//
-// The twin is the last loop of quantizeGroup; n is a multiple of 16. Codes go four by four,
-// vector bytes apart.
-//
-//	R0 output    R1 numbers    R2 numbers left    R3 vector    V0-V3 numbers    V16 total
-//	V24 inverse    V25 the number that rounds    V26 the same as an integer
-//	V27, V28 highest and lowest code
-TEXT ·roundNEON(SB), NOSPLIT, $0-44`)
-	for i, n := range []string{"dst", "x", "n", "vector"} {
-		s.op("MOVD %s+%d(FP), R%d", n, 8*i, i)
-	}
-	s.op("FMOVS inverse+32(FP), F24")
-	for _, c := range []struct{ reg, bits int }{{25, 0x4b400000}, {26, 3 << 22}, {27, 127}, {28, -127}} {
-		s.op("MOVW $%d, R4", c.bits)
-		s.op("VDUP R4, V%d.S4", c.reg)
-	}
-	s.zero(16)
-	s.line("loop:")
-	s.load2(0, 0, "R1")
-	s.load2(2, 32, "R1")
-	for i := range 4 {
-		s.fmulAt(i, i, 24, 0)
-		s.fadd(i, i, 25)
-		s.two(0x4ea1b800, "fcvtzs.4s", i, i)
-		s.op("VSUB V26.S4, V%d.S4, V%d.S4", i, i)
-		s.three(0x4ea06c00, "smin.4s", i, i, 27)
-		s.three(0x4ea06400, "smax.4s", i, i, 28)
-		s.op("VADD V%d.S4, V16.S4, V16.S4", i)
-	}
-	s.two(0x0e612800, "xtn.4h", 4, 0)
-	s.two(0x4e612800, "xtn2.8h", 4, 1)
-	s.two(0x0e612800, "xtn.4h", 5, 2)
-	s.two(0x4e612800, "xtn2.8h", 5, 3)
-	s.two(0x0e212800, "xtn.8b", 6, 4)
-	s.two(0x4e212800, "xtn2.16b", 6, 5)
-	for i := range 4 {
-		s.op("VST1 V6.S[%d], (R0)", i)
-		s.op("ADD R3, R0")
-	}
-	s.op("ADD $64, R1")
-	s.op("SUBS $16, R2")
-	s.op("BNE loop")
-	s.two(0x4eb1b800, "addv.4s", 16, 16)
-	s.op("FMOVS F16, total+40(FP)")
-	s.op("RET\n")
 }
