@@ -8,10 +8,6 @@ import "unsafe"
 
 // integerTilesAVX512 is integerTiles. Of many rows with 8 bits, most go to the wide kernel.
 func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	format := w.integerFormat()
 	if format != integer8 || a.rows < 2*wideRows {
 		integerStrips(integerAVX512[format][:], out, w, n, from, to, a, s)
@@ -27,10 +23,6 @@ func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activation
 
 // integerTilesAVX2 is integerTiles.
 func integerTilesAVX2(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	integerStrips(integerAVX2[w.integerFormat()][:], out, w, n, from, to, a, s)
 }
 
@@ -41,12 +33,12 @@ func stripsAVX2(int, rounding) strips   { return strips{height: len(integerAVX2[
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512.
 func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	if !a.byRow {
 		integerTilesAVX512(out, w, n, from, to, a, s)
+		return
+	}
+	if w.portable() {
+		integerTiles(out, w, n, from, to, a, s)
 		return
 	}
 	if w.groups == 0 || from == to {

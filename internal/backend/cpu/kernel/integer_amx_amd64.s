@@ -77,9 +77,15 @@ DATA integerSigns512<>+0(SB)/4, $0x80000000
 GLOBL integerSigns512<>(SB), RODATA|NOPTR, $4
 DATA integerMiddle512<>+0(SB)/4, $0x00000020
 GLOBL integerMiddle512<>(SB), RODATA|NOPTR, $4
+DATA integerWord512<>+0(SB)/4, $0x0000ffff
+GLOBL integerWord512<>(SB), RODATA|NOPTR, $4
+DATA integerRaise6K512<>+0(SB)/4, $0xffe0ffe0
+GLOBL integerRaise6K512<>(SB), RODATA|NOPTR, $4
+DATA integerRaiseXS512<>+0(SB)/4, $0xff7cff7c
+GLOBL integerRaiseXS512<>(SB), RODATA|NOPTR, $4
 
 // integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
 TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -90,124 +96,93 @@ tile:
 	PREFETCHT0 4672(R13)
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
-	VCVTPH2PS (R13), Z24
 	VMOVDQU32 64(R13), Z25
 	VMOVDQU32 192(R13), Z26
 	VPSRLD $0, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSLLD $4, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 0(R14)
+	VMOVDQU32 Z27, 0(R14)
 	VPSRLD $4, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSLLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 128(R14)
+	VMOVDQU32 Z27, 64(R14)
 	VPSRLD $8, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $0, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 256(R14)
+	VMOVDQU32 Z27, 128(R14)
 	VPSRLD $12, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 384(R14)
+	VMOVDQU32 Z27, 192(R14)
 	VPSRLD $16, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $4, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 512(R14)
+	VMOVDQU32 Z27, 256(R14)
 	VPSRLD $20, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $6, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 640(R14)
+	VMOVDQU32 Z27, 320(R14)
 	VPSRLD $24, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $8, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 768(R14)
+	VMOVDQU32 Z27, 384(R14)
 	VPSRLD $28, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $10, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 896(R14)
-	VCVTPH2PS 32(R13), Z24
-	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
+	VMOVDQU32 Z27, 448(R14)
 	VMOVDQU32 128(R13), Z25
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $12, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 64(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
 	VPSRLD $4, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $14, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 192(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $16, Z27, Z27
+	VPORD Z24, Z27, Z27
+	VMOVDQU32 Z27, 512(R14)
+	VPSRLD $8, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $16, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 320(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
 	VPSRLD $12, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $18, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 448(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $16, Z27, Z27
+	VPORD Z24, Z27, Z27
+	VMOVDQU32 Z27, 576(R14)
+	VPSRLD $16, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $20, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 576(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
 	VPSRLD $20, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $22, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 704(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $16, Z27, Z27
+	VPORD Z24, Z27, Z27
+	VMOVDQU32 Z27, 640(R14)
+	VPSRLD $24, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $24, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 832(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
 	VPSRLD $28, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $26, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 960(R14)
+	VPSLLD $16, Z27, Z27
+	VPORD Z24, Z27, Z27
+	VMOVDQU32 Z27, 704(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
@@ -215,7 +190,7 @@ tile:
 	RET
 
 // integerFactors6KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -227,19 +202,20 @@ tile:
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
 	PREFETCHT0 4864(R13)
-	VCVTPH2PS (R13), Z24
+	VPBROADCASTD integerRaise6K512<>(SB), Z29
 	LEAQ 32(R13), SI
-	MOVQ R14, DI
-	MOVQ integerArgs_per(AX), R15
+	XORL R15, R15
+	MOVQ integerArgs_per(AX), DI
+	SHLQ $5, DI
 group:
-	VPMOVSXBD (SI), Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, (DI)
-	ADDQ $16, SI
-	ADDQ $64, DI
-	DECQ R15
-	JNZ group
+	VPMOVSXBD (SI), Z24
+	VPMOVSXBD 16(SI), Z27
+	VMOVDQU32 Z24, (R14)(R15*2)
+	VMOVDQU32 Z27, 64(R14)(R15*2)
+	ADDQ $32, SI
+	ADDQ $64, R15
+	CMPQ R15, DI
+	JLT group
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
@@ -247,7 +223,7 @@ group:
 	RET
 
 // integerFactorsXSAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -256,73 +232,57 @@ TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 tile:
 	PREFETCHT0 4608(R13)
 	PREFETCHT0 4672(R13)
-	VCVTPH2PS (R13), Z24
+	VPBROADCASTD integerRaiseXS512<>(SB), Z29
 	VMOVDQU32 32(R13), Z25
 	VPMOVZXWD 96(R13), Z26
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSLLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 0(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 0(R14)
 	VPSRLD $4, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSLLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 64(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 64(R14)
+	VPSRLD $8, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $0, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 128(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $12, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 192(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 192(R14)
+	VPSRLD $16, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 256(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 256(R14)
 	VPSRLD $20, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $6, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 320(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 320(R14)
+	VPSRLD $24, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $8, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 384(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 384(R14)
 	VPSRLD $28, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $10, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 448(R14)
+	VMOVDQU32 Z27, 448(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
@@ -367,6 +327,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -375,14 +336,8 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT integerUnpack3<>(SB), NOSPLIT, $0-0
@@ -437,6 +392,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -445,14 +401,8 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT integerUnpack4<>(SB), NOSPLIT, $0-0
@@ -494,6 +444,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -504,19 +455,13 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	MOVQ integerArgs_factorAt(AX), R14
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	VMOVUPS Z24, (R9)
+	JMP added0
 
 TEXT integerUnpack5<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
@@ -571,6 +516,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -581,19 +527,13 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	MOVQ integerArgs_factorAt(AX), R14
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	VMOVUPS Z24, (R9)
+	JMP added0
 
 TEXT integerUnpack6<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
@@ -648,6 +588,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -656,20 +597,8 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	MOVQ integerArgs_factorAt(AX), R14
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT integerUnpack8<>(SB), NOSPLIT, $0-0
@@ -707,6 +636,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -722,8 +652,8 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	VMOVUPS Z24, (R9)
+	JMP added0
 
 TEXT integerUnpackFP4<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
@@ -766,6 +696,7 @@ step:
 	VPSLLD $16, Z24, Z24
 scaled0:
 	VMOVUPS Z24, (R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -817,6 +748,7 @@ step:
 	VPSLLD $16, Z24, Z24
 scaled0:
 	VMOVUPS Z24, (R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -824,13 +756,7 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
-	JMP scaled0
-factors0:
-	MOVQ integerArgs_factorAt(AX), R14
-	VMOVUPS 0(R14), Z24
 	JMP scaled0
 
 TEXT integerDecode<>(SB), NOSPLIT, $24-0

@@ -18,10 +18,11 @@
 //	R9  output         R12  groups left      DI  second plane    BX  activations of the step
 //	R10 tiles left,    CX   steps left       R13 scales          R11 stream to stream
 //	    or pairs       R14  decoded factors of the group
-//	                   R15  groups left in the superblock; negative: none
+//	                   R15  groups left in the superblock; 0: there are none
 //
 // Vectors: Y0 on: float32 sums of the first half, the second, and those of the other tile. Y8 to Y11: int32
-// sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products.
+// sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products. With superblocks the first
+// are int32 sums of a superblock, and the float32 sums are in the output.
 // No alignment is required, and nothing is read past the last block or the last group.
 
 DATA integerLow4<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -126,9 +127,15 @@ DATA integerMiddle<>+16(SB)/8, $0x0000002000000020
 DATA integerMiddle<>+24(SB)/8, $0x0000002000000020
 GLOBL integerMiddle<>(SB), RODATA|NOPTR, $32
 
+DATA integerRaise6K<>+0(SB)/8, $0xffe0ffe0ffe0ffe0
+DATA integerRaise6K<>+8(SB)/8, $0xffe0ffe0ffe0ffe0
+DATA integerRaise6K<>+16(SB)/8, $0xffe0ffe0ffe0ffe0
+DATA integerRaise6K<>+24(SB)/8, $0xffe0ffe0ffe0ffe0
+GLOBL integerRaise6K<>(SB), RODATA|NOPTR, $32
+
 
 // integerFactorsKAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactorsKAVX2<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -139,7 +146,6 @@ tile:
 	PREFETCHT0 4672(R13)
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
-	VCVTPH2PS 0(R13), Y12
 	VMOVDQU 64(R13), Y13
 	VPSRLD $0, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -147,9 +153,9 @@ tile:
 	VPSLLD $4, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 0(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 0(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $4, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -157,9 +163,9 @@ tile:
 	VPSLLD $2, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 128(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 64(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $8, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -167,9 +173,9 @@ tile:
 	VPSRLD $0, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 256(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 128(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $12, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -177,9 +183,9 @@ tile:
 	VPSRLD $2, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 384(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 192(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $16, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -187,9 +193,9 @@ tile:
 	VPSRLD $4, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 512(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 256(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $20, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -197,9 +203,9 @@ tile:
 	VPSRLD $6, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 640(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 320(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $24, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -207,9 +213,9 @@ tile:
 	VPSRLD $8, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 768(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 384(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $28, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -217,21 +223,16 @@ tile:
 	VPSRLD $10, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 896(R14)
-	VCVTPH2PS 32(R13), Y12
-	VXORPS integerSigns<>(SB), Y12, Y12
-	VMOVDQU 128(R13), Y13
-	VPSRLD $0, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 448(R14)
+	VMOVDQU 128(R13), Y12
+	VPSRLD $0, Y12, Y12
+	VPAND integerNibble<>(SB), Y12, Y12
 	VMOVDQU 192(R13), Y14
 	VPSRLD $12, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 64(R14)
+	VPOR Y14, Y12, Y12
 	VMOVDQU 128(R13), Y13
 	VPSRLD $4, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -239,19 +240,16 @@ tile:
 	VPSRLD $14, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 192(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $8, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLD $16, Y13, Y13
+	VPOR Y12, Y13, Y13
+	VMOVDQU Y13, 512(R14)
+	VMOVDQU 128(R13), Y12
+	VPSRLD $8, Y12, Y12
+	VPAND integerNibble<>(SB), Y12, Y12
 	VMOVDQU 192(R13), Y14
 	VPSRLD $16, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 320(R14)
+	VPOR Y14, Y12, Y12
 	VMOVDQU 128(R13), Y13
 	VPSRLD $12, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -259,19 +257,16 @@ tile:
 	VPSRLD $18, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 448(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $16, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLD $16, Y13, Y13
+	VPOR Y12, Y13, Y13
+	VMOVDQU Y13, 576(R14)
+	VMOVDQU 128(R13), Y12
+	VPSRLD $16, Y12, Y12
+	VPAND integerNibble<>(SB), Y12, Y12
 	VMOVDQU 192(R13), Y14
 	VPSRLD $20, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 576(R14)
+	VPOR Y14, Y12, Y12
 	VMOVDQU 128(R13), Y13
 	VPSRLD $20, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -279,19 +274,16 @@ tile:
 	VPSRLD $22, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 704(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $24, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLD $16, Y13, Y13
+	VPOR Y12, Y13, Y13
+	VMOVDQU Y13, 640(R14)
+	VMOVDQU 128(R13), Y12
+	VPSRLD $24, Y12, Y12
+	VPAND integerNibble<>(SB), Y12, Y12
 	VMOVDQU 192(R13), Y14
 	VPSRLD $24, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 832(R14)
+	VPOR Y14, Y12, Y12
 	VMOVDQU 128(R13), Y13
 	VPSRLD $28, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -299,10 +291,9 @@ tile:
 	VPSRLD $26, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 960(R14)
-	VCVTPH2PS 16(R13), Y12
+	VPSLLD $16, Y13, Y13
+	VPOR Y12, Y13, Y13
+	VMOVDQU Y13, 704(R14)
 	VMOVDQU 96(R13), Y13
 	VPSRLD $0, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -310,9 +301,9 @@ tile:
 	VPSLLD $4, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 32(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 32(R14)
 	VMOVDQU 96(R13), Y13
 	VPSRLD $4, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -320,9 +311,9 @@ tile:
 	VPSLLD $2, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 160(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 96(R14)
 	VMOVDQU 96(R13), Y13
 	VPSRLD $8, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -330,9 +321,9 @@ tile:
 	VPSRLD $0, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 288(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 160(R14)
 	VMOVDQU 96(R13), Y13
 	VPSRLD $12, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -340,9 +331,9 @@ tile:
 	VPSRLD $2, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 416(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 224(R14)
 	VMOVDQU 96(R13), Y13
 	VPSRLD $16, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -350,9 +341,9 @@ tile:
 	VPSRLD $4, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 544(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 288(R14)
 	VMOVDQU 96(R13), Y13
 	VPSRLD $20, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -360,9 +351,9 @@ tile:
 	VPSRLD $6, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 672(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 352(R14)
 	VMOVDQU 96(R13), Y13
 	VPSRLD $24, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -370,9 +361,9 @@ tile:
 	VPSRLD $8, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 800(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 416(R14)
 	VMOVDQU 96(R13), Y13
 	VPSRLD $28, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -380,21 +371,16 @@ tile:
 	VPSRLD $10, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 928(R14)
-	VCVTPH2PS 48(R13), Y12
-	VXORPS integerSigns<>(SB), Y12, Y12
-	VMOVDQU 160(R13), Y13
-	VPSRLD $0, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 480(R14)
+	VMOVDQU 160(R13), Y12
+	VPSRLD $0, Y12, Y12
+	VPAND integerNibble<>(SB), Y12, Y12
 	VMOVDQU 224(R13), Y14
 	VPSRLD $12, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 96(R14)
+	VPOR Y14, Y12, Y12
 	VMOVDQU 160(R13), Y13
 	VPSRLD $4, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -402,19 +388,16 @@ tile:
 	VPSRLD $14, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 224(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $8, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLD $16, Y13, Y13
+	VPOR Y12, Y13, Y13
+	VMOVDQU Y13, 544(R14)
+	VMOVDQU 160(R13), Y12
+	VPSRLD $8, Y12, Y12
+	VPAND integerNibble<>(SB), Y12, Y12
 	VMOVDQU 224(R13), Y14
 	VPSRLD $16, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 352(R14)
+	VPOR Y14, Y12, Y12
 	VMOVDQU 160(R13), Y13
 	VPSRLD $12, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -422,19 +405,16 @@ tile:
 	VPSRLD $18, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 480(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $16, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLD $16, Y13, Y13
+	VPOR Y12, Y13, Y13
+	VMOVDQU Y13, 608(R14)
+	VMOVDQU 160(R13), Y12
+	VPSRLD $16, Y12, Y12
+	VPAND integerNibble<>(SB), Y12, Y12
 	VMOVDQU 224(R13), Y14
 	VPSRLD $20, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 608(R14)
+	VPOR Y14, Y12, Y12
 	VMOVDQU 160(R13), Y13
 	VPSRLD $20, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -442,19 +422,16 @@ tile:
 	VPSRLD $22, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 736(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $24, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLD $16, Y13, Y13
+	VPOR Y12, Y13, Y13
+	VMOVDQU Y13, 672(R14)
+	VMOVDQU 160(R13), Y12
+	VPSRLD $24, Y12, Y12
+	VPAND integerNibble<>(SB), Y12, Y12
 	VMOVDQU 224(R13), Y14
 	VPSRLD $24, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 864(R14)
+	VPOR Y14, Y12, Y12
 	VMOVDQU 160(R13), Y13
 	VPSRLD $28, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -462,26 +439,145 @@ tile:
 	VPSRLD $26, Y14, Y14
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 992(R14)
+	VPSLLD $16, Y13, Y13
+	VPOR Y12, Y13, Y13
+	VMOVDQU Y13, 736(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factorsKAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factorsKAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactorsKAVX2<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 16(R13), Y13
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VMOVDQU 0(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y12, Y14, Y14
+	VMOVUPS Y14, 0(DI)
+	VMOVDQU 32(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y13, Y14, Y14
+	VMOVUPS Y14, 32(DI)
+	ADDQ $64, SI
+	ADDQ $128, DI
+	DECQ CX
+	JNZ group
+	VCVTPH2PS 32(R13), Y12
+	VXORPS integerSigns<>(SB), Y12, Y12
+	VMOVDQU 1536(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 64(R14)
+	VMOVDQU 1536(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 192(R14)
+	VMOVDQU 1600(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 320(R14)
+	VMOVDQU 1600(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 448(R14)
+	VMOVDQU 1664(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 576(R14)
+	VMOVDQU 1664(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 704(R14)
+	VMOVDQU 1728(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 832(R14)
+	VMOVDQU 1728(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 960(R14)
+	VCVTPH2PS 48(R13), Y12
+	VXORPS integerSigns<>(SB), Y12, Y12
+	VMOVDQU 1568(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 96(R14)
+	VMOVDQU 1568(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 224(R14)
+	VMOVDQU 1632(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 352(R14)
+	VMOVDQU 1632(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 480(R14)
+	VMOVDQU 1696(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 608(R14)
+	VMOVDQU 1696(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 736(R14)
+	VMOVDQU 1760(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 864(R14)
+	VMOVDQU 1760(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 992(R14)
 	VZEROUPPER
 	RET
 
 // integerFactors6KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -493,41 +589,83 @@ tile:
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
 	PREFETCHT0 4864(R13)
-	VCVTPH2PS (R13), Y12
-	VCVTPH2PS 16(R13), Y13
 	LEAQ 32(R13), SI
-	MOVQ R14, DI
-	MOVQ integerArgs_per(AX), R15
+	XORL R15, R15
+	MOVQ integerArgs_per(AX), DI
+	SHLQ $5, DI
 group:
-	VPMOVSXBD 0(SI), Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y12, Y14, Y14
-	VMOVUPS Y14, 0(DI)
-	VPMOVSXBD 8(SI), Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y13, Y14, Y14
-	VMOVUPS Y14, 32(DI)
-	ADDQ $16, SI
-	ADDQ $64, DI
-	DECQ R15
-	JNZ group
+	VPMOVSXBD 0(SI), Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 0(R14)(R15*2)
+	VMOVDQA Y13, Y12
+	VPMOVSXBD 16(SI), Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 64(R14)(R15*2)
+	VPBLENDW $0xaa, Y14, Y12, Y12
+	VPMULLW integerRaise6K<>(SB), Y12, Y12
+	VMOVDQU Y12, 2048(R14)(R15*1)
+	VPMOVSXBD 8(SI), Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 32(R14)(R15*2)
+	VMOVDQA Y13, Y12
+	VPMOVSXBD 24(SI), Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 96(R14)(R15*2)
+	VPBLENDW $0xaa, Y14, Y12, Y12
+	VPMULLW integerRaise6K<>(SB), Y12, Y12
+	VMOVDQU Y12, 2080(R14)(R15*1)
+	ADDQ $32, SI
+	ADDQ $64, R15
+	CMPQ R15, DI
+	JLT group
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factors6KAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factors6KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactors6KAVX2<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 16(R13), Y13
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VMOVDQU 0(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y12, Y14, Y14
+	VMOVUPS Y14, 0(DI)
+	VMOVDQU 32(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y13, Y14, Y14
+	VMOVUPS Y14, 32(DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ group
 	VZEROUPPER
 	RET
 
 // integerFactorsXSAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -536,7 +674,6 @@ TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
 tile:
 	PREFETCHT0 4608(R13)
 	PREFETCHT0 4672(R13)
-	VCVTPH2PS 0(R13), Y12
 	VMOVDQU 32(R13), Y13
 	VPSRLD $0, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -545,9 +682,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 0(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 0(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $4, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -556,9 +693,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 64(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 64(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $8, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -567,9 +704,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 128(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 128(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $12, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -578,9 +715,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 192(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 192(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $16, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -589,9 +726,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 256(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 256(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $20, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -600,9 +737,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 320(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 320(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $24, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -611,9 +748,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 384(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 384(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $28, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -622,10 +759,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 448(R14)
-	VCVTPH2PS 16(R13), Y12
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 448(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $0, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -634,9 +770,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 32(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 32(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $4, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -645,9 +781,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 96(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 96(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $8, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -656,9 +792,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 160(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 160(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $12, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -667,9 +803,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 224(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 224(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $16, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -678,9 +814,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 288(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 288(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $20, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -689,9 +825,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 352(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 352(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $24, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -700,9 +836,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 416(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 416(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $28, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -711,21 +847,48 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 480(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 480(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factorsXSAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factorsXSAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactorsXSAVX2<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 16(R13), Y13
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VMOVDQU 0(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y12, Y14, Y14
+	VMOVUPS Y14, 0(DI)
+	VMOVDQU 32(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y13, Y14, Y14
+	VMOVUPS Y14, 32(DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ group
 	VZEROUPPER
 	RET
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
@@ -796,6 +959,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -845,6 +1009,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -896,6 +1061,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -945,6 +1111,7 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -958,9 +1125,10 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -979,60 +1147,32 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
@@ -1128,6 +1268,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1198,6 +1339,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1270,6 +1412,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1340,6 +1483,7 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1355,11 +1499,12 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1378,60 +1523,32 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
@@ -1542,6 +1659,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1633,6 +1751,7 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1643,6 +1762,7 @@ scaled1:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -1653,30 +1773,16 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
@@ -1810,6 +1916,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1922,6 +2029,7 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1934,6 +2042,7 @@ scaled1:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -1944,30 +2053,16 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
@@ -2066,6 +2161,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -2142,6 +2238,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -2221,6 +2318,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 4(R8)(R11*1), DI
@@ -2297,6 +2395,7 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2310,9 +2409,10 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2331,60 +2431,32 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
@@ -2508,6 +2580,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -2605,6 +2678,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -2705,6 +2779,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 4(R8)(R11*1), DI
@@ -2802,6 +2877,7 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2817,11 +2893,12 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2840,60 +2917,32 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
@@ -3032,6 +3081,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -3150,6 +3200,7 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3160,6 +3211,7 @@ scaled1:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -3170,30 +3222,16 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
@@ -3355,6 +3393,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -3494,6 +3533,7 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3506,6 +3546,7 @@ scaled1:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -3516,30 +3557,16 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
@@ -3558,7 +3585,15 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -3575,7 +3610,7 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -3587,12 +3622,14 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -3610,6 +3647,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -3624,7 +3662,7 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -3635,12 +3673,14 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -3657,6 +3697,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -3672,7 +3713,7 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -3684,12 +3725,14 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -3707,6 +3750,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -3721,7 +3765,7 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -3732,12 +3776,14 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -3754,12 +3800,9 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -3771,9 +3814,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3787,6 +3831,29 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -3794,26 +3861,21 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+factors1:
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -3821,19 +3883,21 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	JMP scaled1
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+factors2:
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -3841,19 +3905,142 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VMOVUPS 1088(R14), Y13
-	JMP scaled2
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+factors3:
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXOR Y8, Y8, Y8
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y8, Y8, Y8
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y1
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y1
+	VMOVUPS Y1, 32(R9)
+	VPXOR Y1, Y1, Y1
+	TESTQ R11, R11
+	JZ next
+	VPXOR Y8, Y8, Y8
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs2:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 1536(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs2
+	LEAQ 0(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y2
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(CX), Y14, Y2
+	VMOVUPS Y2, 0(CX)
+	VPXOR Y2, Y2, Y2
+	VPXOR Y8, Y8, Y8
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs3:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 1568(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs3
+	LEAQ 16(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y3
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(CX), Y14, Y3
+	VMOVUPS Y3, 32(CX)
+	VPXOR Y3, Y3, Y3
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $2, CX
+	LEAQ 4(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -3861,20 +4048,18 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VMOVUPS 1120(R14), Y13
-	ADDQ $128, R14
-	JMP scaled3
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX24Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3896,7 +4081,15 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -3914,14 +4107,14 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -3933,19 +4126,21 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -3969,6 +4164,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -3984,14 +4180,14 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -4002,19 +4198,21 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -4037,6 +4235,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -4053,14 +4252,14 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -4072,19 +4271,21 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -4108,6 +4309,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -4123,14 +4325,14 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -4141,19 +4343,21 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -4176,12 +4380,9 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -4195,11 +4396,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4213,6 +4415,34 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -4220,26 +4450,28 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+factors1:
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -4247,19 +4479,28 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	JMP scaled1
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+factors2:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -4267,19 +4508,197 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VMOVUPS 1088(R14), Y13
-	JMP scaled2
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+factors3:
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y2
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y2
+	VMOVUPS Y2, 32(R9)
+	VPXOR Y2, Y2, Y2
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y3
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y3
+	VMOVUPS Y3, 96(R9)
+	VPXOR Y3, Y3, Y3
+	TESTQ R11, R11
+	JZ next
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs2:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 1536(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 1536(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs2
+	LEAQ 0(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y4
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(CX), Y14, Y4
+	VMOVUPS Y4, 0(CX)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y5
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(CX), Y14, Y5
+	VMOVUPS Y5, 64(CX)
+	VPXOR Y5, Y5, Y5
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs3:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 1568(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 1568(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs3
+	LEAQ 16(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y6, Y6
+	VMULPS Y12, Y6, Y6
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y6
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(CX), Y14, Y6
+	VMOVUPS Y6, 32(CX)
+	VPXOR Y6, Y6, Y6
+	VCVTDQ2PS Y7, Y7
+	VMULPS Y12, Y7, Y7
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y7
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(CX), Y14, Y7
+	VMOVUPS Y7, 96(CX)
+	VPXOR Y7, Y7, Y7
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $4, CX
+	LEAQ 8(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -4287,20 +4706,24 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VMOVUPS 1120(R14), Y13
-	ADDQ $128, R14
-	JMP scaled3
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX24Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4316,7 +4739,13 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -4335,21 +4764,21 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -4361,26 +4790,28 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -4410,6 +4841,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -4426,21 +4858,21 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -4451,26 +4883,28 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -4499,12 +4933,9 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -4513,11 +4944,30 @@ begin:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -4525,26 +4975,141 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+factors1:
+	VPADDD Y8, Y3, Y3
+	VPADDD Y9, Y4, Y4
+	VPADDD Y10, Y5, Y5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	LEAQ 12(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VCVTDQ2PS Y10, Y10
+	VFNMADD231PS Y13, Y10, Y2
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 128(R9), Y14, Y2
+	VMOVUPS Y2, 128(R9)
+	VPXOR Y2, Y2, Y2
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	LEAQ 12(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y3
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y3
+	VMOVUPS Y3, 32(R9)
+	VPXOR Y3, Y3, Y3
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y4
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y4
+	VMOVUPS Y4, 96(R9)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VCVTDQ2PS Y10, Y10
+	VFNMADD231PS Y13, Y10, Y5
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 160(R9), Y14, Y5
+	VMOVUPS Y5, 160(R9)
+	VPXOR Y5, Y5, Y5
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $6, CX
+	LEAQ 12(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -4552,20 +5117,30 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	ADDQ $128, R14
-	JMP scaled1
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX24Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4583,7 +5158,13 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -4603,28 +5184,28 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -4636,33 +5217,35 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -4698,6 +5281,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -4715,28 +5299,28 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -4747,33 +5331,35 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -4808,12 +5394,9 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -4824,11 +5407,33 @@ begin:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+	VMOVUPS Y0, 192(R9)
+	VMOVUPS Y0, 224(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	VPADDD Y11, Y3, Y3
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -4836,26 +5441,172 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+factors1:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	VPADDD Y10, Y6, Y6
+	VPADDD Y11, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	LEAQ 16(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VCVTDQ2PS Y10, Y10
+	VFNMADD231PS Y13, Y10, Y2
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 128(R9), Y14, Y2
+	VMOVUPS Y2, 128(R9)
+	VPXOR Y2, Y2, Y2
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VCVTDQ2PS Y11, Y11
+	VFNMADD231PS Y13, Y11, Y3
+	VBROADCASTSS 12(DX), Y14
+	VFMADD213PS 192(R9), Y14, Y3
+	VMOVUPS Y3, 192(R9)
+	VPXOR Y3, Y3, Y3
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	LEAQ 16(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y4
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y4
+	VMOVUPS Y4, 32(R9)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y5
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y5
+	VMOVUPS Y5, 96(R9)
+	VPXOR Y5, Y5, Y5
+	VCVTDQ2PS Y6, Y6
+	VMULPS Y12, Y6, Y6
+	VCVTDQ2PS Y10, Y10
+	VFNMADD231PS Y13, Y10, Y6
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 160(R9), Y14, Y6
+	VMOVUPS Y6, 160(R9)
+	VPXOR Y6, Y6, Y6
+	VCVTDQ2PS Y7, Y7
+	VMULPS Y12, Y7, Y7
+	VCVTDQ2PS Y11, Y11
+	VFNMADD231PS Y13, Y11, Y7
+	VBROADCASTSS 12(DX), Y14
+	VFMADD213PS 224(R9), Y14, Y7
+	VMOVUPS Y7, 224(R9)
+	VPXOR Y7, Y7, Y7
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $8, CX
+	LEAQ 16(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -4863,20 +5614,36 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	ADDQ $128, R14
-	JMP scaled1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX25Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4894,7 +5661,15 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -4926,7 +5701,7 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -4950,13 +5725,15 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -4974,6 +5751,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -5002,7 +5780,7 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -5025,13 +5803,15 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -5048,6 +5828,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -5078,7 +5859,7 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -5102,13 +5883,15 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -5126,6 +5909,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 4(R8)(R11*1), DI
@@ -5154,7 +5938,7 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -5177,13 +5961,15 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -5200,12 +5986,9 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -5217,9 +6000,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5233,6 +6017,29 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -5240,26 +6047,21 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+factors1:
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -5267,19 +6069,21 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	JMP scaled1
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+factors2:
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -5287,19 +6091,142 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VMOVUPS 1088(R14), Y13
-	JMP scaled2
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+factors3:
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXOR Y8, Y8, Y8
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VPXOR Y8, Y8, Y8
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y1
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y1
+	VMOVUPS Y1, 32(R9)
+	VPXOR Y1, Y1, Y1
+	TESTQ R11, R11
+	JZ next
+	VPXOR Y8, Y8, Y8
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs2:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 1536(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs2
+	LEAQ 0(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y2
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(CX), Y14, Y2
+	VMOVUPS Y2, 0(CX)
+	VPXOR Y2, Y2, Y2
+	VPXOR Y8, Y8, Y8
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs3:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 1568(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs3
+	LEAQ 16(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y3
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(CX), Y14, Y3
+	VMOVUPS Y3, 32(CX)
+	VPXOR Y3, Y3, Y3
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $2, CX
+	LEAQ 4(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -5307,20 +6234,18 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VMOVUPS 1120(R14), Y13
-	ADDQ $128, R14
-	JMP scaled3
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX25Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5342,7 +6267,15 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -5375,14 +6308,14 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -5406,20 +6339,22 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -5443,6 +6378,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -5472,14 +6408,14 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -5502,20 +6438,22 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -5538,6 +6476,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -5569,14 +6508,14 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -5600,20 +6539,22 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -5637,6 +6578,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 4(R8)(R11*1), DI
@@ -5666,14 +6608,14 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -5696,20 +6638,22 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -5732,12 +6676,9 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -5751,11 +6692,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5769,6 +6711,34 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -5776,26 +6746,28 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+factors1:
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -5803,19 +6775,28 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	JMP scaled1
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+factors2:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -5823,19 +6804,197 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VMOVUPS 1088(R14), Y13
-	JMP scaled2
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+factors3:
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y2
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y2
+	VMOVUPS Y2, 32(R9)
+	VPXOR Y2, Y2, Y2
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y3
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y3
+	VMOVUPS Y3, 96(R9)
+	VPXOR Y3, Y3, Y3
+	TESTQ R11, R11
+	JZ next
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs2:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 1536(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 1536(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs2
+	LEAQ 0(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y4
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(CX), Y14, Y4
+	VMOVUPS Y4, 0(CX)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y5
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(CX), Y14, Y5
+	VMOVUPS Y5, 64(CX)
+	VPXOR Y5, Y5, Y5
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs3:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 1568(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 1568(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs3
+	LEAQ 16(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y6, Y6
+	VMULPS Y12, Y6, Y6
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y6
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(CX), Y14, Y6
+	VMOVUPS Y6, 32(CX)
+	VPXOR Y6, Y6, Y6
+	VCVTDQ2PS Y7, Y7
+	VMULPS Y12, Y7, Y7
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y7
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(CX), Y14, Y7
+	VMOVUPS Y7, 96(CX)
+	VPXOR Y7, Y7, Y7
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $4, CX
+	LEAQ 8(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -5843,20 +7002,24 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VMOVUPS 1120(R14), Y13
-	ADDQ $128, R14
-	JMP scaled3
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX25Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5872,7 +7035,13 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -5906,21 +7075,21 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -5944,27 +7113,29 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -5994,6 +7165,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -6024,21 +7196,21 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -6061,27 +7233,29 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -6110,12 +7284,9 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6124,11 +7295,30 @@ begin:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -6136,26 +7326,141 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+factors1:
+	VPADDD Y8, Y3, Y3
+	VPADDD Y9, Y4, Y4
+	VPADDD Y10, Y5, Y5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	LEAQ 12(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VCVTDQ2PS Y10, Y10
+	VFNMADD231PS Y13, Y10, Y2
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 128(R9), Y14, Y2
+	VMOVUPS Y2, 128(R9)
+	VPXOR Y2, Y2, Y2
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	LEAQ 12(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y3
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y3
+	VMOVUPS Y3, 32(R9)
+	VPXOR Y3, Y3, Y3
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y4
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y4
+	VMOVUPS Y4, 96(R9)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VCVTDQ2PS Y10, Y10
+	VFNMADD231PS Y13, Y10, Y5
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 160(R9), Y14, Y5
+	VMOVUPS Y5, 160(R9)
+	VPXOR Y5, Y5, Y5
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $6, CX
+	LEAQ 12(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -6163,20 +7468,30 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	ADDQ $128, R14
-	JMP scaled1
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX25Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6194,7 +7509,13 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -6229,28 +7550,28 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -6274,34 +7595,36 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -6337,6 +7660,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -6368,28 +7692,28 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -6412,34 +7736,36 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -6474,12 +7800,9 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6490,11 +7813,33 @@ begin:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+	VMOVUPS Y0, 192(R9)
+	VMOVUPS Y0, 224(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	VPADDD Y11, Y3, Y3
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -6502,26 +7847,172 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+factors1:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	VPADDD Y10, Y6, Y6
+	VPADDD Y11, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	LEAQ 16(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPMADDWD 512(R14), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VCVTDQ2PS Y10, Y10
+	VFNMADD231PS Y13, Y10, Y2
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 128(R9), Y14, Y2
+	VMOVUPS Y2, 128(R9)
+	VPXOR Y2, Y2, Y2
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VCVTDQ2PS Y11, Y11
+	VFNMADD231PS Y13, Y11, Y3
+	VBROADCASTSS 12(DX), Y14
+	VFMADD213PS 192(R9), Y14, Y3
+	VMOVUPS Y3, 192(R9)
+	VPXOR Y3, Y3, Y3
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	LEAQ 16(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPMADDWD 544(R14), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VCVTDQ2PS Y8, Y8
+	VFNMADD231PS Y13, Y8, Y4
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y4
+	VMOVUPS Y4, 32(R9)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VCVTDQ2PS Y9, Y9
+	VFNMADD231PS Y13, Y9, Y5
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y5
+	VMOVUPS Y5, 96(R9)
+	VPXOR Y5, Y5, Y5
+	VCVTDQ2PS Y6, Y6
+	VMULPS Y12, Y6, Y6
+	VCVTDQ2PS Y10, Y10
+	VFNMADD231PS Y13, Y10, Y6
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 160(R9), Y14, Y6
+	VMOVUPS Y6, 160(R9)
+	VPXOR Y6, Y6, Y6
+	VCVTDQ2PS Y7, Y7
+	VMULPS Y12, Y7, Y7
+	VCVTDQ2PS Y11, Y11
+	VFNMADD231PS Y13, Y11, Y7
+	VBROADCASTSS 12(DX), Y14
+	VFMADD213PS 224(R9), Y14, Y7
+	VMOVUPS Y7, 224(R9)
+	VPXOR Y7, Y7, Y7
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $8, CX
+	LEAQ 16(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -6529,20 +8020,36 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	ADDQ $128, R14
-	JMP scaled1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX26Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6560,7 +8067,15 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -6588,7 +8103,7 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -6607,13 +8122,15 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -6631,6 +8148,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 32(R8), DI
@@ -6655,7 +8173,7 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -6673,13 +8191,15 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -6696,6 +8216,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -6722,7 +8243,7 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -6741,13 +8262,15 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -6765,6 +8288,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 32(R8)(R11*1), DI
@@ -6789,7 +8313,7 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -6807,13 +8331,15 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -6830,12 +8356,9 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6847,9 +8370,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6863,97 +8387,174 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+factors1:
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+factors2:
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
+factors3:
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y0, Y0
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y1, Y1
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y1
+	VMOVUPS Y1, 32(R9)
+	VPXOR Y1, Y1, Y1
+	TESTQ R11, R11
+	JZ next
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs2:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 3072(R14), Y14, Y14
+	VPADDD Y14, Y2, Y2
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs2
+	LEAQ 0(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(CX), Y14, Y2
+	VMOVUPS Y2, 0(CX)
+	VPXOR Y2, Y2, Y2
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs3:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 3104(R14), Y14, Y14
+	VPADDD Y14, Y3, Y3
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs3
+	LEAQ 16(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(CX), Y14, Y3
+	VMOVUPS Y3, 32(CX)
+	VPXOR Y3, Y3, Y3
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $2, CX
+	LEAQ 4(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
@@ -6976,7 +8577,15 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -7005,14 +8614,14 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -7031,20 +8640,22 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -7068,6 +8679,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 32(R8), DI
@@ -7093,14 +8705,14 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -7118,20 +8730,22 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -7154,6 +8768,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -7181,14 +8796,14 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -7207,20 +8822,22 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -7244,6 +8861,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 32(R8)(R11*1), DI
@@ -7269,14 +8887,14 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -7294,20 +8912,22 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -7330,12 +8950,9 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -7349,11 +8966,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7367,97 +8985,218 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+factors1:
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+factors2:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
+factors3:
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y0, Y0
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y1, Y1
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y2, Y2
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y3, Y3
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y2
+	VMOVUPS Y2, 32(R9)
+	VPXOR Y2, Y2, Y2
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y3
+	VMOVUPS Y3, 96(R9)
+	VPXOR Y3, Y3, Y3
+	TESTQ R11, R11
+	JZ next
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs2:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 3072(R14), Y14, Y14
+	VPADDD Y14, Y4, Y4
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 3072(R14), Y14, Y14
+	VPADDD Y14, Y5, Y5
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs2
+	LEAQ 0(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(CX), Y14, Y4
+	VMOVUPS Y4, 0(CX)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(CX), Y14, Y5
+	VMOVUPS Y5, 64(CX)
+	VPXOR Y5, Y5, Y5
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs3:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 3104(R14), Y14, Y14
+	VPADDD Y14, Y6, Y6
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 3104(R14), Y14, Y14
+	VPADDD Y14, Y7, Y7
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs3
+	LEAQ 16(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y6, Y6
+	VMULPS Y12, Y6, Y6
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(CX), Y14, Y6
+	VMOVUPS Y6, 32(CX)
+	VPXOR Y6, Y6, Y6
+	VCVTDQ2PS Y7, Y7
+	VMULPS Y12, Y7, Y7
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(CX), Y14, Y7
+	VMOVUPS Y7, 96(CX)
+	VPXOR Y7, Y7, Y7
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $4, CX
+	LEAQ 8(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
@@ -7474,7 +9213,13 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -7504,21 +9249,21 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -7537,27 +9282,29 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -7587,6 +9334,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 32(R8), DI
@@ -7613,21 +9361,21 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -7645,27 +9393,29 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -7694,12 +9444,9 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -7708,60 +9455,136 @@ begin:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+factors1:
+	VPADDD Y8, Y3, Y3
+	VPADDD Y9, Y4, Y4
+	VPADDD Y10, Y5, Y5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 12(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y0, Y0
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y1, Y1
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y2, Y2
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 128(R9), Y14, Y2
+	VMOVUPS Y2, 128(R9)
+	VPXOR Y2, Y2, Y2
+	LEAQ 12(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y3, Y3
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y4, Y4
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y5, Y5
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y3
+	VMOVUPS Y3, 32(R9)
+	VPXOR Y3, Y3, Y3
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y4
+	VMOVUPS Y4, 96(R9)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 160(R9), Y14, Y5
+	VMOVUPS Y5, 160(R9)
+	VPXOR Y5, Y5, Y5
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $6, CX
+	LEAQ 12(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	ADDQ $64, R14
 	JMP scaled1
 
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
@@ -7780,7 +9603,13 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -7811,28 +9640,28 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -7851,34 +9680,36 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -7914,6 +9745,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 32(R8), DI
@@ -7941,28 +9773,28 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -7980,34 +9812,36 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -8042,12 +9876,9 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -8058,60 +9889,158 @@ begin:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+	VMOVUPS Y0, 192(R9)
+	VMOVUPS Y0, 224(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	VPADDD Y11, Y3, Y3
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+factors1:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	VPADDD Y10, Y6, Y6
+	VPADDD Y11, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 16(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y0, Y0
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y1, Y1
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y2, Y2
+	VPBROADCASTD 12(BX), Y14
+	VPMADDWD 2048(R14), Y14, Y14
+	VPADDD Y14, Y3, Y3
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 128(R9), Y14, Y2
+	VMOVUPS Y2, 128(R9)
+	VPXOR Y2, Y2, Y2
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VBROADCASTSS 12(DX), Y14
+	VFMADD213PS 192(R9), Y14, Y3
+	VMOVUPS Y3, 192(R9)
+	VPXOR Y3, Y3, Y3
+	LEAQ 16(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VPBROADCASTD 0(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y4, Y4
+	VPBROADCASTD 4(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y5, Y5
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y6, Y6
+	VPBROADCASTD 12(BX), Y14
+	VPMADDWD 2080(R14), Y14, Y14
+	VPADDD Y14, Y7, Y7
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y4
+	VMOVUPS Y4, 32(R9)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y5
+	VMOVUPS Y5, 96(R9)
+	VPXOR Y5, Y5, Y5
+	VCVTDQ2PS Y6, Y6
+	VMULPS Y12, Y6, Y6
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 160(R9), Y14, Y6
+	VMOVUPS Y6, 160(R9)
+	VPXOR Y6, Y6, Y6
+	VCVTDQ2PS Y7, Y7
+	VMULPS Y12, Y7, Y7
+	VBROADCASTSS 12(DX), Y14
+	VFMADD213PS 224(R9), Y14, Y7
+	VMOVUPS Y7, 224(R9)
+	VPXOR Y7, Y7, Y7
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $8, CX
+	LEAQ 16(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	ADDQ $64, R14
 	JMP scaled1
 
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
@@ -8205,6 +10134,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -8274,6 +10204,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -8348,6 +10279,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -8417,6 +10349,7 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -8430,9 +10363,10 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8458,9 +10392,13 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -8473,9 +10411,13 @@ other1:
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -8488,9 +10430,13 @@ other2:
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -8503,9 +10449,13 @@ other3:
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8637,6 +10587,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -8741,6 +10692,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -8850,6 +10802,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -8954,6 +10907,7 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -8969,11 +10923,12 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8999,9 +10954,19 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -9014,9 +10979,19 @@ other1:
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -9029,9 +11004,19 @@ other2:
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -9044,9 +11029,19 @@ other3:
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9207,6 +11202,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -9346,6 +11342,7 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -9356,6 +11353,7 @@ scaled1:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -9373,9 +11371,25 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -9388,9 +11402,25 @@ other1:
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9588,6 +11618,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -9762,6 +11793,7 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -9774,6 +11806,7 @@ scaled1:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -9791,9 +11824,31 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -9806,9 +11861,31 @@ other1:
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9881,6 +11958,7 @@ scaled0:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -9932,6 +12010,7 @@ scaled1:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -9986,6 +12065,7 @@ scaled2:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10037,6 +12117,7 @@ scaled3:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10050,9 +12131,10 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10187,6 +12269,7 @@ scaled0:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10259,6 +12342,7 @@ scaled1:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10334,6 +12418,7 @@ scaled2:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10406,6 +12491,7 @@ scaled3:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10421,11 +12507,12 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10575,6 +12662,7 @@ scaled0:
 	VBROADCASTSS 8(BX), Y14
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10668,6 +12756,7 @@ scaled1:
 	VBROADCASTSS 8(BX), Y14
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10678,6 +12767,7 @@ scaled1:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -10830,6 +12920,7 @@ scaled0:
 	VBROADCASTSS 12(BX), Y14
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10944,6 +13035,7 @@ scaled1:
 	VBROADCASTSS 12(BX), Y14
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10956,6 +13048,7 @@ scaled1:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -10990,7 +13083,15 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -11006,7 +13107,7 @@ step0:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11017,7 +13118,7 @@ step0:
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11028,7 +13129,7 @@ step0:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11039,12 +13140,14 @@ step0:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11058,6 +13161,7 @@ scaled0:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11071,7 +13175,7 @@ step1:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11082,7 +13186,7 @@ step1:
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11092,7 +13196,7 @@ step1:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11103,12 +13207,14 @@ step1:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -11121,6 +13227,7 @@ scaled1:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11135,7 +13242,7 @@ step2:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11146,7 +13253,7 @@ step2:
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11157,7 +13264,7 @@ step2:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11168,12 +13275,14 @@ step2:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11187,6 +13296,7 @@ scaled2:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11200,7 +13310,7 @@ step3:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11211,7 +13321,7 @@ step3:
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11221,7 +13331,7 @@ step3:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11232,12 +13342,14 @@ step3:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -11250,12 +13362,9 @@ scaled3:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -11267,9 +13376,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11283,57 +13393,122 @@ last:
 end:
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+decode:
 	MOVL $2, CX
 	CALL integerFactorsXSAVX2<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors1:
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	JMP scaled1
+factors2:
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	JMP scaled2
+factors3:
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y1
+	VMOVUPS Y1, 32(R9)
+	VPXOR Y1, Y1, Y1
+	TESTQ R11, R11
+	JZ next
+	LEAQ 0(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(CX), Y14, Y2
+	VMOVUPS Y2, 0(CX)
+	VPXOR Y2, Y2, Y2
+	LEAQ 16(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(CX), Y14, Y3
+	VMOVUPS Y3, 32(CX)
+	VPXOR Y3, Y3, Y3
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $2, CX
+	LEAQ 4(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors3
 	VMOVUPS 32(R13), Y12
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX2LevelsRows2(SB), NOSPLIT, $0-8
@@ -11356,7 +13531,15 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -11373,12 +13556,12 @@ step0:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11389,12 +13572,12 @@ step0:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11405,12 +13588,12 @@ step0:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11421,17 +13604,19 @@ step0:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11449,6 +13634,7 @@ scaled0:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11463,12 +13649,12 @@ step1:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11479,12 +13665,12 @@ step1:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11494,12 +13680,12 @@ step1:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11510,17 +13696,19 @@ step1:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -11537,6 +13725,7 @@ scaled1:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11552,12 +13741,12 @@ step2:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11568,12 +13757,12 @@ step2:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11584,12 +13773,12 @@ step2:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11600,17 +13789,19 @@ step2:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11628,6 +13819,7 @@ scaled2:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11642,12 +13834,12 @@ step3:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11658,12 +13850,12 @@ step3:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11673,12 +13865,12 @@ step3:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11689,17 +13881,19 @@ step3:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -11716,12 +13910,9 @@ scaled3:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -11735,11 +13926,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11753,57 +13945,154 @@ last:
 end:
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
+decode:
 	MOVL $2, CX
 	CALL integerFactorsXSAVX2<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors1:
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	JMP scaled1
+factors2:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	JMP scaled2
+factors3:
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y2
+	VMOVUPS Y2, 32(R9)
+	VPXOR Y2, Y2, Y2
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y3
+	VMOVUPS Y3, 96(R9)
+	VPXOR Y3, Y3, Y3
+	TESTQ R11, R11
+	JZ next
+	LEAQ 0(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(CX), Y14, Y4
+	VMOVUPS Y4, 0(CX)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(CX), Y14, Y5
+	VMOVUPS Y5, 64(CX)
+	VPXOR Y5, Y5, Y5
+	LEAQ 16(R8)(R11*1), R13
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y6, Y6
+	VMULPS Y12, Y6, Y6
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(CX), Y14, Y6
+	VMOVUPS Y6, 32(CX)
+	VPXOR Y6, Y6, Y6
+	VCVTDQ2PS Y7, Y7
+	VMULPS Y12, Y7, Y7
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(CX), Y14, Y7
+	VMOVUPS Y7, 96(CX)
+	VPXOR Y7, Y7, Y7
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $4, CX
+	LEAQ 8(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors3
 	VMOVUPS 32(R13), Y12
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
@@ -11820,7 +14109,13 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -11838,17 +14133,17 @@ step0:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11859,17 +14154,17 @@ step0:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11880,17 +14175,17 @@ step0:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11901,22 +14196,24 @@ step0:
 	VPBROADCASTD 36(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 40(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 44(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11938,6 +14235,7 @@ scaled0:
 	VBROADCASTSS 8(BX), Y14
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11953,17 +14251,17 @@ step1:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11974,17 +14272,17 @@ step1:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11994,17 +14292,17 @@ step1:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12015,22 +14313,24 @@ step1:
 	VPBROADCASTD 36(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 40(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 44(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -12051,12 +14351,9 @@ scaled1:
 	VBROADCASTSS 8(BX), Y14
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -12065,40 +14362,98 @@ begin:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+decode:
 	MOVL $1, CX
 	CALL integerFactorsXSAVX2<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors1:
+	VPADDD Y8, Y3, Y3
+	VPADDD Y9, Y4, Y4
+	VPADDD Y10, Y5, Y5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 128(R9), Y14, Y2
+	VMOVUPS Y2, 128(R9)
+	VPXOR Y2, Y2, Y2
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y3
+	VMOVUPS Y3, 32(R9)
+	VPXOR Y3, Y3, Y3
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y4
+	VMOVUPS Y4, 96(R9)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 160(R9), Y14, Y5
+	VMOVUPS Y5, 160(R9)
+	VPXOR Y5, Y5, Y5
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $6, CX
+	LEAQ 12(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 32(R13), Y12
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	ADDQ $64, R14
 	JMP scaled1
 
 TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
@@ -12117,7 +14472,13 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -12136,22 +14497,22 @@ step0:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12162,22 +14523,22 @@ step0:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -12188,22 +14549,22 @@ step0:
 	VPBROADCASTD 32(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12214,27 +14575,29 @@ step0:
 	VPBROADCASTD 48(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 52(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 56(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 60(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -12260,6 +14623,7 @@ scaled0:
 	VBROADCASTSS 12(BX), Y14
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -12276,22 +14640,22 @@ step1:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12302,22 +14666,22 @@ step1:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -12327,22 +14691,22 @@ step1:
 	VPBROADCASTD 32(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12353,27 +14717,29 @@ step1:
 	VPBROADCASTD 48(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 52(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 56(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 60(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -12398,12 +14764,9 @@ scaled1:
 	VBROADCASTSS 12(BX), Y14
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -12414,39 +14777,113 @@ begin:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+	VMOVUPS Y0, 192(R9)
+	VMOVUPS Y0, 224(R9)
+decode:
 	MOVL $1, CX
 	CALL integerFactorsXSAVX2<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	VPADDD Y11, Y3, Y3
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors1:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	VPADDD Y10, Y6, Y6
+	VPADDD Y11, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 0(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y0, Y0
+	VMULPS Y12, Y0, Y0
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 0(R9), Y14, Y0
+	VMOVUPS Y0, 0(R9)
+	VPXOR Y0, Y0, Y0
+	VCVTDQ2PS Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 64(R9), Y14, Y1
+	VMOVUPS Y1, 64(R9)
+	VPXOR Y1, Y1, Y1
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y12, Y2, Y2
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 128(R9), Y14, Y2
+	VMOVUPS Y2, 128(R9)
+	VPXOR Y2, Y2, Y2
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y12, Y3, Y3
+	VBROADCASTSS 12(DX), Y14
+	VFMADD213PS 192(R9), Y14, Y3
+	VMOVUPS Y3, 192(R9)
+	VPXOR Y3, Y3, Y3
+	LEAQ 16(R8), R13
+	VCVTPH2PS (R13), Y12
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y12, Y4, Y4
+	VBROADCASTSS 0(DX), Y14
+	VFMADD213PS 32(R9), Y14, Y4
+	VMOVUPS Y4, 32(R9)
+	VPXOR Y4, Y4, Y4
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y12, Y5, Y5
+	VBROADCASTSS 4(DX), Y14
+	VFMADD213PS 96(R9), Y14, Y5
+	VMOVUPS Y5, 96(R9)
+	VPXOR Y5, Y5, Y5
+	VCVTDQ2PS Y6, Y6
+	VMULPS Y12, Y6, Y6
+	VBROADCASTSS 8(DX), Y14
+	VFMADD213PS 160(R9), Y14, Y6
+	VMOVUPS Y6, 160(R9)
+	VPXOR Y6, Y6, Y6
+	VCVTDQ2PS Y7, Y7
+	VMULPS Y12, Y7, Y7
+	VBROADCASTSS 12(DX), Y14
+	VFMADD213PS 224(R9), Y14, Y7
+	VMOVUPS Y7, 224(R9)
+	VPXOR Y7, Y7, Y7
+next:
+	MOVQ integerArgs_per(AX), CX
+	IMULQ $8, CX
+	LEAQ 16(DX)(CX*1), DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 32(R13), Y12
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	ADDQ $64, R14
 	JMP scaled1
 

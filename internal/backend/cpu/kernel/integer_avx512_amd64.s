@@ -14,10 +14,12 @@
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R11  stream to stream    DI  second plane    BX  activations of the step
 //	R10 pairs left     R12  groups left      CX  steps left      R13 scales
-//	R14 decoded factors of the group         R15 groups left in the superblock; negative: none
+//	R14 decoded factors of the group         R15 groups left in the superblock; 0: there are none
 //
 // Vectors: from Z0 on the float32 sums, then the int32 sums, of tile after tile, row after
 // row. Z31, Z30: constants of the format. Z24 to Z29: codes, later scales and biases.
+// With superblocks the first are int32 sums of a superblock, and the float32 sums are in the
+// output; K2 is none before it has them.
 // No alignment is required, and nothing is read past the last block or the last group.
 
 // The values of E2M1 codes in halves, raised by 12.
@@ -37,9 +39,15 @@ DATA integerSigns512<>+0(SB)/4, $0x80000000
 GLOBL integerSigns512<>(SB), RODATA|NOPTR, $4
 DATA integerMiddle512<>+0(SB)/4, $0x00000020
 GLOBL integerMiddle512<>(SB), RODATA|NOPTR, $4
+DATA integerWord512<>+0(SB)/4, $0x0000ffff
+GLOBL integerWord512<>(SB), RODATA|NOPTR, $4
+DATA integerRaise6K512<>+0(SB)/4, $0xffe0ffe0
+GLOBL integerRaise6K512<>(SB), RODATA|NOPTR, $4
+DATA integerRaiseXS512<>+0(SB)/4, $0xff7cff7c
+GLOBL integerRaiseXS512<>(SB), RODATA|NOPTR, $4
 
 // integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
 TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -50,141 +58,167 @@ tile:
 	PREFETCHT0 4672(R13)
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
-	VCVTPH2PS (R13), Z24
 	VMOVDQU32 64(R13), Z25
 	VMOVDQU32 192(R13), Z26
 	VPSRLD $0, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSLLD $4, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 0(R14)
+	VMOVDQU32 Z27, 0(R14)
 	VPSRLD $4, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSLLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 128(R14)
+	VMOVDQU32 Z27, 64(R14)
 	VPSRLD $8, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $0, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 256(R14)
+	VMOVDQU32 Z27, 128(R14)
 	VPSRLD $12, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 384(R14)
+	VMOVDQU32 Z27, 192(R14)
 	VPSRLD $16, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $4, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 512(R14)
+	VMOVDQU32 Z27, 256(R14)
 	VPSRLD $20, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $6, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 640(R14)
+	VMOVDQU32 Z27, 320(R14)
 	VPSRLD $24, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $8, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 768(R14)
+	VMOVDQU32 Z27, 384(R14)
 	VPSRLD $28, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $10, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 896(R14)
-	VCVTPH2PS 32(R13), Z24
-	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
+	VMOVDQU32 Z27, 448(R14)
 	VMOVDQU32 128(R13), Z25
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $12, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 64(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
 	VPSRLD $4, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $14, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 192(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $16, Z27, Z27
+	VPORD Z24, Z27, Z27
+	VMOVDQU32 Z27, 512(R14)
+	VPSRLD $8, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $16, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 320(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
 	VPSRLD $12, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $18, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 448(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $16, Z27, Z27
+	VPORD Z24, Z27, Z27
+	VMOVDQU32 Z27, 576(R14)
+	VPSRLD $16, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $20, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 576(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
 	VPSRLD $20, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $22, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 704(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSLLD $16, Z27, Z27
+	VPORD Z24, Z27, Z27
+	VMOVDQU32 Z27, 640(R14)
+	VPSRLD $24, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $24, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 832(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
 	VPSRLD $28, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $26, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 960(R14)
+	VPSLLD $16, Z27, Z27
+	VPORD Z24, Z27, Z27
+	VMOVDQU32 Z27, 704(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factorsKAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factorsKAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactorsKAVX512<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Z24
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VCVTDQ2PS (SI), Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, (DI)
+	ADDQ $64, SI
+	ADDQ $128, DI
+	DECQ CX
+	JNZ group
+	VCVTPH2PS 32(R13), Z24
+	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
+	VMOVDQU32 1536(R14), Z25
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 64(R14)
+	VPSRLD $16, Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 192(R14)
+	VMOVDQU32 1600(R14), Z25
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 320(R14)
+	VPSRLD $16, Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 448(R14)
+	VMOVDQU32 1664(R14), Z25
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 576(R14)
+	VPSRLD $16, Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 704(R14)
+	VMOVDQU32 1728(R14), Z25
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 832(R14)
+	VPSRLD $16, Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 960(R14)
 	VZEROUPPER
 	RET
 
 // integerFactors6KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -196,36 +230,60 @@ tile:
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
 	PREFETCHT0 4864(R13)
-	VCVTPH2PS (R13), Z24
+	VPBROADCASTD integerRaise6K512<>(SB), Z29
 	LEAQ 32(R13), SI
-	MOVQ R14, DI
-	MOVQ integerArgs_per(AX), R15
+	XORL R15, R15
+	MOVQ integerArgs_per(AX), DI
+	SHLQ $5, DI
 group:
-	VPMOVSXBD (SI), Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, (DI)
-	ADDQ $16, SI
-	ADDQ $64, DI
-	DECQ R15
-	JNZ group
+	VPMOVSXBD (SI), Z24
+	VPMOVSXBD 16(SI), Z27
+	VMOVDQU32 Z24, (R14)(R15*2)
+	VMOVDQU32 Z27, 64(R14)(R15*2)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 2048(R14)(R15*1)
+	ADDQ $32, SI
+	ADDQ $64, R15
+	CMPQ R15, DI
+	JLT group
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factors6KAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factors6KAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactors6KAVX512<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Z24
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VCVTDQ2PS (SI), Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ group
 	VZEROUPPER
 	RET
 
 // integerFactorsXSAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -234,85 +292,104 @@ TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 tile:
 	PREFETCHT0 4608(R13)
 	PREFETCHT0 4672(R13)
-	VCVTPH2PS (R13), Z24
+	VPBROADCASTD integerRaiseXS512<>(SB), Z29
 	VMOVDQU32 32(R13), Z25
 	VPMOVZXWD 96(R13), Z26
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSLLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 0(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 0(R14)
 	VPSRLD $4, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSLLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 64(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 64(R14)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 512(R14)
+	VPSRLD $8, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $0, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 128(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $12, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 192(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 192(R14)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 576(R14)
+	VPSRLD $16, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 256(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 256(R14)
 	VPSRLD $20, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $6, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 320(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 320(R14)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 640(R14)
+	VPSRLD $24, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $8, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 384(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 384(R14)
 	VPSRLD $28, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $10, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 448(R14)
+	VMOVDQU32 Z27, 448(R14)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 704(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factorsXSAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factorsXSAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactorsXSAVX512<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Z24
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VCVTDQ2PS (SI), Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ group
 	VZEROUPPER
 	RET
 
@@ -393,6 +470,7 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -405,8 +483,9 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -427,18 +506,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows2(SB), NOSPLIT, $0-8
@@ -538,6 +609,7 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -551,9 +623,10 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -574,18 +647,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows3(SB), NOSPLIT, $0-8
@@ -705,6 +770,7 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -719,10 +785,11 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -743,18 +810,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows4(SB), NOSPLIT, $0-8
@@ -894,6 +953,7 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -909,11 +969,12 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -934,18 +995,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows5(SB), NOSPLIT, $0-8
@@ -1105,6 +1158,7 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1121,12 +1175,13 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1147,18 +1202,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows6(SB), NOSPLIT, $0-8
@@ -1338,6 +1385,7 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1355,13 +1403,14 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1382,18 +1431,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows7(SB), NOSPLIT, $0-8
@@ -1516,6 +1557,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -1607,6 +1649,7 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1625,7 +1668,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -1633,6 +1675,8 @@ scaled1:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1651,28 +1695,16 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5122Rows8(SB), NOSPLIT, $0-8
@@ -1806,6 +1838,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -1906,6 +1939,7 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1925,7 +1959,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -1934,6 +1967,8 @@ scaled1:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1952,28 +1987,16 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5123Rows1(SB), NOSPLIT, $0-8
@@ -2076,6 +2099,7 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2088,8 +2112,9 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2110,18 +2135,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows2(SB), NOSPLIT, $0-8
@@ -2244,6 +2261,7 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2257,9 +2275,10 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2280,18 +2299,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows3(SB), NOSPLIT, $0-8
@@ -2434,6 +2445,7 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2448,10 +2460,11 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2472,18 +2485,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows4(SB), NOSPLIT, $0-8
@@ -2646,6 +2651,7 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2661,11 +2667,12 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2686,18 +2693,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows5(SB), NOSPLIT, $0-8
@@ -2880,6 +2879,7 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2896,12 +2896,13 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2922,18 +2923,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows6(SB), NOSPLIT, $0-8
@@ -3136,6 +3129,7 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3153,13 +3147,14 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3180,18 +3175,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows7(SB), NOSPLIT, $0-8
@@ -3328,6 +3315,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -3431,6 +3419,7 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3449,7 +3438,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -3457,6 +3445,8 @@ scaled1:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3475,28 +3465,16 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5123Rows8(SB), NOSPLIT, $0-8
@@ -3644,6 +3622,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -3756,6 +3735,7 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3775,7 +3755,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -3784,6 +3763,8 @@ scaled1:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3802,28 +3783,16 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5124Rows1(SB), NOSPLIT, $0-8
@@ -3843,6 +3812,8 @@ tile:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -3882,6 +3853,8 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -3906,11 +3879,9 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -3921,8 +3892,9 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3936,6 +3908,80 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z2, Z2
+	VPADDD Z2, Z0, Z0
+	VPMULLD Z25, Z3, Z3
+	VPADDD Z3, Z1, Z1
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z2
+	VPDPWSSD.BCST 0(BX), Z25, Z3
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z2, Z2
+	VFNMADD231PS Z25, Z2, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z3, Z3
+	VFNMADD231PS Z25, Z3, Z1
+	VFMADD231PS.BCST 0(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 0(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -3945,7 +3991,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -3953,27 +3998,16 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 8(BX), Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 0(BX), Z2, Z2
+	VFMADD231PS Z24, Z2, Z0
+	VPADDD.BCST 8(BX), Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 0(BX), Z3, Z3
+	VFMADD231PS Z26, Z3, Z1
+	JMP added0
 
 TEXT ·integerAVX5124Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3994,6 +4028,8 @@ tile:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4043,6 +4079,8 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -4075,11 +4113,9 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4091,9 +4127,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4107,6 +4144,104 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z4, Z4
+	VPADDD Z4, Z0, Z0
+	VPMULLD Z25, Z6, Z6
+	VPADDD Z6, Z2, Z2
+	VPMULLD Z24, Z5, Z5
+	VPADDD Z5, Z1, Z1
+	VPMULLD Z25, Z7, Z7
+	VPADDD Z7, Z3, Z3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z4
+	VPDPWSSD.BCST 0(BX), Z25, Z6
+	VPDPWSSD.BCST 4(BX), Z24, Z5
+	VPDPWSSD.BCST 4(BX), Z25, Z7
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z4, Z4
+	VFNMADD231PS Z25, Z4, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z5, Z5
+	VFNMADD231PS Z25, Z5, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z6, Z6
+	VFNMADD231PS Z25, Z6, Z2
+	VFMADD231PS.BCST 0(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z7, Z7
+	VFNMADD231PS Z25, Z7, Z3
+	VFMADD231PS.BCST 4(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 64(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -4116,7 +4251,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -4124,27 +4258,24 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 16(BX), Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 0(BX), Z4, Z4
+	VFMADD231PS Z24, Z4, Z0
+	VPADDD.BCST 16(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z26, Z6, Z2
+	VPADDD.BCST 20(BX), Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 4(BX), Z5, Z5
+	VFMADD231PS Z24, Z5, Z1
+	VPADDD.BCST 20(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z26, Z7, Z3
+	JMP added0
 
 TEXT ·integerAVX5124Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4167,6 +4298,8 @@ tile:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4226,6 +4359,8 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -4266,11 +4401,9 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4283,10 +4416,11 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4300,6 +4434,128 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z6, Z6
+	VPADDD Z6, Z0, Z0
+	VPMULLD Z25, Z9, Z9
+	VPADDD Z9, Z3, Z3
+	VPMULLD Z24, Z7, Z7
+	VPADDD Z7, Z1, Z1
+	VPMULLD Z25, Z10, Z10
+	VPADDD Z10, Z4, Z4
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z2, Z2
+	VPMULLD Z25, Z11, Z11
+	VPADDD Z11, Z5, Z5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	LEAQ 12(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z6
+	VPDPWSSD.BCST 0(BX), Z25, Z9
+	VPDPWSSD.BCST 4(BX), Z24, Z7
+	VPDPWSSD.BCST 4(BX), Z25, Z10
+	VPDPWSSD.BCST 8(BX), Z24, Z8
+	VPDPWSSD.BCST 8(BX), Z25, Z11
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z6, Z6
+	VFNMADD231PS Z25, Z6, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z7, Z7
+	VFNMADD231PS Z25, Z7, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z8, Z8
+	VFNMADD231PS Z25, Z8, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z9, Z9
+	VFNMADD231PS Z25, Z9, Z3
+	VFMADD231PS.BCST 0(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z10, Z10
+	VFNMADD231PS Z25, Z10, Z4
+	VFMADD231PS.BCST 4(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z11, Z11
+	VFNMADD231PS Z25, Z11, Z5
+	VFMADD231PS.BCST 8(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 128(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -4309,7 +4565,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -4317,27 +4572,32 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 24(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z24, Z6, Z0
+	VPADDD.BCST 24(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 0(BX), Z9, Z9
+	VFMADD231PS Z26, Z9, Z3
+	VPADDD.BCST 28(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z24, Z7, Z1
+	VPADDD.BCST 28(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 4(BX), Z10, Z10
+	VFMADD231PS Z26, Z10, Z4
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 8(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z2
+	VPADDD.BCST 32(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 8(BX), Z11, Z11
+	VFMADD231PS Z26, Z11, Z5
+	JMP added0
 
 TEXT ·integerAVX5124Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4362,6 +4622,8 @@ tile:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4431,6 +4693,8 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -4479,11 +4743,9 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4497,11 +4759,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4515,6 +4778,152 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z0, Z0
+	VPMULLD Z25, Z12, Z12
+	VPADDD Z12, Z4, Z4
+	VPMULLD Z24, Z9, Z9
+	VPADDD Z9, Z1, Z1
+	VPMULLD Z25, Z13, Z13
+	VPADDD Z13, Z5, Z5
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z2, Z2
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z6, Z6
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z3, Z3
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z7, Z7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	LEAQ 16(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z8
+	VPDPWSSD.BCST 0(BX), Z25, Z12
+	VPDPWSSD.BCST 4(BX), Z24, Z9
+	VPDPWSSD.BCST 4(BX), Z25, Z13
+	VPDPWSSD.BCST 8(BX), Z24, Z10
+	VPDPWSSD.BCST 8(BX), Z25, Z14
+	VPDPWSSD.BCST 12(BX), Z24, Z11
+	VPDPWSSD.BCST 12(BX), Z25, Z15
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z8, Z8
+	VFNMADD231PS Z25, Z8, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z9, Z9
+	VFNMADD231PS Z25, Z9, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z10, Z10
+	VFNMADD231PS Z25, Z10, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z11, Z11
+	VFNMADD231PS Z25, Z11, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z12, Z12
+	VFNMADD231PS Z25, Z12, Z4
+	VFMADD231PS.BCST 0(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z13, Z13
+	VFNMADD231PS Z25, Z13, Z5
+	VFMADD231PS.BCST 4(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z6
+	VFMADD231PS.BCST 8(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z7
+	VFMADD231PS.BCST 12(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 192(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -4524,7 +4933,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -4532,27 +4940,40 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z0
+	VPADDD.BCST 32(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z26, Z12, Z4
+	VPADDD.BCST 36(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD231PS Z24, Z9, Z1
+	VPADDD.BCST 36(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z26, Z13, Z5
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z2
+	VPADDD.BCST 40(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z6
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z3
+	VPADDD.BCST 44(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z7
+	JMP added0
 
 TEXT ·integerAVX5124Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4579,6 +5000,8 @@ tile:
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4658,6 +5081,8 @@ step0:
 	ADDQ $80, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -4714,11 +5139,9 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4733,12 +5156,13 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4752,6 +5176,176 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z0, Z0
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z5, Z5
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z1, Z1
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z6, Z6
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z2, Z2
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z7, Z7
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z3, Z3
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z8, Z8
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z4, Z4
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z9, Z9
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	LEAQ 20(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z10
+	VPDPWSSD.BCST 0(BX), Z25, Z15
+	VPDPWSSD.BCST 4(BX), Z24, Z11
+	VPDPWSSD.BCST 4(BX), Z25, Z16
+	VPDPWSSD.BCST 8(BX), Z24, Z12
+	VPDPWSSD.BCST 8(BX), Z25, Z17
+	VPDPWSSD.BCST 12(BX), Z24, Z13
+	VPDPWSSD.BCST 12(BX), Z25, Z18
+	VPDPWSSD.BCST 16(BX), Z24, Z14
+	VPDPWSSD.BCST 16(BX), Z25, Z19
+	ADDQ $20, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z10, Z10
+	VFNMADD231PS Z25, Z10, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z11, Z11
+	VFNMADD231PS Z25, Z11, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z12, Z12
+	VFNMADD231PS Z25, Z12, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z13, Z13
+	VFNMADD231PS Z25, Z13, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z5
+	VFMADD231PS.BCST 0(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z6
+	VFMADD231PS.BCST 4(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z7
+	VFMADD231PS.BCST 8(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z8
+	VFMADD231PS.BCST 12(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z9
+	VFMADD231PS.BCST 16(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 256(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -4761,7 +5355,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -4769,27 +5362,48 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 0(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z0
+	VPADDD.BCST 40(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 0(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z5
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 4(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z1
+	VPADDD.BCST 44(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 4(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z6
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 8(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z2
+	VPADDD.BCST 48(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 8(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z7
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 12(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z3
+	VPADDD.BCST 52(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 12(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z8
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 16(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z4
+	VPADDD.BCST 56(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 16(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z9
+	JMP added0
 
 TEXT ·integerAVX5124Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4818,6 +5432,8 @@ tile:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4907,6 +5523,8 @@ step0:
 	ADDQ $96, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -4971,11 +5589,9 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4991,13 +5607,14 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5011,6 +5628,200 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z0, Z0
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z6, Z6
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z1, Z1
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z7, Z7
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z2, Z2
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z8, Z8
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z3, Z3
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z9, Z9
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z4, Z4
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z10, Z10
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z5, Z5
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z11, Z11
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	LEAQ 24(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z12
+	VPDPWSSD.BCST 0(BX), Z25, Z18
+	VPDPWSSD.BCST 4(BX), Z24, Z13
+	VPDPWSSD.BCST 4(BX), Z25, Z19
+	VPDPWSSD.BCST 8(BX), Z24, Z14
+	VPDPWSSD.BCST 8(BX), Z25, Z20
+	VPDPWSSD.BCST 12(BX), Z24, Z15
+	VPDPWSSD.BCST 12(BX), Z25, Z21
+	VPDPWSSD.BCST 16(BX), Z24, Z16
+	VPDPWSSD.BCST 16(BX), Z25, Z22
+	VPDPWSSD.BCST 20(BX), Z24, Z17
+	VPDPWSSD.BCST 20(BX), Z25, Z23
+	ADDQ $24, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z12, Z12
+	VFNMADD231PS Z25, Z12, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z13, Z13
+	VFNMADD231PS Z25, Z13, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z6
+	VFMADD231PS.BCST 0(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z7
+	VFMADD231PS.BCST 4(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z8
+	VFMADD231PS.BCST 8(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VCVTDQ2PS Z21, Z21
+	VFNMADD231PS Z25, Z21, Z9
+	VFMADD231PS.BCST 12(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VCVTDQ2PS Z22, Z22
+	VFNMADD231PS Z25, Z22, Z10
+	VFMADD231PS.BCST 16(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VCVTDQ2PS Z23, Z23
+	VFNMADD231PS Z25, Z23, Z11
+	VFMADD231PS.BCST 20(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 320(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -5020,7 +5831,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -5028,27 +5838,56 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z0
+	VPADDD.BCST 48(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 0(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z6
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z1
+	VPADDD.BCST 52(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 4(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z7
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z2
+	VPADDD.BCST 56(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 8(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z8
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z3
+	VPADDD.BCST 60(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 12(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z9
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 16(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z4
+	VPADDD.BCST 64(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 16(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z10
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 20(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z5
+	VPADDD.BCST 68(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 20(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z11
+	JMP added0
 
 TEXT ·integerAVX5124Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5079,6 +5918,8 @@ tile:
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5133,6 +5974,8 @@ step0:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -5172,6 +6015,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -5225,6 +6069,8 @@ step1:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -5264,11 +6110,9 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5285,7 +6129,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -5293,6 +6136,8 @@ begin:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5306,6 +6151,31 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z0, Z0
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z1, Z1
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z2, Z2
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z3, Z3
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z4, Z4
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z5, Z5
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z6, Z6
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -5313,25 +6183,243 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z0
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z1
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z2
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z3
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z4
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z5
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z6
+	JMP added0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z7, Z7
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z8, Z8
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z9, Z9
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z10, Z10
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z11, Z11
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z12, Z12
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z13, Z13
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	LEAQ 28(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VPDPWSSD.BCST 0(BX), Z24, Z14
+	VPDPWSSD.BCST 4(BX), Z24, Z15
+	VPDPWSSD.BCST 8(BX), Z24, Z16
+	VPDPWSSD.BCST 12(BX), Z24, Z17
+	VPDPWSSD.BCST 16(BX), Z24, Z18
+	VPDPWSSD.BCST 20(BX), Z24, Z19
+	VPDPWSSD.BCST 24(BX), Z24, Z20
+	ADDQ $28, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	VMOVUPS.Z 384(R9), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z6
+	VFMADD231PS.BCST 24(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 384(R9)
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	LEAQ 28(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z25, Z14
+	VPDPWSSD.BCST 4(BX), Z25, Z15
+	VPDPWSSD.BCST 8(BX), Z25, Z16
+	VPDPWSSD.BCST 12(BX), Z25, Z17
+	VPDPWSSD.BCST 16(BX), Z25, Z18
+	VPDPWSSD.BCST 20(BX), Z25, Z19
+	VPDPWSSD.BCST 24(BX), Z25, Z20
+	ADDQ $28, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z7
+	VFMADD231PS.BCST 0(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z8
+	VFMADD231PS.BCST 4(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z9
+	VFMADD231PS.BCST 8(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z10
+	VFMADD231PS.BCST 12(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z11
+	VFMADD231PS.BCST 16(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z24, Z12, Z12
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z12
+	VFMADD231PS.BCST 20(DX), Z12, Z26
+	VPXORD Z12, Z12, Z12
+	VMOVUPS Z26, 320(CX)
+	VMOVUPS.Z 384(CX), K2, Z26
+	VCVTDQ2PS Z13, Z13
+	VMULPS Z24, Z13, Z13
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z13
+	VFMADD231PS.BCST 24(DX), Z13, Z26
+	VPXORD Z13, Z13, Z13
+	VMOVUPS Z26, 384(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -5339,22 +6427,40 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z7
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z8
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z9
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z10
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z11
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z12
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z13
+	JMP added1
 
 TEXT ·integerAVX5124Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5387,6 +6493,8 @@ tile:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5446,6 +6554,8 @@ step0:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -5489,6 +6599,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -5547,6 +6658,8 @@ step1:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -5590,11 +6703,9 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5612,7 +6723,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -5621,6 +6731,8 @@ begin:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5634,6 +6746,33 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z0, Z0
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z1, Z1
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z2, Z2
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z3, Z3
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z4, Z4
+	VPMULLD Z24, Z21, Z21
+	VPADDD Z21, Z5, Z5
+	VPMULLD Z24, Z22, Z22
+	VPADDD Z22, Z6, Z6
+	VPMULLD Z24, Z23, Z23
+	VPADDD Z23, Z7, Z7
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -5641,25 +6780,269 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z0
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z1
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z2
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z3
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z4
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z24, Z21, Z5
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z24, Z22, Z6
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z24, Z23, Z7
+	JMP added0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z8, Z8
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z9, Z9
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z10, Z10
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z11, Z11
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z12, Z12
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z13, Z13
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z14, Z14
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z15, Z15
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	LEAQ 32(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VPDPWSSD.BCST 0(BX), Z24, Z16
+	VPDPWSSD.BCST 4(BX), Z24, Z17
+	VPDPWSSD.BCST 8(BX), Z24, Z18
+	VPDPWSSD.BCST 12(BX), Z24, Z19
+	VPDPWSSD.BCST 16(BX), Z24, Z20
+	VPDPWSSD.BCST 20(BX), Z24, Z21
+	VPDPWSSD.BCST 24(BX), Z24, Z22
+	VPDPWSSD.BCST 28(BX), Z24, Z23
+	ADDQ $32, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z21, Z21
+	VFNMADD231PS Z25, Z21, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	VMOVUPS.Z 384(R9), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z22, Z22
+	VFNMADD231PS Z25, Z22, Z6
+	VFMADD231PS.BCST 24(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 384(R9)
+	VMOVUPS.Z 448(R9), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z23, Z23
+	VFNMADD231PS Z25, Z23, Z7
+	VFMADD231PS.BCST 28(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 448(R9)
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	LEAQ 32(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z25, Z16
+	VPDPWSSD.BCST 4(BX), Z25, Z17
+	VPDPWSSD.BCST 8(BX), Z25, Z18
+	VPDPWSSD.BCST 12(BX), Z25, Z19
+	VPDPWSSD.BCST 16(BX), Z25, Z20
+	VPDPWSSD.BCST 20(BX), Z25, Z21
+	VPDPWSSD.BCST 24(BX), Z25, Z22
+	VPDPWSSD.BCST 28(BX), Z25, Z23
+	ADDQ $32, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z8
+	VFMADD231PS.BCST 0(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z9
+	VFMADD231PS.BCST 4(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z10
+	VFMADD231PS.BCST 8(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z11
+	VFMADD231PS.BCST 12(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z24, Z12, Z12
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z12
+	VFMADD231PS.BCST 16(DX), Z12, Z26
+	VPXORD Z12, Z12, Z12
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z13, Z13
+	VMULPS Z24, Z13, Z13
+	VCVTDQ2PS Z21, Z21
+	VFNMADD231PS Z25, Z21, Z13
+	VFMADD231PS.BCST 20(DX), Z13, Z26
+	VPXORD Z13, Z13, Z13
+	VMOVUPS Z26, 320(CX)
+	VMOVUPS.Z 384(CX), K2, Z26
+	VCVTDQ2PS Z14, Z14
+	VMULPS Z24, Z14, Z14
+	VCVTDQ2PS Z22, Z22
+	VFNMADD231PS Z25, Z22, Z14
+	VFMADD231PS.BCST 24(DX), Z14, Z26
+	VPXORD Z14, Z14, Z14
+	VMOVUPS Z26, 384(CX)
+	VMOVUPS.Z 448(CX), K2, Z26
+	VCVTDQ2PS Z15, Z15
+	VMULPS Z24, Z15, Z15
+	VCVTDQ2PS Z23, Z23
+	VFNMADD231PS Z25, Z23, Z15
+	VFMADD231PS.BCST 28(DX), Z15, Z26
+	VPXORD Z15, Z15, Z15
+	VMOVUPS Z26, 448(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -5667,22 +7050,44 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z8
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z9
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z10
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z11
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z12
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z13
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z14
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z15
+	JMP added1
 
 TEXT ·integerAVX5125Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5703,6 +7108,8 @@ tile:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5763,6 +7170,8 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -5787,11 +7196,9 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5802,8 +7209,9 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5817,6 +7225,80 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z2, Z2
+	VPADDD Z2, Z0, Z0
+	VPMULLD Z25, Z3, Z3
+	VPADDD Z3, Z1, Z1
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z2
+	VPDPWSSD.BCST 0(BX), Z25, Z3
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z2, Z2
+	VFNMADD231PS Z25, Z2, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z3, Z3
+	VFNMADD231PS Z25, Z3, Z1
+	VFMADD231PS.BCST 0(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 0(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -5826,7 +7308,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -5834,27 +7315,16 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 8(BX), Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 0(BX), Z2, Z2
+	VFMADD231PS Z24, Z2, Z0
+	VPADDD.BCST 8(BX), Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 0(BX), Z3, Z3
+	VFMADD231PS Z26, Z3, Z1
+	JMP added0
 
 TEXT ·integerAVX5125Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5877,6 +7347,8 @@ tile:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5947,6 +7419,8 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -5979,11 +7453,9 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5995,9 +7467,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6011,6 +7484,104 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z4, Z4
+	VPADDD Z4, Z0, Z0
+	VPMULLD Z25, Z6, Z6
+	VPADDD Z6, Z2, Z2
+	VPMULLD Z24, Z5, Z5
+	VPADDD Z5, Z1, Z1
+	VPMULLD Z25, Z7, Z7
+	VPADDD Z7, Z3, Z3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z4
+	VPDPWSSD.BCST 0(BX), Z25, Z6
+	VPDPWSSD.BCST 4(BX), Z24, Z5
+	VPDPWSSD.BCST 4(BX), Z25, Z7
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z4, Z4
+	VFNMADD231PS Z25, Z4, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z5, Z5
+	VFNMADD231PS Z25, Z5, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z6, Z6
+	VFNMADD231PS Z25, Z6, Z2
+	VFMADD231PS.BCST 0(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z7, Z7
+	VFNMADD231PS Z25, Z7, Z3
+	VFMADD231PS.BCST 4(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 64(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -6020,7 +7591,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -6028,27 +7598,24 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 16(BX), Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 0(BX), Z4, Z4
+	VFMADD231PS Z24, Z4, Z0
+	VPADDD.BCST 16(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z26, Z6, Z2
+	VPADDD.BCST 20(BX), Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 4(BX), Z5, Z5
+	VFMADD231PS Z24, Z5, Z1
+	VPADDD.BCST 20(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z26, Z7, Z3
+	JMP added0
 
 TEXT ·integerAVX5125Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6073,6 +7640,8 @@ tile:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6153,6 +7722,8 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -6193,11 +7764,9 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6210,10 +7779,11 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6227,6 +7797,128 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z6, Z6
+	VPADDD Z6, Z0, Z0
+	VPMULLD Z25, Z9, Z9
+	VPADDD Z9, Z3, Z3
+	VPMULLD Z24, Z7, Z7
+	VPADDD Z7, Z1, Z1
+	VPMULLD Z25, Z10, Z10
+	VPADDD Z10, Z4, Z4
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z2, Z2
+	VPMULLD Z25, Z11, Z11
+	VPADDD Z11, Z5, Z5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	LEAQ 12(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z6
+	VPDPWSSD.BCST 0(BX), Z25, Z9
+	VPDPWSSD.BCST 4(BX), Z24, Z7
+	VPDPWSSD.BCST 4(BX), Z25, Z10
+	VPDPWSSD.BCST 8(BX), Z24, Z8
+	VPDPWSSD.BCST 8(BX), Z25, Z11
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z6, Z6
+	VFNMADD231PS Z25, Z6, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z7, Z7
+	VFNMADD231PS Z25, Z7, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z8, Z8
+	VFNMADD231PS Z25, Z8, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z9, Z9
+	VFNMADD231PS Z25, Z9, Z3
+	VFMADD231PS.BCST 0(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z10, Z10
+	VFNMADD231PS Z25, Z10, Z4
+	VFMADD231PS.BCST 4(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z11, Z11
+	VFNMADD231PS Z25, Z11, Z5
+	VFMADD231PS.BCST 8(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 128(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -6236,7 +7928,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -6244,27 +7935,32 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 24(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z24, Z6, Z0
+	VPADDD.BCST 24(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 0(BX), Z9, Z9
+	VFMADD231PS Z26, Z9, Z3
+	VPADDD.BCST 28(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z24, Z7, Z1
+	VPADDD.BCST 28(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 4(BX), Z10, Z10
+	VFMADD231PS Z26, Z10, Z4
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 8(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z2
+	VPADDD.BCST 32(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 8(BX), Z11, Z11
+	VFMADD231PS Z26, Z11, Z5
+	JMP added0
 
 TEXT ·integerAVX5125Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6291,6 +7987,8 @@ tile:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6381,6 +8079,8 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -6429,11 +8129,9 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6447,11 +8145,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6465,6 +8164,152 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z0, Z0
+	VPMULLD Z25, Z12, Z12
+	VPADDD Z12, Z4, Z4
+	VPMULLD Z24, Z9, Z9
+	VPADDD Z9, Z1, Z1
+	VPMULLD Z25, Z13, Z13
+	VPADDD Z13, Z5, Z5
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z2, Z2
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z6, Z6
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z3, Z3
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z7, Z7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	LEAQ 16(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z8
+	VPDPWSSD.BCST 0(BX), Z25, Z12
+	VPDPWSSD.BCST 4(BX), Z24, Z9
+	VPDPWSSD.BCST 4(BX), Z25, Z13
+	VPDPWSSD.BCST 8(BX), Z24, Z10
+	VPDPWSSD.BCST 8(BX), Z25, Z14
+	VPDPWSSD.BCST 12(BX), Z24, Z11
+	VPDPWSSD.BCST 12(BX), Z25, Z15
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z8, Z8
+	VFNMADD231PS Z25, Z8, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z9, Z9
+	VFNMADD231PS Z25, Z9, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z10, Z10
+	VFNMADD231PS Z25, Z10, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z11, Z11
+	VFNMADD231PS Z25, Z11, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z12, Z12
+	VFNMADD231PS Z25, Z12, Z4
+	VFMADD231PS.BCST 0(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z13, Z13
+	VFNMADD231PS Z25, Z13, Z5
+	VFMADD231PS.BCST 4(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z6
+	VFMADD231PS.BCST 8(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z7
+	VFMADD231PS.BCST 12(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 192(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -6474,7 +8319,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -6482,27 +8326,40 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z0
+	VPADDD.BCST 32(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z26, Z12, Z4
+	VPADDD.BCST 36(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD231PS Z24, Z9, Z1
+	VPADDD.BCST 36(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z26, Z13, Z5
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z2
+	VPADDD.BCST 40(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z6
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z3
+	VPADDD.BCST 44(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z7
+	JMP added0
 
 TEXT ·integerAVX5125Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6531,6 +8388,8 @@ tile:
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6631,6 +8490,8 @@ step0:
 	ADDQ $80, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -6687,11 +8548,9 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6706,12 +8565,13 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6725,6 +8585,176 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z0, Z0
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z5, Z5
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z1, Z1
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z6, Z6
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z2, Z2
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z7, Z7
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z3, Z3
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z8, Z8
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z4, Z4
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z9, Z9
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	LEAQ 20(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z10
+	VPDPWSSD.BCST 0(BX), Z25, Z15
+	VPDPWSSD.BCST 4(BX), Z24, Z11
+	VPDPWSSD.BCST 4(BX), Z25, Z16
+	VPDPWSSD.BCST 8(BX), Z24, Z12
+	VPDPWSSD.BCST 8(BX), Z25, Z17
+	VPDPWSSD.BCST 12(BX), Z24, Z13
+	VPDPWSSD.BCST 12(BX), Z25, Z18
+	VPDPWSSD.BCST 16(BX), Z24, Z14
+	VPDPWSSD.BCST 16(BX), Z25, Z19
+	ADDQ $20, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z10, Z10
+	VFNMADD231PS Z25, Z10, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z11, Z11
+	VFNMADD231PS Z25, Z11, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z12, Z12
+	VFNMADD231PS Z25, Z12, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z13, Z13
+	VFNMADD231PS Z25, Z13, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z5
+	VFMADD231PS.BCST 0(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z6
+	VFMADD231PS.BCST 4(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z7
+	VFMADD231PS.BCST 8(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z8
+	VFMADD231PS.BCST 12(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z9
+	VFMADD231PS.BCST 16(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 256(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -6734,7 +8764,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -6742,27 +8771,48 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 0(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z0
+	VPADDD.BCST 40(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 0(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z5
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 4(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z1
+	VPADDD.BCST 44(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 4(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z6
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 8(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z2
+	VPADDD.BCST 48(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 8(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z7
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 12(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z3
+	VPADDD.BCST 52(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 12(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z8
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 16(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z4
+	VPADDD.BCST 56(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 16(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z9
+	JMP added0
 
 TEXT ·integerAVX5125Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6793,6 +8843,8 @@ tile:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6903,6 +8955,8 @@ step0:
 	ADDQ $96, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -6967,11 +9021,9 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6987,13 +9039,14 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7007,6 +9060,200 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z0, Z0
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z6, Z6
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z1, Z1
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z7, Z7
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z2, Z2
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z8, Z8
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z3, Z3
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z9, Z9
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z4, Z4
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z10, Z10
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z5, Z5
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z11, Z11
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	LEAQ 24(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z12
+	VPDPWSSD.BCST 0(BX), Z25, Z18
+	VPDPWSSD.BCST 4(BX), Z24, Z13
+	VPDPWSSD.BCST 4(BX), Z25, Z19
+	VPDPWSSD.BCST 8(BX), Z24, Z14
+	VPDPWSSD.BCST 8(BX), Z25, Z20
+	VPDPWSSD.BCST 12(BX), Z24, Z15
+	VPDPWSSD.BCST 12(BX), Z25, Z21
+	VPDPWSSD.BCST 16(BX), Z24, Z16
+	VPDPWSSD.BCST 16(BX), Z25, Z22
+	VPDPWSSD.BCST 20(BX), Z24, Z17
+	VPDPWSSD.BCST 20(BX), Z25, Z23
+	ADDQ $24, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z12, Z12
+	VFNMADD231PS Z25, Z12, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z13, Z13
+	VFNMADD231PS Z25, Z13, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z6
+	VFMADD231PS.BCST 0(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z7
+	VFMADD231PS.BCST 4(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z8
+	VFMADD231PS.BCST 8(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VCVTDQ2PS Z21, Z21
+	VFNMADD231PS Z25, Z21, Z9
+	VFMADD231PS.BCST 12(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VCVTDQ2PS Z22, Z22
+	VFNMADD231PS Z25, Z22, Z10
+	VFMADD231PS.BCST 16(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VCVTDQ2PS Z23, Z23
+	VFNMADD231PS Z25, Z23, Z11
+	VFMADD231PS.BCST 20(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 320(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -7016,7 +9263,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -7024,27 +9270,56 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z0
+	VPADDD.BCST 48(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 0(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z6
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z1
+	VPADDD.BCST 52(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 4(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z7
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z2
+	VPADDD.BCST 56(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 8(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z8
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z3
+	VPADDD.BCST 60(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 12(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z9
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 16(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z4
+	VPADDD.BCST 64(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 16(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z10
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 20(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z5
+	VPADDD.BCST 68(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 20(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z11
+	JMP added0
 
 TEXT ·integerAVX5125Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7077,6 +9352,8 @@ tile:
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7143,6 +9420,8 @@ step0:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -7182,6 +9461,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -7247,6 +9527,8 @@ step1:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -7286,11 +9568,9 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7307,7 +9587,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -7315,6 +9594,8 @@ begin:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7328,6 +9609,31 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z0, Z0
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z1, Z1
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z2, Z2
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z3, Z3
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z4, Z4
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z5, Z5
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z6, Z6
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -7335,25 +9641,243 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z0
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z1
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z2
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z3
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z4
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z5
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z6
+	JMP added0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z7, Z7
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z8, Z8
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z9, Z9
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z10, Z10
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z11, Z11
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z12, Z12
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z13, Z13
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	LEAQ 28(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VPDPWSSD.BCST 0(BX), Z24, Z14
+	VPDPWSSD.BCST 4(BX), Z24, Z15
+	VPDPWSSD.BCST 8(BX), Z24, Z16
+	VPDPWSSD.BCST 12(BX), Z24, Z17
+	VPDPWSSD.BCST 16(BX), Z24, Z18
+	VPDPWSSD.BCST 20(BX), Z24, Z19
+	VPDPWSSD.BCST 24(BX), Z24, Z20
+	ADDQ $28, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	VMOVUPS.Z 384(R9), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z6
+	VFMADD231PS.BCST 24(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 384(R9)
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	LEAQ 28(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z25, Z14
+	VPDPWSSD.BCST 4(BX), Z25, Z15
+	VPDPWSSD.BCST 8(BX), Z25, Z16
+	VPDPWSSD.BCST 12(BX), Z25, Z17
+	VPDPWSSD.BCST 16(BX), Z25, Z18
+	VPDPWSSD.BCST 20(BX), Z25, Z19
+	VPDPWSSD.BCST 24(BX), Z25, Z20
+	ADDQ $28, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z14, Z14
+	VFNMADD231PS Z25, Z14, Z7
+	VFMADD231PS.BCST 0(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VCVTDQ2PS Z15, Z15
+	VFNMADD231PS Z25, Z15, Z8
+	VFMADD231PS.BCST 4(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z9
+	VFMADD231PS.BCST 8(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z10
+	VFMADD231PS.BCST 12(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z11
+	VFMADD231PS.BCST 16(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z24, Z12, Z12
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z12
+	VFMADD231PS.BCST 20(DX), Z12, Z26
+	VPXORD Z12, Z12, Z12
+	VMOVUPS Z26, 320(CX)
+	VMOVUPS.Z 384(CX), K2, Z26
+	VCVTDQ2PS Z13, Z13
+	VMULPS Z24, Z13, Z13
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z13
+	VFMADD231PS.BCST 24(DX), Z13, Z26
+	VPXORD Z13, Z13, Z13
+	VMOVUPS Z26, 384(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -7361,22 +9885,40 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z7
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z8
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z9
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z10
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z11
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z12
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z13
+	JMP added1
 
 TEXT ·integerAVX5125Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7411,6 +9953,8 @@ tile:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7482,6 +10026,8 @@ step0:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -7525,6 +10071,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -7595,6 +10142,8 @@ step1:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -7638,11 +10187,9 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7660,7 +10207,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -7669,6 +10215,8 @@ begin:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7682,6 +10230,33 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z0, Z0
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z1, Z1
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z2, Z2
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z3, Z3
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z4, Z4
+	VPMULLD Z24, Z21, Z21
+	VPADDD Z21, Z5, Z5
+	VPMULLD Z24, Z22, Z22
+	VPADDD Z22, Z6, Z6
+	VPMULLD Z24, Z23, Z23
+	VPADDD Z23, Z7, Z7
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -7689,25 +10264,269 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z0
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z1
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z2
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z3
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z4
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z24, Z21, Z5
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z24, Z22, Z6
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z24, Z23, Z7
+	JMP added0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z8, Z8
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z9, Z9
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z10, Z10
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z11, Z11
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z12, Z12
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z13, Z13
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z14, Z14
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z15, Z15
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	LEAQ 32(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VPDPWSSD.BCST 0(BX), Z24, Z16
+	VPDPWSSD.BCST 4(BX), Z24, Z17
+	VPDPWSSD.BCST 8(BX), Z24, Z18
+	VPDPWSSD.BCST 12(BX), Z24, Z19
+	VPDPWSSD.BCST 16(BX), Z24, Z20
+	VPDPWSSD.BCST 20(BX), Z24, Z21
+	VPDPWSSD.BCST 24(BX), Z24, Z22
+	VPDPWSSD.BCST 28(BX), Z24, Z23
+	ADDQ $32, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z25
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VCVTDQ2PS Z21, Z21
+	VFNMADD231PS Z25, Z21, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	VMOVUPS.Z 384(R9), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VCVTDQ2PS Z22, Z22
+	VFNMADD231PS Z25, Z22, Z6
+	VFMADD231PS.BCST 24(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 384(R9)
+	VMOVUPS.Z 448(R9), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VCVTDQ2PS Z23, Z23
+	VFNMADD231PS Z25, Z23, Z7
+	VFMADD231PS.BCST 28(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 448(R9)
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	LEAQ 32(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z25, Z16
+	VPDPWSSD.BCST 4(BX), Z25, Z17
+	VPDPWSSD.BCST 8(BX), Z25, Z18
+	VPDPWSSD.BCST 12(BX), Z25, Z19
+	VPDPWSSD.BCST 16(BX), Z25, Z20
+	VPDPWSSD.BCST 20(BX), Z25, Z21
+	VPDPWSSD.BCST 24(BX), Z25, Z22
+	VPDPWSSD.BCST 28(BX), Z25, Z23
+	ADDQ $32, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VCVTPH2PS 32(R8)(R11*1), Z25
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VCVTDQ2PS Z16, Z16
+	VFNMADD231PS Z25, Z16, Z8
+	VFMADD231PS.BCST 0(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VCVTDQ2PS Z17, Z17
+	VFNMADD231PS Z25, Z17, Z9
+	VFMADD231PS.BCST 4(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VCVTDQ2PS Z18, Z18
+	VFNMADD231PS Z25, Z18, Z10
+	VFMADD231PS.BCST 8(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VCVTDQ2PS Z19, Z19
+	VFNMADD231PS Z25, Z19, Z11
+	VFMADD231PS.BCST 12(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z24, Z12, Z12
+	VCVTDQ2PS Z20, Z20
+	VFNMADD231PS Z25, Z20, Z12
+	VFMADD231PS.BCST 16(DX), Z12, Z26
+	VPXORD Z12, Z12, Z12
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z13, Z13
+	VMULPS Z24, Z13, Z13
+	VCVTDQ2PS Z21, Z21
+	VFNMADD231PS Z25, Z21, Z13
+	VFMADD231PS.BCST 20(DX), Z13, Z26
+	VPXORD Z13, Z13, Z13
+	VMOVUPS Z26, 320(CX)
+	VMOVUPS.Z 384(CX), K2, Z26
+	VCVTDQ2PS Z14, Z14
+	VMULPS Z24, Z14, Z14
+	VCVTDQ2PS Z22, Z22
+	VFNMADD231PS Z25, Z22, Z14
+	VFMADD231PS.BCST 24(DX), Z14, Z26
+	VPXORD Z14, Z14, Z14
+	VMOVUPS Z26, 384(CX)
+	VMOVUPS.Z 448(CX), K2, Z26
+	VCVTDQ2PS Z15, Z15
+	VMULPS Z24, Z15, Z15
+	VCVTDQ2PS Z23, Z23
+	VFNMADD231PS Z25, Z23, Z15
+	VFMADD231PS.BCST 28(DX), Z15, Z26
+	VPXORD Z15, Z15, Z15
+	VMOVUPS Z26, 448(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -7715,22 +10534,44 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z8
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z9
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z10
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z11
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z12
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z13
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z14
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z15
+	JMP added1
 
 TEXT ·integerAVX5126Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7751,6 +10592,8 @@ tile:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7811,6 +10654,8 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -7835,11 +10680,9 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7850,8 +10693,9 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7865,6 +10709,72 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z2, Z2
+	VPADDD Z2, Z0, Z0
+	VPMULLD Z25, Z3, Z3
+	VPADDD Z3, Z1, Z1
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 2048(R14), Z24
+	VMOVDQU32 3072(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z1
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 0(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 0(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -7872,37 +10782,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7925,6 +10809,8 @@ tile:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7995,6 +10881,8 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -8027,11 +10915,9 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8043,9 +10929,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8059,6 +10946,90 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z4, Z4
+	VPADDD Z4, Z0, Z0
+	VPMULLD Z25, Z6, Z6
+	VPADDD Z6, Z2, Z2
+	VPMULLD Z24, Z5, Z5
+	VPADDD Z5, Z1, Z1
+	VPMULLD Z25, Z7, Z7
+	VPADDD Z7, Z3, Z3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 2048(R14), Z24
+	VMOVDQU32 3072(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z2
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z3
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 0(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 4(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 64(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -8066,37 +11037,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8121,6 +11066,8 @@ tile:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8201,6 +11148,8 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -8241,11 +11190,9 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8258,10 +11205,11 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8275,6 +11223,108 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z6, Z6
+	VPADDD Z6, Z0, Z0
+	VPMULLD Z25, Z9, Z9
+	VPADDD Z9, Z3, Z3
+	VPMULLD Z24, Z7, Z7
+	VPADDD Z7, Z1, Z1
+	VPMULLD Z25, Z10, Z10
+	VPADDD Z10, Z4, Z4
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z2, Z2
+	VPMULLD Z25, Z11, Z11
+	VPADDD Z11, Z5, Z5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 12(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 2048(R14), Z24
+	VMOVDQU32 3072(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z3
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z4
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 8(BX), Z25, Z5
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 0(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 4(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 8(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 128(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -8282,37 +11332,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8339,6 +11363,8 @@ tile:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8429,6 +11455,8 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -8477,11 +11505,9 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8495,11 +11521,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8513,6 +11540,126 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z0, Z0
+	VPMULLD Z25, Z12, Z12
+	VPADDD Z12, Z4, Z4
+	VPMULLD Z24, Z9, Z9
+	VPADDD Z9, Z1, Z1
+	VPMULLD Z25, Z13, Z13
+	VPADDD Z13, Z5, Z5
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z2, Z2
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z6, Z6
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z3, Z3
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z7, Z7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 16(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 2048(R14), Z24
+	VMOVDQU32 3072(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z4
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z5
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 8(BX), Z25, Z6
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 12(BX), Z25, Z7
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 0(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 4(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 8(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 12(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 192(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -8520,37 +11667,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8579,6 +11700,8 @@ tile:
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8679,6 +11802,8 @@ step0:
 	ADDQ $80, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -8735,11 +11860,9 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8754,12 +11877,13 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8773,6 +11897,144 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z0, Z0
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z5, Z5
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z1, Z1
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z6, Z6
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z2, Z2
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z7, Z7
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z3, Z3
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z8, Z8
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z4, Z4
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z9, Z9
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 20(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 2048(R14), Z24
+	VMOVDQU32 3072(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z5
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z6
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 8(BX), Z25, Z7
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 12(BX), Z25, Z8
+	VPDPWSSD.BCST 16(BX), Z24, Z4
+	VPDPWSSD.BCST 16(BX), Z25, Z9
+	ADDQ $20, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 0(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 4(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 8(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VFMADD231PS.BCST 12(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VFMADD231PS.BCST 16(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 256(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -8780,37 +12042,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8841,6 +12077,8 @@ tile:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8951,6 +12189,8 @@ step0:
 	ADDQ $96, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -9015,11 +12255,9 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -9035,13 +12273,14 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -9055,6 +12294,162 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z0, Z0
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z6, Z6
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z1, Z1
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z7, Z7
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z2, Z2
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z8, Z8
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z3, Z3
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z9, Z9
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z4, Z4
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z10, Z10
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z5, Z5
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z11, Z11
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 24(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 2048(R14), Z24
+	VMOVDQU32 3072(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z6
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z7
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 8(BX), Z25, Z8
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 12(BX), Z25, Z9
+	VPDPWSSD.BCST 16(BX), Z24, Z4
+	VPDPWSSD.BCST 16(BX), Z25, Z10
+	VPDPWSSD.BCST 20(BX), Z24, Z5
+	VPDPWSSD.BCST 20(BX), Z25, Z11
+	ADDQ $24, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 0(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 4(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VFMADD231PS.BCST 8(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VFMADD231PS.BCST 12(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VFMADD231PS.BCST 16(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VFMADD231PS.BCST 20(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 320(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -9062,37 +12457,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9125,6 +12494,8 @@ tile:
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -9191,6 +12562,8 @@ step0:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -9230,6 +12603,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -9295,6 +12669,8 @@ step1:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -9334,11 +12710,9 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -9355,7 +12729,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -9363,6 +12736,8 @@ begin:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -9376,55 +12751,206 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z0, Z0
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z1, Z1
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z2, Z2
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z3, Z3
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z4, Z4
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z5, Z5
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z6, Z6
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z7, Z7
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z8, Z8
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z9, Z9
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z10, Z10
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z11, Z11
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z12, Z12
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z13, Z13
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 28(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 2048(R14), Z24
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 16(BX), Z24, Z4
+	VPDPWSSD.BCST 20(BX), Z24, Z5
+	VPDPWSSD.BCST 24(BX), Z24, Z6
+	ADDQ $28, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	VMOVUPS.Z 384(R9), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 24(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 384(R9)
+	LEAQ 28(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VMOVDQU32 3072(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z25, Z7
+	VPDPWSSD.BCST 4(BX), Z25, Z8
+	VPDPWSSD.BCST 8(BX), Z25, Z9
+	VPDPWSSD.BCST 12(BX), Z25, Z10
+	VPDPWSSD.BCST 16(BX), Z25, Z11
+	VPDPWSSD.BCST 20(BX), Z25, Z12
+	VPDPWSSD.BCST 24(BX), Z25, Z13
+	ADDQ $28, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 0(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VFMADD231PS.BCST 4(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VFMADD231PS.BCST 8(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VFMADD231PS.BCST 12(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VFMADD231PS.BCST 16(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z24, Z12, Z12
+	VFMADD231PS.BCST 20(DX), Z12, Z26
+	VPXORD Z12, Z12, Z12
+	VMOVUPS Z26, 320(CX)
+	VMOVUPS.Z 384(CX), K2, Z26
+	VCVTDQ2PS Z13, Z13
+	VMULPS Z24, Z13, Z13
+	VFMADD231PS.BCST 24(DX), Z13, Z26
+	VPXORD Z13, Z13, Z13
+	VMOVUPS Z26, 384(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9459,6 +12985,8 @@ tile:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -9530,6 +13058,8 @@ step0:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -9573,6 +13103,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -9643,6 +13174,8 @@ step1:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -9686,11 +13219,9 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -9708,7 +13239,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -9717,6 +13247,8 @@ begin:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -9730,55 +13262,224 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z0, Z0
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z1, Z1
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z2, Z2
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z3, Z3
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z4, Z4
+	VPMULLD Z24, Z21, Z21
+	VPADDD Z21, Z5, Z5
+	VPMULLD Z24, Z22, Z22
+	VPADDD Z22, Z6, Z6
+	VPMULLD Z24, Z23, Z23
+	VPADDD Z23, Z7, Z7
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z8, Z8
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z9, Z9
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z10, Z10
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z11, Z11
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z12, Z12
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z13, Z13
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z14, Z14
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z15, Z15
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 32(DX), BX
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 2048(R14), Z24
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 16(BX), Z24, Z4
+	VPDPWSSD.BCST 20(BX), Z24, Z5
+	VPDPWSSD.BCST 24(BX), Z24, Z6
+	VPDPWSSD.BCST 28(BX), Z24, Z7
+	ADDQ $32, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	VMOVUPS.Z 384(R9), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 24(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 384(R9)
+	VMOVUPS.Z 448(R9), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 28(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 448(R9)
+	LEAQ 32(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VMOVDQU32 3072(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z25, Z8
+	VPDPWSSD.BCST 4(BX), Z25, Z9
+	VPDPWSSD.BCST 8(BX), Z25, Z10
+	VPDPWSSD.BCST 12(BX), Z25, Z11
+	VPDPWSSD.BCST 16(BX), Z25, Z12
+	VPDPWSSD.BCST 20(BX), Z25, Z13
+	VPDPWSSD.BCST 24(BX), Z25, Z14
+	VPDPWSSD.BCST 28(BX), Z25, Z15
+	ADDQ $32, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VFMADD231PS.BCST 0(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VFMADD231PS.BCST 4(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VFMADD231PS.BCST 8(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VFMADD231PS.BCST 12(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z24, Z12, Z12
+	VFMADD231PS.BCST 16(DX), Z12, Z26
+	VPXORD Z12, Z12, Z12
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z13, Z13
+	VMULPS Z24, Z13, Z13
+	VFMADD231PS.BCST 20(DX), Z13, Z26
+	VPXORD Z13, Z13, Z13
+	VMOVUPS Z26, 320(CX)
+	VMOVUPS.Z 384(CX), K2, Z26
+	VCVTDQ2PS Z14, Z14
+	VMULPS Z24, Z14, Z14
+	VFMADD231PS.BCST 24(DX), Z14, Z26
+	VPXORD Z14, Z14, Z14
+	VMOVUPS Z26, 384(CX)
+	VMOVUPS.Z 448(CX), K2, Z26
+	VCVTDQ2PS Z15, Z15
+	VMULPS Z24, Z15, Z15
+	VFMADD231PS.BCST 28(DX), Z15, Z26
+	VPXORD Z15, Z15, Z15
+	VMOVUPS Z26, 448(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5128Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9853,6 +13554,7 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -9865,8 +13567,9 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -9896,10 +13599,16 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 8(BX), Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 0(BX), Z2, Z2
+	VFMADD231PS Z24, Z2, Z0
+	VPADDD.BCST 8(BX), Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 0(BX), Z3, Z3
+	VFMADD231PS Z26, Z3, Z1
+	JMP added0
 
 TEXT ·integerAVX5128Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9994,6 +13703,7 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10007,9 +13717,10 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10039,10 +13750,24 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 16(BX), Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 0(BX), Z4, Z4
+	VFMADD231PS Z24, Z4, Z0
+	VPADDD.BCST 16(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z26, Z6, Z2
+	VPADDD.BCST 20(BX), Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 4(BX), Z5, Z5
+	VFMADD231PS Z24, Z5, Z1
+	VPADDD.BCST 20(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z26, Z7, Z3
+	JMP added0
 
 TEXT ·integerAVX5128Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10157,6 +13882,7 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10171,10 +13897,11 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10204,10 +13931,32 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 24(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z24, Z6, Z0
+	VPADDD.BCST 24(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 0(BX), Z9, Z9
+	VFMADD231PS Z26, Z9, Z3
+	VPADDD.BCST 28(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z24, Z7, Z1
+	VPADDD.BCST 28(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 4(BX), Z10, Z10
+	VFMADD231PS Z26, Z10, Z4
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 8(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z2
+	VPADDD.BCST 32(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 8(BX), Z11, Z11
+	VFMADD231PS Z26, Z11, Z5
+	JMP added0
 
 TEXT ·integerAVX5128Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10342,6 +14091,7 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10357,11 +14107,12 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10391,10 +14142,40 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z0
+	VPADDD.BCST 32(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z26, Z12, Z4
+	VPADDD.BCST 36(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD231PS Z24, Z9, Z1
+	VPADDD.BCST 36(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z26, Z13, Z5
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z2
+	VPADDD.BCST 40(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z6
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z3
+	VPADDD.BCST 44(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z7
+	JMP added0
 
 TEXT ·integerAVX5128Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10549,6 +14330,7 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10565,12 +14347,13 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10600,10 +14383,48 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 0(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z0
+	VPADDD.BCST 40(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 0(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z5
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 4(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z1
+	VPADDD.BCST 44(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 4(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z6
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 8(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z2
+	VPADDD.BCST 48(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 8(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z7
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 12(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z3
+	VPADDD.BCST 52(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 12(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z8
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 16(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z4
+	VPADDD.BCST 56(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 16(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z9
+	JMP added0
 
 TEXT ·integerAVX5128Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10778,6 +14599,7 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10795,13 +14617,14 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10831,10 +14654,56 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z0
+	VPADDD.BCST 48(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 0(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z6
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z1
+	VPADDD.BCST 52(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 4(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z7
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z2
+	VPADDD.BCST 56(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 8(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z8
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z3
+	VPADDD.BCST 60(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 12(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z9
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 16(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z4
+	VPADDD.BCST 64(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 16(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z10
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 20(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z5
+	VPADDD.BCST 68(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 20(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z11
+	JMP added0
 
 TEXT ·integerAVX5128Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10953,6 +14822,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -11043,6 +14913,7 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11061,7 +14932,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -11069,6 +14939,8 @@ scaled1:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11094,8 +14966,35 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z0
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z1
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z2
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z3
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z4
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z5
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z6
+	JMP added0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -11108,8 +15007,35 @@ other1:
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z7
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z8
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z9
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z10
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z11
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z12
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z13
+	JMP added1
 
 TEXT ·integerAVX5128Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -11239,6 +15165,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -11338,6 +15265,7 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11357,7 +15285,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -11366,6 +15293,8 @@ scaled1:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11391,8 +15320,39 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z0
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z1
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z2
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z3
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z4
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z24, Z21, Z5
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z24, Z22, Z6
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z24, Z23, Z7
+	JMP added0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -11405,8 +15365,39 @@ other1:
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z8
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z9
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z10
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z11
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z12
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z13
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z14
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z15
+	JMP added1
 
 TEXT ·integerAVX512FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -11492,6 +15483,7 @@ scaled0:
 	VCVTDQ2PS Z3, Z3
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11504,8 +15496,9 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11632,6 +15625,7 @@ scaled0:
 	VCVTDQ2PS Z7, Z7
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11645,9 +15639,10 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11794,6 +15789,7 @@ scaled0:
 	VCVTDQ2PS Z11, Z11
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11808,10 +15804,11 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11978,6 +15975,7 @@ scaled0:
 	VCVTDQ2PS Z15, Z15
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11993,11 +15991,12 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -12184,6 +16183,7 @@ scaled0:
 	VCVTDQ2PS Z19, Z19
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -12200,12 +16200,13 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -12412,6 +16413,7 @@ scaled0:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -12429,13 +16431,14 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -12582,6 +16585,7 @@ scaled0:
 	VCVTDQ2PS Z20, Z20
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -12676,6 +16680,7 @@ scaled1:
 	VCVTDQ2PS Z20, Z20
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -12694,7 +16699,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -12702,6 +16706,8 @@ scaled1:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -12863,6 +16869,7 @@ scaled0:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -12966,6 +16973,7 @@ scaled1:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -12985,7 +16993,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -12994,6 +17001,8 @@ scaled1:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13038,6 +17047,8 @@ tile:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13085,6 +17096,8 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13105,11 +17118,9 @@ scaled0:
 	VCVTDQ2PS Z3, Z3
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13120,8 +17131,9 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13135,31 +17147,80 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z2, Z2
+	VPADDD Z2, Z0, Z0
+	VPMULLD Z25, Z3, Z3
+	VPADDD Z3, Z1, Z1
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 4(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z1
+	ADDQ $4, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 0(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 0(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13181,6 +17242,8 @@ tile:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13238,6 +17301,8 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13266,11 +17331,9 @@ scaled0:
 	VCVTDQ2PS Z7, Z7
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13282,9 +17345,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13298,31 +17362,98 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z4, Z4
+	VPADDD Z4, Z0, Z0
+	VPMULLD Z25, Z6, Z6
+	VPADDD Z6, Z2, Z2
+	VPMULLD Z24, Z5, Z5
+	VPADDD Z5, Z1, Z1
+	VPMULLD Z25, Z7, Z7
+	VPADDD Z7, Z3, Z3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 8(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z2
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z3
+	ADDQ $8, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 0(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 4(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 64(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13346,6 +17477,8 @@ tile:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13413,6 +17546,8 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13449,11 +17584,9 @@ scaled0:
 	VCVTDQ2PS Z11, Z11
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13466,10 +17599,11 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13483,31 +17617,116 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z6, Z6
+	VPADDD Z6, Z0, Z0
+	VPMULLD Z25, Z9, Z9
+	VPADDD Z9, Z3, Z3
+	VPMULLD Z24, Z7, Z7
+	VPADDD Z7, Z1, Z1
+	VPMULLD Z25, Z10, Z10
+	VPADDD Z10, Z4, Z4
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z2, Z2
+	VPMULLD Z25, Z11, Z11
+	VPADDD Z11, Z5, Z5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 12(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z3
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z4
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 8(BX), Z25, Z5
+	ADDQ $12, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 0(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 4(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 8(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 128(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13533,6 +17752,8 @@ tile:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13610,6 +17831,8 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13654,11 +17877,9 @@ scaled0:
 	VCVTDQ2PS Z15, Z15
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13672,11 +17893,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13690,31 +17912,134 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z0, Z0
+	VPMULLD Z25, Z12, Z12
+	VPADDD Z12, Z4, Z4
+	VPMULLD Z24, Z9, Z9
+	VPADDD Z9, Z1, Z1
+	VPMULLD Z25, Z13, Z13
+	VPADDD Z13, Z5, Z5
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z2, Z2
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z6, Z6
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z3, Z3
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z7, Z7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 16(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z4
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z5
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 8(BX), Z25, Z6
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 12(BX), Z25, Z7
+	ADDQ $16, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 0(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 4(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 8(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 12(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 192(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13742,6 +18067,8 @@ tile:
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13829,6 +18156,8 @@ step0:
 	ADDQ $80, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13881,11 +18210,9 @@ scaled0:
 	VCVTDQ2PS Z19, Z19
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13900,12 +18227,13 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13919,31 +18247,152 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z0, Z0
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z5, Z5
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z1, Z1
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z6, Z6
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z2, Z2
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z7, Z7
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z3, Z3
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z8, Z8
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z4, Z4
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z9, Z9
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 20(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z5
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z6
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 8(BX), Z25, Z7
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 12(BX), Z25, Z8
+	VPDPWSSD.BCST 16(BX), Z24, Z4
+	VPDPWSSD.BCST 16(BX), Z25, Z9
+	ADDQ $20, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 0(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 4(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 8(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VFMADD231PS.BCST 12(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VFMADD231PS.BCST 16(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 256(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13973,6 +18422,8 @@ tile:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -14070,6 +18521,8 @@ step0:
 	ADDQ $96, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -14130,11 +18583,9 @@ scaled0:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -14150,13 +18601,14 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -14170,31 +18622,170 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z0, Z0
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z6, Z6
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z1, Z1
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z7, Z7
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z2, Z2
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z8, Z8
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z3, Z3
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z9, Z9
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z4, Z4
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z10, Z10
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z5, Z5
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z11, Z11
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 24(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 0(BX), Z25, Z6
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 4(BX), Z25, Z7
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 8(BX), Z25, Z8
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 12(BX), Z25, Z9
+	VPDPWSSD.BCST 16(BX), Z24, Z4
+	VPDPWSSD.BCST 16(BX), Z25, Z10
+	VPDPWSSD.BCST 20(BX), Z24, Z5
+	VPDPWSSD.BCST 20(BX), Z25, Z11
+	ADDQ $24, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 0(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 4(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VFMADD231PS.BCST 8(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VFMADD231PS.BCST 12(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VFMADD231PS.BCST 16(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VFMADD231PS.BCST 20(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 320(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -14226,6 +18817,8 @@ tile:
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -14284,6 +18877,8 @@ step0:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -14321,6 +18916,7 @@ scaled0:
 	VCVTDQ2PS Z20, Z20
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -14378,6 +18974,8 @@ step1:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -14415,11 +19013,9 @@ scaled1:
 	VCVTDQ2PS Z20, Z20
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -14436,7 +19032,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -14444,6 +19039,8 @@ begin:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -14457,39 +19054,202 @@ last:
 end:
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Z24
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	KXORW K2, K2, K2
+decode:
 	MOVL $2, CX
 	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z0, Z0
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z1, Z1
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z2, Z2
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z3, Z3
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z4, Z4
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z5, Z5
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z6, Z6
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z7, Z7
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z8, Z8
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z9, Z9
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z10, Z10
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z11, Z11
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z12, Z12
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z13, Z13
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 28(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 16(BX), Z24, Z4
+	VPDPWSSD.BCST 20(BX), Z24, Z5
+	VPDPWSSD.BCST 24(BX), Z24, Z6
+	ADDQ $28, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	VMOVUPS.Z 384(R9), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 24(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 384(R9)
+	LEAQ 28(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z25, Z7
+	VPDPWSSD.BCST 4(BX), Z25, Z8
+	VPDPWSSD.BCST 8(BX), Z25, Z9
+	VPDPWSSD.BCST 12(BX), Z25, Z10
+	VPDPWSSD.BCST 16(BX), Z25, Z11
+	VPDPWSSD.BCST 20(BX), Z25, Z12
+	VPDPWSSD.BCST 24(BX), Z25, Z13
+	ADDQ $28, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 0(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VFMADD231PS.BCST 4(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VFMADD231PS.BCST 8(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VFMADD231PS.BCST 12(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VFMADD231PS.BCST 16(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z24, Z12, Z12
+	VFMADD231PS.BCST 20(DX), Z12, Z26
+	VPXORD Z12, Z12, Z12
+	VMOVUPS Z26, 320(CX)
+	VMOVUPS.Z 384(CX), K2, Z26
+	VCVTDQ2PS Z13, Z13
+	VMULPS Z24, Z13, Z13
+	VFMADD231PS.BCST 24(DX), Z13, Z26
+	VPXORD Z13, Z13, Z13
+	VMOVUPS Z26, 384(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -14523,6 +19283,8 @@ tile:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -14586,6 +19348,8 @@ step0:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -14627,6 +19391,7 @@ scaled0:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -14689,6 +19454,8 @@ step1:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -14730,11 +19497,9 @@ scaled1:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -14752,7 +19517,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -14761,6 +19525,8 @@ begin:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -14774,39 +19540,220 @@ last:
 end:
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Z24
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	KXORW K2, K2, K2
+decode:
 	MOVL $2, CX
 	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z0, Z0
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z1, Z1
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z2, Z2
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z3, Z3
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z4, Z4
+	VPMULLD Z24, Z21, Z21
+	VPADDD Z21, Z5, Z5
+	VPMULLD Z24, Z22, Z22
+	VPADDD Z22, Z6, Z6
+	VPMULLD Z24, Z23, Z23
+	VPADDD Z23, Z7, Z7
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z8, Z8
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z9, Z9
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z10, Z10
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z11, Z11
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z12, Z12
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z13, Z13
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z14, Z14
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z15, Z15
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	LEAQ 32(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs0:
+	VMOVDQU32 512(R14), Z24
+	VPDPWSSD.BCST 0(BX), Z24, Z0
+	VPDPWSSD.BCST 4(BX), Z24, Z1
+	VPDPWSSD.BCST 8(BX), Z24, Z2
+	VPDPWSSD.BCST 12(BX), Z24, Z3
+	VPDPWSSD.BCST 16(BX), Z24, Z4
+	VPDPWSSD.BCST 20(BX), Z24, Z5
+	VPDPWSSD.BCST 24(BX), Z24, Z6
+	VPDPWSSD.BCST 28(BX), Z24, Z7
+	ADDQ $32, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs0
+	VCVTPH2PS 0(R8), Z24
+	VMOVUPS.Z 0(R9), K2, Z26
+	VCVTDQ2PS Z0, Z0
+	VMULPS Z24, Z0, Z0
+	VFMADD231PS.BCST 0(DX), Z0, Z26
+	VPXORD Z0, Z0, Z0
+	VMOVUPS Z26, 0(R9)
+	VMOVUPS.Z 64(R9), K2, Z26
+	VCVTDQ2PS Z1, Z1
+	VMULPS Z24, Z1, Z1
+	VFMADD231PS.BCST 4(DX), Z1, Z26
+	VPXORD Z1, Z1, Z1
+	VMOVUPS Z26, 64(R9)
+	VMOVUPS.Z 128(R9), K2, Z26
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z24, Z2, Z2
+	VFMADD231PS.BCST 8(DX), Z2, Z26
+	VPXORD Z2, Z2, Z2
+	VMOVUPS Z26, 128(R9)
+	VMOVUPS.Z 192(R9), K2, Z26
+	VCVTDQ2PS Z3, Z3
+	VMULPS Z24, Z3, Z3
+	VFMADD231PS.BCST 12(DX), Z3, Z26
+	VPXORD Z3, Z3, Z3
+	VMOVUPS Z26, 192(R9)
+	VMOVUPS.Z 256(R9), K2, Z26
+	VCVTDQ2PS Z4, Z4
+	VMULPS Z24, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z26
+	VPXORD Z4, Z4, Z4
+	VMOVUPS Z26, 256(R9)
+	VMOVUPS.Z 320(R9), K2, Z26
+	VCVTDQ2PS Z5, Z5
+	VMULPS Z24, Z5, Z5
+	VFMADD231PS.BCST 20(DX), Z5, Z26
+	VPXORD Z5, Z5, Z5
+	VMOVUPS Z26, 320(R9)
+	VMOVUPS.Z 384(R9), K2, Z26
+	VCVTDQ2PS Z6, Z6
+	VMULPS Z24, Z6, Z6
+	VFMADD231PS.BCST 24(DX), Z6, Z26
+	VPXORD Z6, Z6, Z6
+	VMOVUPS Z26, 384(R9)
+	VMOVUPS.Z 448(R9), K2, Z26
+	VCVTDQ2PS Z7, Z7
+	VMULPS Z24, Z7, Z7
+	VFMADD231PS.BCST 28(DX), Z7, Z26
+	VPXORD Z7, Z7, Z7
+	VMOVUPS Z26, 448(R9)
+	LEAQ 32(DX), BX
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+pairs1:
+	VMOVDQU32 1536(R14), Z25
+	VPDPWSSD.BCST 0(BX), Z25, Z8
+	VPDPWSSD.BCST 4(BX), Z25, Z9
+	VPDPWSSD.BCST 8(BX), Z25, Z10
+	VPDPWSSD.BCST 12(BX), Z25, Z11
+	VPDPWSSD.BCST 16(BX), Z25, Z12
+	VPDPWSSD.BCST 20(BX), Z25, Z13
+	VPDPWSSD.BCST 24(BX), Z25, Z14
+	VPDPWSSD.BCST 28(BX), Z25, Z15
+	ADDQ $32, BX
+	ADDQ $64, R14
+	SUBQ $2, CX
+	JNZ pairs1
+	TESTQ R11, R11
+	JZ next
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	IMULQ integerArgs_outTile(AX), CX
+	ADDQ R9, CX
+	VCVTPH2PS 0(R8)(R11*1), Z24
+	VMOVUPS.Z 0(CX), K2, Z26
+	VCVTDQ2PS Z8, Z8
+	VMULPS Z24, Z8, Z8
+	VFMADD231PS.BCST 0(DX), Z8, Z26
+	VPXORD Z8, Z8, Z8
+	VMOVUPS Z26, 0(CX)
+	VMOVUPS.Z 64(CX), K2, Z26
+	VCVTDQ2PS Z9, Z9
+	VMULPS Z24, Z9, Z9
+	VFMADD231PS.BCST 4(DX), Z9, Z26
+	VPXORD Z9, Z9, Z9
+	VMOVUPS Z26, 64(CX)
+	VMOVUPS.Z 128(CX), K2, Z26
+	VCVTDQ2PS Z10, Z10
+	VMULPS Z24, Z10, Z10
+	VFMADD231PS.BCST 8(DX), Z10, Z26
+	VPXORD Z10, Z10, Z10
+	VMOVUPS Z26, 128(CX)
+	VMOVUPS.Z 192(CX), K2, Z26
+	VCVTDQ2PS Z11, Z11
+	VMULPS Z24, Z11, Z11
+	VFMADD231PS.BCST 12(DX), Z11, Z26
+	VPXORD Z11, Z11, Z11
+	VMOVUPS Z26, 192(CX)
+	VMOVUPS.Z 256(CX), K2, Z26
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z24, Z12, Z12
+	VFMADD231PS.BCST 16(DX), Z12, Z26
+	VPXORD Z12, Z12, Z12
+	VMOVUPS Z26, 256(CX)
+	VMOVUPS.Z 320(CX), K2, Z26
+	VCVTDQ2PS Z13, Z13
+	VMULPS Z24, Z13, Z13
+	VFMADD231PS.BCST 20(DX), Z13, Z26
+	VPXORD Z13, Z13, Z13
+	VMOVUPS Z26, 320(CX)
+	VMOVUPS.Z 384(CX), K2, Z26
+	VCVTDQ2PS Z14, Z14
+	VMULPS Z24, Z14, Z14
+	VFMADD231PS.BCST 24(DX), Z14, Z26
+	VPXORD Z14, Z14, Z14
+	VMOVUPS Z26, 384(CX)
+	VMOVUPS.Z 448(CX), K2, Z26
+	VCVTDQ2PS Z15, Z15
+	VMULPS Z24, Z15, Z15
+	VFMADD231PS.BCST 28(DX), Z15, Z26
+	VPXORD Z15, Z15, Z15
+	VMOVUPS Z26, 448(CX)
+next:
+	MOVQ BX, DX
+	ADDQ integerArgs_tail(AX), R8
+	KXNORW K2, K2, K2
+	SUBQ integerArgs_per(AX), R12
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 // func integerWide8(a *integerArgs), for eight rows and three tiles of 8 bits: likewise, for weights
 // that come from the cache since many rows pass over them. The three tiles are read side by side. All
@@ -15166,6 +20113,7 @@ scaled0:
 	VFMADD213PS 448(R9)(CX*2), Z28, Z23
 	VFMADD231PS.BCST 60(BX), Z29, Z23
 	VMOVUPS Z23, 448(R9)(CX*2)
+added0:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -15192,9 +20140,127 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	VCVTPH2PS 0(R13)(R11*2), Z28
-	VMULPS.BCST integerArgs_zero(AX), Z28, Z29
-	JMP scaled0
+	MOVQ integerArgs_outTile(AX), CX
+	VPADDD.BCST 64(BX), Z0, Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS.BCST 0(BX), Z0, Z0
+	VFMADD213PS 0(R9), Z24, Z0
+	VMOVUPS Z0, 0(R9)
+	VPADDD.BCST 64(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD213PS 0(R9)(CX*1), Z26, Z8
+	VMOVUPS Z8, 0(R9)(CX*1)
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD213PS 0(R9)(CX*2), Z28, Z16
+	VMOVUPS Z16, 0(R9)(CX*2)
+	VPADDD.BCST 68(BX), Z1, Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS.BCST 4(BX), Z1, Z1
+	VFMADD213PS 64(R9), Z24, Z1
+	VMOVUPS Z1, 64(R9)
+	VPADDD.BCST 68(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD213PS 64(R9)(CX*1), Z26, Z9
+	VMOVUPS Z9, 64(R9)(CX*1)
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD213PS 64(R9)(CX*2), Z28, Z17
+	VMOVUPS Z17, 64(R9)(CX*2)
+	VPADDD.BCST 72(BX), Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 8(BX), Z2, Z2
+	VFMADD213PS 128(R9), Z24, Z2
+	VMOVUPS Z2, 128(R9)
+	VPADDD.BCST 72(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD213PS 128(R9)(CX*1), Z26, Z10
+	VMOVUPS Z10, 128(R9)(CX*1)
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD213PS 128(R9)(CX*2), Z28, Z18
+	VMOVUPS Z18, 128(R9)(CX*2)
+	VPADDD.BCST 76(BX), Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 12(BX), Z3, Z3
+	VFMADD213PS 192(R9), Z24, Z3
+	VMOVUPS Z3, 192(R9)
+	VPADDD.BCST 76(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD213PS 192(R9)(CX*1), Z26, Z11
+	VMOVUPS Z11, 192(R9)(CX*1)
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD213PS 192(R9)(CX*2), Z28, Z19
+	VMOVUPS Z19, 192(R9)(CX*2)
+	VPADDD.BCST 80(BX), Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 16(BX), Z4, Z4
+	VFMADD213PS 256(R9), Z24, Z4
+	VMOVUPS Z4, 256(R9)
+	VPADDD.BCST 80(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 16(BX), Z12, Z12
+	VFMADD213PS 256(R9)(CX*1), Z26, Z12
+	VMOVUPS Z12, 256(R9)(CX*1)
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD213PS 256(R9)(CX*2), Z28, Z20
+	VMOVUPS Z20, 256(R9)(CX*2)
+	VPADDD.BCST 84(BX), Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 20(BX), Z5, Z5
+	VFMADD213PS 320(R9), Z24, Z5
+	VMOVUPS Z5, 320(R9)
+	VPADDD.BCST 84(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 20(BX), Z13, Z13
+	VFMADD213PS 320(R9)(CX*1), Z26, Z13
+	VMOVUPS Z13, 320(R9)(CX*1)
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD213PS 320(R9)(CX*2), Z28, Z21
+	VMOVUPS Z21, 320(R9)(CX*2)
+	VPADDD.BCST 88(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 24(BX), Z6, Z6
+	VFMADD213PS 384(R9), Z24, Z6
+	VMOVUPS Z6, 384(R9)
+	VPADDD.BCST 88(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 24(BX), Z14, Z14
+	VFMADD213PS 384(R9)(CX*1), Z26, Z14
+	VMOVUPS Z14, 384(R9)(CX*1)
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD213PS 384(R9)(CX*2), Z28, Z22
+	VMOVUPS Z22, 384(R9)(CX*2)
+	VPADDD.BCST 92(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 28(BX), Z7, Z7
+	VFMADD213PS 448(R9), Z24, Z7
+	VMOVUPS Z7, 448(R9)
+	VPADDD.BCST 92(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 28(BX), Z15, Z15
+	VFMADD213PS 448(R9)(CX*1), Z26, Z15
+	VMOVUPS Z15, 448(R9)(CX*1)
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD213PS 448(R9)(CX*2), Z28, Z23
+	VMOVUPS Z23, 448(R9)(CX*2)
+	JMP added0

@@ -47,6 +47,9 @@ type source struct {
 
 func (s *source) line(format string, args ...any) { fmt.Fprintf(&s.Buffer, format+"\n", args...) }
 
+// sprint is an operand.
+func sprint(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+
 // op is one instruction, its operands in the assembler's order, destination last.
 func (s *source) op(format string, args ...any) { s.line("\t"+format, args...) }
 
@@ -71,6 +74,9 @@ var formats = []codes{
 	{name: "FP4", bits: 4, fp4: true},
 	{name: "Levels", bits: 4, fp4: true, levels: true},
 }
+
+// symmetric reports whether a format with such codes has no biases but a middle: Q4_0, Q5_0 and Q8_0.
+func (f codes) symmetric() bool { return !f.fp4 && (f.bits == 4 || f.bits == 5 || f.bits == 8) }
 
 // low is the width of the first plane.
 func (f codes) low() int {

@@ -62,7 +62,7 @@ func amx(s *source) {
 	s.local = true
 	factorsAVX512(s)
 	for _, f := range formats {
-		unpackKernel{&avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1, super: f.factors() != "", unpacks: true}}.write()
+		unpackKernel{&avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1}}.write()
 	}
 	decode(s)
 	amxKernel{s, false}.write()

@@ -32,7 +32,7 @@ func (k unpackKernel) write() {
 		if !k.fp4 {
 			k.op("VMOVUPS Z25, 64(R9)")
 		}
-	})
+	}, func() { k.op("VMOVUPS Z24, (R9)") })
 	k.op("ADDQ $128, R9")
 	k.op("ADDQ integerArgs_block(AX), R8")
 	k.op("RET")
