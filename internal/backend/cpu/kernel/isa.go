@@ -68,9 +68,10 @@ type Scratch struct {
 	// factors is what kernels decode of a superblock, for two tiles 1,024 bytes apart: for each group 16
 	// factors of its scales, and from byte 512 on 16 pairs of 16 bits for every two groups: factors of
 	// the biases of Q4_K and Q5_K. Other formats whose codes are raised have those of the scales there,
-	// times what they are raised by, negative; those of Q6_K, with 16 groups, begin at byte 2,048.
-	// Products in floats have scales and biases of a tile, all float32.
-	factors [4 * 2 * 8 * Tile]float32
+	// times what they are raised by, negative; those of Q6_K, with 16 groups, begin at byte 2,048. From
+	// byte 2,560 on are integer sums, and from 4,096 on results of a tile that does not exist. Products in
+	// floats have scales and biases of a tile, all float32.
+	factors [5 * 2 * 8 * Tile]float32
 	scatter scatterArgs
 }
 

@@ -61,6 +61,9 @@ func avx2(s *source) {
 	constant("Middle", 0x0000002000000020)
 	constant("Raise6K", 0xffe0ffe0ffe0ffe0) // -32
 	factorsAVX2(s)
+	for _, f := range supers {
+		superAVX2(s, f)
+	}
 	for _, f := range formats {
 		for m := 1; m <= avx2Rows; m++ {
 			k := &avx2Kernel{source: s, codes: f, m: m, streams: 2}
@@ -83,6 +86,8 @@ func (k *avx2Kernel) write() {
 		k.op("JZ last")
 		k.arg("tileBytes", "R11")
 		k.op("IMULQ R10, R11")
+	} else if k.factors() != "" {
+		k.op("XORL R11, R11")
 	}
 	k.line("tile:")
 	k.arg("acts", "DX")

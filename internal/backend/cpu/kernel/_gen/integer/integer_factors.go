@@ -17,11 +17,14 @@ func (f codes) factors() string {
 
 // factorBytes is what decoded factors of a group take in the form that AMX reads.
 func (f codes) factorBytes() int {
-	if f.factors() == "K" {
+	if f.least() {
 		return 128
 	}
 	return 64
 }
+
+// supers are formats of codes with superblocks, one of each kind.
+var supers = []codes{{bits: 4}, {bits: 6}, {bits: 4, fp4: true, levels: true}}
 
 // pairsAt is where the pairs of factors are that sums of activations are multiplied by.
 func (f codes) pairsAt() int {
@@ -31,10 +34,24 @@ func (f codes) pairsAt() int {
 	return factorPairs
 }
 
-// Decoded factors, see Scratch.factors: where the pairs of a tile are, and from tile to tile.
+// superPairs is how many pairs of groups a superblock has that is not cut.
+func (f codes) superPairs() int {
+	if f.factors() == "6K" {
+		return 8
+	}
+	return 4
+}
+
+// least reports whether superblocks have biases.
+func (f codes) least() bool { return f.factors() == "K" }
+
+// Scratch.factors: where the pairs of a tile are, where the sums of its superblock, from tile to tile,
+// and where the results go of a tile that does not exist.
 const (
 	factorPairs, factorPairs6K = 512, 2048
+	superSums                  = 2560
 	factorTile                 = 1024
+	superNowhere               = 4096
 )
 
 const factorsDoc = `
@@ -118,6 +135,11 @@ func factorsAVX512(s *source) {
 	factorsK512(s)
 	factors6K512(s)
 	factorsXS512(s)
+	if !s.local {
+		for _, f := range supers {
+			superAVX512(s, f)
+		}
+	}
 }
 
 // scalesAVX512 makes float32 scales of the factors of all groups.

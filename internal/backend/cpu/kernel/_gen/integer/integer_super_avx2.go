@@ -64,28 +64,14 @@ func (k *avx2Kernel) addFactored(h int) {
 	k.op("ADDQ integerArgs_block(AX), R8")
 	k.op("DECQ R15")
 	k.op("JNZ group")
-	k.endSuper()
-}
-
-// endSuper adds the sums of a superblock to the float32 sums. DX is at the scales of the activations,
-// and R8 at the tail.
-func (k *avx2Kernel) endSuper() {
+	k.arg("decoded", "R14")
 	for h := range 2 * k.streams {
-		if h == 2 {
-			k.op("TESTQ R11, R11")
-			k.op("JZ next")
+		for m := range k.m {
+			k.op("VMOVDQU %s, %d(R14)", k.float(h, m), superSums+k.factorAt(h)+64*m)
 		}
-		if !k.levels { // which are signed, and have no biases
-			k.sums(h)
-		}
-		k.addSuper(h)
 	}
-	k.line("next:")
-	k.arg("per", "CX")
-	k.op("IMULQ $%d, CX", 2*k.m)
-	k.op("LEAQ %d(DX)(CX*1), DX", 4*k.m)
-	k.op("ADDQ integerArgs_tail(AX), R8")
-	k.op("SUBQ integerArgs_per(AX), R12")
+	k.op("MOVL $%d, CX", k.m)
+	k.op("CALL integerSuper%sAVX2<>(SB)", k.factors())
 	k.op("JNZ decode")
 	if k.streams == 2 {
 		k.op("TESTQ R11, R11")
@@ -95,59 +81,87 @@ func (k *avx2Kernel) endSuper() {
 	k.op("JMP stored")
 }
 
-// sums multiplies the sums of the activations' codes by pairs of factors, for half h.
-func (k *avx2Kernel) sums(h int) {
-	least := k.factors() == "K"
-	if least {
-		for m := range k.m {
-			k.op("VPXOR %[1]s, %[1]s, %[1]s", k.int(m))
+// superAVX2 writes what ends a superblock of formats like f. R11 is zero if there is one tile only.
+//
+//	R13 scale of the row's activations    SI  sums of these    R14 sums of the row
+//	R15 from pair to pair of them         BX  factors          DI  output
+func superAVX2(s *source, f codes) {
+	s.line(superDoc, f.factors()+"AVX2", "")
+	s.op("MOVQ CX, R15")
+	s.op("SHLQ $2, R15")
+	s.op("MOVQ R8, SI")
+	s.op("MOVQ R9, DI")
+	s.arg("decoded", "BX")
+	s.line("tile:")
+	for h := range 2 {
+		s.op("VCVTPH2PS %d(SI), Y%d", 16*h, h)
+		if f.least() {
+			s.op("VCVTPH2PS %d(SI), Y%d", 32+16*h, 2+h)
 		}
 	}
-	k.op("LEAQ %d(DX), BX", 4*k.m)
-	k.arg("decoded", "R14")
-	k.arg("per", "CX")
-	k.line("pairs%d:", h)
-	for m := range k.m {
-		sum := k.float(h, m)
-		if least {
-			sum = k.int(m)
+	s.op("MOVQ DX, R13")
+	s.op("LEAQ %d(BX), R14", superSums)
+	s.line("row:")
+	for h := range 2 {
+		s.op("VMOVDQU %d(R14), Y%d", 32*h, 4+h)
+	}
+	sum := 4
+	if f.least() {
+		sum = 6
+		s.op("VPXOR Y6, Y6, Y6")
+		s.op("VPXOR Y7, Y7, Y7")
+	}
+	if !f.levels { // which are signed, and have no biases
+		s.op("LEAQ (R13)(R15*1), SI")
+		s.arg("per", "CX")
+		s.line("pair:")
+		s.op("VPBROADCASTD (SI), Y14")
+		for h := range 2 {
+			s.op("VPMADDWD %d(BX), Y14, Y15", f.pairsAt()+32*h)
+			s.op("VPADDD Y15, Y%[1]d, Y%[1]d", sum+h)
 		}
-		k.op("VPBROADCASTD %d(BX), Y14", 4*m)
-		k.op("VPMADDWD %d(R14), Y14, Y14", k.pairsAt()+k.factorAt(h))
-		k.op("VPADDD Y14, %[1]s, %[1]s", sum)
+		s.op("ADDQ R15, SI")
+		s.op("ADDQ $64, BX")
+		s.op("SUBQ $2, CX")
+		s.op("JNZ pair")
+		s.arg("per", "CX")
+		s.op("SHLQ $5, CX")
+		s.op("SUBQ CX, BX")
 	}
-	k.op("ADDQ $%d, BX", 4*k.m)
-	k.op("ADDQ $64, R14")
-	k.op("SUBQ $2, CX")
-	k.op("JNZ pairs%d", h)
-}
-
-// addSuper scales the sums of half h and adds them to the output.
-func (k *avx2Kernel) addSuper(h int) {
-	out, least := "R9", k.factors() == "K"
-	k.block(h, 16*(h%2), "R13")
-	if h >= 2 {
-		out = "CX"
-		k.arg("tiles", "CX")
-		k.op("SHRQ $1, CX")
-		k.op("IMULQ integerArgs_outTile(AX), CX")
-		k.op("ADDQ R9, CX")
-	}
-	k.op("VCVTPH2PS (R13), Y12")
-	if least {
-		k.op("VCVTPH2PS 32(R13), Y13")
-	}
-	for m := range k.m {
-		t, i := k.float(h, m), k.int(m)
-		k.op("VCVTDQ2PS %s, %s", t, t)
-		k.op("VMULPS Y12, %s, %s", t, t)
-		if least {
-			k.op("VCVTDQ2PS %s, %s", i, i)
-			k.op("VFNMADD231PS Y13, %s, %s", i, t)
+	s.op("VBROADCASTSS (R13), Y14")
+	for h := range 2 {
+		t := sprint("Y%d", 4+h)
+		s.op("VCVTDQ2PS %s, %s", t, t)
+		s.op("VMULPS Y%d, %s, %s", h, t, t)
+		if f.least() {
+			s.op("VCVTDQ2PS Y%[1]d, Y%[1]d", 6+h)
+			s.op("VFNMADD231PS Y%d, Y%d, %s", 2+h, 6+h, t)
 		}
-		k.op("VBROADCASTSS %d(DX), Y14", 4*m)
-		k.op("VFMADD213PS %d(%s), Y14, %s", 64*m+32*(h%2), out, t)
-		k.op("VMOVUPS %s, %d(%s)", t, 64*m+32*(h%2), out)
-		k.op("VPXOR %[1]s, %[1]s, %[1]s", t)
+		s.op("VFMADD213PS %d(DI), Y14, %s", 32*h, t)
+		s.op("VMOVUPS %s, %d(DI)", t, 32*h)
 	}
+	s.op("ADDQ $64, DI")
+	s.op("ADDQ $64, R14")
+	s.op("ADDQ $4, R13")
+	s.op("LEAQ (DX)(R15*1), CX") // where the row after the last would be
+	s.op("CMPQ R13, CX")
+	s.op("JNE row")
+	s.op("TESTQ R11, R11")
+	s.op("JZ end")
+	s.arg("decoded", "CX")
+	s.op("CMPQ BX, CX")
+	s.op("JNE end // of the second tile")
+	s.op("ADDQ $%d, BX", factorTile)
+	s.arg("tiles", "DI")
+	s.op("SHRQ $1, DI")
+	s.op("IMULQ integerArgs_outTile(AX), DI")
+	s.op("ADDQ R9, DI")
+	s.op("LEAQ (R8)(R11*1), SI")
+	s.op("JMP tile")
+	s.line("end:")
+	s.op("ADDQ R15, DX")
+	for i := range 8 {
+		s.op("VPXOR Y%[1]d, Y%[1]d, Y%[1]d", i)
+	}
+	endSuper(s)
 }

@@ -42,28 +42,14 @@ func (k *avx512Kernel) addFactored(from, to int) {
 	k.op("ADDQ integerArgs_block(AX), R8")
 	k.op("DECQ R15")
 	k.op("JNZ group")
-	k.endSuper()
-}
-
-// endSuper adds the sums of a superblock to the float32 sums. DX is at the scales of the activations,
-// and R8 at the tail.
-func (k *avx512Kernel) endSuper() {
-	if k.inTurn {
-		for h := range k.streams {
-			k.sums(h, h+1)
-			k.addSuper(h)
-		}
-	} else {
-		k.sums(0, k.streams)
-		for h := range k.streams {
-			k.addSuper(h)
+	k.arg("decoded", "R14")
+	for h := range k.streams {
+		for m := range k.m {
+			k.op("VMOVDQU32 %s, %d(R14)", k.float(h, m), superSums+factorTile*h+64*m)
 		}
 	}
-	k.line("next:")
-	k.op("MOVQ BX, DX")
-	k.op("ADDQ integerArgs_tail(AX), R8")
-	k.op("KXNORW K2, K2, K2")
-	k.op("SUBQ integerArgs_per(AX), R12")
+	k.op("MOVL $%d, CX", k.m)
+	k.op("CALL integerSuper%sAVX512<>(SB)", k.factors())
 	k.op("JNZ decode")
 	k.op("TESTQ R11, R11")
 	k.op("JZ end")
@@ -71,65 +57,101 @@ func (k *avx512Kernel) endSuper() {
 	k.op("JMP stored")
 }
 
-// sums multiplies the sums of the activations' codes by pairs of factors: those of the biases, or those
-// of the scales times what codes are raised by.
-func (k *avx512Kernel) sums(from, to int) {
-	if k.factors() == "K" {
-		for h := from; h < to; h++ {
-			for m := range k.m {
-				k.op("VPXORD %[1]s, %[1]s, %[1]s", k.int(h, m))
-			}
-		}
+const superDoc = `
+// integerSuper%[1]s ends a superblock: it scales the sums of CX rows and two tiles, which are where
+// Scratch has them, and adds them to the output at R9%[2]s. DX goes from the scales
+// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
+// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
+TEXT integerSuper%[1]s<>(SB), NOSPLIT, $0-0`
+
+// pairOf is the address of pair p of the sums of a row's activations: of the first half of the pairs from
+// DX, and of the others from R13. R15 is from pair to pair, R14 three times that.
+func pairOf(p, half int) string {
+	base := "DX"
+	if p >= half {
+		base = "R13"
 	}
-	k.op("LEAQ %d(DX), BX", 4*k.m)
-	k.arg("decoded", "R14")
-	k.arg("per", "CX")
-	k.line("pairs%d:", from)
-	for h := from; h < to; h++ {
-		k.op("VMOVDQU32 %d(R14), Z%d", k.pairsAt()+factorTile*h, 24+h)
-	}
-	for m := range k.m {
-		for h := from; h < to; h++ {
-			sum := k.float(h, m)
-			if k.factors() == "K" {
-				sum = k.int(h, m)
-			}
-			k.op("VPDPWSSD.BCST %d(BX), Z%d, %s", 4*m, 24+h, sum)
-		}
-	}
-	k.op("ADDQ $%d, BX", 4*k.m)
-	k.op("ADDQ $64, R14")
-	k.op("SUBQ $2, CX")
-	k.op("JNZ pairs%d", from)
+	return sprint("(%s)(%s)", base, []string{"R15*1", "R15*2", "R14*1", "R15*4"}[p%half])
 }
 
-// addSuper scales the sums of tile h and adds them to the output. Of an odd tile there is no second.
-func (k *avx512Kernel) addSuper(h int) {
-	out := "R9"
-	if h > 0 {
-		out = "CX"
-		k.op("TESTQ R11, R11")
-		k.op("JZ next")
-		k.arg("tiles", "CX")
-		k.op("SHRQ $1, CX")
-		k.op("IMULQ integerArgs_outTile(AX), CX")
-		k.op("ADDQ R9, CX")
-	}
-	k.op("VCVTPH2PS %s, Z24", k.stream(h, 0, "R8"))
-	if k.factors() == "K" {
-		k.op("VCVTPH2PS %s, Z25", k.stream(h, 32, "R8"))
-	}
-	for m := range k.m {
-		t, least := k.float(h, m), k.int(h, m)
-		k.op("VMOVUPS.Z %d(%s), K2, Z26", 64*m, out)
-		k.op("VCVTDQ2PS %s, %s", t, t)
-		k.op("VMULPS Z24, %s, %s", t, t)
-		if k.factors() == "K" {
-			k.op("VCVTDQ2PS %s, %s", least, least)
-			k.op("VFNMADD231PS Z25, %s, %s", least, t)
+// superAVX512 writes what ends a superblock of formats like f. Of superblocks that are cut in two, the
+// second half of the pairs does not exist: their factors are zero, and the first are read again.
+func superAVX512(s *source, f codes) {
+	k := &avx512Kernel{source: s, codes: f, m: 1, streams: 2}
+	half := f.superPairs() / 2
+	s.line(superDoc, f.factors()+"AVX512", ", if K2 has ones, or else sets it")
+	s.arg("decoded", "BX")
+	s.op("MOVQ CX, R15")
+	s.op("SHLQ $2, R15")
+	s.op("LEAQ (R15)(R15*2), R14")
+	s.op("MOVQ DX, R13")
+	s.op("KXORW K3, K3, K3")
+	s.op("CMPQ integerArgs_per(AX), $%d", 4*half)
+	s.op("JNE part")
+	s.op("LEAQ (DX)(R15*%d), R13", half)
+	s.op("KXNORW K3, K3, K3")
+	s.line("part:")
+	pair := func(h, p int) string { return sprint("Z%d", 2*half*h+p) }
+	for h := range 2 {
+		for p := range half {
+			s.op("VMOVDQU32 %d(BX), %s", f.pairsAt()+factorTile*h+64*p, pair(h, p))
+			s.op("VMOVDQU32.Z %d(BX), K3, %s", f.pairsAt()+factorTile*h+64*(p+half), pair(h, p+half))
 		}
-		k.op("VFMADD231PS.BCST %d(DX), %s, Z26", 4*m, t)
-		k.op("VPXORD %[1]s, %[1]s, %[1]s", t)
-		k.op("VMOVUPS Z26, %d(%s)", 64*m, out)
+		s.op("VCVTPH2PS %s, Z%d", k.stream(h, 0, "R8"), 24+h)
+		if f.least() {
+			s.op("VCVTPH2PS %s, Z%d", k.stream(h, 32, "R8"), 26+h)
+		}
 	}
+	s.op("MOVQ R9, DI")
+	s.op("LEAQ %d(BX), SI", superNowhere)
+	s.op("TESTQ R11, R11")
+	s.op("JZ row")
+	s.arg("tiles", "SI")
+	s.op("SHRQ $1, SI")
+	s.op("IMULQ integerArgs_outTile(AX), SI")
+	s.op("ADDQ R9, SI")
+	s.line("row:")
+	for h, out := range []string{"DI", "SI"} {
+		t, sum, least := sprint("Z%d", 16+h), sprint("Z%d", 18+h), sprint("Z%d", 20+h)
+		s.op("VMOVUPS.Z (%s), K2, %s", out, sum)
+		if f.least() {
+			s.op("VCVTDQ2PS %d(BX), %s", superSums+factorTile*h, t)
+			s.op("VPXORD %[1]s, %[1]s, %[1]s", least)
+		} else {
+			s.op("VMOVDQU32 %d(BX), %s", superSums+factorTile*h, t)
+			least = t
+		}
+		for p := range 2 * half {
+			s.op("VPDPWSSD.BCST %s, %s, %s", pairOf(p, half), pair(h, p), least)
+		}
+		s.op("VCVTDQ2PS %s, %s", least, least)
+		s.op("VMULPS Z%d, %s, %s", 24+h, t, t)
+		if f.least() {
+			s.op("VFNMADD231PS Z%d, %s, %s", 26+h, least, t)
+		}
+		s.op("VFMADD231PS.BCST (DX), %s, %s", t, sum)
+		s.op("VMOVUPS %s, (%s)", sum, out)
+		s.op("ADDQ $64, %s", out)
+	}
+	s.op("ADDQ $64, BX")
+	s.op("ADDQ $4, DX")
+	s.op("ADDQ $4, R13")
+	s.op("DECQ CX")
+	s.op("JNZ row")
+	s.op("KXNORW K2, K2, K2")
+	for i := range 2 * avx512Rows {
+		s.op("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", i)
+	}
+	endSuper(s)
+}
+
+// endSuper goes on to the next superblock. DX is at the sums of the activations.
+func endSuper(s *source) {
+	s.arg("per", "CX")
+	s.op("SHRQ $1, CX")
+	s.op("IMULQ R15, CX")
+	s.op("ADDQ CX, DX")
+	s.op("ADDQ integerArgs_tail(AX), R8")
+	s.op("SUBQ integerArgs_per(AX), R12")
+	s.op("RET")
 }
