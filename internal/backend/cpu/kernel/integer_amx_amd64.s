@@ -73,6 +73,10 @@ DATA integerNibble512<>+0(SB)/4, $0x0000000f
 GLOBL integerNibble512<>(SB), RODATA|NOPTR, $4
 DATA integerPair512<>+0(SB)/4, $0x00000030
 GLOBL integerPair512<>(SB), RODATA|NOPTR, $4
+DATA integerNibbles512<>+0(SB)/4, $0x000f000f
+GLOBL integerNibbles512<>(SB), RODATA|NOPTR, $4
+DATA integerPairs512<>+0(SB)/4, $0x00300030
+GLOBL integerPairs512<>(SB), RODATA|NOPTR, $4
 DATA integerSigns512<>+0(SB)/4, $0x80000000
 GLOBL integerSigns512<>(SB), RODATA|NOPTR, $4
 DATA integerMiddle512<>+0(SB)/4, $0x00000020
@@ -85,7 +89,7 @@ DATA integerRaiseXS512<>+0(SB)/4, $0xff7cff7c
 GLOBL integerRaiseXS512<>(SB), RODATA|NOPTR, $4
 
 // integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -96,93 +100,71 @@ tile:
 	PREFETCHT0 4672(R13)
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
-	VMOVDQU32 64(R13), Z25
-	VMOVDQU32 192(R13), Z26
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSLLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VMOVDQU32 Z27, 0(R14)
-	VPSRLD $4, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSLLD $2, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VMOVDQU32 Z27, 64(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $0, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VMOVDQU32 Z27, 128(R14)
-	VPSRLD $12, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $2, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VMOVDQU32 Z27, 192(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VMOVDQU32 Z27, 256(R14)
-	VPSRLD $20, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $6, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VMOVDQU32 Z27, 320(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $8, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VMOVDQU32 Z27, 384(R14)
-	VPSRLD $28, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $10, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VMOVDQU32 Z27, 448(R14)
-	VMOVDQU32 128(R13), Z25
-	VPSRLD $0, Z25, Z24
-	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
-	VPSRLD $12, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
-	VPSRLD $4, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $14, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSLLD $16, Z27, Z27
-	VPORD Z24, Z27, Z27
-	VMOVDQU32 Z27, 512(R14)
-	VPSRLD $8, Z25, Z24
-	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
-	VPSRLD $16, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
-	VPSRLD $12, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $18, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSLLD $16, Z27, Z27
-	VPORD Z24, Z27, Z27
-	VMOVDQU32 Z27, 576(R14)
-	VPSRLD $16, Z25, Z24
-	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
-	VPSRLD $20, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
-	VPSRLD $20, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $22, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSLLD $16, Z27, Z27
-	VPORD Z24, Z27, Z27
-	VMOVDQU32 Z27, 640(R14)
-	VPSRLD $24, Z25, Z24
-	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
-	VPSRLD $24, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
-	VPSRLD $28, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $26, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSLLD $16, Z27, Z27
-	VPORD Z24, Z27, Z27
-	VMOVDQU32 Z27, 704(R14)
+	VMOVDQU32 64(R13), Z26
+	VMOVDQU32 128(R13), Z27
+	VMOVDQU32 192(R13), Z28
+	VPSLLD $16, Z27, Z24
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z26, Z24 // or of and
+	VPSRLD $16, Z26, Z25
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z25 // or of and not
+	VPANDD.BCST integerNibbles512<>(SB), Z24, Z26
+	VPSLLW $4, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 0(R14)
+	VPSRLW $4, Z24, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSLLW $2, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 64(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 512(R14)
+	VPSRLW $8, Z24, Z26
+	VPANDD.BCST integerNibbles512<>(SB), Z26, Z26
+	VMOVDQA32 Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 128(R14)
+	VPSRLW $12, Z24, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $2, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 192(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 576(R14)
+	VPANDD.BCST integerNibbles512<>(SB), Z25, Z26
+	VPSRLW $4, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 256(R14)
+	VPSRLW $4, Z25, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $6, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 320(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 640(R14)
+	VPSRLW $8, Z25, Z26
+	VPANDD.BCST integerNibbles512<>(SB), Z26, Z26
+	VPSRLW $8, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 384(R14)
+	VPSRLW $12, Z25, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $10, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 448(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 704(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX

@@ -57,6 +57,8 @@ func avx2(s *source) {
 	constant("Levels", 0xf6eaddcfbfad9881, 0x7159453526190d01) // of dtype
 	constant("Nibble", 0x0000000f0000000f)
 	constant("Pair", 0x0000003000000030)
+	constant("Nibbles", 0x000f000f000f000f)
+	constant("Pairs", 0x0030003000300030)
 	constant("Signs", 0x8000000080000000)
 	constant("Middle", 0x0000002000000020)
 	constant("Raise6K", 0xffe0ffe0ffe0ffe0) // -32

@@ -123,6 +123,8 @@ func factorsAVX512(s *source) {
 	}{
 		{"Nibble", 15},
 		{"Pair", 0x30},
+		{"Nibbles", 0x000f000f},
+		{"Pairs", 0x00300030},
 		{"Signs", 1 << 31},
 		{"Middle", 32},
 		{"Word", 0xffff},
@@ -157,21 +159,40 @@ func scalesAVX512(s *source, apart int) {
 	s.op("JNZ group")
 }
 
+// factorsK512 has the factors of scales and biases beside each other, in 16 bits, since their high bits
+// are.
 func factorsK512(s *source) {
-	eachTail(s, "KAVX512", "Z24 to Z28", 4, func() {
-		s.op("VMOVDQU32 %d(R13), Z25", atNibblesK)
-		s.op("VMOVDQU32 %d(R13), Z26", atPairsK)
+	eachTail(s, "KAVX512", "Z24 to Z29", 4, func() {
+		s.op("VMOVDQU32 %d(R13), Z26", atNibblesK)
+		s.op("VMOVDQU32 %d(R13), Z27", atBiasesK)
+		s.op("VMOVDQU32 %d(R13), Z28", atPairsK)
+		s.op("VPSLLD $16, Z27, Z24") // low bits of groups 0 to 3
+		s.op("VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z26, Z24 // or of and")
+		s.op("VPSRLD $16, Z26, Z25") // and 4 to 7
+		s.op("VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z25 // or of and not")
 		for g := range 8 {
-			sixBits512(s, g, 0, "Z27")
-			s.op("VMOVDQU32 Z27, %d(R14)", 64*g)
-		}
-		s.op("VMOVDQU32 %d(R13), Z25", atBiasesK)
-		for g := 0; g < 8; g += 2 {
-			sixBits512(s, g, 16, "Z24")
-			sixBits512(s, g+1, 16, "Z27")
-			s.op("VPSLLD $16, Z27, Z27")
-			s.op("VPORD Z24, Z27, Z27")
-			s.op("VMOVDQU32 Z27, %d(R14)", factorPairs+32*g)
+			from, z := sprint("Z%d", 24+g/4), sprint("Z%d", 26+g%2)
+			if g%4 > 0 {
+				s.op("VPSRLW $%d, %s, %s", 4*(g%4), from, z)
+				from = z
+			}
+			s.op("VPANDD.BCST integerNibbles512<>(SB), %s, %s", from, z)
+			switch right := 2*g - 4; {
+			case right < 0:
+				s.op("VPSLLW $%d, Z28, Z29", -right)
+			case right == 0:
+				s.op("VMOVDQA32 Z28, Z29")
+			default:
+				s.op("VPSRLW $%d, Z28, Z29", right)
+			}
+			s.op("VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, %s // or of and", z)
+			s.op("VPANDD.BCST integerWord512<>(SB), %s, Z29", z)
+			s.op("VMOVDQU32 Z29, %d(R14)", 64*g)
+			if g%2 == 1 {
+				s.op("VPSRLD $16, Z26, Z26")
+				s.op("VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not")
+				s.op("VMOVDQU32 Z26, %d(R14)", factorPairs+32*(g-1))
+			}
 		}
 	}, func() {
 		scalesAVX512(s, 128)
@@ -289,19 +310,37 @@ func scalesAVX2(s *source, apart int) {
 }
 
 func factorsAVX2(s *source) {
-	eachTail(s, "KAVX2", "Y12 to Y14", 4, func() {
+	eachTail(s, "KAVX2", "Y10 to Y14", 4, func() {
 		for h := range 2 {
-			pairs := func() { s.op("VMOVDQU %d(R13), Y14", atPairsK+32*h) }
+			s.op("VMOVDQU %d(R13), Y13", atNibblesK+32*h)
+			s.op("VMOVDQU %d(R13), Y14", atBiasesK+32*h)
+			s.op("VPSLLD $16, Y14, Y12")
+			s.op("VPBLENDW $0x55, Y13, Y12, Y12")
+			s.op("VPSRLD $16, Y13, Y13")
+			s.op("VPBLENDW $0xaa, Y14, Y13, Y13")
 			for g := range 8 {
-				sixBits(s, atNibblesK+32*h, pairs, g, 0, "Y13")
-				twice(s, sprint("%d(R14)", 64*g+32*h))
-			}
-			for g := 0; g < 8; g += 2 {
-				sixBits(s, atBiasesK+32*h, pairs, g, 16, "Y12")
-				sixBits(s, atBiasesK+32*h, pairs, g+1, 16, "Y13")
-				s.op("VPSLLD $16, Y13, Y13")
-				s.op("VPOR Y12, Y13, Y13")
-				s.op("VMOVDQU Y13, %d(R14)", factorPairs+32*g+32*h)
+				from, y := sprint("Y%d", 12+g/4), sprint("Y%d", 10+g%2)
+				if g%4 > 0 {
+					s.op("VPSRLW $%d, %s, %s", 4*(g%4), from, y)
+					from = y
+				}
+				s.op("VPAND integerNibbles<>(SB), %s, %s", from, y)
+				s.op("VMOVDQU %d(R13), Y14", atPairsK+32*h)
+				if right := 2*g - 4; right < 0 {
+					s.op("VPSLLW $%d, Y14, Y14", -right)
+				} else if right > 0 {
+					s.op("VPSRLW $%d, Y14, Y14", right)
+				}
+				s.op("VPAND integerPairs<>(SB), Y14, Y14")
+				s.op("VPOR Y14, %[1]s, %[1]s", y)
+				s.op("VPSLLD $16, %s, Y14", y)
+				s.op("VPBLENDW $0x55, %s, Y14, Y14 // the scale's twice", y)
+				s.op("VMOVDQU Y14, %d(R14)", 64*g+32*h)
+				if g%2 == 1 {
+					s.op("VPSRLD $16, Y10, Y10")
+					s.op("VPBLENDW $0xaa, Y11, Y10, Y10")
+					s.op("VMOVDQU Y10, %d(R14)", factorPairs+32*(g-1)+32*h)
+				}
 			}
 		}
 	}, func() {
