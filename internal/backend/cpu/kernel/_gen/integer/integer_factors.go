@@ -15,14 +15,6 @@ func (f codes) factors() string {
 	return ""
 }
 
-// factorBytes is what decoded factors of a group take in the form that AMX reads.
-func (f codes) factorBytes() int {
-	if f.least() {
-		return 128
-	}
-	return 64
-}
-
 // supers are formats of codes with superblocks, one of each kind.
 var supers = []codes{{bits: 4}, {bits: 6}, {bits: 4, fp4: true, levels: true}}
 
