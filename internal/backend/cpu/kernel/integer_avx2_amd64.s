@@ -154,10 +154,6 @@ TEXT integerFactorsKAVX2<>(SB), NOSPLIT, $0-0
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
 	VMOVDQU 64(R13), Y13
 	VMOVDQU 128(R13), Y14
 	VPSLLD $16, Y14, Y12
@@ -474,11 +470,6 @@ TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	PREFETCHT0 4864(R13)
 	LEAQ 32(R13), SI
 	XORL R15, R15
 	MOVQ integerArgs_per(AX), DI
@@ -562,8 +553,6 @@ TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $0, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -787,6 +776,14 @@ group:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperKAVX2<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	PREFETCHT0 4736(R8)
+	PREFETCHT0 4736(R8)(R11*1)
+	PREFETCHT0 4800(R8)
+	PREFETCHT0 4800(R8)(R11*1)
 	MOVQ CX, R15
 	SHLQ $2, R15
 	MOVQ R8, SI
@@ -873,6 +870,16 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper6KAVX2<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	PREFETCHT0 4736(R8)
+	PREFETCHT0 4736(R8)(R11*1)
+	PREFETCHT0 4800(R8)
+	PREFETCHT0 4800(R8)(R11*1)
+	PREFETCHT0 4864(R8)
+	PREFETCHT0 4864(R8)(R11*1)
 	MOVQ CX, R15
 	SHLQ $2, R15
 	MOVQ R8, SI
@@ -951,6 +958,10 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperXSAVX2<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
 	MOVQ CX, R15
 	SHLQ $2, R15
 	MOVQ R8, SI

@@ -58,10 +58,6 @@ TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
 	VMOVDQU32 64(R13), Z26
 	VMOVDQU32 128(R13), Z27
 	VMOVDQU32 192(R13), Z28
@@ -207,11 +203,6 @@ TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	PREFETCHT0 4864(R13)
 	VPBROADCASTD integerRaise6K512<>(SB), Z29
 	LEAQ 32(R13), SI
 	XORL R15, R15
@@ -272,8 +263,6 @@ TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
 	VPBROADCASTD integerRaiseXS512<>(SB), Z29
 	VMOVDQU32 32(R13), Z25
 	VPMOVZXWD 96(R13), Z26
@@ -380,6 +369,14 @@ group:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperKAVX512<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	PREFETCHT0 4736(R8)
+	PREFETCHT0 4736(R8)(R11*1)
+	PREFETCHT0 4800(R8)
+	PREFETCHT0 4800(R8)(R11*1)
 	MOVQ integerArgs_decoded(AX), BX
 	MOVQ CX, R15
 	SHLQ $2, R15
@@ -473,6 +470,16 @@ row:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper6KAVX512<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	PREFETCHT0 4736(R8)
+	PREFETCHT0 4736(R8)(R11*1)
+	PREFETCHT0 4800(R8)
+	PREFETCHT0 4800(R8)(R11*1)
+	PREFETCHT0 4864(R8)
+	PREFETCHT0 4864(R8)(R11*1)
 	MOVQ integerArgs_decoded(AX), BX
 	MOVQ CX, R15
 	SHLQ $2, R15
@@ -576,6 +583,10 @@ row:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperXSAVX512<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
 	MOVQ integerArgs_decoded(AX), BX
 	MOVQ CX, R15
 	SHLQ $2, R15

