@@ -195,6 +195,11 @@ func (k *avx2Kernel) dots(h int) {
 		k.op("JEQ zero%d", h)
 		k.aside = append(k.aside, func() { k.signedBytes(h) })
 	}
+	if k.short() {
+		k.op("CMPQ CX, $2")
+		k.op("JLE short%d", h)
+		k.aside = append(k.aside, func() { k.shortGroup(h) })
+	}
 	k.line("step%d:", h)
 	if h%2 == 0 && k.high() > 0 {
 		k.prefetch(0, "DI")
@@ -216,6 +221,32 @@ func (k *avx2Kernel) dots(h int) {
 		k.products(h, v)
 	}
 	k.nextStep("step", h)
+	k.line("summed%d:", h)
+}
+
+// short reports whether there are kernels for short groups.
+func (k *avx2Kernel) short() bool { return k.bits == 4 && !k.fp4 }
+
+// shortGroup is the loop of dots for groups of 32 codes of 4 bits at most, all of whose products can be
+// summed in 16 bits: 32*15*127 < 2^15, since each sum has half of them.
+func (k *avx2Kernel) shortGroup(h int) {
+	k.line("short%d:", h)
+	for v := 0; v < 4; v += 2 {
+		k.lowBits(h, v)
+		for m := range k.m {
+			k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
+			k.op("VPBROADCASTD %d(BX), Y15", 4*((v+1)*k.m+m))
+			k.op("VPMADDUBSW Y14, Y12, Y14")
+			k.op("VPMADDUBSW Y15, Y13, Y15")
+			k.op("VPADDW Y14, %[1]s, %[1]s", k.int(m))
+			k.op("VPADDW Y15, %[1]s, %[1]s", k.int(m))
+		}
+	}
+	k.nextStep("short", h)
+	for m := range k.m {
+		k.op("VPMADDWD %[1]s, %[2]s, %[2]s", k.ones(h), k.int(m))
+	}
+	k.op("JMP summed%d", h)
 }
 
 // nextStep goes on with the next 16 columns.
@@ -355,7 +386,11 @@ func (k *avx2Kernel) products(h, v int) {
 		k.op("VPMADDUBSW Y14, Y12, Y14")
 		k.op("VPMADDUBSW Y15, Y13, Y15")
 		k.op("VPADDW Y15, Y14, Y14")
-		k.op("VPMADDWD %s, Y14, Y14", k.ones(h))
+		if k.short() { // and so are superblocks
+			k.op("VPMADDWD integerOnes<>(SB), Y14, Y14")
+		} else {
+			k.op("VPMADDWD %s, Y14, Y14", k.ones(h))
+		}
 		k.op("VPADDD Y14, %[1]s, %[1]s", k.int(m))
 	}
 }
