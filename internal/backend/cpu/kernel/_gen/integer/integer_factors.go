@@ -219,7 +219,8 @@ func factorsK512(s *source) {
 	})
 }
 
-// pairs512 makes pairs of Z24 and Z27, of the next group, raised, and stores them.
+// pairs512 makes pairs of Z24 and Z27, of the next group, times what codes are raised by, and stores them.
+// AMX needs none: its codes are signed.
 func pairs512(s *source, at string) {
 	s.op("VPSLLD $16, Z27, Z27")
 	s.op("VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and")
@@ -229,7 +230,9 @@ func pairs512(s *source, at string) {
 
 func factors6K512(s *source) {
 	eachTail(s, "6KAVX512", "Z24 to Z29", 5, func() {
-		s.op("VPBROADCASTD integerRaise6K512<>(SB), Z29")
+		if !s.local {
+			s.op("VPBROADCASTD integerRaise6K512<>(SB), Z29")
+		}
 		s.op("LEAQ 32(R13), SI")
 		s.op("XORL R15, R15")
 		s.arg("per", "DI")
@@ -240,7 +243,7 @@ func factors6K512(s *source) {
 		s.op("VMOVDQU32 Z24, (R14)(R15*2)")
 		s.op("VMOVDQU32 Z27, 64(R14)(R15*2)")
 		if !s.local {
-			pairs512(s, "2048(R14)(R15*1)")
+			pairs512(s, sprint("%d(R14)(R15*1)", factorPairs6K))
 		}
 		s.op("ADDQ $32, SI")
 		s.op("ADDQ $64, R15")
@@ -251,7 +254,9 @@ func factors6K512(s *source) {
 
 func factorsXS512(s *source) {
 	eachTail(s, "XSAVX512", "Z24 to Z29", 2, func() {
-		s.op("VPBROADCASTD integerRaiseXS512<>(SB), Z29")
+		if !s.local {
+			s.op("VPBROADCASTD integerRaiseXS512<>(SB), Z29")
+		}
 		s.op("VMOVDQU32 %d(R13), Z25", atNibblesXS)
 		s.op("VPMOVZXWD %d(R13), Z26", atPairsXS)
 		for g := range 8 {
