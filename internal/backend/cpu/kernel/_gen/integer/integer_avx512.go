@@ -149,11 +149,7 @@ func (k *avx512Kernel) dots(from, to int) {
 		k.arg("plane", "DI")
 		k.op("ADDQ R8, DI")
 	}
-	for h := from; h < to; h++ {
-		for m := range k.m {
-			k.op("VPXORD %[1]s, %[1]s, %[1]s", k.int(h, m))
-		}
-	}
+	k.clear(from, to)
 	k.arg("steps", "CX")
 	k.line("step%d:", from)
 	for h := from; h < to; h++ {
@@ -166,6 +162,15 @@ func (k *avx512Kernel) dots(from, to int) {
 	k.op("ADDQ $%d, BX", 16*k.m)
 	k.op("DECQ CX")
 	k.op("JNZ step%d", from)
+}
+
+// clear sets the integer sums of tiles [from, to) to zero.
+func (k *avx512Kernel) clear(from, to int) {
+	for h := from; h < to; h++ {
+		for m := range k.m {
+			k.op("VPXORD %[1]s, %[1]s, %[1]s", k.int(h, m))
+		}
+	}
 }
 
 // step multiplies 16 columns of tile h.
@@ -263,7 +268,7 @@ func (k *avx512Kernel) prefetch(h, offset int, register string) {
 // scale adds a group's integer sums, scaled, to the float sums of tiles [from, to). BX is
 // at the scales of the activations.
 func (k *avx512Kernel) scale(from, to int) {
-	if k.super {
+	if k.super && !k.halves() {
 		k.op("TESTQ R15, R15")
 		k.op("JNZ factors%d", from)
 		k.aside = append(k.aside, func() { k.addFactored(from, to) })
