@@ -168,7 +168,7 @@ type integerCall struct {
 func (c *integerCall) open(s *Scratch) {
 	c.args.set(c.w)
 	c.args.outTile = c.a.OutRows() * Tile * 4
-	c.args.decoded = unsafe.Pointer(&s.factors)
+	c.args.decoded = s.decoded()
 }
 
 // strips multiplies the strips from row first on with tiles [from, to). out begins with tile zero.

@@ -49,7 +49,7 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 	}
 	args.format = w.integerFormat()
 	args.outTile = rows * Tile * 4
-	args.decoded = unsafe.Pointer(&s.factors)
+	args.decoded = s.decoded()
 	span := amxCodes / min(rows, amxRowsAtOnce) / w.group / w.per * w.per
 	for g := 0; g < w.groups; g += span {
 		args.groups, args.more = min(span, w.groups-g), min(g, 1)

@@ -6,7 +6,8 @@ const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows:
 //
 // Half a tile, 8 rows, fills a vector: every group is walked twice. Products of bytes are
 // summed in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
-// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself.
+// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself, unless they are symmetric:
+// then they are signed, see signedRows.
 //
 // Kernels of one and two rows read the first half of the tiles and the second side by side,
 // as two streams; of an odd number the last is computed at the end, as both of a pair.
@@ -45,6 +46,7 @@ func avx2(s *source) {
 	constant("Low4", 0x0f0f0f0f0f0f0f0f)
 	constant("Low2", 0x0303030303030303)
 	constant("Low7", 0x7f7f7f7f7f7f7f7f)
+	constant("Middle8", 0x8080808080808080)
 	constant("Bit0", 0x0101010101010101)
 	constant("Bit2", 0x0404040404040404)
 	constant("Bit4", 0x1010101010101010)
@@ -188,6 +190,16 @@ func (k *avx2Kernel) dots(h int) {
 		k.op("VPXOR %[1]s, %[1]s, %[1]s", k.int(m))
 	}
 	k.arg("steps", "CX")
+	if k.bits == 8 {
+		k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
+		k.op("JEQ zero%d", h)
+		k.aside = append(k.aside, func() { k.signedBytes(h) })
+	}
+	if k.short() {
+		k.op("CMPQ CX, $2")
+		k.op("JLE short%d", h)
+		k.aside = append(k.aside, func() { k.shortGroup(h) })
+	}
 	k.line("step%d:", h)
 	if h%2 == 0 && k.high() > 0 {
 		k.prefetch(0, "DI")
@@ -208,13 +220,44 @@ func (k *avx2Kernel) dots(h int) {
 		k.highBits(v+1, "Y13")
 		k.products(h, v)
 	}
+	k.nextStep("step", h)
+	k.line("summed%d:", h)
+}
+
+// short reports whether there are kernels for short groups.
+func (k *avx2Kernel) short() bool { return k.bits == 4 && !k.fp4 }
+
+// shortGroup is the loop of dots for groups of 32 codes of 4 bits at most, all of whose products can be
+// summed in 16 bits: 32*15*127 < 2^15, since each sum has half of them.
+func (k *avx2Kernel) shortGroup(h int) {
+	k.line("short%d:", h)
+	for v := 0; v < 4; v += 2 {
+		k.lowBits(h, v)
+		for m := range k.m {
+			k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
+			k.op("VPBROADCASTD %d(BX), Y15", 4*((v+1)*k.m+m))
+			k.op("VPMADDUBSW Y14, Y12, Y14")
+			k.op("VPMADDUBSW Y15, Y13, Y15")
+			k.op("VPADDW Y14, %[1]s, %[1]s", k.int(m))
+			k.op("VPADDW Y15, %[1]s, %[1]s", k.int(m))
+		}
+	}
+	k.nextStep("short", h)
+	for m := range k.m {
+		k.op("VPMADDWD %[1]s, %[2]s, %[2]s", k.ones(h), k.int(m))
+	}
+	k.op("JMP summed%d", h)
+}
+
+// nextStep goes on with the next 16 columns.
+func (k *avx2Kernel) nextStep(label string, h int) {
 	k.op("ADDQ $%d, SI", step16(k.low()))
 	if k.high() > 0 {
 		k.op("ADDQ $%d, DI", step16(k.high()))
 	}
 	k.op("ADDQ $%d, BX", 16*k.m)
 	k.op("DECQ CX")
-	k.op("JNZ step%d", h)
+	k.op("JNZ %s%d", label, h)
 }
 
 // bytes multiplies vector v of 8-bit codes.
@@ -237,8 +280,7 @@ func (k *avx2Kernel) bytes(h, v int) {
 	}
 }
 
-// signed multiplies vector v of codes for levels. Their signs go to the other factor: products
-// of magnitudes cannot overflow two by two, 2*127*127 < 2^15.
+// signed multiplies vector v of codes for levels.
 func (k *avx2Kernel) signed(h, v int) {
 	k.op("VMOVDQU %d(SI), Y12", 64*(v/2))
 	if v%2 == 1 {
@@ -249,6 +291,30 @@ func (k *avx2Kernel) signed(h, v int) {
 	k.op("VPAND integerLow4<>(SB), Y12, Y12")
 	k.op("VMOVDQU integerLevels<>(SB), Y14")
 	k.op("VPSHUFB Y12, Y14, Y12")
+	k.signedRows(h, v)
+}
+
+// signedBytes computes and adds the sums of half h of symmetric 8-bit codes.
+func (k *avx2Kernel) signedBytes(h int) {
+	k.line("zero%d:", h)
+	for v := range 4 {
+		k.op("VMOVDQU %d(SI), Y12", 64*v)
+		if h%2 == 0 {
+			k.prefetch(64*v, "SI")
+		}
+		k.op("VPXOR integerMiddle8<>(SB), Y12, Y12")
+		k.signedRows(h, v)
+	}
+	k.nextStep("zero", h)
+	k.scalesAt(h)
+	k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
+	k.scaleRows(h, false, false)
+	k.op("JMP added%d", h)
+}
+
+// signedRows multiplies vector v of signed codes in Y12. Their signs go to the other factor: products
+// of magnitudes cannot overflow two by two, 2*128*127 < 2^15.
+func (k *avx2Kernel) signedRows(h, v int) {
 	k.op("VPABSB Y12, Y13")
 	for m := range k.m {
 		k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
@@ -320,7 +386,11 @@ func (k *avx2Kernel) products(h, v int) {
 		k.op("VPMADDUBSW Y14, Y12, Y14")
 		k.op("VPMADDUBSW Y15, Y13, Y15")
 		k.op("VPADDW Y15, Y14, Y14")
-		k.op("VPMADDWD %s, Y14, Y14", k.ones(h))
+		if k.short() { // and so are superblocks
+			k.op("VPMADDWD integerOnes<>(SB), Y14, Y14")
+		} else {
+			k.op("VPMADDWD %s, Y14, Y14", k.ones(h))
+		}
 		k.op("VPADDD Y14, %[1]s, %[1]s", k.int(m))
 	}
 }
@@ -337,11 +407,7 @@ func (k *avx2Kernel) scale(h int) {
 		k.op("JNZ factors%d", h)
 		k.aside = append(k.aside, func() { k.addFactored(h) })
 	}
-	k.block(h, 0, "R13")
-	k.op("ADDQ integerArgs_codes(AX), R13")
-	if h%2 == 0 {
-		k.prefetch(0, "R13")
-	}
+	k.scalesAt(h)
 	k.op("CMPQ integerArgs_scale(AX), $const_scaleF16")
 	k.op("JEQ half%d", h)
 	k.op("JGT other%d", h)
@@ -357,19 +423,28 @@ func (k *avx2Kernel) scale(h int) {
 		k.scales(16*(h%2), 32, func(at int, y string) { k.op("VCVTPH2PS %d(R13), %s", at, y) })
 		k.op("JMP scaled%d", h)
 		k.line("other%d:", h)
-		if k.symmetric() {
+		if k.symmetric() && k.bits < 8 {
 			k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
 			k.op("JEQ zero%d", h)
 		}
 		k.scales(32*(h%2), 64, func(at int, y string) { k.op("VMOVUPS %d(R13), %s", at, y) })
 		k.op("JMP scaled%d", h)
-		if k.symmetric() {
+		if k.symmetric() && k.bits < 8 {
 			k.line("zero%d:", h)
 			k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
 			k.scaleRows(h, true, false)
 			k.op("JMP added%d", h)
 		}
 	})
+}
+
+// scalesAt points R13 at the scales of the tile of half h.
+func (k *avx2Kernel) scalesAt(h int) {
+	k.block(h, 0, "R13")
+	k.op("ADDQ integerArgs_codes(AX), R13")
+	if h%2 == 0 {
+		k.prefetch(0, "R13")
+	}
 }
 
 // scaleRows scales the integer sums of half h and adds them: of codes that are raised to be unsigned

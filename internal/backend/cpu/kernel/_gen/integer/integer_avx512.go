@@ -30,6 +30,7 @@ type avx512Kernel struct {
 	streams int      // tiles that are read side by side
 	inTurn  bool     // and computed one after another, since the registers are few
 	super   bool     // there may be superblocks
+	selects bool     // codes of 6 bits are put together by sixBits
 	ahead   int      // bytes that memory is asked for in advance
 	cache   int      // into the first cache (0) or the second (1)
 	aside   []func() // what is written after the kernel's end
@@ -47,7 +48,7 @@ func avx512(s *source) {
 	factorsAVX512(s)
 	for _, f := range formats {
 		for m := 1; m <= avx512Rows; m++ {
-			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead, super: f.factors() != ""}
+			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead, super: f.factors() != "", selects: f.bits == 6}
 			k.write()
 		}
 	}
@@ -115,6 +116,8 @@ func (k *avx512Kernel) constants(table string) {
 	switch {
 	case k.fp4:
 		k.op("VBROADCASTI32X4 %s<>(SB), Z30", table)
+	case k.selects:
+		load(0x33333333, "Z30")
 	case k.bits == 6:
 		load(0x30303030, "Z30")
 	case k.bits == 5:
@@ -149,11 +152,7 @@ func (k *avx512Kernel) dots(from, to int) {
 		k.arg("plane", "DI")
 		k.op("ADDQ R8, DI")
 	}
-	for h := from; h < to; h++ {
-		for m := range k.m {
-			k.op("VPXORD %[1]s, %[1]s, %[1]s", k.int(h, m))
-		}
-	}
+	k.clear(from, to)
 	k.arg("steps", "CX")
 	k.line("step%d:", from)
 	for h := from; h < to; h++ {
@@ -168,6 +167,15 @@ func (k *avx512Kernel) dots(from, to int) {
 	k.op("JNZ step%d", from)
 }
 
+// clear sets the integer sums of tiles [from, to) to zero.
+func (k *avx512Kernel) clear(from, to int) {
+	for h := from; h < to; h++ {
+		for m := range k.m {
+			k.op("VPXORD %[1]s, %[1]s, %[1]s", k.int(h, m))
+		}
+	}
+}
+
 // step multiplies 16 columns of tile h.
 func (k *avx512Kernel) step(h int) {
 	k.vectors(h, func(v int, w string) {
@@ -179,6 +187,10 @@ func (k *avx512Kernel) step(h int) {
 
 // vectors unpacks the four vectors of a step of tile h, and hands each over in a register.
 func (k *avx512Kernel) vectors(h int, use func(v int, w string)) {
+	if k.selects {
+		k.sixBits(h, use)
+		return
+	}
 	if k.high() == 2 {
 		k.op("VMOVDQU32 %s, Z26", k.stream(h, 0, "DI"))
 	}
@@ -192,6 +204,30 @@ func (k *avx512Kernel) vectors(h int, use func(v int, w string)) {
 			k.op("VPSHUFB %s, Z30, %s", w, w)
 		}
 		use(v, w)
+	}
+}
+
+// sixBits is vectors for codes of 6 bits. Of the second plane every other field is masked, so that what
+// is above a code is zero; what is below gives way to the first plane.
+func (k *avx512Kernel) sixBits(h int, use func(v int, w string)) {
+	k.op("VMOVDQU32 %s, Z26", k.stream(h, 0, "DI"))
+	k.prefetch(h, 0, "DI")
+	k.op("VPSRLD $2, Z26, Z27")
+	k.op("VPANDD Z30, Z26, Z26")
+	k.op("VPANDD Z30, Z27, Z27")
+	for v := 0; v < 4; v += 2 {
+		k.op("VMOVDQU32 %s, Z25", k.stream(h, 32*v, "SI"))
+		k.prefetch(h, 32*v, "SI")
+		k.op("VPSRLD $4, Z25, Z24")
+		for i, w := range []string{"Z25", "Z24"} {
+			high := sprint("Z%d", 26+i)
+			if v == 0 {
+				k.op("VPSLLD $4, %s, Z28", high)
+				high = "Z28"
+			}
+			k.op("VPTERNLOGD $0xe4, Z31, %s, %s // the low half of a byte stays", high, w)
+			use(v+i, w)
+		}
 	}
 }
 
@@ -263,7 +299,7 @@ func (k *avx512Kernel) prefetch(h, offset int, register string) {
 // scale adds a group's integer sums, scaled, to the float sums of tiles [from, to). BX is
 // at the scales of the activations.
 func (k *avx512Kernel) scale(from, to int) {
-	if k.super {
+	if k.super && !k.halves() {
 		k.op("TESTQ R15, R15")
 		k.op("JNZ factors%d", from)
 		k.aside = append(k.aside, func() { k.addFactored(from, to) })

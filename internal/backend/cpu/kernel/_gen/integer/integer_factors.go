@@ -34,6 +34,11 @@ func (f codes) superPairs() int {
 	return 4
 }
 
+// tailLines is the size of the tail in cache lines.
+func (f codes) tailLines() int {
+	return map[string]int{"K": 4, "6K": 5, "XS": 2}[f.factors()]
+}
+
 // least reports whether superblocks have biases.
 func (f codes) least() bool { return f.factors() == "K" }
 
@@ -52,14 +57,16 @@ const factorsDoc = `
 TEXT integerFactors%[1]s<>(SB), NOSPLIT, $0-0`
 
 // eachTail writes a loop over the tails of tiles, at R13, and the places for their factors, at
-// R14. lines of the next tail are asked for. widen then makes floats of the factors of one tile.
+// R14. lines is the size of a tail. widen then makes floats of the factors of one tile.
 func eachTail(s *source, name, changed string, lines int, tile, widen func()) {
 	s.line(factorsDoc, name, changed)
 	tailAt(s)
 	s.arg("decoded", "R14")
 	s.line("tile:")
 	for i := range lines {
-		s.op("PREFETCHT0 %d(R13)", 64*i+ahead)
+		if s.local { // otherwise the end of a superblock does it
+			s.op("PREFETCHT0 %d(R13)", 64*i+ahead)
+		}
 	}
 	tile()
 	s.op("ADDQ R11, R13")
@@ -204,7 +211,8 @@ func factorsK512(s *source) {
 	})
 }
 
-// pairs512 makes pairs of Z24 and Z27, of the next group, raised, and stores them.
+// pairs512 makes pairs of Z24 and Z27, of the next group, times what codes are raised by, and stores them.
+// AMX needs none: its codes are signed.
 func pairs512(s *source, at string) {
 	s.op("VPSLLD $16, Z27, Z27")
 	s.op("VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and")
@@ -214,7 +222,9 @@ func pairs512(s *source, at string) {
 
 func factors6K512(s *source) {
 	eachTail(s, "6KAVX512", "Z24 to Z29", 5, func() {
-		s.op("VPBROADCASTD integerRaise6K512<>(SB), Z29")
+		if !s.local {
+			s.op("VPBROADCASTD integerRaise6K512<>(SB), Z29")
+		}
 		s.op("LEAQ 32(R13), SI")
 		s.op("XORL R15, R15")
 		s.arg("per", "DI")
@@ -225,7 +235,7 @@ func factors6K512(s *source) {
 		s.op("VMOVDQU32 Z24, (R14)(R15*2)")
 		s.op("VMOVDQU32 Z27, 64(R14)(R15*2)")
 		if !s.local {
-			pairs512(s, "2048(R14)(R15*1)")
+			pairs512(s, sprint("%d(R14)(R15*1)", factorPairs6K))
 		}
 		s.op("ADDQ $32, SI")
 		s.op("ADDQ $64, R15")
@@ -236,7 +246,9 @@ func factors6K512(s *source) {
 
 func factorsXS512(s *source) {
 	eachTail(s, "XSAVX512", "Z24 to Z29", 2, func() {
-		s.op("VPBROADCASTD integerRaiseXS512<>(SB), Z29")
+		if !s.local {
+			s.op("VPBROADCASTD integerRaiseXS512<>(SB), Z29")
+		}
 		s.op("VMOVDQU32 %d(R13), Z25", atNibblesXS)
 		s.op("VPMOVZXWD %d(R13), Z26", atPairsXS)
 		for g := range 8 {

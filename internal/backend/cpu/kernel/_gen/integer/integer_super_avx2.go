@@ -87,6 +87,7 @@ func (k *avx2Kernel) addFactored(h int) {
 //	R15 from pair to pair of them         BX  factors          DI  output
 func superAVX2(s *source, f codes) {
 	s.line(superDoc, f.factors()+"AVX2", "")
+	askTail(s, f)
 	s.op("MOVQ CX, R15")
 	s.op("SHLQ $2, R15")
 	s.op("MOVQ R8, SI")
