@@ -149,7 +149,11 @@ func (args *integerArgs) setSuper(w *Weight, a *Activations, s *Scratch) {
 // stripsAMX is Set.strips. A few strips are all of one height, and no higher than
 // the rows need.
 func stripsAMX(rows int, r rounding) strips {
-	if rows < amxRows || r.part == 0 && r.group > 128 || r.group&(r.group-1) != 0 {
+	least := amxRows
+	if r.part == 32 {
+		least = amxSuperRows
+	}
+	if rows < least || r.part == 0 && r.group > 128 || r.group&(r.group-1) != 0 {
 		return stripsAVX512(rows, r)
 	}
 	height := 16
@@ -164,6 +168,12 @@ func stripsAMX(rows int, r rounding) strips {
 // generation, weights from memory, in parts of the time of AVX-512: 8 rows take 1.0 to 1.1, 9 rows
 // 0.7 to 0.9, 16 rows 0.6 to 0.7, 32 rows 0.5. The kernels count on it: no strip has fewer.
 const amxRows = 9
+
+// amxSuperRows is the same for superblocks with groups of 32: unpacking takes longer there, and one strip
+// does not make up for it. On one thread, weights from the second cache, 9 to 16 rows take 0.9 to 1.2 of
+// the time of AVX-512, 24 and 32 rows 0.6 to 0.8; with groups of 16 9 to 16 rows take 0.9 to 1.0, 24 and
+// 32 rows 0.6.
+const amxSuperRows = 17
 
 // amxLow is from how many rows on strips are as high as they can be: padding is a small part.
 const amxLow = 49

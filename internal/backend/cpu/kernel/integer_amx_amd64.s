@@ -71,14 +71,14 @@
 // scaled and added to the output, a quarter of the rows in each step; and a part of the next superblock
 // is unpacked, see integerUnpackSome. What is to be done with products is in a queue meanwhile.
 //
-//	AX  arguments                   to multiply:               to add:
-//	BX  64                          DX  activations            R11 products      R13 scales of activations
-//	CX  row to row of activations   R10 planes                 R15 output        R12, SI sums of activations
-//	                                SI  of the second strip    R14 rows left     DI  of the second strip
-//	R8, R9, R12, SI, DI: to unpack
+//	AX  arguments                   to multiply:        to add:
+//	BX  64                          DX  activations     R11 products     R13, R12 scales, sums of activations
+//	CX  row to row of activations   R10 planes          R15 output       R8, R9 those of the second strip
+//	R8, R9, R12, SI, DI: to unpack                      R14 rows left    DI  strip to strip of the output
+//	                                                                     SI  pair to pair of sums
 //
 // Vectors: Z0: scales, Z1: scales of biases, Z4 to Z7: pairs of factors of biases; Z12 to Z14: products;
-// Z18 to Z20: constants; Z17 and Z21 on: to unpack. K3 and K4 are even and odd bytes, K5 is none before
+// Z15, Z18 to Z20: constants; Z17 and Z21 on: to unpack. K3 and K4 are even and odd bytes, K5 is none before
 // the output has sums. Tiles: 0 to 3 products, low and high of each strip, 4 and 5 activations, 6 and 7
 // planes. Products of two turns have every other line of memory: what is loaded while another line with
 // the same place in a page is about to be stored has to wait.
