@@ -170,7 +170,7 @@ func stripsAMX(rows int, r rounding) strips {
 const amxRows = 9
 
 // amxSuperRows is the same for superblocks with groups of 32: unpacking takes longer there, and one strip
-// does not make up for it. On one thread, weights from the second cache, 9 to 16 rows take 0.9 to 1.2 of
+// does not make up for it. On one thread, weights from the caches, 9 to 16 rows take 0.9 to 1.2 of
 // the time of AVX-512, 24 and 32 rows 0.6 to 0.8; with groups of 16 9 to 16 rows take 0.9 to 1.0, 24 and
 // 32 rows 0.6.
 const amxSuperRows = 17
