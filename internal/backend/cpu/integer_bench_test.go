@@ -79,26 +79,33 @@ func BenchmarkMatMulCached(b *testing.B) {
 // integer format: on one thread with weights that fit the second cache, where the work of the
 // kernels counts, and on all threads with weights from memory.
 func BenchmarkMatMulRows(b *testing.B) {
-	for _, bits := range []int{2, 3, 4, 5, 6, 8, 0} {
-		name, m := fmt.Sprintf("q%d", bits), dtype.Matrix{}
-		if bits == 0 {
-			name, m = "mxfp4", dtype.Matrix{Format: dtype.MXFP4, Group: 32, ScaleType: dtype.F8E8M0}
-		}
+	type named struct {
+		name string
+		of   func(n, k int) dtype.Matrix
+	}
+	var list []named
+	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
+		list = append(list, named{fmt.Sprintf("q%d", bits), func(n, k int) dtype.Matrix { return integerMatrix(b, n, k, bits) }})
+	}
+	list = append(list, named{"mxfp4", func(n, k int) dtype.Matrix {
+		m := dtype.Matrix{Rows: n, Cols: k, Format: dtype.MXFP4, Group: 32, ScaleType: dtype.F8E8M0}
+		m.Data, m.Scales = make([]byte, n*m.RowBytes()), make([]byte, n*m.ScaleRowBytes())
+		return m
+	}})
+	for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4XS} {
+		list = append(list, named{fmt.Sprint(f), func(n, k int) dtype.Matrix { return blockMatrix(f, n, k) }})
+	}
+	for _, f := range list {
 		for _, c := range []struct {
 			from               string
 			threads, n, k, sum int
 		}{{"cache", 1, 1024, 1024, 0}, {"memory", 0, 4096, 4096, 400 << 20}} {
-			if bits > 0 {
-				m = integerMatrix(b, c.n, c.k, bits)
-			} else {
-				m.Rows, m.Cols = c.n, c.k
-				m.Data, m.Scales = make([]byte, c.n*m.RowBytes()), make([]byte, c.n*m.ScaleRowBytes())
-			}
+			m := f.of(c.n, c.k)
 			for _, isa := range runnable() {
 				if isa == generic || isa == "amx" { // as avx512, for few rows
 					continue
 				}
-				b.Run(fmt.Sprintf("type=%s/from=%s/isa=%s", name, c.from, isa), func(b *testing.B) {
+				b.Run(fmt.Sprintf("type=%s/from=%s/isa=%s", f.name, c.from, isa), func(b *testing.B) {
 					cpu := openTest(b, Options{Threads: c.threads, ISA: isa})
 					var list []*kernel.Weight
 					for total := int64(-1); total < int64(c.sum); total += list[0].Bytes() {
@@ -115,6 +122,16 @@ func BenchmarkMatMulRows(b *testing.B) {
 			}
 		}
 	}
+}
+
+// blockMatrix is n×k in a block format.
+func blockMatrix(f dtype.Format, n, k int) dtype.Matrix {
+	m := dtype.NewBlocks(f, n, k)
+	m.Data = make([]byte, n*m.RowBytes())
+	for i := range m.Data {
+		m.Data[i] = byte(i*7) & 0x3f
+	}
+	return m
 }
 
 // BenchmarkRead reads memory in order, on all threads: what products are measured against.
@@ -144,11 +161,7 @@ func BenchmarkBlocks(b *testing.B) {
 	for _, f := range []dtype.Format{
 		dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4NL, dtype.IQ4XS,
 	} {
-		m := dtype.NewBlocks(f, n, k)
-		m.Data = make([]byte, n*m.RowBytes())
-		for i := range m.Data {
-			m.Data[i] = byte(i*7) & 0x3f
-		}
+		m := blockMatrix(f, n, k)
 		wide := m
 		if form, ok := m.AffineForm(); ok {
 			wide = m.Widen()

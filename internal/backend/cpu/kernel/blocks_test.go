@@ -46,7 +46,7 @@ func randomBlockCase(f dtype.Format, r *rand.Rand) blockCase {
 // mode, and random ones.
 func blockCases(random int, r *rand.Rand) []blockCase {
 	var list []blockCase
-	counts := []int{1, 3, 8, 17, 2, 4, 5, 6, 7, 9, 50}
+	counts := []int{1, 3, 8, 17, 2, 4, 5, 6, 7, 9, 33, 50}
 	if testing.Short() {
 		counts = counts[:4]
 	}
@@ -58,6 +58,7 @@ func blockCases(random int, r *rand.Rand) []blockCase {
 		if columns == 256 {
 			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 2})
 			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 12})
+			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 19})
 		}
 		for range random {
 			list = append(list, randomBlockCase(f, r))

@@ -241,11 +241,11 @@ func (b *floatBlocking) factors(i, g int) (scales unsafe.Pointer, step int) {
 		kind, step = factorsXS, Tile*4
 	}
 	a := &b.s.integer
-	a.weights, a.decoded = unsafe.Pointer(&w.super(b.n, b.from+i, g/w.per)[0]), unsafe.Pointer(&b.s.factors)
+	a.weights, a.decoded = unsafe.Pointer(&w.super(b.n, b.from+i, g/w.per)[0]), b.s.decoded()
 	a.per, a.block = w.per, w.block
 	b.k.factors[kind](a)
 	a.weights, a.decoded = nil, nil
-	return unsafe.Add(unsafe.Pointer(&b.s.factors), g%w.per*step), step
+	return unsafe.Add(b.s.decoded(), g%w.per*step), step
 }
 
 // setAhead says what stream j is to fetch meanwhile: what follows in memory, or the panel

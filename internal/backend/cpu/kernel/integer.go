@@ -66,10 +66,6 @@ type integerArgs struct {
 
 	// Where the AMX kernels are. No pointers: they may be behind the end.
 	unpack             uintptr // code that unpacks a block
-	factors            uintptr // code that decodes factors; 0: there are none
-	factorBytes        int     // of a group, decoded
-	factorAt           uintptr // of the next group of the first tile; 1,024 bytes further of the second
-	superLeft          int     // groups of the superblock that are still to be unpacked
 	second, outSecond  int     // bytes from one tile to the other; 0: there is none
 	pairBlock, pairOut uintptr // of the first tile
 	pairsLeft          int     // of tiles to multiply
@@ -90,6 +86,27 @@ type integerArgs struct {
 	stripsNow          int
 	stripActs          uintptr
 	stripOut           uintptr
+
+	// For AMX with superblocks.
+	supers       int            // superblocks of a tile
+	columns      int            // of a superblock, in steps of 64
+	pairSkip     int            // bytes from the sums of the first two pairs of groups to those of the others
+	pace         int            // steps of a turn that unpack
+	scaled       unsafe.Pointer // ring of scales of superblocks
+	factors      uintptr        // code that decodes factors
+	factorAt     uintptr        // of the next group, decoded
+	unpackSlot   uintptr        // where its planes go
+	nextFactors  uintptr        // where the scales of the next superblock go
+	panelFactors uintptr        // scales of the one that is multiplied
+	supersNext   int            // superblocks to unpack
+	turnsLeft    int            // to multiply; then two more
+	stepsLeft    int            // of a turn
+	multiplyLeft int            // of these, to multiply
+	paceLeft     int            // of these, to unpack
+	actSecond    int            // bytes from the first strip of a turn to the second; 0: there is none
+	addSecond    int            // 0: there is no second strip to add
+	queueAt      int
+	queue        [32]uintptr // of turns that are to be added, four times: scales, output, and so on
 }
 
 // integerFormat is the format of w as an index.
@@ -151,7 +168,7 @@ type integerCall struct {
 func (c *integerCall) open(s *Scratch) {
 	c.args.set(c.w)
 	c.args.outTile = c.a.OutRows() * Tile * 4
-	c.args.decoded = unsafe.Pointer(&s.factors)
+	c.args.decoded = s.decoded()
 }
 
 // strips multiplies the strips from row first on with tiles [from, to). out begins with tile zero.

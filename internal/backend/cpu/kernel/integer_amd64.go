@@ -8,10 +8,6 @@ import "unsafe"
 
 // integerTilesAVX512 is integerTiles. Of many rows with 8 bits, most go to the wide kernel.
 func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	format := w.integerFormat()
 	if format != integer8 || a.rows < 2*wideRows {
 		integerStrips(integerAVX512[format][:], out, w, n, from, to, a, s)
@@ -27,10 +23,6 @@ func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activation
 
 // integerTilesAVX2 is integerTiles.
 func integerTilesAVX2(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	integerStrips(integerAVX2[w.integerFormat()][:], out, w, n, from, to, a, s)
 }
 
@@ -41,10 +33,6 @@ func stripsAVX2(int, rounding) strips   { return strips{height: len(integerAVX2[
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512.
 func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	if !a.byRow {
 		integerTilesAVX512(out, w, n, from, to, a, s)
 		return
@@ -53,39 +41,47 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 		return
 	}
 	args, rows := &s.integer, a.OutRows()
-	multiply := amxKernel(w.biased(), rows >= amxMany)
+	multiply := amxKernel(w, rows >= amxMany)
 	args.set(w)
 	args.setAMX(a, s)
+	if w.per > 1 {
+		args.setSuper(w, a, s)
+	}
 	args.format = w.integerFormat()
 	args.outTile = rows * Tile * 4
-	args.decoded = unsafe.Pointer(&s.factors)
+	args.decoded = s.decoded()
 	span := amxCodes / min(rows, amxRowsAtOnce) / w.group / w.per * w.per
 	for g := 0; g < w.groups; g += span {
 		args.groups, args.more = min(span, w.groups-g), min(g, 1)
+		args.supers = args.groups / w.per
 		for r := 0; r < rows; r += amxRowsAtOnce {
 			args.strips = min(amxRowsAtOnce, rows-r) / a.height
 			args.tiles = to - from
 			args.weights = unsafe.Pointer(unsafe.SliceData(w.at(n, from, g)))
-			args.acts = unsafe.Pointer(&a.strip(r)[g*args.actGroup])
+			args.acts = unsafe.Pointer(&a.strip(r)[g/w.per*args.actGroup])
 			args.out = unsafe.Pointer(&out[r*Tile])
-			args.superLeft = 0
 			multiply(args)
 		}
 	}
 	*args = integerArgs{}
 }
 
-// amxKernel is the kernel for formats with biases, or without, and for many strips, or few.
-func amxKernel(biased, many bool) func(*integerArgs) {
+// amxKernel is the kernel for a weight, and for many strips, or few.
+func amxKernel(w *Weight, many bool) func(*integerArgs) {
+	signed := !w.biased() || w.zero != 0
 	switch {
-	case biased && many:
-		return integerMany
-	case biased:
-		return integerAMX
+	case w.per > 1 && signed:
+		return integerSuper
+	case w.per > 1:
+		return integerSuperLeast
+	case signed && many:
+		return integerManySigned
+	case signed:
+		return integerAMXSigned
 	case many:
-		return integerManyFP4
+		return integerMany
 	default:
-		return integerAMXFP4
+		return integerAMX
 	}
 }
 
@@ -127,10 +123,37 @@ func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 	}
 }
 
+// What the kernels for superblocks work on: products of two turns, scales of four superblocks, and planes
+// of two.
+const (
+	superProducts = 2 * 4 * Tile * Tile * 4
+	superScales   = 4 * 512
+	superSlots    = 2 * 2 * Tile * 256
+)
+
+// setSuper fills in what superblocks need.
+func (args *integerArgs) setSuper(w *Weight, a *Activations, s *Scratch) {
+	s.tiles = aligned(s.tiles, 2*superProducts+superScales+superSlots)
+	products := unsafe.Pointer(&s.tiles[0])
+	args.products = unsafe.Add(products, -int(uintptr(products))&(superProducts-1))
+	args.scaled = unsafe.Add(args.products, superProducts)
+	args.slots = unsafe.Add(args.scaled, superScales)
+	args.columns = a.group / 64
+	if w.per == 8 {
+		args.pairSkip = 8 * a.height
+	}
+	turns := (min(a.OutRows(), amxRowsAtOnce)/a.height + 1) / 2
+	args.pace = min(4, (w.per+turns-1)/turns)
+}
+
 // stripsAMX is Set.strips. A few strips are all of one height, and no higher than
 // the rows need.
 func stripsAMX(rows int, r rounding) strips {
-	if rows < amxRows || r.part > 0 || r.group > 128 || r.group&(r.group-1) != 0 {
+	least := amxRows
+	if r.part == 32 {
+		least = amxSuperRows
+	}
+	if rows < least || r.part == 0 && r.group > 128 || r.group&(r.group-1) != 0 {
 		return stripsAVX512(rows, r)
 	}
 	height := 16
@@ -145,6 +168,12 @@ func stripsAMX(rows int, r rounding) strips {
 // generation, weights from memory, in parts of the time of AVX-512: 8 rows take 1.0 to 1.1, 9 rows
 // 0.7 to 0.9, 16 rows 0.6 to 0.7, 32 rows 0.5. The kernels count on it: no strip has fewer.
 const amxRows = 9
+
+// amxSuperRows is the same for superblocks with groups of 32: unpacking takes longer there, and one strip
+// does not make up for it. On one thread, weights from the caches, 9 to 16 rows take 0.9 to 1.2 of
+// the time of AVX-512, 24 and 32 rows 0.6 to 0.8; with groups of 16 9 to 16 rows take 0.9 to 1.0, 24 and
+// 32 rows 0.6.
+const amxSuperRows = 17
 
 // amxLow is from how many rows on strips are as high as they can be: padding is a small part.
 const amxLow = 49

@@ -17,7 +17,7 @@
 //
 // Vectors as in the kernels of AVX-512.
 //
-// func integerAMX(a *integerArgs), func integerAMXFP4(a *integerArgs)
+// func integerAMX(a *integerArgs), func integerAMXSigned(a *integerArgs)
 //
 // Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. The
 // first half of the tiles and the second are read side by side, as two streams. Of an odd number
@@ -26,7 +26,7 @@
 // memory, and meanwhile the next panel is unpacked; then the products are scaled and added. That
 // tiles and sums do not take turns by the group is because half of the multipliers of vectors
 // rest while tiles are in use: 64 multiplications of 16 numbers take 13 ns, and 25 ns with one
-// tile instruction among them. Of the FP4 form codes are signed, and there are no biases.
+// tile instruction among them. Of the signed form codes are signed, and there are no biases.
 //
 //	AX  arguments
 //
@@ -45,7 +45,7 @@
 // Tiles: 0 to 3 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
 // are aligned to 64 bytes.
 //
-// func integerMany(a *integerArgs), func integerManyFP4(a *integerArgs)
+// func integerMany(a *integerArgs), func integerManySigned(a *integerArgs)
 //
 // The same for many strips of 16 rows. A panel is some groups of one tile. The groups of one
 // strip after another are multiplied; the turn after that the products are stored, and two
@@ -59,6 +59,29 @@
 //
 // Vectors as above. Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes, in turn. The
 // ring of four products is aligned to 8192 bytes.
+//
+// func integerSuper(a *integerArgs), func integerSuperLeast(a *integerArgs)
+//
+// The same for superblocks, the second with biases. Codes are multiplied by the factors of their groups
+// when they are unpacked, and the products, of 16 bits, are two planes: the low bytes, unsigned, and the
+// high ones. So tiles add up a whole superblock, and vectors have little to do.
+//
+// A turn is a superblock of a tile and two strips. Three things go on in it: its products are
+// multiplied, in four steps of 64 columns; those of two turns before, which memory has by now, are
+// scaled and added to the output, a quarter of the rows in each step; and a part of the next superblock
+// is unpacked, see integerUnpackSome. What is to be done with products is in a queue meanwhile.
+//
+//	AX  arguments                   to multiply:        to add:
+//	BX  64                          DX  activations     R11 products     R13, R12 scales, sums of activations
+//	CX  row to row of activations   R10 planes          R15 output       R8, R9 those of the second strip
+//	R8, R9, R12, SI, DI: to unpack                      R14 rows left    DI  strip to strip of the output
+//	                                                                     SI  pair to pair of sums
+//
+// Vectors: Z0: scales, Z1: scales of biases, Z4 to Z7: pairs of factors of biases; Z12 to Z14: products;
+// Z15, Z18 to Z20: constants; Z17 and Z21 on: to unpack. K3 and K4 are even and odd bytes, K5 is none before
+// the output has sums. Tiles: 0 to 3 products, low and high of each strip, 4 and 5 activations, 6 and 7
+// planes. Products of two turns have every other line of memory: what is loaded while another line with
+// the same place in a page is about to be stored has to wait.
 
 // The values of E2M1 codes in halves.
 DATA integerSigned<>+0(SB)/8, $0x0c08060403020100
@@ -73,13 +96,23 @@ DATA integerNibble512<>+0(SB)/4, $0x0000000f
 GLOBL integerNibble512<>(SB), RODATA|NOPTR, $4
 DATA integerPair512<>+0(SB)/4, $0x00000030
 GLOBL integerPair512<>(SB), RODATA|NOPTR, $4
+DATA integerNibbles512<>+0(SB)/4, $0x000f000f
+GLOBL integerNibbles512<>(SB), RODATA|NOPTR, $4
+DATA integerPairs512<>+0(SB)/4, $0x00300030
+GLOBL integerPairs512<>(SB), RODATA|NOPTR, $4
 DATA integerSigns512<>+0(SB)/4, $0x80000000
 GLOBL integerSigns512<>(SB), RODATA|NOPTR, $4
 DATA integerMiddle512<>+0(SB)/4, $0x00000020
 GLOBL integerMiddle512<>(SB), RODATA|NOPTR, $4
+DATA integerWord512<>+0(SB)/4, $0x0000ffff
+GLOBL integerWord512<>(SB), RODATA|NOPTR, $4
+DATA integerRaise6K512<>+0(SB)/4, $0xffe0ffe0
+GLOBL integerRaise6K512<>(SB), RODATA|NOPTR, $4
+DATA integerRaiseXS512<>+0(SB)/4, $0xff7cff7c
+GLOBL integerRaiseXS512<>(SB), RODATA|NOPTR, $4
 
 // integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -90,124 +123,71 @@ tile:
 	PREFETCHT0 4672(R13)
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
-	VCVTPH2PS (R13), Z24
-	VMOVDQU32 64(R13), Z25
-	VMOVDQU32 192(R13), Z26
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSLLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 0(R14)
-	VPSRLD $4, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSLLD $2, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 128(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $0, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 256(R14)
-	VPSRLD $12, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $2, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 384(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 512(R14)
-	VPSRLD $20, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $6, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 640(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $8, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 768(R14)
-	VPSRLD $28, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $10, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 896(R14)
-	VCVTPH2PS 32(R13), Z24
-	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
-	VMOVDQU32 128(R13), Z25
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $12, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 64(R14)
-	VPSRLD $4, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $14, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 192(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $16, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 320(R14)
-	VPSRLD $12, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $18, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 448(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $20, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 576(R14)
-	VPSRLD $20, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $22, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 704(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $24, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 832(R14)
-	VPSRLD $28, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $26, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 960(R14)
+	VMOVDQU32 64(R13), Z26
+	VMOVDQU32 128(R13), Z27
+	VMOVDQU32 192(R13), Z28
+	VPSLLD $16, Z27, Z24
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z26, Z24 // or of and
+	VPSRLD $16, Z26, Z25
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z25 // or of and not
+	VPANDD.BCST integerNibbles512<>(SB), Z24, Z26
+	VPSLLW $4, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 0(R14)
+	VPSRLW $4, Z24, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSLLW $2, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 64(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 512(R14)
+	VPSRLW $8, Z24, Z26
+	VPANDD.BCST integerNibbles512<>(SB), Z26, Z26
+	VMOVDQA32 Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 128(R14)
+	VPSRLW $12, Z24, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $2, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 192(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 576(R14)
+	VPANDD.BCST integerNibbles512<>(SB), Z25, Z26
+	VPSRLW $4, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 256(R14)
+	VPSRLW $4, Z25, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $6, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 320(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 640(R14)
+	VPSRLW $8, Z25, Z26
+	VPANDD.BCST integerNibbles512<>(SB), Z26, Z26
+	VPSRLW $8, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 384(R14)
+	VPSRLW $12, Z25, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $10, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 448(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 704(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
@@ -215,7 +195,7 @@ tile:
 	RET
 
 // integerFactors6KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -227,19 +207,19 @@ tile:
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
 	PREFETCHT0 4864(R13)
-	VCVTPH2PS (R13), Z24
 	LEAQ 32(R13), SI
-	MOVQ R14, DI
-	MOVQ integerArgs_per(AX), R15
+	XORL R15, R15
+	MOVQ integerArgs_per(AX), DI
+	SHLQ $5, DI
 group:
-	VPMOVSXBD (SI), Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, (DI)
-	ADDQ $16, SI
-	ADDQ $64, DI
-	DECQ R15
-	JNZ group
+	VPMOVSXBD (SI), Z24
+	VPMOVSXBD 16(SI), Z27
+	VMOVDQU32 Z24, (R14)(R15*2)
+	VMOVDQU32 Z27, 64(R14)(R15*2)
+	ADDQ $32, SI
+	ADDQ $64, R15
+	CMPQ R15, DI
+	JLT group
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
@@ -247,7 +227,7 @@ group:
 	RET
 
 // integerFactorsXSAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
@@ -256,73 +236,56 @@ TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 tile:
 	PREFETCHT0 4608(R13)
 	PREFETCHT0 4672(R13)
-	VCVTPH2PS (R13), Z24
 	VMOVDQU32 32(R13), Z25
 	VPMOVZXWD 96(R13), Z26
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSLLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 0(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 0(R14)
 	VPSRLD $4, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSLLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 64(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 64(R14)
+	VPSRLD $8, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $0, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 128(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $12, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 192(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 192(R14)
+	VPSRLD $16, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 256(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 256(R14)
 	VPSRLD $20, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $6, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 320(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 320(R14)
+	VPSRLD $24, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $8, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 384(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 384(R14)
 	VPSRLD $28, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $10, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 448(R14)
+	VMOVDQU32 Z27, 448(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
@@ -367,6 +330,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -375,14 +339,8 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT integerUnpack3<>(SB), NOSPLIT, $0-0
@@ -437,6 +395,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -445,14 +404,8 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT integerUnpack4<>(SB), NOSPLIT, $0-0
@@ -494,6 +447,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -504,19 +458,51 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	MOVQ integerArgs_factorAt(AX), R14
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	JMP added0
+
+TEXT integerUnpack4Signed<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	MOVL $0xf8f8f8f8, CX
+	VPBROADCASTD CX, Z29
+	MOVQ R13, CX
+	MOVQ R8, SI
+	MOVQ integerArgs_steps(AX), R14
+step:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 0(R9)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 128(R9)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 192(R9)
+	ADDQ $128, SI
+	ADDQ $256, R9
+	DECQ R14
+	JNZ step
+	MOVQ integerArgs_codes(AX), R13
+	VCVTPH2PS (R8)(R13*1), Z24
+	VMOVUPS Z24, (R9)
+	ADDQ $128, R9
+	ADDQ integerArgs_block(AX), R8
+	RET
 
 TEXT integerUnpack5<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
@@ -571,6 +557,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -581,19 +568,65 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	MOVQ integerArgs_factorAt(AX), R14
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	JMP added0
+
+TEXT integerUnpack5Signed<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
+	MOVL $0x0f0f0f0f, CX
+	VPBROADCASTD CX, Z31
+	MOVL $0x10101010, CX
+	VPBROADCASTD CX, Z30
+	MOVL $0xf0f0f0f0, CX
+	VPBROADCASTD CX, Z29
+	MOVQ R13, CX
+	MOVQ R8, SI
+	MOVQ integerArgs_plane(AX), DI
+	ADDQ R8, DI
+	MOVQ integerArgs_steps(AX), R14
+step:
+	PREFETCHT1 4608(DI)
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 0(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 0(R9)
+	KMOVQ 8(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 16(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 128(R9)
+	KMOVQ 24(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 192(R9)
+	ADDQ $128, SI
+	ADDQ $32, DI
+	ADDQ $256, R9
+	DECQ R14
+	JNZ step
+	MOVQ integerArgs_codes(AX), R13
+	VCVTPH2PS (R8)(R13*1), Z24
+	VMOVUPS Z24, (R9)
+	ADDQ $128, R9
+	ADDQ integerArgs_block(AX), R8
+	RET
 
 TEXT integerUnpack6<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
@@ -648,6 +681,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -656,20 +690,8 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	MOVQ integerArgs_factorAt(AX), R14
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 
 TEXT integerUnpack8<>(SB), NOSPLIT, $0-0
@@ -707,6 +729,7 @@ step:
 scaled0:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -722,8 +745,42 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	JMP added0
+
+TEXT integerUnpack8Signed<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
+	MOVL $0x80808080, CX
+	VPBROADCASTD CX, Z29
+	MOVQ R13, CX
+	MOVQ R8, SI
+	MOVQ integerArgs_steps(AX), R14
+step:
+	VMOVDQU32 0(SI), Z24
+	PREFETCHT1 4608(SI)
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 128(SI), Z26
+	PREFETCHT1 4736(SI)
+	VPADDB Z29, Z26, Z26
+	VMOVDQU32 Z26, 128(R9)
+	VMOVDQU32 192(SI), Z27
+	PREFETCHT1 4800(SI)
+	VPADDB Z29, Z27, Z27
+	VMOVDQU32 Z27, 192(R9)
+	ADDQ $256, SI
+	ADDQ $256, R9
+	DECQ R14
+	JNZ step
+	MOVQ integerArgs_codes(AX), R13
+	VCVTPH2PS (R8)(R13*1), Z24
+	VMOVUPS Z24, (R9)
+	ADDQ $128, R9
+	ADDQ integerArgs_block(AX), R8
+	RET
 
 TEXT integerUnpackFP4<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
@@ -766,6 +823,7 @@ step:
 	VPSLLD $16, Z24, Z24
 scaled0:
 	VMOVUPS Z24, (R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -817,6 +875,7 @@ step:
 	VPSLLD $16, Z24, Z24
 scaled0:
 	VMOVUPS Z24, (R9)
+added0:
 	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
@@ -824,39 +883,400 @@ half0:
 	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	JMP scaled0
-factors0:
-	MOVQ integerArgs_factorAt(AX), R14
-	VMOVUPS 0(R14), Z24
-	JMP scaled0
 
-TEXT integerDecode<>(SB), NOSPLIT, $24-0
+// Places of bytes: those of 32 bits shifted by eight, high bytes in even places, low bytes in odd
+// ones; the lowest byte in even places, in odd places, and the lowest two twice.
+DATA superShifted<>+0(SB)/8, $0x060504830201008f
+DATA superShifted<>+8(SB)/8, $0x0e0d0c8b0a090887
+GLOBL superShifted<>(SB), RODATA|NOPTR, $16
+DATA superHigh<>+0(SB)/8, $0x0707050503030101
+DATA superHigh<>+8(SB)/8, $0x0f0f0d0d0b0b0909
+GLOBL superHigh<>(SB), RODATA|NOPTR, $16
+DATA superLow<>+0(SB)/8, $0x0606040402020000
+DATA superLow<>+8(SB)/8, $0x0e0e0c0c0a0a0808
+GLOBL superLow<>(SB), RODATA|NOPTR, $16
+DATA superEven<>+0(SB)/8, $0x8404840480008000
+DATA superEven<>+8(SB)/8, $0x8c0c8c0c88088808
+GLOBL superEven<>(SB), RODATA|NOPTR, $16
+DATA superOdd<>+0(SB)/8, $0x0484048400800080
+DATA superOdd<>+8(SB)/8, $0x0c8c0c8c08880888
+GLOBL superOdd<>(SB), RODATA|NOPTR, $16
+DATA superWords<>+0(SB)/8, $0x0504050401000100
+DATA superWords<>+8(SB)/8, $0x0d0c0d0c09080908
+GLOBL superWords<>(SB), RODATA|NOPTR, $16
+
+// dtype.Levels raised by 128.
+DATA superLevels<>+0(SB)/8, $0x766a5d4f3f2d1801
+DATA superLevels<>+8(SB)/8, $0xf1d9c5b5a6998d81
+GLOBL superLevels<>(SB), RODATA|NOPTR, $16
+
+// integerPlanes4 writes the planes of the group at R8, whose factors are at SI, to R9.
+TEXT integerPlanes4<>(SB), NOSPLIT, $0-0
+	VMOVDQU32 (SI), Z23
+	VBROADCASTI32X4 superEven<>(SB), Z24
+	VPSHUFB Z24, Z23, Z21
+	VBROADCASTI32X4 superOdd<>(SB), Z24
+	VPSHUFB Z24, Z23, Z22
+	MOVL $0x0f0f0f0f, R12
+	VPBROADCASTD R12, Z31
+	MOVQ R8, SI
+	MOVQ integerArgs_steps(AX), R12
+step:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 0(R9)
+	VMOVDQU32 Z17, 4096(R9)
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 64(R9)
+	VMOVDQU32 Z17, 4160(R9)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 128(R9)
+	VMOVDQU32 Z17, 4224(R9)
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 192(R9)
+	VMOVDQU32 Z17, 4288(R9)
+	ADDQ $128, SI
+	ADDQ $256, R9
+	DECQ R12
+	JNZ step
+	RET
+
+// integerPlanes5 writes the planes of the group at R8, whose factors are at SI, to R9.
+TEXT integerPlanes5<>(SB), NOSPLIT, $0-0
+	VMOVDQU32 (SI), Z23
+	VBROADCASTI32X4 superEven<>(SB), Z24
+	VPSHUFB Z24, Z23, Z21
+	VBROADCASTI32X4 superOdd<>(SB), Z24
+	VPSHUFB Z24, Z23, Z22
+	MOVL $0x0f0f0f0f, R12
+	VPBROADCASTD R12, Z31
+	MOVL $0x10101010, R12
+	VPBROADCASTD R12, Z30
+	MOVQ R8, SI
+	MOVQ integerArgs_plane(AX), DI
+	ADDQ R8, DI
+	MOVQ integerArgs_steps(AX), R12
+step:
+	PREFETCHT1 4608(DI)
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 0(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 0(R9)
+	VMOVDQU32 Z17, 4096(R9)
+	KMOVQ 8(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 64(R9)
+	VMOVDQU32 Z17, 4160(R9)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 16(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 128(R9)
+	VMOVDQU32 Z17, 4224(R9)
+	KMOVQ 24(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 192(R9)
+	VMOVDQU32 Z17, 4288(R9)
+	ADDQ $128, SI
+	ADDQ $32, DI
+	ADDQ $256, R9
+	DECQ R12
+	JNZ step
+	RET
+
+// integerPlanes6 writes the planes of the group at R8, whose factors are at SI, to R9.
+TEXT integerPlanes6<>(SB), NOSPLIT, $0-0
+	VMOVDQU32 (SI), Z23
+	VBROADCASTI32X4 superEven<>(SB), Z24
+	VPSHUFB Z24, Z23, Z21
+	VBROADCASTI32X4 superOdd<>(SB), Z24
+	VPSHUFB Z24, Z23, Z22
+	VBROADCASTI32X4 superWords<>(SB), Z24
+	VPSHUFB Z24, Z23, Z23
+	VPSLLW $5, Z23, Z23
+	MOVL $0x0f0f0f0f, R12
+	VPBROADCASTD R12, Z31
+	MOVL $0x30303030, R12
+	VPBROADCASTD R12, Z30
+	MOVQ R8, SI
+	MOVQ integerArgs_plane(AX), DI
+	ADDQ R8, DI
+	MOVQ integerArgs_steps(AX), R12
+step:
+	VMOVDQU32 0(DI), Z26
+	PREFETCHT1 4608(DI)
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSLLD $4, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 0(R9)
+	VMOVDQU32 Z17, 4096(R9)
+	VPSLLD $2, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 64(R9)
+	VMOVDQU32 Z17, 4160(R9)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 128(R9)
+	VMOVDQU32 Z17, 4224(R9)
+	VPSRLD $2, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 192(R9)
+	VMOVDQU32 Z17, 4288(R9)
+	ADDQ $128, SI
+	ADDQ $64, DI
+	ADDQ $256, R9
+	DECQ R12
+	JNZ step
+	RET
+
+// integerPlanesLevels writes the planes of the group at R8, whose factors are at SI, to R9.
+TEXT integerPlanesLevels<>(SB), NOSPLIT, $0-0
+	VMOVDQU32 (SI), Z23
+	VBROADCASTI32X4 superEven<>(SB), Z24
+	VPSHUFB Z24, Z23, Z21
+	VBROADCASTI32X4 superOdd<>(SB), Z24
+	VPSHUFB Z24, Z23, Z22
+	VBROADCASTI32X4 superWords<>(SB), Z24
+	VPSHUFB Z24, Z23, Z23
+	VPSLLW $7, Z23, Z23
+	MOVL $0x0f0f0f0f, R12
+	VPBROADCASTD R12, Z31
+	VBROADCASTI32X4 superLevels<>(SB), Z30
+	MOVQ R8, SI
+	MOVQ integerArgs_steps(AX), R12
+step:
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT1 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 0(R9)
+	VMOVDQU32 Z17, 4096(R9)
+	VPSHUFB Z25, Z30, Z25
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 64(R9)
+	VMOVDQU32 Z17, 4160(R9)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 128(R9)
+	VMOVDQU32 Z17, 4224(R9)
+	VPSHUFB Z25, Z30, Z25
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 192(R9)
+	VMOVDQU32 Z17, 4288(R9)
+	ADDQ $128, SI
+	ADDQ $256, R9
+	DECQ R12
+	JNZ step
+	RET
+
+// integerUnpackSome unpacks the next group. Before the first of a superblock it decodes the factors of
+// all of its groups, and after the last it finds the next one, in this tile or the next. It changes
+// R8, R9, R12, SI, DI and vectors from Z21 on, and Z17.
+TEXT integerUnpackSome<>(SB), NOSPLIT, $40-0
+	MOVQ integerArgs_unpackLeft(AX), R12
+	CMPQ R12, integerArgs_per(AX)
+	JNE decoded
 	MOVQ CX, 0(SP)
 	MOVQ R11, 8(SP)
-	MOVQ R15, 16(SP)
-	MOVQ integerArgs_second(AX), R11
+	MOVQ R13, 16(SP)
+	MOVQ R14, 24(SP)
+	MOVQ R15, 32(SP)
+	MOVQ integerArgs_nextSlots(AX), R11
+	MOVQ R11, integerArgs_unpackSlot(AX)
+	MOVQ integerArgs_decoded(AX), R11
+	MOVQ R11, integerArgs_factorAt(AX)
+	MOVQ integerArgs_nextBlock(AX), R8
+	XORL R11, R11
 	MOVL $1, CX
-	CMPQ R11, $1
-	SBBL $-1, CX // one tile more if there is a second
 	MOVQ integerArgs_factors(AX), R13
 	CALL R13
+	MOVQ integerArgs_nextFactors(AX), R9
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	VCVTPH2PS (R13), Z24
+	VCVTPH2PS 32(R13), Z25
+	VMOVUPS Z24, (R9)
+	VMOVUPS Z25, 64(R9)
+	VMOVDQU32 512(R14), Z24
+	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 576(R14), Z24
+	VMOVDQU32 Z24, 192(R9)
+	CMPQ integerArgs_per(AX), $4
+	JEQ part
+	VMOVDQU32 640(R14), Z25
+	VMOVDQU32 Z25, 256(R9)
+	VMOVDQU32 704(R14), Z25
+	VMOVDQU32 Z25, 320(R9)
+whole:
+	ADDQ $512, R9
+	ANDQ $~2048, R9
+	MOVQ R9, integerArgs_nextFactors(AX)
 	MOVQ 0(SP), CX
 	MOVQ 8(SP), R11
-	MOVQ 16(SP), R15
-	MOVQ integerArgs_per(AX), R13
-	MOVQ R13, integerArgs_superLeft(AX)
-	MOVQ integerArgs_decoded(AX), R13
-	MOVQ R13, integerArgs_factorAt(AX)
+	MOVQ 16(SP), R13
+	MOVQ 24(SP), R14
+	MOVQ 32(SP), R15
+decoded:
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_unpackSlot(AX), R9
+	MOVQ integerArgs_factorAt(AX), SI
+	ADDQ $64, integerArgs_factorAt(AX)
+	MOVQ integerArgs_unpack(AX), R12
+	CALL R12
+	MOVQ R9, integerArgs_unpackSlot(AX)
+	ADDQ integerArgs_block(AX), R8
+	DECQ integerArgs_unpackLeft(AX)
+	JNZ found
+	DECQ integerArgs_supersNext(AX)
+	MOVQ integerArgs_slots(AX), R9
+	LEAQ 8192(R9)(R9*1), R9
+	SUBQ integerArgs_nextSlots(AX), R9
+	MOVQ R9, integerArgs_nextSlots(AX)
+	ADDQ integerArgs_tail(AX), R8
+	DECQ integerArgs_nextLeft(AX)
+	JNZ found
+	MOVQ integerArgs_supers(AX), R9
+	MOVQ R9, integerArgs_nextLeft(AX)
+	MOVQ integerArgs_tileBytes(AX), R8
+	ADDQ integerArgs_pairBlock(AX), R8
+	MOVQ R8, integerArgs_pairBlock(AX)
+found:
+	MOVQ R8, integerArgs_nextBlock(AX)
 	RET
+part:
+	VPXORD Z24, Z24, Z24
+	VMOVDQU32 Z24, 256(R9)
+	VMOVDQU32 Z24, 320(R9)
+	JMP whole
 
 TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	LEAQ integerArgs_config(AX), DX
 	LDTILECFG_DX
-	XORL R12, R12
 	LEAQ integerUnpack2<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer2
 	JEQ chosen
@@ -865,37 +1285,20 @@ TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	JEQ chosen
 	LEAQ integerUnpack4<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer4
-	JNE not4
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JNE chosen
-	LEAQ integerFactorsKAVX512<>(SB), R12
-	MOVQ $128, integerArgs_factorBytes(AX)
-	JMP chosen
-not4:
+	JEQ chosen
 	LEAQ integerUnpack5<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer5
-	JNE not5
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JNE chosen
-	LEAQ integerFactorsKAVX512<>(SB), R12
-	MOVQ $128, integerArgs_factorBytes(AX)
-	JMP chosen
-not5:
+	JEQ chosen
 	LEAQ integerUnpack6<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer6
-	JNE not6
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JNE chosen
-	LEAQ integerFactors6KAVX512<>(SB), R12
-	MOVQ $64, integerArgs_factorBytes(AX)
-	JMP chosen
-not6:
+	JEQ chosen
 	LEAQ integerUnpack8<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer8
 	JEQ chosen
 chosen:
 	MOVQ R11, integerArgs_unpack(AX)
-	MOVQ R12, integerArgs_factors(AX)
+	MOVL $0x4b400000, R11
+	VPBROADCASTD R11, Z22
 	MOVQ integerArgs_tiles(AX), R10
 	SHRQ $1, R10
 	JZ last
@@ -925,18 +1328,10 @@ begin:
 	MOVQ integerArgs_nextBlock(AX), R8
 	MOVQ integerArgs_nextSlots(AX), R9
 unpack:
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE unpackDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ unpackDecoded
-	CALL integerDecode<>(SB)
-unpackDecoded:
-	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ unpackAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -945,10 +1340,7 @@ unpackDecoded:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
 unpackAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 	DECQ R12
 	JNZ unpack
@@ -973,11 +1365,6 @@ panel:
 	SUBQ R12, R11
 	IMULQ integerArgs_block(AX), R12
 	ADDQ R12, integerArgs_nextBlock(AX)
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE within
-	MOVQ integerArgs_tail(AX), R12
-	ADDQ R12, integerArgs_nextBlock(AX)
-within:
 	TESTQ R11, R11
 	JNZ found
 	DECQ integerArgs_pairsNext(AX)
@@ -1039,18 +1426,10 @@ strip:
 twoFirstWhole:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ twoFirst
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE twoFirstDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ twoFirstDecoded
-	CALL integerDecode<>(SB)
-twoFirstDecoded:
-	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ twoFirstAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1059,10 +1438,7 @@ twoFirstDecoded:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
 twoFirstAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 twoFirst:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -1101,18 +1477,10 @@ twoNext:
 twoThenWhole:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ twoThen
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE twoThenDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ twoThenDecoded
-	CALL integerDecode<>(SB)
-twoThenDecoded:
-	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ twoThenAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1121,10 +1489,7 @@ twoThenDecoded:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
 twoThenAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 twoThen:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -1187,18 +1552,10 @@ oddWhole:
 stored:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ oneAlso
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE oneAlsoDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ oneAlsoDecoded
-	CALL integerDecode<>(SB)
-oneAlsoDecoded:
-	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ oneAlsoAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1207,10 +1564,7 @@ oneAlsoDecoded:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
 oneAlsoAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 oneAlso:
 	ADDQ integerArgs_actGroup(AX), R10
@@ -1223,18 +1577,10 @@ oneAlso:
 rest:
 	CMPQ integerArgs_unpackLeft(AX), $0
 	JEQ sum
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE restDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ restDecoded
-	CALL integerDecode<>(SB)
-restDecoded:
-	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ restAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -1243,10 +1589,7 @@ restDecoded:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
 restAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
 	JMP rest
 sum:
@@ -1332,7 +1675,8 @@ firstGroup:
 	JLE firstAsked0
 	PREFETCHT1 4608(CX)
 firstAsked0:
-	VCVTDQ2PS 0(R11), Z18
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
 	VFMADD231PS.BCST 0(SI), Z17, Z0
@@ -1340,7 +1684,8 @@ firstAsked0:
 	JLE firstAsked1
 	PREFETCHT1 4736(CX)
 firstAsked1:
-	VCVTDQ2PS 64(R11), Z19
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
 	VFMADD231PS.BCST 4(SI), Z17, Z1
@@ -1348,7 +1693,8 @@ firstAsked1:
 	JLE firstAsked2
 	PREFETCHT1 4864(CX)
 firstAsked2:
-	VCVTDQ2PS 128(R11), Z20
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
 	VFMADD231PS.BCST 8(SI), Z17, Z2
@@ -1356,7 +1702,8 @@ firstAsked2:
 	JLE firstAsked3
 	PREFETCHT1 4992(CX)
 firstAsked3:
-	VCVTDQ2PS 192(R11), Z21
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
 	VFMADD231PS.BCST 12(SI), Z17, Z3
@@ -1364,7 +1711,8 @@ firstAsked3:
 	JLE firstAsked4
 	PREFETCHT1 5120(CX)
 firstAsked4:
-	VCVTDQ2PS 256(R11), Z18
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
 	VFMADD231PS.BCST 16(SI), Z17, Z4
@@ -1372,7 +1720,8 @@ firstAsked4:
 	JLE firstAsked5
 	PREFETCHT1 5248(CX)
 firstAsked5:
-	VCVTDQ2PS 320(R11), Z19
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
 	VFMADD231PS.BCST 20(SI), Z17, Z5
@@ -1380,7 +1729,8 @@ firstAsked5:
 	JLE firstAsked6
 	PREFETCHT1 5376(CX)
 firstAsked6:
-	VCVTDQ2PS 384(R11), Z20
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
 	VFMADD231PS.BCST 24(SI), Z17, Z6
@@ -1388,7 +1738,8 @@ firstAsked6:
 	JLE firstAsked7
 	PREFETCHT1 5504(CX)
 firstAsked7:
-	VCVTDQ2PS 448(R11), Z21
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
 	VFMADD231PS.BCST 28(SI), Z17, Z7
@@ -1396,49 +1747,57 @@ firstAsked7:
 	JLE firstAsked8
 	PREFETCHT1 5632(CX)
 firstAsked8:
-	VCVTDQ2PS 512(R11), Z18
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
 	VFMADD231PS.BCST 32(SI), Z17, Z8
 	CMPQ R14, $9
 	JEQ firstRows
-	VCVTDQ2PS 576(R11), Z19
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 36(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z9
 	VFMADD231PS.BCST 36(SI), Z17, Z9
 	CMPQ R14, $10
 	JEQ firstRows
-	VCVTDQ2PS 640(R11), Z20
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 40(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z10
 	VFMADD231PS.BCST 40(SI), Z17, Z10
 	CMPQ R14, $11
 	JEQ firstRows
-	VCVTDQ2PS 704(R11), Z21
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 44(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z11
 	VFMADD231PS.BCST 44(SI), Z17, Z11
 	CMPQ R14, $12
 	JEQ firstRows
-	VCVTDQ2PS 768(R11), Z18
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 48(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z12
 	VFMADD231PS.BCST 48(SI), Z17, Z12
 	CMPQ R14, $13
 	JEQ firstRows
-	VCVTDQ2PS 832(R11), Z19
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 52(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z13
 	VFMADD231PS.BCST 52(SI), Z17, Z13
 	CMPQ R14, $14
 	JEQ firstRows
-	VCVTDQ2PS 896(R11), Z20
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 56(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z14
 	VFMADD231PS.BCST 56(SI), Z17, Z14
 	CMPQ R14, $15
 	JEQ firstRows
-	VCVTDQ2PS 960(R11), Z21
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 60(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z15
 	VFMADD231PS.BCST 60(SI), Z17, Z15
@@ -1455,67 +1814,83 @@ firstHighGroup:
 	VMOVUPS (R10), Z16
 	VMOVUPS 64(R10), Z17
 	LEAQ (R13)(R14*4), SI
-	VCVTDQ2PS 0(R11), Z18
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
 	VFMADD231PS.BCST 0(SI), Z17, Z0
-	VCVTDQ2PS 64(R11), Z19
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
 	VFMADD231PS.BCST 4(SI), Z17, Z1
-	VCVTDQ2PS 128(R11), Z20
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
 	VFMADD231PS.BCST 8(SI), Z17, Z2
-	VCVTDQ2PS 192(R11), Z21
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
 	VFMADD231PS.BCST 12(SI), Z17, Z3
-	VCVTDQ2PS 256(R11), Z18
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
 	VFMADD231PS.BCST 16(SI), Z17, Z4
-	VCVTDQ2PS 320(R11), Z19
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
 	VFMADD231PS.BCST 20(SI), Z17, Z5
-	VCVTDQ2PS 384(R11), Z20
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
 	VFMADD231PS.BCST 24(SI), Z17, Z6
-	VCVTDQ2PS 448(R11), Z21
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
 	VFMADD231PS.BCST 28(SI), Z17, Z7
-	VCVTDQ2PS 512(R11), Z18
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
 	VFMADD231PS.BCST 32(SI), Z17, Z8
-	VCVTDQ2PS 576(R11), Z19
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 36(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z9
 	VFMADD231PS.BCST 36(SI), Z17, Z9
-	VCVTDQ2PS 640(R11), Z20
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 40(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z10
 	VFMADD231PS.BCST 40(SI), Z17, Z10
-	VCVTDQ2PS 704(R11), Z21
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 44(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z11
 	VFMADD231PS.BCST 44(SI), Z17, Z11
-	VCVTDQ2PS 768(R11), Z18
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 48(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z12
 	VFMADD231PS.BCST 48(SI), Z17, Z12
-	VCVTDQ2PS 832(R11), Z19
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 52(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z13
 	VFMADD231PS.BCST 52(SI), Z17, Z13
-	VCVTDQ2PS 896(R11), Z20
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 56(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z14
 	VFMADD231PS.BCST 56(SI), Z17, Z14
-	VCVTDQ2PS 960(R11), Z21
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 60(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z15
 	VFMADD231PS.BCST 60(SI), Z17, Z15
@@ -1634,7 +2009,8 @@ secondGroup:
 	JLE secondAsked0
 	PREFETCHT1 4608(CX)
 secondAsked0:
-	VCVTDQ2PS 0(R11), Z18
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
 	VFMADD231PS.BCST 0(SI), Z17, Z0
@@ -1642,7 +2018,8 @@ secondAsked0:
 	JLE secondAsked1
 	PREFETCHT1 4736(CX)
 secondAsked1:
-	VCVTDQ2PS 64(R11), Z19
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
 	VFMADD231PS.BCST 4(SI), Z17, Z1
@@ -1650,7 +2027,8 @@ secondAsked1:
 	JLE secondAsked2
 	PREFETCHT1 4864(CX)
 secondAsked2:
-	VCVTDQ2PS 128(R11), Z20
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
 	VFMADD231PS.BCST 8(SI), Z17, Z2
@@ -1658,7 +2036,8 @@ secondAsked2:
 	JLE secondAsked3
 	PREFETCHT1 4992(CX)
 secondAsked3:
-	VCVTDQ2PS 192(R11), Z21
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
 	VFMADD231PS.BCST 12(SI), Z17, Z3
@@ -1666,7 +2045,8 @@ secondAsked3:
 	JLE secondAsked4
 	PREFETCHT1 5120(CX)
 secondAsked4:
-	VCVTDQ2PS 256(R11), Z18
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
 	VFMADD231PS.BCST 16(SI), Z17, Z4
@@ -1674,7 +2054,8 @@ secondAsked4:
 	JLE secondAsked5
 	PREFETCHT1 5248(CX)
 secondAsked5:
-	VCVTDQ2PS 320(R11), Z19
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
 	VFMADD231PS.BCST 20(SI), Z17, Z5
@@ -1682,7 +2063,8 @@ secondAsked5:
 	JLE secondAsked6
 	PREFETCHT1 5376(CX)
 secondAsked6:
-	VCVTDQ2PS 384(R11), Z20
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
 	VFMADD231PS.BCST 24(SI), Z17, Z6
@@ -1690,7 +2072,8 @@ secondAsked6:
 	JLE secondAsked7
 	PREFETCHT1 5504(CX)
 secondAsked7:
-	VCVTDQ2PS 448(R11), Z21
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
 	VFMADD231PS.BCST 28(SI), Z17, Z7
@@ -1698,49 +2081,57 @@ secondAsked7:
 	JLE secondAsked8
 	PREFETCHT1 5632(CX)
 secondAsked8:
-	VCVTDQ2PS 512(R11), Z18
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
 	VFMADD231PS.BCST 32(SI), Z17, Z8
 	CMPQ R14, $9
 	JEQ secondRows
-	VCVTDQ2PS 576(R11), Z19
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 36(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z9
 	VFMADD231PS.BCST 36(SI), Z17, Z9
 	CMPQ R14, $10
 	JEQ secondRows
-	VCVTDQ2PS 640(R11), Z20
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 40(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z10
 	VFMADD231PS.BCST 40(SI), Z17, Z10
 	CMPQ R14, $11
 	JEQ secondRows
-	VCVTDQ2PS 704(R11), Z21
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 44(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z11
 	VFMADD231PS.BCST 44(SI), Z17, Z11
 	CMPQ R14, $12
 	JEQ secondRows
-	VCVTDQ2PS 768(R11), Z18
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 48(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z12
 	VFMADD231PS.BCST 48(SI), Z17, Z12
 	CMPQ R14, $13
 	JEQ secondRows
-	VCVTDQ2PS 832(R11), Z19
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 52(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z13
 	VFMADD231PS.BCST 52(SI), Z17, Z13
 	CMPQ R14, $14
 	JEQ secondRows
-	VCVTDQ2PS 896(R11), Z20
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 56(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z14
 	VFMADD231PS.BCST 56(SI), Z17, Z14
 	CMPQ R14, $15
 	JEQ secondRows
-	VCVTDQ2PS 960(R11), Z21
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 60(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z15
 	VFMADD231PS.BCST 60(SI), Z17, Z15
@@ -1757,992 +2148,86 @@ secondHighGroup:
 	VMOVUPS (R10), Z16
 	VMOVUPS 64(R10), Z17
 	LEAQ (R13)(R14*4), SI
-	VCVTDQ2PS 0(R11), Z18
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
 	VFMADD231PS.BCST 0(SI), Z17, Z0
-	VCVTDQ2PS 64(R11), Z19
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
 	VFMADD231PS.BCST 4(SI), Z17, Z1
-	VCVTDQ2PS 128(R11), Z20
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
 	VFMADD231PS.BCST 8(SI), Z17, Z2
-	VCVTDQ2PS 192(R11), Z21
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
 	VFMADD231PS.BCST 12(SI), Z17, Z3
-	VCVTDQ2PS 256(R11), Z18
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
 	VFMADD231PS.BCST 16(SI), Z17, Z4
-	VCVTDQ2PS 320(R11), Z19
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
 	VFMADD231PS.BCST 20(SI), Z17, Z5
-	VCVTDQ2PS 384(R11), Z20
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
 	VFMADD231PS.BCST 24(SI), Z17, Z6
-	VCVTDQ2PS 448(R11), Z21
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
 	VFMADD231PS.BCST 28(SI), Z17, Z7
-	VCVTDQ2PS 512(R11), Z18
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
 	VFMADD231PS.BCST 32(SI), Z17, Z8
-	VCVTDQ2PS 576(R11), Z19
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 36(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z9
 	VFMADD231PS.BCST 36(SI), Z17, Z9
-	VCVTDQ2PS 640(R11), Z20
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 40(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z10
 	VFMADD231PS.BCST 40(SI), Z17, Z10
-	VCVTDQ2PS 704(R11), Z21
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 44(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z11
 	VFMADD231PS.BCST 44(SI), Z17, Z11
-	VCVTDQ2PS 768(R11), Z18
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 48(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z12
 	VFMADD231PS.BCST 48(SI), Z17, Z12
-	VCVTDQ2PS 832(R11), Z19
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 52(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z13
 	VFMADD231PS.BCST 52(SI), Z17, Z13
-	VCVTDQ2PS 896(R11), Z20
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 56(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z14
 	VFMADD231PS.BCST 56(SI), Z17, Z14
-	VCVTDQ2PS 960(R11), Z21
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 60(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z15
 	VFMADD231PS.BCST 60(SI), Z17, Z15
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	DECQ R12
-	JNZ secondHighGroup
-secondAdded:
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	VMOVUPS Z4, 256(R15)
-	VMOVUPS Z5, 320(R15)
-	VMOVUPS Z6, 384(R15)
-	VMOVUPS Z7, 448(R15)
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ secondStored
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ secondStored
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ secondStored
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ secondStored
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ secondStored
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ secondStored
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ secondStored
-	VMOVUPS Z15, 960(R15)
-secondStored:
-	SUBQ integerArgs_outSecond(AX), R15
-alone:
-	ADDQ integerArgs_actStrip(AX), DX
-	MOVQ R14, R10
-	SHLQ $6, R10
-	ADDQ R10, R15
-	ADDQ $2048, R9
-	DECQ R8
-	JNZ add
-	MOVQ DX, integerArgs_stripActs(AX)
-	MOVQ R15, integerArgs_stripOut(AX)
-	CMPQ integerArgs_stripsLeft(AX), $0
-	JNE strip
-	MOVQ $1, integerArgs_panelMore(AX)
-	MOVQ integerArgs_panelGroups(AX), R10
-	IMULQ integerArgs_actGroup(AX), R10
-	ADDQ R10, integerArgs_panelActs(AX)
-	CMPQ integerArgs_groupsLeft(AX), $0
-	JNE panel
-	MOVQ integerArgs_outTile(AX), R10
-	ADDQ R10, integerArgs_pairOut(AX)
-	DECQ integerArgs_pairsLeft(AX)
-	JNZ tile
-last:
-	MOVQ integerArgs_tiles(AX), R10
-	TESTQ $1, R10
-	JZ end
-	MOVQ $0, integerArgs_tiles(AX)
-	DECQ R10
-	MOVQ $0, integerArgs_second(AX)
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	ADDQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ $0, integerArgs_outSecond(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	ADDQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $1, R10
-	JMP begin
-end:
-	TILERELEASE
-	VZEROUPPER
-	RET
-
-TEXT ·integerAMXFP4(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
-	XORL R12, R12
-	LEAQ integerUnpackFP4<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integerFP4
-	JEQ chosen
-	LEAQ integerUnpackLevels<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integerLevels
-	JNE notLevels
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JNE chosen
-	LEAQ integerFactorsXSAVX512<>(SB), R12
-	MOVQ $64, integerArgs_factorBytes(AX)
-	JMP chosen
-notLevels:
-chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVQ R12, integerArgs_factors(AX)
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_second(AX)
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_outSecond(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-begin:
-	MOVQ R10, integerArgs_pairsLeft(AX)
-	MOVQ R10, integerArgs_pairsNext(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R11
-	MOVQ R11, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $const_amxPanel, R12
-	CMPQ R12, R11
-	CMOVQGT R11, R12
-	MOVQ R12, integerArgs_nextGroups(AX)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_nextSlots(AX), R9
-unpack:
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE unpackDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ unpackDecoded
-	CALL integerDecode<>(SB)
-unpackDecoded:
-	DECQ integerArgs_superLeft(AX)
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ unpackAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
-unpackAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
-	DECQ integerArgs_unpackLeft(AX)
-	DECQ R12
-	JNZ unpack
-tile:
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_panelActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-panel:
-	MOVQ integerArgs_nextSlots(AX), R11
-	MOVQ R11, integerArgs_panelSlots(AX)
-	MOVQ integerArgs_slots(AX), R10
-	LEAQ (2*const_amxSlotBytes)(R10)(R10*1), R10
-	SUBQ R11, R10
-	MOVQ R10, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_nextGroups(AX), R12
-	MOVQ R12, integerArgs_panelGroups(AX)
-	SUBQ R12, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_nextLeft(AX), R11
-	SUBQ R12, R11
-	IMULQ integerArgs_block(AX), R12
-	ADDQ R12, integerArgs_nextBlock(AX)
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE within
-	MOVQ integerArgs_tail(AX), R12
-	ADDQ R12, integerArgs_nextBlock(AX)
-within:
-	TESTQ R11, R11
-	JNZ found
-	DECQ integerArgs_pairsNext(AX)
-	JZ found // no group
-	MOVQ integerArgs_tileBytes(AX), R10
-	ADDQ integerArgs_pairBlock(AX), R10
-	MOVQ R10, integerArgs_pairBlock(AX)
-	MOVQ R10, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_groups(AX), R11
-found:
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $const_amxPanel, R12
-	CMPQ R12, R11
-	CMOVQGT R11, R12
-	MOVQ R12, integerArgs_nextGroups(AX)
-	MOVQ R12, integerArgs_unpackLeft(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_panelActs(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-strip:
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_panelSlots(AX), DX
-	MOVQ integerArgs_products(AX), R15
-	MOVQ integerArgs_panelGroups(AX), R12
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_nextSlots(AX), R9
-	MOVQ integerArgs_stripActs(AX), R10
-	CMPQ integerArgs_stripsLeft(AX), $1
-	JEQ one
-	MOVQ $2, integerArgs_stripsNow(AX)
-	MOVQ R10, R11
-	ADDQ integerArgs_actStrip(AX), R11
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TILELOADD(5, 0, 11, 1)
-	TILEZERO(0)
-	TDPBSSD(0, 4, 6)
-	TILEZERO(1)
-	TDPBSSD(1, 4, 7)
-	TILEZERO(2)
-	TDPBSSD(2, 5, 6)
-	TILEZERO(3)
-	TDPBSSD(3, 5, 7)
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ twoFirst
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE twoFirstDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ twoFirstDecoded
-	CALL integerDecode<>(SB)
-twoFirstDecoded:
-	DECQ integerArgs_superLeft(AX)
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ twoFirstAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
-twoFirstAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
-	DECQ integerArgs_unpackLeft(AX)
-twoFirst:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_actGroup(AX), R11
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $4096, R15
-	DECQ R12
-	JZ twoStored
-twoNext:
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TILELOADD(5, 0, 11, 1)
-	TILESTORED(0, -4096, 15, 3)
-	TILEZERO(0)
-	TDPBSSD(0, 4, 6)
-	TILESTORED(1, -3072, 15, 3)
-	TILEZERO(1)
-	TDPBSSD(1, 4, 7)
-	TILESTORED(2, -2048, 15, 3)
-	TILEZERO(2)
-	TDPBSSD(2, 5, 6)
-	TILESTORED(3, -1024, 15, 3)
-	TILEZERO(3)
-	TDPBSSD(3, 5, 7)
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ twoThen
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE twoThenDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ twoThenDecoded
-	CALL integerDecode<>(SB)
-twoThenDecoded:
-	DECQ integerArgs_superLeft(AX)
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ twoThenAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
-twoThenAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
-	DECQ integerArgs_unpackLeft(AX)
-twoThen:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_actGroup(AX), R11
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $4096, R15
-	DECQ R12
-	JNZ twoNext
-twoStored:
-	TILESTORED(0, -4096, 15, 3)
-	TILESTORED(1, -3072, 15, 3)
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-	JMP rest
-one:
-	MOVQ $1, integerArgs_stripsNow(AX)
-oneNext:
-	TESTQ $1, R12
-	JNZ odd
-	TILEZERO(0)
-	TILEZERO(1)
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TDPBSSD(0, 4, 6)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TDPBSSD(1, 4, 7)
-	CMPQ R12, integerArgs_panelGroups(AX)
-	JEQ stored
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-	JMP stored
-odd:
-	TILEZERO(2)
-	TILEZERO(3)
-	TILELOADD(5, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TDPBSSD(2, 5, 6)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TDPBSSD(3, 5, 7)
-	CMPQ R12, integerArgs_panelGroups(AX)
-	JEQ stored
-	TILESTORED(0, -2048, 15, 3)
-	TILESTORED(1, -1024, 15, 3)
-stored:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ oneAlso
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE oneAlsoDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ oneAlsoDecoded
-	CALL integerDecode<>(SB)
-oneAlsoDecoded:
-	DECQ integerArgs_superLeft(AX)
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ oneAlsoAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
-oneAlsoAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
-	DECQ integerArgs_unpackLeft(AX)
-oneAlso:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $2048, R15
-	DECQ R12
-	JNZ oneNext
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-rest:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ sum
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE restDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ restDecoded
-	CALL integerDecode<>(SB)
-restDecoded:
-	DECQ integerArgs_superLeft(AX)
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ restAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
-restAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
-	DECQ integerArgs_unpackLeft(AX)
-	JMP rest
-sum:
-	MOVQ integerArgs_stripsNow(AX), R8
-	SUBQ R8, integerArgs_stripsLeft(AX)
-	MOVQ R8, BX
-	SHLQ $11, BX
-	MOVQ integerArgs_products(AX), R9
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_stripOut(AX), R15
-	MOVQ integerArgs_rows(AX), R14
-add:
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE firstMore
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP firstBegun
-firstMore:
-	VMOVUPS 0(R15), Z0
-	VMOVUPS 64(R15), Z1
-	VMOVUPS 128(R15), Z2
-	VMOVUPS 192(R15), Z3
-	VMOVUPS 256(R15), Z4
-	VMOVUPS 320(R15), Z5
-	VMOVUPS 384(R15), Z6
-	VMOVUPS 448(R15), Z7
-	VMOVUPS 512(R15), Z8
-	CMPQ R14, $9
-	JEQ firstBegun
-	VMOVUPS 576(R15), Z9
-	CMPQ R14, $10
-	JEQ firstBegun
-	VMOVUPS 640(R15), Z10
-	CMPQ R14, $11
-	JEQ firstBegun
-	VMOVUPS 704(R15), Z11
-	CMPQ R14, $12
-	JEQ firstBegun
-	VMOVUPS 768(R15), Z12
-	CMPQ R14, $13
-	JEQ firstBegun
-	VMOVUPS 832(R15), Z13
-	CMPQ R14, $14
-	JEQ firstBegun
-	VMOVUPS 896(R15), Z14
-	CMPQ R14, $15
-	JEQ firstBegun
-	VMOVUPS 960(R15), Z15
-firstBegun:
-	MOVQ integerArgs_panelSlots(AX), R10
-	ADDQ integerArgs_slotTail(AX), R10
-	LEAQ 0(R9), R11
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_panelGroups(AX), R12
-	MOVQ integerArgs_block(AX), DI
-	CMPQ DX, integerArgs_panelActs(AX)
-	JEQ firstAsk
-	XORL DI, DI
-	CMPQ R14, $16
-	JEQ firstHigh
-firstAsk:
-	MOVQ integerArgs_nextBlock(AX), CX
-firstGroup:
-	VMOVUPS (R10), Z16
-	LEAQ (R13)(R14*4), SI
-	CMPQ DI, $0
-	JLE firstAsked0
-	PREFETCHT1 4608(CX)
-firstAsked0:
-	VCVTDQ2PS 0(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	CMPQ DI, $128
-	JLE firstAsked1
-	PREFETCHT1 4736(CX)
-firstAsked1:
-	VCVTDQ2PS 64(R11), Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	CMPQ DI, $256
-	JLE firstAsked2
-	PREFETCHT1 4864(CX)
-firstAsked2:
-	VCVTDQ2PS 128(R11), Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	CMPQ DI, $384
-	JLE firstAsked3
-	PREFETCHT1 4992(CX)
-firstAsked3:
-	VCVTDQ2PS 192(R11), Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	CMPQ DI, $512
-	JLE firstAsked4
-	PREFETCHT1 5120(CX)
-firstAsked4:
-	VCVTDQ2PS 256(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	CMPQ DI, $640
-	JLE firstAsked5
-	PREFETCHT1 5248(CX)
-firstAsked5:
-	VCVTDQ2PS 320(R11), Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	CMPQ DI, $768
-	JLE firstAsked6
-	PREFETCHT1 5376(CX)
-firstAsked6:
-	VCVTDQ2PS 384(R11), Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	CMPQ DI, $896
-	JLE firstAsked7
-	PREFETCHT1 5504(CX)
-firstAsked7:
-	VCVTDQ2PS 448(R11), Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	CMPQ DI, $1024
-	JLE firstAsked8
-	PREFETCHT1 5632(CX)
-firstAsked8:
-	VCVTDQ2PS 512(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	CMPQ R14, $9
-	JEQ firstRows
-	VCVTDQ2PS 576(R11), Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	CMPQ R14, $10
-	JEQ firstRows
-	VCVTDQ2PS 640(R11), Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	CMPQ R14, $11
-	JEQ firstRows
-	VCVTDQ2PS 704(R11), Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	CMPQ R14, $12
-	JEQ firstRows
-	VCVTDQ2PS 768(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	CMPQ R14, $13
-	JEQ firstRows
-	VCVTDQ2PS 832(R11), Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	CMPQ R14, $14
-	JEQ firstRows
-	VCVTDQ2PS 896(R11), Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	CMPQ R14, $15
-	JEQ firstRows
-	VCVTDQ2PS 960(R11), Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-firstRows:
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	ADDQ DI, CX
-	DECQ R12
-	JNZ firstGroup
-	JMP firstAdded
-firstHigh:
-firstHighGroup:
-	VMOVUPS (R10), Z16
-	LEAQ (R13)(R14*4), SI
-	VCVTDQ2PS 0(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VCVTDQ2PS 64(R11), Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VCVTDQ2PS 128(R11), Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VCVTDQ2PS 192(R11), Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VCVTDQ2PS 256(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VCVTDQ2PS 320(R11), Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VCVTDQ2PS 384(R11), Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VCVTDQ2PS 448(R11), Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VCVTDQ2PS 512(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VCVTDQ2PS 576(R11), Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VCVTDQ2PS 640(R11), Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VCVTDQ2PS 704(R11), Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VCVTDQ2PS 768(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VCVTDQ2PS 832(R11), Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VCVTDQ2PS 896(R11), Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VCVTDQ2PS 960(R11), Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	DECQ R12
-	JNZ firstHighGroup
-firstAdded:
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	VMOVUPS Z4, 256(R15)
-	VMOVUPS Z5, 320(R15)
-	VMOVUPS Z6, 384(R15)
-	VMOVUPS Z7, 448(R15)
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ firstStored
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ firstStored
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ firstStored
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ firstStored
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ firstStored
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ firstStored
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ firstStored
-	VMOVUPS Z15, 960(R15)
-firstStored:
-	CMPQ integerArgs_second(AX), $0
-	JEQ alone
-	ADDQ integerArgs_outSecond(AX), R15
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE secondMore
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP secondBegun
-secondMore:
-	VMOVUPS 0(R15), Z0
-	VMOVUPS 64(R15), Z1
-	VMOVUPS 128(R15), Z2
-	VMOVUPS 192(R15), Z3
-	VMOVUPS 256(R15), Z4
-	VMOVUPS 320(R15), Z5
-	VMOVUPS 384(R15), Z6
-	VMOVUPS 448(R15), Z7
-	VMOVUPS 512(R15), Z8
-	CMPQ R14, $9
-	JEQ secondBegun
-	VMOVUPS 576(R15), Z9
-	CMPQ R14, $10
-	JEQ secondBegun
-	VMOVUPS 640(R15), Z10
-	CMPQ R14, $11
-	JEQ secondBegun
-	VMOVUPS 704(R15), Z11
-	CMPQ R14, $12
-	JEQ secondBegun
-	VMOVUPS 768(R15), Z12
-	CMPQ R14, $13
-	JEQ secondBegun
-	VMOVUPS 832(R15), Z13
-	CMPQ R14, $14
-	JEQ secondBegun
-	VMOVUPS 896(R15), Z14
-	CMPQ R14, $15
-	JEQ secondBegun
-	VMOVUPS 960(R15), Z15
-secondBegun:
-	MOVQ integerArgs_panelSlots(AX), R10
-	ADDQ integerArgs_slotTail(AX), R10
-	ADDQ $const_amxSlotBytes, R10
-	LEAQ 1024(R9), R11
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_panelGroups(AX), R12
-	MOVQ integerArgs_block(AX), DI
-	CMPQ DX, integerArgs_panelActs(AX)
-	JEQ secondAsk
-	XORL DI, DI
-	CMPQ R14, $16
-	JEQ secondHigh
-secondAsk:
-	MOVQ integerArgs_nextBlock(AX), CX
-	ADDQ integerArgs_second(AX), CX
-secondGroup:
-	VMOVUPS (R10), Z16
-	LEAQ (R13)(R14*4), SI
-	CMPQ DI, $0
-	JLE secondAsked0
-	PREFETCHT1 4608(CX)
-secondAsked0:
-	VCVTDQ2PS 0(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	CMPQ DI, $128
-	JLE secondAsked1
-	PREFETCHT1 4736(CX)
-secondAsked1:
-	VCVTDQ2PS 64(R11), Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	CMPQ DI, $256
-	JLE secondAsked2
-	PREFETCHT1 4864(CX)
-secondAsked2:
-	VCVTDQ2PS 128(R11), Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	CMPQ DI, $384
-	JLE secondAsked3
-	PREFETCHT1 4992(CX)
-secondAsked3:
-	VCVTDQ2PS 192(R11), Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	CMPQ DI, $512
-	JLE secondAsked4
-	PREFETCHT1 5120(CX)
-secondAsked4:
-	VCVTDQ2PS 256(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	CMPQ DI, $640
-	JLE secondAsked5
-	PREFETCHT1 5248(CX)
-secondAsked5:
-	VCVTDQ2PS 320(R11), Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	CMPQ DI, $768
-	JLE secondAsked6
-	PREFETCHT1 5376(CX)
-secondAsked6:
-	VCVTDQ2PS 384(R11), Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	CMPQ DI, $896
-	JLE secondAsked7
-	PREFETCHT1 5504(CX)
-secondAsked7:
-	VCVTDQ2PS 448(R11), Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	CMPQ DI, $1024
-	JLE secondAsked8
-	PREFETCHT1 5632(CX)
-secondAsked8:
-	VCVTDQ2PS 512(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	CMPQ R14, $9
-	JEQ secondRows
-	VCVTDQ2PS 576(R11), Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	CMPQ R14, $10
-	JEQ secondRows
-	VCVTDQ2PS 640(R11), Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	CMPQ R14, $11
-	JEQ secondRows
-	VCVTDQ2PS 704(R11), Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	CMPQ R14, $12
-	JEQ secondRows
-	VCVTDQ2PS 768(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	CMPQ R14, $13
-	JEQ secondRows
-	VCVTDQ2PS 832(R11), Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	CMPQ R14, $14
-	JEQ secondRows
-	VCVTDQ2PS 896(R11), Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	CMPQ R14, $15
-	JEQ secondRows
-	VCVTDQ2PS 960(R11), Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-secondRows:
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	ADDQ DI, CX
-	DECQ R12
-	JNZ secondGroup
-	JMP secondAdded
-secondHigh:
-secondHighGroup:
-	VMOVUPS (R10), Z16
-	LEAQ (R13)(R14*4), SI
-	VCVTDQ2PS 0(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VCVTDQ2PS 64(R11), Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VCVTDQ2PS 128(R11), Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VCVTDQ2PS 192(R11), Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VCVTDQ2PS 256(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VCVTDQ2PS 320(R11), Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VCVTDQ2PS 384(R11), Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VCVTDQ2PS 448(R11), Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VCVTDQ2PS 512(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VCVTDQ2PS 576(R11), Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VCVTDQ2PS 640(R11), Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VCVTDQ2PS 704(R11), Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VCVTDQ2PS 768(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VCVTDQ2PS 832(R11), Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VCVTDQ2PS 896(R11), Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VCVTDQ2PS 960(R11), Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
 	ADDQ integerArgs_actGroup(AX), R13
 	ADDQ integerArgs_slot(AX), R10
 	ADDQ BX, R11
@@ -2830,7 +2315,6 @@ TEXT ·integerMany(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	LEAQ integerArgs_config(AX), DX
 	LDTILECFG_DX
-	XORL R12, R12
 	LEAQ integerUnpack2<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer2
 	JEQ chosen
@@ -2839,37 +2323,20 @@ TEXT ·integerMany(SB), NOSPLIT, $0-8
 	JEQ chosen
 	LEAQ integerUnpack4<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer4
-	JNE not4
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JNE chosen
-	LEAQ integerFactorsKAVX512<>(SB), R12
-	MOVQ $128, integerArgs_factorBytes(AX)
-	JMP chosen
-not4:
+	JEQ chosen
 	LEAQ integerUnpack5<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer5
-	JNE not5
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JNE chosen
-	LEAQ integerFactorsKAVX512<>(SB), R12
-	MOVQ $128, integerArgs_factorBytes(AX)
-	JMP chosen
-not5:
+	JEQ chosen
 	LEAQ integerUnpack6<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer6
-	JNE not6
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JNE chosen
-	LEAQ integerFactors6KAVX512<>(SB), R12
-	MOVQ $64, integerArgs_factorBytes(AX)
-	JMP chosen
-not6:
+	JEQ chosen
 	LEAQ integerUnpack8<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integer8
 	JEQ chosen
 chosen:
 	MOVQ R11, integerArgs_unpack(AX)
-	MOVQ R12, integerArgs_factors(AX)
+	MOVL $0x4b400000, R11
+	VPBROADCASTD R11, Z22
 	MOVQ integerArgs_weights(AX), R11
 	MOVQ R11, integerArgs_pairBlock(AX)
 	MOVQ integerArgs_out(AX), R11
@@ -2895,18 +2362,10 @@ panel:
 	MOVQ integerArgs_nextBlock(AX), R8
 	MOVQ integerArgs_slots(AX), R9
 unpack:
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE unpackDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ unpackDecoded
-	CALL integerDecode<>(SB)
-unpackDecoded:
-	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ unpackAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -2915,15 +2374,8 @@ unpackDecoded:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
 unpackAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE within
-	ADDQ integerArgs_tail(AX), R8
-within:
 	DECQ R12
 	JNZ unpack
 	MOVQ R8, integerArgs_nextBlock(AX)
@@ -3041,67 +2493,83 @@ kept:
 	JGE turn
 	VMOVUPS (R10), Z16
 	VMOVUPS 64(R10), Z17
-	VCVTDQ2PS 0(R11), Z18
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
 	VFMADD231PS.BCST 64(R13), Z17, Z0
-	VCVTDQ2PS 64(R11), Z19
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
 	VFMADD231PS.BCST 68(R13), Z17, Z1
-	VCVTDQ2PS 128(R11), Z20
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
 	VFMADD231PS.BCST 72(R13), Z17, Z2
-	VCVTDQ2PS 192(R11), Z21
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
 	VFMADD231PS.BCST 76(R13), Z17, Z3
-	VCVTDQ2PS 256(R11), Z18
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
 	VFMADD231PS.BCST 80(R13), Z17, Z4
-	VCVTDQ2PS 320(R11), Z19
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
 	VFMADD231PS.BCST 84(R13), Z17, Z5
-	VCVTDQ2PS 384(R11), Z20
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
 	VFMADD231PS.BCST 88(R13), Z17, Z6
-	VCVTDQ2PS 448(R11), Z21
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
 	VFMADD231PS.BCST 92(R13), Z17, Z7
-	VCVTDQ2PS 512(R11), Z18
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
 	VFMADD231PS.BCST 96(R13), Z17, Z8
-	VCVTDQ2PS 576(R11), Z19
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 36(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z9
 	VFMADD231PS.BCST 100(R13), Z17, Z9
-	VCVTDQ2PS 640(R11), Z20
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 40(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z10
 	VFMADD231PS.BCST 104(R13), Z17, Z10
-	VCVTDQ2PS 704(R11), Z21
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 44(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z11
 	VFMADD231PS.BCST 108(R13), Z17, Z11
-	VCVTDQ2PS 768(R11), Z18
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 48(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z12
 	VFMADD231PS.BCST 112(R13), Z17, Z12
-	VCVTDQ2PS 832(R11), Z19
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 52(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z13
 	VFMADD231PS.BCST 116(R13), Z17, Z13
-	VCVTDQ2PS 896(R11), Z20
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 56(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z14
 	VFMADD231PS.BCST 120(R13), Z17, Z14
-	VCVTDQ2PS 960(R11), Z21
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 60(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z15
 	VFMADD231PS.BCST 124(R13), Z17, Z15
@@ -3149,26 +2617,958 @@ kept:
 	VZEROUPPER
 	RET
 
-TEXT ·integerManyFP4(SB), NOSPLIT, $0-8
+TEXT ·integerAMXSigned(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	LEAQ integerArgs_config(AX), DX
 	LDTILECFG_DX
-	XORL R12, R12
+	LEAQ integerUnpack4Signed<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer4
+	JEQ chosen
+	LEAQ integerUnpack5Signed<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer5
+	JEQ chosen
+	LEAQ integerUnpack8Signed<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer8
+	JEQ chosen
 	LEAQ integerUnpackFP4<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integerFP4
 	JEQ chosen
 	LEAQ integerUnpackLevels<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integerLevels
-	JNE notLevels
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JNE chosen
-	LEAQ integerFactorsXSAVX512<>(SB), R12
-	MOVQ $64, integerArgs_factorBytes(AX)
-	JMP chosen
-notLevels:
+	JEQ chosen
 chosen:
 	MOVQ R11, integerArgs_unpack(AX)
-	MOVQ R12, integerArgs_factors(AX)
+	MOVL $0x4b400000, R11
+	VPBROADCASTD R11, Z22
+	MOVQ integerArgs_tiles(AX), R10
+	SHRQ $1, R10
+	JZ last
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_second(AX)
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_outSecond(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+begin:
+	MOVQ R10, integerArgs_pairsLeft(AX)
+	MOVQ R10, integerArgs_pairsNext(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_slots(AX), R11
+	MOVQ R11, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ $const_amxPanel, R12
+	CMPQ R12, R11
+	CMOVQGT R11, R12
+	MOVQ R12, integerArgs_nextGroups(AX)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_nextSlots(AX), R9
+unpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ unpackAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+unpackAlone:
+	DECQ integerArgs_unpackLeft(AX)
+	DECQ R12
+	JNZ unpack
+tile:
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_panelActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+panel:
+	MOVQ integerArgs_nextSlots(AX), R11
+	MOVQ R11, integerArgs_panelSlots(AX)
+	MOVQ integerArgs_slots(AX), R10
+	LEAQ (2*const_amxSlotBytes)(R10)(R10*1), R10
+	SUBQ R11, R10
+	MOVQ R10, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_nextGroups(AX), R12
+	MOVQ R12, integerArgs_panelGroups(AX)
+	SUBQ R12, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_nextLeft(AX), R11
+	SUBQ R12, R11
+	IMULQ integerArgs_block(AX), R12
+	ADDQ R12, integerArgs_nextBlock(AX)
+	TESTQ R11, R11
+	JNZ found
+	DECQ integerArgs_pairsNext(AX)
+	JZ found // no group
+	MOVQ integerArgs_tileBytes(AX), R10
+	ADDQ integerArgs_pairBlock(AX), R10
+	MOVQ R10, integerArgs_pairBlock(AX)
+	MOVQ R10, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_groups(AX), R11
+found:
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ $const_amxPanel, R12
+	CMPQ R12, R11
+	CMOVQGT R11, R12
+	MOVQ R12, integerArgs_nextGroups(AX)
+	MOVQ R12, integerArgs_unpackLeft(AX)
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_panelActs(AX), R11
+	MOVQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+strip:
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
+	MOVQ integerArgs_panelSlots(AX), DX
+	MOVQ integerArgs_products(AX), R15
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_nextSlots(AX), R9
+	MOVQ integerArgs_stripActs(AX), R10
+	CMPQ integerArgs_stripsLeft(AX), $1
+	JEQ one
+	MOVQ $2, integerArgs_stripsNow(AX)
+	MOVQ R10, R11
+	ADDQ integerArgs_actStrip(AX), R11
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TILELOADD(5, 0, 11, 1)
+	TILEZERO(0)
+	TDPBSSD(0, 4, 6)
+	TILEZERO(1)
+	TDPBSSD(1, 4, 7)
+	TILEZERO(2)
+	TDPBSSD(2, 5, 6)
+	TILEZERO(3)
+	TDPBSSD(3, 5, 7)
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ twoFirst
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ twoFirstAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+twoFirstAlone:
+	DECQ integerArgs_unpackLeft(AX)
+twoFirst:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_actGroup(AX), R11
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $4096, R15
+	DECQ R12
+	JZ twoStored
+twoNext:
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TILELOADD(5, 0, 11, 1)
+	TILESTORED(0, -4096, 15, 3)
+	TILEZERO(0)
+	TDPBSSD(0, 4, 6)
+	TILESTORED(1, -3072, 15, 3)
+	TILEZERO(1)
+	TDPBSSD(1, 4, 7)
+	TILESTORED(2, -2048, 15, 3)
+	TILEZERO(2)
+	TDPBSSD(2, 5, 6)
+	TILESTORED(3, -1024, 15, 3)
+	TILEZERO(3)
+	TDPBSSD(3, 5, 7)
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ twoThen
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ twoThenAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+twoThenAlone:
+	DECQ integerArgs_unpackLeft(AX)
+twoThen:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_actGroup(AX), R11
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $4096, R15
+	DECQ R12
+	JNZ twoNext
+twoStored:
+	TILESTORED(0, -4096, 15, 3)
+	TILESTORED(1, -3072, 15, 3)
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+	JMP rest
+one:
+	MOVQ $1, integerArgs_stripsNow(AX)
+oneNext:
+	TESTQ $1, R12
+	JNZ odd
+	TILEZERO(0)
+	TILEZERO(1)
+	TILELOADD(4, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TDPBSSD(0, 4, 6)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TDPBSSD(1, 4, 7)
+	CMPQ R12, integerArgs_panelGroups(AX)
+	JEQ stored
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+	JMP stored
+odd:
+	TILEZERO(2)
+	TILEZERO(3)
+	TILELOADD(5, 0, 10, 1)
+	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
+	TDPBSSD(2, 5, 6)
+	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
+	TDPBSSD(3, 5, 7)
+	CMPQ R12, integerArgs_panelGroups(AX)
+	JEQ stored
+	TILESTORED(0, -2048, 15, 3)
+	TILESTORED(1, -1024, 15, 3)
+stored:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ oneAlso
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ oneAlsoAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+oneAlsoAlone:
+	DECQ integerArgs_unpackLeft(AX)
+oneAlso:
+	ADDQ integerArgs_actGroup(AX), R10
+	ADDQ integerArgs_slot(AX), DX
+	ADDQ $2048, R15
+	DECQ R12
+	JNZ oneNext
+	TILESTORED(2, -2048, 15, 3)
+	TILESTORED(3, -1024, 15, 3)
+rest:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ sum
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	CMPQ integerArgs_second(AX), $0
+	JEQ restAlone
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ integerArgs_second(AX), R8
+	ADDQ $const_amxSlotBytes, R9
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	SUBQ integerArgs_second(AX), R8
+	SUBQ $const_amxSlotBytes, R9
+restAlone:
+	DECQ integerArgs_unpackLeft(AX)
+	JMP rest
+sum:
+	MOVQ integerArgs_stripsNow(AX), R8
+	SUBQ R8, integerArgs_stripsLeft(AX)
+	MOVQ R8, BX
+	SHLQ $11, BX
+	MOVQ integerArgs_products(AX), R9
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ integerArgs_stripOut(AX), R15
+	MOVQ integerArgs_rows(AX), R14
+add:
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE firstMore
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP firstBegun
+firstMore:
+	VMOVUPS 0(R15), Z0
+	VMOVUPS 64(R15), Z1
+	VMOVUPS 128(R15), Z2
+	VMOVUPS 192(R15), Z3
+	VMOVUPS 256(R15), Z4
+	VMOVUPS 320(R15), Z5
+	VMOVUPS 384(R15), Z6
+	VMOVUPS 448(R15), Z7
+	VMOVUPS 512(R15), Z8
+	CMPQ R14, $9
+	JEQ firstBegun
+	VMOVUPS 576(R15), Z9
+	CMPQ R14, $10
+	JEQ firstBegun
+	VMOVUPS 640(R15), Z10
+	CMPQ R14, $11
+	JEQ firstBegun
+	VMOVUPS 704(R15), Z11
+	CMPQ R14, $12
+	JEQ firstBegun
+	VMOVUPS 768(R15), Z12
+	CMPQ R14, $13
+	JEQ firstBegun
+	VMOVUPS 832(R15), Z13
+	CMPQ R14, $14
+	JEQ firstBegun
+	VMOVUPS 896(R15), Z14
+	CMPQ R14, $15
+	JEQ firstBegun
+	VMOVUPS 960(R15), Z15
+firstBegun:
+	MOVQ integerArgs_panelSlots(AX), R10
+	ADDQ integerArgs_slotTail(AX), R10
+	LEAQ 0(R9), R11
+	MOVQ DX, R13
+	ADDQ integerArgs_actTail(AX), R13
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ firstAsk
+	XORL DI, DI
+	CMPQ R14, $16
+	JEQ firstHigh
+firstAsk:
+	MOVQ integerArgs_nextBlock(AX), CX
+firstGroup:
+	VMOVUPS (R10), Z16
+	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE firstAsked0
+	PREFETCHT1 4608(CX)
+firstAsked0:
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	CMPQ DI, $128
+	JLE firstAsked1
+	PREFETCHT1 4736(CX)
+firstAsked1:
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	CMPQ DI, $256
+	JLE firstAsked2
+	PREFETCHT1 4864(CX)
+firstAsked2:
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	CMPQ DI, $384
+	JLE firstAsked3
+	PREFETCHT1 4992(CX)
+firstAsked3:
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	CMPQ DI, $512
+	JLE firstAsked4
+	PREFETCHT1 5120(CX)
+firstAsked4:
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	CMPQ DI, $640
+	JLE firstAsked5
+	PREFETCHT1 5248(CX)
+firstAsked5:
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	CMPQ DI, $768
+	JLE firstAsked6
+	PREFETCHT1 5376(CX)
+firstAsked6:
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	CMPQ DI, $896
+	JLE firstAsked7
+	PREFETCHT1 5504(CX)
+firstAsked7:
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	CMPQ DI, $1024
+	JLE firstAsked8
+	PREFETCHT1 5632(CX)
+firstAsked8:
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	CMPQ R14, $9
+	JEQ firstRows
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	CMPQ R14, $10
+	JEQ firstRows
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	CMPQ R14, $11
+	JEQ firstRows
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	CMPQ R14, $12
+	JEQ firstRows
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	CMPQ R14, $13
+	JEQ firstRows
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	CMPQ R14, $14
+	JEQ firstRows
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	CMPQ R14, $15
+	JEQ firstRows
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+firstRows:
+	ADDQ integerArgs_actGroup(AX), R13
+	ADDQ integerArgs_slot(AX), R10
+	ADDQ BX, R11
+	ADDQ DI, CX
+	DECQ R12
+	JNZ firstGroup
+	JMP firstAdded
+firstHigh:
+firstHighGroup:
+	VMOVUPS (R10), Z16
+	LEAQ (R13)(R14*4), SI
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+	ADDQ integerArgs_actGroup(AX), R13
+	ADDQ integerArgs_slot(AX), R10
+	ADDQ BX, R11
+	DECQ R12
+	JNZ firstHighGroup
+firstAdded:
+	VMOVUPS Z0, 0(R15)
+	VMOVUPS Z1, 64(R15)
+	VMOVUPS Z2, 128(R15)
+	VMOVUPS Z3, 192(R15)
+	VMOVUPS Z4, 256(R15)
+	VMOVUPS Z5, 320(R15)
+	VMOVUPS Z6, 384(R15)
+	VMOVUPS Z7, 448(R15)
+	VMOVUPS Z8, 512(R15)
+	CMPQ R14, $9
+	JEQ firstStored
+	VMOVUPS Z9, 576(R15)
+	CMPQ R14, $10
+	JEQ firstStored
+	VMOVUPS Z10, 640(R15)
+	CMPQ R14, $11
+	JEQ firstStored
+	VMOVUPS Z11, 704(R15)
+	CMPQ R14, $12
+	JEQ firstStored
+	VMOVUPS Z12, 768(R15)
+	CMPQ R14, $13
+	JEQ firstStored
+	VMOVUPS Z13, 832(R15)
+	CMPQ R14, $14
+	JEQ firstStored
+	VMOVUPS Z14, 896(R15)
+	CMPQ R14, $15
+	JEQ firstStored
+	VMOVUPS Z15, 960(R15)
+firstStored:
+	CMPQ integerArgs_second(AX), $0
+	JEQ alone
+	ADDQ integerArgs_outSecond(AX), R15
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE secondMore
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP secondBegun
+secondMore:
+	VMOVUPS 0(R15), Z0
+	VMOVUPS 64(R15), Z1
+	VMOVUPS 128(R15), Z2
+	VMOVUPS 192(R15), Z3
+	VMOVUPS 256(R15), Z4
+	VMOVUPS 320(R15), Z5
+	VMOVUPS 384(R15), Z6
+	VMOVUPS 448(R15), Z7
+	VMOVUPS 512(R15), Z8
+	CMPQ R14, $9
+	JEQ secondBegun
+	VMOVUPS 576(R15), Z9
+	CMPQ R14, $10
+	JEQ secondBegun
+	VMOVUPS 640(R15), Z10
+	CMPQ R14, $11
+	JEQ secondBegun
+	VMOVUPS 704(R15), Z11
+	CMPQ R14, $12
+	JEQ secondBegun
+	VMOVUPS 768(R15), Z12
+	CMPQ R14, $13
+	JEQ secondBegun
+	VMOVUPS 832(R15), Z13
+	CMPQ R14, $14
+	JEQ secondBegun
+	VMOVUPS 896(R15), Z14
+	CMPQ R14, $15
+	JEQ secondBegun
+	VMOVUPS 960(R15), Z15
+secondBegun:
+	MOVQ integerArgs_panelSlots(AX), R10
+	ADDQ integerArgs_slotTail(AX), R10
+	ADDQ $const_amxSlotBytes, R10
+	LEAQ 1024(R9), R11
+	MOVQ DX, R13
+	ADDQ integerArgs_actTail(AX), R13
+	MOVQ integerArgs_panelGroups(AX), R12
+	MOVQ integerArgs_block(AX), DI
+	CMPQ DX, integerArgs_panelActs(AX)
+	JEQ secondAsk
+	XORL DI, DI
+	CMPQ R14, $16
+	JEQ secondHigh
+secondAsk:
+	MOVQ integerArgs_nextBlock(AX), CX
+	ADDQ integerArgs_second(AX), CX
+secondGroup:
+	VMOVUPS (R10), Z16
+	LEAQ (R13)(R14*4), SI
+	CMPQ DI, $0
+	JLE secondAsked0
+	PREFETCHT1 4608(CX)
+secondAsked0:
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	CMPQ DI, $128
+	JLE secondAsked1
+	PREFETCHT1 4736(CX)
+secondAsked1:
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	CMPQ DI, $256
+	JLE secondAsked2
+	PREFETCHT1 4864(CX)
+secondAsked2:
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	CMPQ DI, $384
+	JLE secondAsked3
+	PREFETCHT1 4992(CX)
+secondAsked3:
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	CMPQ DI, $512
+	JLE secondAsked4
+	PREFETCHT1 5120(CX)
+secondAsked4:
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	CMPQ DI, $640
+	JLE secondAsked5
+	PREFETCHT1 5248(CX)
+secondAsked5:
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	CMPQ DI, $768
+	JLE secondAsked6
+	PREFETCHT1 5376(CX)
+secondAsked6:
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	CMPQ DI, $896
+	JLE secondAsked7
+	PREFETCHT1 5504(CX)
+secondAsked7:
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	CMPQ DI, $1024
+	JLE secondAsked8
+	PREFETCHT1 5632(CX)
+secondAsked8:
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	CMPQ R14, $9
+	JEQ secondRows
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	CMPQ R14, $10
+	JEQ secondRows
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	CMPQ R14, $11
+	JEQ secondRows
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	CMPQ R14, $12
+	JEQ secondRows
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	CMPQ R14, $13
+	JEQ secondRows
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	CMPQ R14, $14
+	JEQ secondRows
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	CMPQ R14, $15
+	JEQ secondRows
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+secondRows:
+	ADDQ integerArgs_actGroup(AX), R13
+	ADDQ integerArgs_slot(AX), R10
+	ADDQ BX, R11
+	ADDQ DI, CX
+	DECQ R12
+	JNZ secondGroup
+	JMP secondAdded
+secondHigh:
+secondHighGroup:
+	VMOVUPS (R10), Z16
+	LEAQ (R13)(R14*4), SI
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+	ADDQ integerArgs_actGroup(AX), R13
+	ADDQ integerArgs_slot(AX), R10
+	ADDQ BX, R11
+	DECQ R12
+	JNZ secondHighGroup
+secondAdded:
+	VMOVUPS Z0, 0(R15)
+	VMOVUPS Z1, 64(R15)
+	VMOVUPS Z2, 128(R15)
+	VMOVUPS Z3, 192(R15)
+	VMOVUPS Z4, 256(R15)
+	VMOVUPS Z5, 320(R15)
+	VMOVUPS Z6, 384(R15)
+	VMOVUPS Z7, 448(R15)
+	VMOVUPS Z8, 512(R15)
+	CMPQ R14, $9
+	JEQ secondStored
+	VMOVUPS Z9, 576(R15)
+	CMPQ R14, $10
+	JEQ secondStored
+	VMOVUPS Z10, 640(R15)
+	CMPQ R14, $11
+	JEQ secondStored
+	VMOVUPS Z11, 704(R15)
+	CMPQ R14, $12
+	JEQ secondStored
+	VMOVUPS Z12, 768(R15)
+	CMPQ R14, $13
+	JEQ secondStored
+	VMOVUPS Z13, 832(R15)
+	CMPQ R14, $14
+	JEQ secondStored
+	VMOVUPS Z14, 896(R15)
+	CMPQ R14, $15
+	JEQ secondStored
+	VMOVUPS Z15, 960(R15)
+secondStored:
+	SUBQ integerArgs_outSecond(AX), R15
+alone:
+	ADDQ integerArgs_actStrip(AX), DX
+	MOVQ R14, R10
+	SHLQ $6, R10
+	ADDQ R10, R15
+	ADDQ $2048, R9
+	DECQ R8
+	JNZ add
+	MOVQ DX, integerArgs_stripActs(AX)
+	MOVQ R15, integerArgs_stripOut(AX)
+	CMPQ integerArgs_stripsLeft(AX), $0
+	JNE strip
+	MOVQ $1, integerArgs_panelMore(AX)
+	MOVQ integerArgs_panelGroups(AX), R10
+	IMULQ integerArgs_actGroup(AX), R10
+	ADDQ R10, integerArgs_panelActs(AX)
+	CMPQ integerArgs_groupsLeft(AX), $0
+	JNE panel
+	MOVQ integerArgs_outTile(AX), R10
+	ADDQ R10, integerArgs_pairOut(AX)
+	DECQ integerArgs_pairsLeft(AX)
+	JNZ tile
+last:
+	MOVQ integerArgs_tiles(AX), R10
+	TESTQ $1, R10
+	JZ end
+	MOVQ $0, integerArgs_tiles(AX)
+	DECQ R10
+	MOVQ $0, integerArgs_second(AX)
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	ADDQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ $0, integerArgs_outSecond(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	ADDQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $1, R10
+	JMP begin
+end:
+	TILERELEASE
+	VZEROUPPER
+	RET
+
+TEXT ·integerManySigned(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	LEAQ integerArgs_config(AX), DX
+	LDTILECFG_DX
+	LEAQ integerUnpack4Signed<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer4
+	JEQ chosen
+	LEAQ integerUnpack5Signed<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer5
+	JEQ chosen
+	LEAQ integerUnpack8Signed<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer8
+	JEQ chosen
+	LEAQ integerUnpackFP4<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integerFP4
+	JEQ chosen
+	LEAQ integerUnpackLevels<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integerLevels
+	JEQ chosen
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVL $0x4b400000, R11
+	VPBROADCASTD R11, Z22
 	MOVQ integerArgs_weights(AX), R11
 	MOVQ R11, integerArgs_pairBlock(AX)
 	MOVQ integerArgs_out(AX), R11
@@ -3194,18 +3594,10 @@ panel:
 	MOVQ integerArgs_nextBlock(AX), R8
 	MOVQ integerArgs_slots(AX), R9
 unpack:
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE unpackDecoded
-	CMPQ integerArgs_factors(AX), $0
-	JEQ unpackDecoded
-	CALL integerDecode<>(SB)
-unpackDecoded:
-	DECQ integerArgs_superLeft(AX)
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
 	CMPQ integerArgs_second(AX), $0
 	JEQ unpackAlone
-	ADDQ $1024, integerArgs_factorAt(AX)
 	SUBQ integerArgs_block(AX), R8
 	SUBQ integerArgs_slot(AX), R9
 	ADDQ integerArgs_second(AX), R8
@@ -3214,15 +3606,8 @@ unpackDecoded:
 	CALL R13
 	SUBQ integerArgs_second(AX), R8
 	SUBQ $const_amxSlotBytes, R9
-	SUBQ $1024, integerArgs_factorAt(AX)
 unpackAlone:
-	MOVQ integerArgs_factorBytes(AX), R13
-	ADDQ R13, integerArgs_factorAt(AX)
 	DECQ integerArgs_unpackLeft(AX)
-	CMPQ integerArgs_superLeft(AX), $0
-	JNE within
-	ADDQ integerArgs_tail(AX), R8
-within:
 	DECQ R12
 	JNZ unpack
 	MOVQ R8, integerArgs_nextBlock(AX)
@@ -3327,52 +3712,68 @@ kept:
 	DECQ integerArgs_lag(AX)
 	JGE turn
 	VMOVUPS (R10), Z16
-	VCVTDQ2PS 0(R11), Z18
+	VPADDD 0(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 0(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z0
-	VCVTDQ2PS 64(R11), Z19
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 4(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z1
-	VCVTDQ2PS 128(R11), Z20
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 8(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z2
-	VCVTDQ2PS 192(R11), Z21
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 12(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z3
-	VCVTDQ2PS 256(R11), Z18
+	VPADDD 256(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 16(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z4
-	VCVTDQ2PS 320(R11), Z19
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 20(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z5
-	VCVTDQ2PS 384(R11), Z20
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 24(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z6
-	VCVTDQ2PS 448(R11), Z21
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 28(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z7
-	VCVTDQ2PS 512(R11), Z18
+	VPADDD 512(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 32(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z8
-	VCVTDQ2PS 576(R11), Z19
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 36(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z9
-	VCVTDQ2PS 640(R11), Z20
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 40(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z10
-	VCVTDQ2PS 704(R11), Z21
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 44(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z11
-	VCVTDQ2PS 768(R11), Z18
+	VPADDD 768(R11), Z22, Z18
+	VSUBPS Z22, Z18, Z18
 	VMULPS.BCST 48(R13), Z18, Z18
 	VFMADD231PS Z16, Z18, Z12
-	VCVTDQ2PS 832(R11), Z19
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
 	VMULPS.BCST 52(R13), Z19, Z19
 	VFMADD231PS Z16, Z19, Z13
-	VCVTDQ2PS 896(R11), Z20
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
 	VMULPS.BCST 56(R13), Z20, Z20
 	VFMADD231PS Z16, Z20, Z14
-	VCVTDQ2PS 960(R11), Z21
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
 	VMULPS.BCST 60(R13), Z21, Z21
 	VFMADD231PS Z16, Z21, Z15
 	ADDQ integerArgs_actGroup(AX), R13
@@ -3415,6 +3816,805 @@ kept:
 	ADDQ R10, integerArgs_pairBlock(AX)
 	DECQ integerArgs_tiles(AX)
 	JNZ tile
+	TILERELEASE
+	VZEROUPPER
+	RET
+
+TEXT ·integerSuper(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	LEAQ integerArgs_config(AX), DX
+	LDTILECFG_DX
+	LEAQ integerPlanes6<>(SB), R11
+	LEAQ integerFactors6KAVX512<>(SB), R12
+	CMPQ integerArgs_format(AX), $const_integer6
+	JEQ chosen
+	LEAQ integerPlanesLevels<>(SB), R11
+	LEAQ integerFactorsXSAVX512<>(SB), R12
+	CMPQ integerArgs_format(AX), $const_integerLevels
+	JEQ chosen
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVQ R12, integerArgs_factors(AX)
+	MOVQ $0x5555555555555555, R8
+	KMOVQ R8, K3
+	KNOTQ K3, K4
+	VBROADCASTI32X4 superShifted<>(SB), Z18
+	VBROADCASTI32X4 superHigh<>(SB), Z19
+	VBROADCASTI32X4 superLow<>(SB), Z20
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_slots(AX), R11
+	MOVQ R11, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_slots(AX), R11
+	MOVQ R11, integerArgs_panelSlots(AX)
+	MOVQ integerArgs_scaled(AX), R11
+	MOVQ R11, integerArgs_nextFactors(AX)
+	MOVQ integerArgs_scaled(AX), R11
+	MOVQ R11, integerArgs_panelFactors(AX)
+	MOVQ integerArgs_supers(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ integerArgs_supers(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_panelActs(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_per(AX), R11
+	MOVQ R11, integerArgs_unpackLeft(AX)
+	XORL R11, R11
+	MOVQ R11, integerArgs_queueAt(AX)
+	MOVQ integerArgs_tiles(AX), R12
+	IMULQ integerArgs_supers(AX), R12
+	MOVQ R12, integerArgs_supersNext(AX)
+	MOVQ integerArgs_strips(AX), R11
+	INCQ R11
+	SHRQ $1, R11
+	IMULQ R11, R12
+	MOVQ R12, integerArgs_turnsLeft(AX)
+	MOVQ $2, integerArgs_lag(AX)
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
+first:
+	CALL integerUnpackSome<>(SB)
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JNE first
+	CMPQ integerArgs_supersNext(AX), $0
+	JEQ opened
+	MOVQ integerArgs_per(AX), R11
+	MOVQ R11, integerArgs_unpackLeft(AX)
+opened:
+turn:
+	MOVQ integerArgs_products(AX), R11
+	XORQ $64, R11
+	MOVQ R11, integerArgs_products(AX)
+	MOVQ $4, integerArgs_stepsLeft(AX)
+	MOVQ integerArgs_pace(AX), R11
+	MOVQ R11, integerArgs_paceLeft(AX)
+	XORL R14, R14
+	MOVQ R14, integerArgs_multiplyLeft(AX)
+	MOVQ integerArgs_queueAt(AX), R9
+	LEAQ integerArgs_queue(AX), R8
+	CMPQ integerArgs_turnsLeft(AX), $0
+	JLE drained
+	MOVQ integerArgs_columns(AX), R11
+	MOVQ R11, integerArgs_multiplyLeft(AX)
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ integerArgs_panelSlots(AX), R10
+	ADDQ R8, R9
+	MOVQ DX, R12
+	ADDQ integerArgs_actTail(AX), R12
+	MOVQ R12, (R9)
+	MOVQ integerArgs_stripOut(AX), R12
+	MOVQ R12, 8(R9)
+	MOVQ integerArgs_stripsLeft(AX), R12
+	DECQ R12
+	MOVQ R12, 16(R9)
+	CMOVQNE integerArgs_actStrip(AX), R12
+	MOVQ R12, integerArgs_actSecond(AX)
+	MOVQ integerArgs_panelFactors(AX), R12
+	MOVQ R12, 24(R9)
+	MOVQ integerArgs_panelMore(AX), R12
+	NEGQ R12
+	MOVQ R12, 32(R9)
+	SUBQ R8, R9
+drained:
+	MOVQ integerArgs_products(AX), R11
+	CMPQ integerArgs_lag(AX), $0
+	JNE step
+	XORQ $128, R9
+	ADDQ R8, R9
+	MOVQ (R9), R13
+	MOVQ 8(R9), R15
+	MOVQ 16(R9), R12
+	MOVQ R12, integerArgs_addSecond(AX)
+	KMOVW 32(R9), K5
+	MOVQ 24(R9), R9
+	MOVQ integerArgs_rows(AX), R14
+	VMOVUPS (R9), Z0
+step:
+	MOVQ R13, R8
+	ADDQ integerArgs_actStrip(AX), R8
+	MOVQ integerArgs_rows(AX), DI
+	SHLQ $6, DI
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ loaded
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 10, 3)
+	TILELOADD(7, 4096, 10, 3)
+	ADDQ integerArgs_actSecond(AX), DX
+	TILELOADD(5, 0, 2, 1)
+	SUBQ integerArgs_actSecond(AX), DX
+loaded:
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE kept0
+	XORQ $64, R11
+	SHLQ $1, BX
+	TILESTORED(0, 0, 11, 3)
+	SHRQ $1, BX
+	XORQ $64, R11
+	TILEZERO(0)
+kept0:
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ multiplied0
+	TDPBSUD(0, 4, 6)
+alone0:
+multiplied0:
+	CMPQ R14, $0
+	JLE added0
+	VMOVDQU32 2048(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 0(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 0(R15), K5, Z14
+	VFMADD231PS.BCST 0(R13), Z12, Z14
+	VMOVUPS Z14, 0(R15)
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ added0
+	VMOVDQU32 6144(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4096(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 0(R15)(DI*1), K5, Z14
+	VFMADD231PS.BCST 0(R8), Z12, Z14
+	VMOVUPS Z14, 0(R15)(DI*1)
+added0:
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE kept1
+	XORQ $64, R11
+	SHLQ $1, BX
+	TILESTORED(1, 2048, 11, 3)
+	SHRQ $1, BX
+	XORQ $64, R11
+	TILEZERO(1)
+kept1:
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ multiplied1
+	TDPBSSD(1, 4, 7)
+alone1:
+multiplied1:
+	CMPQ R14, $1
+	JLE added1
+	VMOVDQU32 2176(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 128(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 64(R15), K5, Z14
+	VFMADD231PS.BCST 4(R13), Z12, Z14
+	VMOVUPS Z14, 64(R15)
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ added1
+	VMOVDQU32 6272(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4224(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 64(R15)(DI*1), K5, Z14
+	VFMADD231PS.BCST 4(R8), Z12, Z14
+	VMOVUPS Z14, 64(R15)(DI*1)
+added1:
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE kept2
+	XORQ $64, R11
+	SHLQ $1, BX
+	TILESTORED(2, 4096, 11, 3)
+	SHRQ $1, BX
+	XORQ $64, R11
+	TILEZERO(2)
+kept2:
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ multiplied2
+	CMPQ integerArgs_actSecond(AX), $0
+	JEQ alone2
+	TDPBSUD(2, 5, 6)
+alone2:
+multiplied2:
+	CMPQ R14, $2
+	JLE added2
+	VMOVDQU32 2304(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 256(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 128(R15), K5, Z14
+	VFMADD231PS.BCST 8(R13), Z12, Z14
+	VMOVUPS Z14, 128(R15)
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ added2
+	VMOVDQU32 6400(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4352(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 128(R15)(DI*1), K5, Z14
+	VFMADD231PS.BCST 8(R8), Z12, Z14
+	VMOVUPS Z14, 128(R15)(DI*1)
+added2:
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE kept3
+	XORQ $64, R11
+	SHLQ $1, BX
+	TILESTORED(3, 6144, 11, 3)
+	SHRQ $1, BX
+	XORQ $64, R11
+	TILEZERO(3)
+kept3:
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ multiplied3
+	CMPQ integerArgs_actSecond(AX), $0
+	JEQ alone3
+	TDPBSSD(3, 5, 7)
+alone3:
+multiplied3:
+	CMPQ R14, $3
+	JLE added3
+	VMOVDQU32 2432(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 384(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 192(R15), K5, Z14
+	VFMADD231PS.BCST 12(R13), Z12, Z14
+	VMOVUPS Z14, 192(R15)
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ added3
+	VMOVDQU32 6528(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4480(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 192(R15)(DI*1), K5, Z14
+	VFMADD231PS.BCST 12(R8), Z12, Z14
+	VMOVUPS Z14, 192(R15)(DI*1)
+added3:
+	SUBQ $4, R14
+	ADDQ $512, R11
+	ADDQ $16, R13
+	ADDQ $256, R15
+	ADDQ $64, DX
+	ADDQ $1024, R10
+	CMPQ integerArgs_multiplyLeft(AX), $1
+	ADCQ $-1, integerArgs_multiplyLeft(AX)
+	CMPQ integerArgs_paceLeft(AX), $0
+	JLE resting
+	DECQ integerArgs_paceLeft(AX)
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ resting
+	CALL integerUnpackSome<>(SB)
+resting:
+	DECQ integerArgs_stepsLeft(AX)
+	JNZ step
+	MOVQ integerArgs_queueAt(AX), R9
+	ADDQ $64, R9
+	ANDQ $255, R9
+	MOVQ R9, integerArgs_queueAt(AX)
+	CMPQ integerArgs_lag(AX), $1
+	ADCQ $-1, integerArgs_lag(AX)
+	CMPQ integerArgs_turnsLeft(AX), $0
+	JLE next
+	MOVQ integerArgs_rows(AX), R8
+	SHLQ $7, R8
+	ADDQ R8, integerArgs_stripOut(AX)
+	MOVQ integerArgs_actStrip(AX), R8
+	LEAQ (R8)(R8*1), R8
+	ADDQ R8, integerArgs_stripActs(AX)
+	SUBQ $2, integerArgs_stripsLeft(AX)
+	JGT next
+rest:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ unpacked
+	CALL integerUnpackSome<>(SB)
+	JMP rest
+unpacked:
+	CMPQ integerArgs_supersNext(AX), $0
+	JEQ ordered
+	MOVQ integerArgs_per(AX), R11
+	MOVQ R11, integerArgs_unpackLeft(AX)
+ordered:
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_slots(AX), R9
+	LEAQ 8192(R9)(R9*1), R9
+	SUBQ integerArgs_panelSlots(AX), R9
+	MOVQ R9, integerArgs_panelSlots(AX)
+	MOVQ integerArgs_panelFactors(AX), R9
+	ADDQ $512, R9
+	ANDQ $~2048, R9
+	MOVQ R9, integerArgs_panelFactors(AX)
+	MOVQ $1, integerArgs_panelMore(AX)
+	MOVQ integerArgs_panelActs(AX), R8
+	ADDQ integerArgs_actGroup(AX), R8
+	DECQ integerArgs_groupsLeft(AX)
+	JNZ same
+	MOVQ integerArgs_supers(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_outTile(AX), R8
+	ADDQ R8, integerArgs_pairOut(AX)
+	MOVQ integerArgs_acts(AX), R8
+same:
+	MOVQ R8, integerArgs_panelActs(AX)
+	MOVQ R8, integerArgs_stripActs(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+next:
+	DECQ integerArgs_turnsLeft(AX)
+	CMPQ integerArgs_turnsLeft(AX), $-1
+	JGE turn
+	TILERELEASE
+	VZEROUPPER
+	RET
+
+TEXT ·integerSuperLeast(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	LEAQ integerArgs_config(AX), DX
+	LDTILECFG_DX
+	LEAQ integerPlanes4<>(SB), R11
+	LEAQ integerFactorsKAVX512<>(SB), R12
+	CMPQ integerArgs_format(AX), $const_integer4
+	JEQ chosen
+	LEAQ integerPlanes5<>(SB), R11
+	LEAQ integerFactorsKAVX512<>(SB), R12
+	CMPQ integerArgs_format(AX), $const_integer5
+	JEQ chosen
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVQ R12, integerArgs_factors(AX)
+	MOVQ $0x5555555555555555, R8
+	KMOVQ R8, K3
+	KNOTQ K3, K4
+	MOVL $0x4b400000, R8
+	VPBROADCASTD R8, Z15
+	VBROADCASTI32X4 superShifted<>(SB), Z18
+	VBROADCASTI32X4 superHigh<>(SB), Z19
+	VBROADCASTI32X4 superLow<>(SB), Z20
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_slots(AX), R11
+	MOVQ R11, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_slots(AX), R11
+	MOVQ R11, integerArgs_panelSlots(AX)
+	MOVQ integerArgs_scaled(AX), R11
+	MOVQ R11, integerArgs_nextFactors(AX)
+	MOVQ integerArgs_scaled(AX), R11
+	MOVQ R11, integerArgs_panelFactors(AX)
+	MOVQ integerArgs_supers(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ integerArgs_supers(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_panelActs(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_per(AX), R11
+	MOVQ R11, integerArgs_unpackLeft(AX)
+	XORL R11, R11
+	MOVQ R11, integerArgs_queueAt(AX)
+	MOVQ integerArgs_tiles(AX), R12
+	IMULQ integerArgs_supers(AX), R12
+	MOVQ R12, integerArgs_supersNext(AX)
+	MOVQ integerArgs_strips(AX), R11
+	INCQ R11
+	SHRQ $1, R11
+	IMULQ R11, R12
+	MOVQ R12, integerArgs_turnsLeft(AX)
+	MOVQ $2, integerArgs_lag(AX)
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
+first:
+	CALL integerUnpackSome<>(SB)
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JNE first
+	CMPQ integerArgs_supersNext(AX), $0
+	JEQ opened
+	MOVQ integerArgs_per(AX), R11
+	MOVQ R11, integerArgs_unpackLeft(AX)
+opened:
+turn:
+	MOVQ integerArgs_products(AX), R11
+	XORQ $64, R11
+	MOVQ R11, integerArgs_products(AX)
+	MOVQ $4, integerArgs_stepsLeft(AX)
+	MOVQ integerArgs_pace(AX), R11
+	MOVQ R11, integerArgs_paceLeft(AX)
+	XORL R14, R14
+	MOVQ R14, integerArgs_multiplyLeft(AX)
+	MOVQ integerArgs_queueAt(AX), R9
+	LEAQ integerArgs_queue(AX), R8
+	CMPQ integerArgs_turnsLeft(AX), $0
+	JLE drained
+	MOVQ integerArgs_columns(AX), R11
+	MOVQ R11, integerArgs_multiplyLeft(AX)
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ integerArgs_panelSlots(AX), R10
+	ADDQ R8, R9
+	MOVQ DX, R12
+	ADDQ integerArgs_actTail(AX), R12
+	MOVQ R12, (R9)
+	MOVQ integerArgs_stripOut(AX), R12
+	MOVQ R12, 8(R9)
+	MOVQ integerArgs_stripsLeft(AX), R12
+	DECQ R12
+	MOVQ R12, 16(R9)
+	CMOVQNE integerArgs_actStrip(AX), R12
+	MOVQ R12, integerArgs_actSecond(AX)
+	MOVQ integerArgs_panelFactors(AX), R12
+	MOVQ R12, 24(R9)
+	MOVQ integerArgs_panelMore(AX), R12
+	NEGQ R12
+	MOVQ R12, 32(R9)
+	SUBQ R8, R9
+drained:
+	MOVQ integerArgs_products(AX), R11
+	CMPQ integerArgs_lag(AX), $0
+	JNE step
+	XORQ $128, R9
+	ADDQ R8, R9
+	MOVQ (R9), R13
+	MOVQ 8(R9), R15
+	MOVQ 16(R9), R12
+	MOVQ R12, integerArgs_addSecond(AX)
+	KMOVW 32(R9), K5
+	MOVQ 24(R9), R9
+	MOVQ integerArgs_rows(AX), R14
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	VMOVDQU32 128(R9), Z4
+	VMOVDQU32 192(R9), Z5
+	VMOVDQU32 256(R9), Z6
+	VMOVDQU32 320(R9), Z7
+step:
+	MOVQ integerArgs_rows(AX), SI
+	SHLQ $2, SI
+	MOVQ integerArgs_pairSkip(AX), R12
+	ADDQ R13, R12
+	MOVQ R12, R9
+	ADDQ integerArgs_actStrip(AX), R9
+	MOVQ R13, R8
+	ADDQ integerArgs_actStrip(AX), R8
+	MOVQ integerArgs_rows(AX), DI
+	SHLQ $6, DI
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE loaded
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ loaded
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 10, 3)
+	TILELOADD(7, 4096, 10, 3)
+	ADDQ integerArgs_actSecond(AX), DX
+	TILELOADD(5, 0, 2, 1)
+	SUBQ integerArgs_actSecond(AX), DX
+loaded:
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE kept0
+	XORQ $64, R11
+	SHLQ $1, BX
+	TILESTORED(0, 0, 11, 3)
+	SHRQ $1, BX
+	XORQ $64, R11
+	TILEZERO(0)
+kept0:
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ multiplied0
+	TDPBSUD(0, 4, 6)
+alone0:
+multiplied0:
+	CMPQ R14, $0
+	JLE added0
+	VMOVDQU32 2048(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 0(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 0(R13)(SI*1), Z4, Z13
+	VPDPWSSD.BCST 0(R13)(SI*2), Z5, Z13
+	VPDPWSSD.BCST 0(R12)(SI*1), Z6, Z13
+	VPDPWSSD.BCST 0(R12)(SI*2), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 0(R15), K5, Z14
+	VFMADD231PS.BCST 0(R13), Z12, Z14
+	VMOVUPS Z14, 0(R15)
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ added0
+	VMOVDQU32 6144(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4096(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 0(R8)(SI*1), Z4, Z13
+	VPDPWSSD.BCST 0(R8)(SI*2), Z5, Z13
+	VPDPWSSD.BCST 0(R9)(SI*1), Z6, Z13
+	VPDPWSSD.BCST 0(R9)(SI*2), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 0(R15)(DI*1), K5, Z14
+	VFMADD231PS.BCST 0(R8), Z12, Z14
+	VMOVUPS Z14, 0(R15)(DI*1)
+added0:
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE kept1
+	XORQ $64, R11
+	SHLQ $1, BX
+	TILESTORED(1, 2048, 11, 3)
+	SHRQ $1, BX
+	XORQ $64, R11
+	TILEZERO(1)
+kept1:
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ multiplied1
+	TDPBSSD(1, 4, 7)
+alone1:
+	CMPQ integerArgs_multiplyLeft(AX), $1
+	JEQ multiplied1
+	TILELOADD(4, 64, 2, 1)
+multiplied1:
+	CMPQ R14, $1
+	JLE added1
+	VMOVDQU32 2176(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 128(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 4(R13)(SI*1), Z4, Z13
+	VPDPWSSD.BCST 4(R13)(SI*2), Z5, Z13
+	VPDPWSSD.BCST 4(R12)(SI*1), Z6, Z13
+	VPDPWSSD.BCST 4(R12)(SI*2), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 64(R15), K5, Z14
+	VFMADD231PS.BCST 4(R13), Z12, Z14
+	VMOVUPS Z14, 64(R15)
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ added1
+	VMOVDQU32 6272(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4224(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 4(R8)(SI*1), Z4, Z13
+	VPDPWSSD.BCST 4(R8)(SI*2), Z5, Z13
+	VPDPWSSD.BCST 4(R9)(SI*1), Z6, Z13
+	VPDPWSSD.BCST 4(R9)(SI*2), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 64(R15)(DI*1), K5, Z14
+	VFMADD231PS.BCST 4(R8), Z12, Z14
+	VMOVUPS Z14, 64(R15)(DI*1)
+added1:
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE kept2
+	XORQ $64, R11
+	SHLQ $1, BX
+	TILESTORED(2, 4096, 11, 3)
+	SHRQ $1, BX
+	XORQ $64, R11
+	TILEZERO(2)
+kept2:
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ multiplied2
+	CMPQ integerArgs_actSecond(AX), $0
+	JEQ alone2
+	TDPBSUD(2, 5, 6)
+alone2:
+	CMPQ integerArgs_multiplyLeft(AX), $1
+	JEQ multiplied2
+	TILELOADD(6, 1024, 10, 3)
+multiplied2:
+	CMPQ R14, $2
+	JLE added2
+	VMOVDQU32 2304(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 256(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 8(R13)(SI*1), Z4, Z13
+	VPDPWSSD.BCST 8(R13)(SI*2), Z5, Z13
+	VPDPWSSD.BCST 8(R12)(SI*1), Z6, Z13
+	VPDPWSSD.BCST 8(R12)(SI*2), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 128(R15), K5, Z14
+	VFMADD231PS.BCST 8(R13), Z12, Z14
+	VMOVUPS Z14, 128(R15)
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ added2
+	VMOVDQU32 6400(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4352(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 8(R8)(SI*1), Z4, Z13
+	VPDPWSSD.BCST 8(R8)(SI*2), Z5, Z13
+	VPDPWSSD.BCST 8(R9)(SI*1), Z6, Z13
+	VPDPWSSD.BCST 8(R9)(SI*2), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 128(R15)(DI*1), K5, Z14
+	VFMADD231PS.BCST 8(R8), Z12, Z14
+	VMOVUPS Z14, 128(R15)(DI*1)
+added2:
+	CMPQ integerArgs_stepsLeft(AX), $4
+	JNE kept3
+	XORQ $64, R11
+	SHLQ $1, BX
+	TILESTORED(3, 6144, 11, 3)
+	SHRQ $1, BX
+	XORQ $64, R11
+	TILEZERO(3)
+kept3:
+	CMPQ integerArgs_multiplyLeft(AX), $0
+	JEQ multiplied3
+	CMPQ integerArgs_actSecond(AX), $0
+	JEQ alone3
+	TDPBSSD(3, 5, 7)
+alone3:
+	CMPQ integerArgs_multiplyLeft(AX), $1
+	JEQ multiplied3
+	ADDQ integerArgs_actSecond(AX), DX
+	TILELOADD(5, 64, 2, 1)
+	SUBQ integerArgs_actSecond(AX), DX
+	TILELOADD(7, 5120, 10, 3)
+multiplied3:
+	CMPQ R14, $3
+	JLE added3
+	VMOVDQU32 2432(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 384(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 12(R13)(SI*1), Z4, Z13
+	VPDPWSSD.BCST 12(R13)(SI*2), Z5, Z13
+	VPDPWSSD.BCST 12(R12)(SI*1), Z6, Z13
+	VPDPWSSD.BCST 12(R12)(SI*2), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 192(R15), K5, Z14
+	VFMADD231PS.BCST 12(R13), Z12, Z14
+	VMOVUPS Z14, 192(R15)
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ added3
+	VMOVDQU32 6528(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4480(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 12(R8)(SI*1), Z4, Z13
+	VPDPWSSD.BCST 12(R8)(SI*2), Z5, Z13
+	VPDPWSSD.BCST 12(R9)(SI*1), Z6, Z13
+	VPDPWSSD.BCST 12(R9)(SI*2), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 192(R15)(DI*1), K5, Z14
+	VFMADD231PS.BCST 12(R8), Z12, Z14
+	VMOVUPS Z14, 192(R15)(DI*1)
+added3:
+	SUBQ $4, R14
+	ADDQ $512, R11
+	ADDQ $16, R13
+	ADDQ $256, R15
+	ADDQ $64, DX
+	ADDQ $1024, R10
+	CMPQ integerArgs_multiplyLeft(AX), $1
+	ADCQ $-1, integerArgs_multiplyLeft(AX)
+	CMPQ integerArgs_paceLeft(AX), $0
+	JLE resting
+	DECQ integerArgs_paceLeft(AX)
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ resting
+	CALL integerUnpackSome<>(SB)
+resting:
+	DECQ integerArgs_stepsLeft(AX)
+	JNZ step
+	MOVQ integerArgs_queueAt(AX), R9
+	ADDQ $64, R9
+	ANDQ $255, R9
+	MOVQ R9, integerArgs_queueAt(AX)
+	CMPQ integerArgs_lag(AX), $1
+	ADCQ $-1, integerArgs_lag(AX)
+	CMPQ integerArgs_turnsLeft(AX), $0
+	JLE next
+	MOVQ integerArgs_rows(AX), R8
+	SHLQ $7, R8
+	ADDQ R8, integerArgs_stripOut(AX)
+	MOVQ integerArgs_actStrip(AX), R8
+	LEAQ (R8)(R8*1), R8
+	ADDQ R8, integerArgs_stripActs(AX)
+	SUBQ $2, integerArgs_stripsLeft(AX)
+	JGT next
+rest:
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ unpacked
+	CALL integerUnpackSome<>(SB)
+	JMP rest
+unpacked:
+	CMPQ integerArgs_supersNext(AX), $0
+	JEQ ordered
+	MOVQ integerArgs_per(AX), R11
+	MOVQ R11, integerArgs_unpackLeft(AX)
+ordered:
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_slots(AX), R9
+	LEAQ 8192(R9)(R9*1), R9
+	SUBQ integerArgs_panelSlots(AX), R9
+	MOVQ R9, integerArgs_panelSlots(AX)
+	MOVQ integerArgs_panelFactors(AX), R9
+	ADDQ $512, R9
+	ANDQ $~2048, R9
+	MOVQ R9, integerArgs_panelFactors(AX)
+	MOVQ $1, integerArgs_panelMore(AX)
+	MOVQ integerArgs_panelActs(AX), R8
+	ADDQ integerArgs_actGroup(AX), R8
+	DECQ integerArgs_groupsLeft(AX)
+	JNZ same
+	MOVQ integerArgs_supers(AX), R11
+	MOVQ R11, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_outTile(AX), R8
+	ADDQ R8, integerArgs_pairOut(AX)
+	MOVQ integerArgs_acts(AX), R8
+same:
+	MOVQ R8, integerArgs_panelActs(AX)
+	MOVQ R8, integerArgs_stripActs(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+next:
+	DECQ integerArgs_turnsLeft(AX)
+	CMPQ integerArgs_turnsLeft(AX), $-1
+	JGE turn
 	TILERELEASE
 	VZEROUPPER
 	RET

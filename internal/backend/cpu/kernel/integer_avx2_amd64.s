@@ -9,7 +9,8 @@
 //
 // Half a tile, 8 rows, fills a vector: every group is walked twice. Products of bytes are
 // summed in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
-// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself.
+// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself, unless they are symmetric:
+// then they are signed, see signedRows.
 //
 // Kernels of one and two rows read the first half of the tiles and the second side by side,
 // as two streams; of an odd number the last is computed at the end, as both of a pair.
@@ -18,10 +19,11 @@
 //	R9  output         R12  groups left      DI  second plane    BX  activations of the step
 //	R10 tiles left,    CX   steps left       R13 scales          R11 stream to stream
 //	    or pairs       R14  decoded factors of the group
-//	                   R15  groups left in the superblock; negative: none
+//	                   R15  groups left in the superblock; 0: there are none
 //
 // Vectors: Y0 on: float32 sums of the first half, the second, and those of the other tile. Y8 to Y11: int32
-// sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products.
+// sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products. With superblocks the first
+// are int32 sums of a superblock, and the float32 sums are in the output.
 // No alignment is required, and nothing is read past the last block or the last group.
 
 DATA integerLow4<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -41,6 +43,12 @@ DATA integerLow7<>+8(SB)/8, $0x7f7f7f7f7f7f7f7f
 DATA integerLow7<>+16(SB)/8, $0x7f7f7f7f7f7f7f7f
 DATA integerLow7<>+24(SB)/8, $0x7f7f7f7f7f7f7f7f
 GLOBL integerLow7<>(SB), RODATA|NOPTR, $32
+
+DATA integerMiddle8<>+0(SB)/8, $0x8080808080808080
+DATA integerMiddle8<>+8(SB)/8, $0x8080808080808080
+DATA integerMiddle8<>+16(SB)/8, $0x8080808080808080
+DATA integerMiddle8<>+24(SB)/8, $0x8080808080808080
+GLOBL integerMiddle8<>(SB), RODATA|NOPTR, $32
 
 DATA integerBit0<>+0(SB)/8, $0x0101010101010101
 DATA integerBit0<>+8(SB)/8, $0x0101010101010101
@@ -114,6 +122,18 @@ DATA integerPair<>+16(SB)/8, $0x0000003000000030
 DATA integerPair<>+24(SB)/8, $0x0000003000000030
 GLOBL integerPair<>(SB), RODATA|NOPTR, $32
 
+DATA integerNibbles<>+0(SB)/8, $0x000f000f000f000f
+DATA integerNibbles<>+8(SB)/8, $0x000f000f000f000f
+DATA integerNibbles<>+16(SB)/8, $0x000f000f000f000f
+DATA integerNibbles<>+24(SB)/8, $0x000f000f000f000f
+GLOBL integerNibbles<>(SB), RODATA|NOPTR, $32
+
+DATA integerPairs<>+0(SB)/8, $0x0030003000300030
+DATA integerPairs<>+8(SB)/8, $0x0030003000300030
+DATA integerPairs<>+16(SB)/8, $0x0030003000300030
+DATA integerPairs<>+24(SB)/8, $0x0030003000300030
+GLOBL integerPairs<>(SB), RODATA|NOPTR, $32
+
 DATA integerSigns<>+0(SB)/8, $0x8000000080000000
 DATA integerSigns<>+8(SB)/8, $0x8000000080000000
 DATA integerSigns<>+16(SB)/8, $0x8000000080000000
@@ -126,417 +146,420 @@ DATA integerMiddle<>+16(SB)/8, $0x0000002000000020
 DATA integerMiddle<>+24(SB)/8, $0x0000002000000020
 GLOBL integerMiddle<>(SB), RODATA|NOPTR, $32
 
+DATA integerRaise6K<>+0(SB)/8, $0xffe0ffe0ffe0ffe0
+DATA integerRaise6K<>+8(SB)/8, $0xffe0ffe0ffe0ffe0
+DATA integerRaise6K<>+16(SB)/8, $0xffe0ffe0ffe0ffe0
+DATA integerRaise6K<>+24(SB)/8, $0xffe0ffe0ffe0ffe0
+GLOBL integerRaise6K<>(SB), RODATA|NOPTR, $32
+
 
 // integerFactorsKAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y10 to Y14.
 TEXT integerFactorsKAVX2<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	VCVTPH2PS 0(R13), Y12
 	VMOVDQU 64(R13), Y13
-	VPSRLD $0, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 192(R13), Y14
-	VPSLLD $4, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 0(R14)
-	VMOVDQU 64(R13), Y13
-	VPSRLD $4, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 192(R13), Y14
-	VPSLLD $2, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 128(R14)
-	VMOVDQU 64(R13), Y13
-	VPSRLD $8, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 192(R13), Y14
-	VPSRLD $0, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 256(R14)
-	VMOVDQU 64(R13), Y13
-	VPSRLD $12, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 192(R13), Y14
-	VPSRLD $2, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 384(R14)
-	VMOVDQU 64(R13), Y13
+	VMOVDQU 128(R13), Y14
+	VPSLLD $16, Y14, Y12
+	VPBLENDW $0x55, Y13, Y12, Y12
 	VPSRLD $16, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPBLENDW $0xaa, Y14, Y13, Y13
+	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 192(R13), Y14
-	VPSRLD $4, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 512(R14)
-	VMOVDQU 64(R13), Y13
-	VPSRLD $20, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLW $4, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y10, Y10
+	VPSLLD $16, Y10, Y14
+	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 0(R14)
+	VPSRLW $4, Y12, Y11
+	VPAND integerNibbles<>(SB), Y11, Y11
 	VMOVDQU 192(R13), Y14
-	VPSRLD $6, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 640(R14)
-	VMOVDQU 64(R13), Y13
-	VPSRLD $24, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLW $2, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y11, Y11
+	VPSLLD $16, Y11, Y14
+	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 64(R14)
+	VPSRLD $16, Y10, Y10
+	VPBLENDW $0xaa, Y11, Y10, Y10
+	VMOVDQU Y10, 512(R14)
+	VPSRLW $8, Y12, Y10
+	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
-	VPSRLD $8, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 768(R14)
-	VMOVDQU 64(R13), Y13
-	VPSRLD $28, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y10, Y10
+	VPSLLD $16, Y10, Y14
+	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 128(R14)
+	VPSRLW $12, Y12, Y11
+	VPAND integerNibbles<>(SB), Y11, Y11
 	VMOVDQU 192(R13), Y14
-	VPSRLD $10, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 896(R14)
-	VCVTPH2PS 32(R13), Y12
-	VXORPS integerSigns<>(SB), Y12, Y12
-	VMOVDQU 128(R13), Y13
-	VPSRLD $0, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSRLW $2, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y11, Y11
+	VPSLLD $16, Y11, Y14
+	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 192(R14)
+	VPSRLD $16, Y10, Y10
+	VPBLENDW $0xaa, Y11, Y10, Y10
+	VMOVDQU Y10, 576(R14)
+	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 192(R13), Y14
-	VPSRLD $12, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 64(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $4, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSRLW $4, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y10, Y10
+	VPSLLD $16, Y10, Y14
+	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 256(R14)
+	VPSRLW $4, Y13, Y11
+	VPAND integerNibbles<>(SB), Y11, Y11
 	VMOVDQU 192(R13), Y14
-	VPSRLD $14, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 192(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $8, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSRLW $6, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y11, Y11
+	VPSLLD $16, Y11, Y14
+	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 320(R14)
+	VPSRLD $16, Y10, Y10
+	VPBLENDW $0xaa, Y11, Y10, Y10
+	VMOVDQU Y10, 640(R14)
+	VPSRLW $8, Y13, Y10
+	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
-	VPSRLD $16, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 320(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $12, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSRLW $8, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y10, Y10
+	VPSLLD $16, Y10, Y14
+	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 384(R14)
+	VPSRLW $12, Y13, Y11
+	VPAND integerNibbles<>(SB), Y11, Y11
 	VMOVDQU 192(R13), Y14
-	VPSRLD $18, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 448(R14)
-	VMOVDQU 128(R13), Y13
+	VPSRLW $10, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y11, Y11
+	VPSLLD $16, Y11, Y14
+	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 448(R14)
+	VPSRLD $16, Y10, Y10
+	VPBLENDW $0xaa, Y11, Y10, Y10
+	VMOVDQU Y10, 704(R14)
+	VMOVDQU 96(R13), Y13
+	VMOVDQU 160(R13), Y14
+	VPSLLD $16, Y14, Y12
+	VPBLENDW $0x55, Y13, Y12, Y12
 	VPSRLD $16, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 192(R13), Y14
-	VPSRLD $20, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 576(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $20, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 192(R13), Y14
-	VPSRLD $22, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 704(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $24, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 192(R13), Y14
-	VPSRLD $24, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 832(R14)
-	VMOVDQU 128(R13), Y13
-	VPSRLD $28, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 192(R13), Y14
-	VPSRLD $26, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 960(R14)
-	VCVTPH2PS 16(R13), Y12
-	VMOVDQU 96(R13), Y13
-	VPSRLD $0, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPBLENDW $0xaa, Y14, Y13, Y13
+	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 224(R13), Y14
-	VPSLLD $4, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 32(R14)
-	VMOVDQU 96(R13), Y13
-	VPSRLD $4, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLW $4, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y10, Y10
+	VPSLLD $16, Y10, Y14
+	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 32(R14)
+	VPSRLW $4, Y12, Y11
+	VPAND integerNibbles<>(SB), Y11, Y11
 	VMOVDQU 224(R13), Y14
-	VPSLLD $2, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 160(R14)
-	VMOVDQU 96(R13), Y13
-	VPSRLD $8, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSLLW $2, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y11, Y11
+	VPSLLD $16, Y11, Y14
+	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 96(R14)
+	VPSRLD $16, Y10, Y10
+	VPBLENDW $0xaa, Y11, Y10, Y10
+	VMOVDQU Y10, 544(R14)
+	VPSRLW $8, Y12, Y10
+	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
-	VPSRLD $0, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 288(R14)
-	VMOVDQU 96(R13), Y13
-	VPSRLD $12, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y10, Y10
+	VPSLLD $16, Y10, Y14
+	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 160(R14)
+	VPSRLW $12, Y12, Y11
+	VPAND integerNibbles<>(SB), Y11, Y11
 	VMOVDQU 224(R13), Y14
-	VPSRLD $2, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 416(R14)
-	VMOVDQU 96(R13), Y13
-	VPSRLD $16, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSRLW $2, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y11, Y11
+	VPSLLD $16, Y11, Y14
+	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 224(R14)
+	VPSRLD $16, Y10, Y10
+	VPBLENDW $0xaa, Y11, Y10, Y10
+	VMOVDQU Y10, 608(R14)
+	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 224(R13), Y14
-	VPSRLD $4, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 544(R14)
-	VMOVDQU 96(R13), Y13
-	VPSRLD $20, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSRLW $4, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y10, Y10
+	VPSLLD $16, Y10, Y14
+	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 288(R14)
+	VPSRLW $4, Y13, Y11
+	VPAND integerNibbles<>(SB), Y11, Y11
 	VMOVDQU 224(R13), Y14
-	VPSRLD $6, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 672(R14)
-	VMOVDQU 96(R13), Y13
-	VPSRLD $24, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSRLW $6, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y11, Y11
+	VPSLLD $16, Y11, Y14
+	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 352(R14)
+	VPSRLD $16, Y10, Y10
+	VPBLENDW $0xaa, Y11, Y10, Y10
+	VMOVDQU Y10, 672(R14)
+	VPSRLW $8, Y13, Y10
+	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
-	VPSRLD $8, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 800(R14)
-	VMOVDQU 96(R13), Y13
-	VPSRLD $28, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
+	VPSRLW $8, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y10, Y10
+	VPSLLD $16, Y10, Y14
+	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 416(R14)
+	VPSRLW $12, Y13, Y11
+	VPAND integerNibbles<>(SB), Y11, Y11
 	VMOVDQU 224(R13), Y14
-	VPSRLD $10, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 928(R14)
-	VCVTPH2PS 48(R13), Y12
-	VXORPS integerSigns<>(SB), Y12, Y12
-	VMOVDQU 160(R13), Y13
-	VPSRLD $0, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 224(R13), Y14
-	VPSRLD $12, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 96(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $4, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 224(R13), Y14
-	VPSRLD $14, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 224(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $8, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 224(R13), Y14
-	VPSRLD $16, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 352(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $12, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 224(R13), Y14
-	VPSRLD $18, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 480(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $16, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 224(R13), Y14
-	VPSRLD $20, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 608(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $20, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 224(R13), Y14
-	VPSRLD $22, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 736(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $24, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 224(R13), Y14
-	VPSRLD $24, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 864(R14)
-	VMOVDQU 160(R13), Y13
-	VPSRLD $28, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VMOVDQU 224(R13), Y14
-	VPSRLD $26, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 992(R14)
+	VPSRLW $10, Y14, Y14
+	VPAND integerPairs<>(SB), Y14, Y14
+	VPOR Y14, Y11, Y11
+	VPSLLD $16, Y11, Y14
+	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
+	VMOVDQU Y14, 480(R14)
+	VPSRLD $16, Y10, Y10
+	VPBLENDW $0xaa, Y11, Y10, Y10
+	VMOVDQU Y10, 736(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factorsKAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factorsKAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactorsKAVX2<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 16(R13), Y13
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VMOVDQU 0(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y12, Y14, Y14
+	VMOVUPS Y14, 0(DI)
+	VMOVDQU 32(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y13, Y14, Y14
+	VMOVUPS Y14, 32(DI)
+	ADDQ $64, SI
+	ADDQ $128, DI
+	DECQ CX
+	JNZ group
+	VCVTPH2PS 32(R13), Y12
+	VXORPS integerSigns<>(SB), Y12, Y12
+	VMOVDQU 1536(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 64(R14)
+	VMOVDQU 1536(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 192(R14)
+	VMOVDQU 1600(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 320(R14)
+	VMOVDQU 1600(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 448(R14)
+	VMOVDQU 1664(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 576(R14)
+	VMOVDQU 1664(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 704(R14)
+	VMOVDQU 1728(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 832(R14)
+	VMOVDQU 1728(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 960(R14)
+	VCVTPH2PS 48(R13), Y12
+	VXORPS integerSigns<>(SB), Y12, Y12
+	VMOVDQU 1568(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 96(R14)
+	VMOVDQU 1568(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 224(R14)
+	VMOVDQU 1632(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 352(R14)
+	VMOVDQU 1632(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 480(R14)
+	VMOVDQU 1696(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 608(R14)
+	VMOVDQU 1696(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 736(R14)
+	VMOVDQU 1760(R14), Y13
+	VPSLLD $16, Y13, Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 864(R14)
+	VMOVDQU 1760(R14), Y13
+	VPSRLD $16, Y13, Y13
+	VCVTDQ2PS Y13, Y13
+	VMULPS Y12, Y13, Y13
+	VMOVUPS Y13, 992(R14)
 	VZEROUPPER
 	RET
 
 // integerFactors6KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	PREFETCHT0 4864(R13)
-	VCVTPH2PS (R13), Y12
-	VCVTPH2PS 16(R13), Y13
 	LEAQ 32(R13), SI
-	MOVQ R14, DI
-	MOVQ integerArgs_per(AX), R15
+	XORL R15, R15
+	MOVQ integerArgs_per(AX), DI
+	SHLQ $5, DI
 group:
-	VPMOVSXBD 0(SI), Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y12, Y14, Y14
-	VMOVUPS Y14, 0(DI)
-	VPMOVSXBD 8(SI), Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y13, Y14, Y14
-	VMOVUPS Y14, 32(DI)
-	ADDQ $16, SI
-	ADDQ $64, DI
-	DECQ R15
-	JNZ group
+	VPMOVSXBD 0(SI), Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 0(R14)(R15*2)
+	VMOVDQA Y13, Y12
+	VPMOVSXBD 16(SI), Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 64(R14)(R15*2)
+	VPBLENDW $0xaa, Y14, Y12, Y12
+	VPMULLW integerRaise6K<>(SB), Y12, Y12
+	VMOVDQU Y12, 2048(R14)(R15*1)
+	VPMOVSXBD 8(SI), Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 32(R14)(R15*2)
+	VMOVDQA Y13, Y12
+	VPMOVSXBD 24(SI), Y13
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 96(R14)(R15*2)
+	VPBLENDW $0xaa, Y14, Y12, Y12
+	VPMULLW integerRaise6K<>(SB), Y12, Y12
+	VMOVDQU Y12, 2080(R14)(R15*1)
+	ADDQ $32, SI
+	ADDQ $64, R15
+	CMPQ R15, DI
+	JLT group
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factors6KAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factors6KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactors6KAVX2<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 16(R13), Y13
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VMOVDQU 0(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y12, Y14, Y14
+	VMOVUPS Y14, 0(DI)
+	VMOVDQU 32(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y13, Y14, Y14
+	VMOVUPS Y14, 32(DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ group
 	VZEROUPPER
 	RET
 
 // integerFactorsXSAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	VCVTPH2PS 0(R13), Y12
 	VMOVDQU 32(R13), Y13
 	VPSRLD $0, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -545,9 +568,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 0(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 0(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $4, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -556,9 +579,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 64(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 64(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $8, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -567,9 +590,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 128(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 128(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $12, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -578,9 +601,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 192(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 192(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $16, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -589,9 +612,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 256(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 256(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $20, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -600,9 +623,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 320(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 320(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $24, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -611,9 +634,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 384(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 384(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $28, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -622,10 +645,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 448(R14)
-	VCVTPH2PS 16(R13), Y12
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 448(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $0, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -634,9 +656,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 32(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 32(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $4, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -645,9 +667,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 96(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 96(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $8, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -656,9 +678,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 160(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 160(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $12, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -667,9 +689,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 224(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 224(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $16, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -678,9 +700,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 288(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 288(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $20, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -689,9 +711,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 352(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 352(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $24, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -700,9 +722,9 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 416(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 416(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $28, Y13, Y13
 	VPAND integerNibble<>(SB), Y13, Y13
@@ -711,22 +733,298 @@ tile:
 	VPAND integerPair<>(SB), Y14, Y14
 	VPOR Y14, Y13, Y13
 	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
-	VMOVUPS Y13, 480(R14)
+	VPSLLD $16, Y13, Y14
+	VPBLENDW $0xaa, Y14, Y13, Y14
+	VMOVDQU Y14, 480(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factorsXSAVX2(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factorsXSAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactorsXSAVX2<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Y12
+	VCVTPH2PS 16(R13), Y13
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VMOVDQU 0(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y12, Y14, Y14
+	VMOVUPS Y14, 0(DI)
+	VMOVDQU 32(SI), Y14
+	VPSRAD $16, Y14, Y14
+	VCVTDQ2PS Y14, Y14
+	VMULPS Y13, Y14, Y14
+	VMOVUPS Y14, 32(DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ group
 	VZEROUPPER
+	RET
+
+// integerSuperKAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
+// Scratch has them, and adds them to the output at R9. DX goes from the scales
+// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
+// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
+TEXT integerSuperKAVX2<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	PREFETCHT0 4736(R8)
+	PREFETCHT0 4736(R8)(R11*1)
+	PREFETCHT0 4800(R8)
+	PREFETCHT0 4800(R8)(R11*1)
+	MOVQ CX, R15
+	SHLQ $2, R15
+	MOVQ R8, SI
+	MOVQ R9, DI
+	MOVQ integerArgs_decoded(AX), BX
+tile:
+	VCVTPH2PS 0(SI), Y0
+	VCVTPH2PS 32(SI), Y2
+	VCVTPH2PS 16(SI), Y1
+	VCVTPH2PS 48(SI), Y3
+	MOVQ DX, R13
+	LEAQ 2560(BX), R14
+row:
+	VMOVDQU 0(R14), Y4
+	VMOVDQU 32(R14), Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	LEAQ (R13)(R15*1), SI
+	MOVQ integerArgs_per(AX), CX
+pair:
+	VPBROADCASTD (SI), Y14
+	VPMADDWD 512(BX), Y14, Y15
+	VPADDD Y15, Y6, Y6
+	VPMADDWD 544(BX), Y14, Y15
+	VPADDD Y15, Y7, Y7
+	ADDQ R15, SI
+	ADDQ $64, BX
+	SUBQ $2, CX
+	JNZ pair
+	MOVQ integerArgs_per(AX), CX
+	SHLQ $5, CX
+	SUBQ CX, BX
+	VBROADCASTSS (R13), Y14
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y0, Y4, Y4
+	VCVTDQ2PS Y6, Y6
+	VFNMADD231PS Y2, Y6, Y4
+	VFMADD213PS 0(DI), Y14, Y4
+	VMOVUPS Y4, 0(DI)
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y1, Y5, Y5
+	VCVTDQ2PS Y7, Y7
+	VFNMADD231PS Y3, Y7, Y5
+	VFMADD213PS 32(DI), Y14, Y5
+	VMOVUPS Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $64, R14
+	ADDQ $4, R13
+	LEAQ (DX)(R15*1), CX
+	CMPQ R13, CX
+	JNE row
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_decoded(AX), CX
+	CMPQ BX, CX
+	JNE end // of the second tile
+	ADDQ $1024, BX
+	MOVQ integerArgs_tiles(AX), DI
+	SHRQ $1, DI
+	IMULQ integerArgs_outTile(AX), DI
+	ADDQ R9, DI
+	LEAQ (R8)(R11*1), SI
+	JMP tile
+end:
+	ADDQ R15, DX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_per(AX), CX
+	SHRQ $1, CX
+	IMULQ R15, CX
+	ADDQ CX, DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	RET
+
+// integerSuper6KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
+// Scratch has them, and adds them to the output at R9. DX goes from the scales
+// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
+// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
+TEXT integerSuper6KAVX2<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	PREFETCHT0 4736(R8)
+	PREFETCHT0 4736(R8)(R11*1)
+	PREFETCHT0 4800(R8)
+	PREFETCHT0 4800(R8)(R11*1)
+	PREFETCHT0 4864(R8)
+	PREFETCHT0 4864(R8)(R11*1)
+	MOVQ CX, R15
+	SHLQ $2, R15
+	MOVQ R8, SI
+	MOVQ R9, DI
+	MOVQ integerArgs_decoded(AX), BX
+tile:
+	VCVTPH2PS 0(SI), Y0
+	VCVTPH2PS 16(SI), Y1
+	MOVQ DX, R13
+	LEAQ 2560(BX), R14
+row:
+	VMOVDQU 0(R14), Y4
+	VMOVDQU 32(R14), Y5
+	LEAQ (R13)(R15*1), SI
+	MOVQ integerArgs_per(AX), CX
+pair:
+	VPBROADCASTD (SI), Y14
+	VPMADDWD 2048(BX), Y14, Y15
+	VPADDD Y15, Y4, Y4
+	VPMADDWD 2080(BX), Y14, Y15
+	VPADDD Y15, Y5, Y5
+	ADDQ R15, SI
+	ADDQ $64, BX
+	SUBQ $2, CX
+	JNZ pair
+	MOVQ integerArgs_per(AX), CX
+	SHLQ $5, CX
+	SUBQ CX, BX
+	VBROADCASTSS (R13), Y14
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y0, Y4, Y4
+	VFMADD213PS 0(DI), Y14, Y4
+	VMOVUPS Y4, 0(DI)
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y1, Y5, Y5
+	VFMADD213PS 32(DI), Y14, Y5
+	VMOVUPS Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $64, R14
+	ADDQ $4, R13
+	LEAQ (DX)(R15*1), CX
+	CMPQ R13, CX
+	JNE row
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_decoded(AX), CX
+	CMPQ BX, CX
+	JNE end // of the second tile
+	ADDQ $1024, BX
+	MOVQ integerArgs_tiles(AX), DI
+	SHRQ $1, DI
+	IMULQ integerArgs_outTile(AX), DI
+	ADDQ R9, DI
+	LEAQ (R8)(R11*1), SI
+	JMP tile
+end:
+	ADDQ R15, DX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_per(AX), CX
+	SHRQ $1, CX
+	IMULQ R15, CX
+	ADDQ CX, DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	RET
+
+// integerSuperXSAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
+// Scratch has them, and adds them to the output at R9. DX goes from the scales
+// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
+// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
+TEXT integerSuperXSAVX2<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	MOVQ CX, R15
+	SHLQ $2, R15
+	MOVQ R8, SI
+	MOVQ R9, DI
+	MOVQ integerArgs_decoded(AX), BX
+tile:
+	VCVTPH2PS 0(SI), Y0
+	VCVTPH2PS 16(SI), Y1
+	MOVQ DX, R13
+	LEAQ 2560(BX), R14
+row:
+	VMOVDQU 0(R14), Y4
+	VMOVDQU 32(R14), Y5
+	VBROADCASTSS (R13), Y14
+	VCVTDQ2PS Y4, Y4
+	VMULPS Y0, Y4, Y4
+	VFMADD213PS 0(DI), Y14, Y4
+	VMOVUPS Y4, 0(DI)
+	VCVTDQ2PS Y5, Y5
+	VMULPS Y1, Y5, Y5
+	VFMADD213PS 32(DI), Y14, Y5
+	VMOVUPS Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $64, R14
+	ADDQ $4, R13
+	LEAQ (DX)(R15*1), CX
+	CMPQ R13, CX
+	JNE row
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_decoded(AX), CX
+	CMPQ BX, CX
+	JNE end // of the second tile
+	ADDQ $1024, BX
+	MOVQ integerArgs_tiles(AX), DI
+	SHRQ $1, DI
+	IMULQ integerArgs_outTile(AX), DI
+	ADDQ R9, DI
+	LEAQ (R8)(R11*1), SI
+	JMP tile
+end:
+	ADDQ R15, DX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_per(AX), CX
+	SHRQ $1, CX
+	IMULQ R15, CX
+	ADDQ CX, DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
 	RET
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -779,6 +1077,7 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -796,6 +1095,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -829,6 +1129,7 @@ step1:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -845,6 +1146,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -879,6 +1181,7 @@ step2:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+summed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -896,6 +1199,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -929,6 +1233,7 @@ step3:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+summed3:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -945,6 +1250,7 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -958,9 +1264,10 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -979,60 +1286,32 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
@@ -1105,6 +1384,7 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -1128,6 +1408,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1176,6 +1457,7 @@ step1:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -1198,6 +1480,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1247,6 +1530,7 @@ step2:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+summed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -1270,6 +1554,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1318,6 +1603,7 @@ step3:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+summed3:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -1340,6 +1626,7 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1355,11 +1642,12 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1378,60 +1666,32 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
@@ -1513,6 +1773,7 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -1542,6 +1803,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1605,6 +1867,7 @@ step1:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -1633,6 +1896,7 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1643,6 +1907,7 @@ scaled1:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -1653,30 +1918,16 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
@@ -1775,6 +2026,7 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -1810,6 +2062,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -1888,6 +2141,7 @@ step1:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -1922,6 +2176,7 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1934,6 +2189,7 @@ scaled1:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -1944,30 +2200,16 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
@@ -2049,6 +2291,7 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -2066,6 +2309,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -2126,6 +2370,7 @@ step1:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -2142,6 +2387,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -2204,6 +2450,7 @@ step2:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+summed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -2221,6 +2468,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 4(R8)(R11*1), DI
@@ -2281,6 +2529,7 @@ step3:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+summed3:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -2297,6 +2546,7 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2310,9 +2560,10 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2331,60 +2582,32 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
@@ -2485,6 +2708,7 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -2508,6 +2732,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -2583,6 +2808,7 @@ step1:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -2605,6 +2831,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -2682,6 +2909,7 @@ step2:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+summed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -2705,6 +2933,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 4(R8)(R11*1), DI
@@ -2780,6 +3009,7 @@ step3:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+summed3:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -2802,6 +3032,7 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2817,11 +3048,12 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2840,60 +3072,32 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
@@ -3003,6 +3207,7 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -3032,6 +3237,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -3122,6 +3328,7 @@ step1:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -3150,6 +3357,7 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3160,6 +3368,7 @@ scaled1:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -3170,30 +3379,16 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
@@ -3320,6 +3515,7 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -3355,6 +3551,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -3460,6 +3657,7 @@ step1:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -3494,6 +3692,7 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3506,6 +3705,7 @@ scaled1:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -3516,30 +3716,16 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
@@ -3558,12 +3744,22 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -3593,6 +3789,9 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -3610,10 +3809,13 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -3641,6 +3843,9 @@ step1:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -3657,10 +3862,13 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short2
 step2:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -3690,6 +3898,9 @@ step2:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+summed2:
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -3707,10 +3918,13 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short3
 step3:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -3738,6 +3952,9 @@ step3:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+summed3:
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -3754,12 +3971,9 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -3771,9 +3985,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3787,6 +4002,58 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+short0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 4(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ short0
+	VPMADDWD 0(R14), Y8, Y8
+	JMP summed0
+factors0:
+	VPADDD Y8, Y0, Y0
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -3794,26 +4061,48 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+short1:
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 4(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ short1
+	VPMADDWD 32(R14), Y8, Y8
+	JMP summed1
+factors1:
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -3821,19 +4110,50 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	JMP scaled1
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+short2:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 4(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ short2
+	VPMADDWD 1024(R14), Y8, Y8
+	JMP summed2
+factors2:
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -3841,19 +4161,68 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VMOVUPS 1088(R14), Y13
-	JMP scaled2
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+short3:
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 4(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ short3
+	VPMADDWD 1056(R14), Y8, Y8
+	JMP summed3
+factors3:
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2592(R14)
+	VMOVDQU Y2, 3584(R14)
+	VMOVDQU Y3, 3616(R14)
+	MOVL $1, CX
+	CALL integerSuperKAVX2<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -3861,20 +4230,18 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VMOVUPS 1120(R14), Y13
-	ADDQ $128, R14
-	JMP scaled3
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX24Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3896,13 +4263,23 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -3946,6 +4323,9 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -3969,11 +4349,14 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -4015,6 +4398,9 @@ step1:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -4037,11 +4423,14 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short2
 step2:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -4085,6 +4474,9 @@ step2:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+summed2:
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -4108,11 +4500,14 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short3
 step3:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -4154,6 +4549,9 @@ step3:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+summed3:
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -4176,12 +4574,9 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -4195,11 +4590,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4213,6 +4609,76 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+short0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 8(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 24(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPBROADCASTD 28(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ short0
+	VPMADDWD 0(R14), Y8, Y8
+	VPMADDWD 0(R14), Y9, Y9
+	JMP summed0
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -4220,26 +4686,68 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+short1:
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 8(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 24(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPBROADCASTD 28(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ short1
+	VPMADDWD 32(R14), Y8, Y8
+	VPMADDWD 32(R14), Y9, Y9
+	JMP summed1
+factors1:
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -4247,19 +4755,70 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	JMP scaled1
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+short2:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 8(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 24(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPBROADCASTD 28(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ short2
+	VPMADDWD 1024(R14), Y8, Y8
+	VPMADDWD 1024(R14), Y9, Y9
+	JMP summed2
+factors2:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -4267,19 +4826,92 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VMOVUPS 1088(R14), Y13
-	JMP scaled2
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+short3:
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 8(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 24(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPBROADCASTD 28(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ short3
+	VPMADDWD 1056(R14), Y8, Y8
+	VPMADDWD 1056(R14), Y9, Y9
+	JMP summed3
+factors3:
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2592(R14)
+	VMOVDQU Y3, 2656(R14)
+	VMOVDQU Y4, 3584(R14)
+	VMOVDQU Y5, 3648(R14)
+	VMOVDQU Y6, 3616(R14)
+	VMOVDQU Y7, 3680(R14)
+	MOVL $2, CX
+	CALL integerSuperKAVX2<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -4287,26 +4919,31 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VMOVUPS 1120(R14), Y13
-	ADDQ $128, R14
-	JMP scaled3
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX24Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
 	MOVQ integerArgs_out(AX), R9
 	MOVQ integerArgs_tiles(AX), R10
+	XORL R11, R11
 tile:
 	MOVQ integerArgs_acts(AX), DX
 	MOVQ integerArgs_groups(AX), R12
@@ -4316,7 +4953,13 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -4324,6 +4967,8 @@ group:
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -4381,6 +5026,9 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -4410,12 +5058,15 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -4471,6 +5122,9 @@ step1:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -4499,12 +5153,9 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -4513,11 +5164,85 @@ begin:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+short0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPBROADCASTD 16(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 20(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y10, Y10
+	VPADDW Y15, Y10, Y10
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPBROADCASTD 36(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPBROADCASTD 40(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VPBROADCASTD 32(BX), Y14
+	VPBROADCASTD 44(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y10, Y10
+	VPADDW Y15, Y10, Y10
+	ADDQ $128, SI
+	ADDQ $48, BX
+	DECQ CX
+	JNZ short0
+	VPMADDWD 0(R14), Y8, Y8
+	VPMADDWD 0(R14), Y9, Y9
+	VPMADDWD 0(R14), Y10, Y10
+	JMP summed0
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -4525,26 +5250,103 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+short1:
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPBROADCASTD 16(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 20(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y10, Y10
+	VPADDW Y15, Y10, Y10
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPBROADCASTD 36(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPBROADCASTD 40(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VPBROADCASTD 32(BX), Y14
+	VPBROADCASTD 44(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y10, Y10
+	VPADDW Y15, Y10, Y10
+	ADDQ $128, SI
+	ADDQ $48, BX
+	DECQ CX
+	JNZ short1
+	VPMADDWD 32(R14), Y8, Y8
+	VPMADDWD 32(R14), Y9, Y9
+	VPMADDWD 32(R14), Y10, Y10
+	JMP summed1
+factors1:
+	VPADDD Y8, Y3, Y3
+	VPADDD Y9, Y4, Y4
+	VPADDD Y10, Y5, Y5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2688(R14)
+	VMOVDQU Y3, 2592(R14)
+	VMOVDQU Y4, 2656(R14)
+	VMOVDQU Y5, 2720(R14)
+	MOVL $3, CX
+	CALL integerSuperKAVX2<>(SB)
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -4552,26 +5354,37 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	ADDQ $128, R14
-	JMP scaled1
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX24Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
 	MOVQ integerArgs_out(AX), R9
 	MOVQ integerArgs_tiles(AX), R10
+	XORL R11, R11
 tile:
 	MOVQ integerArgs_acts(AX), DX
 	MOVQ integerArgs_groups(AX), R12
@@ -4583,7 +5396,13 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -4592,6 +5411,8 @@ group:
 	VPXOR Y10, Y10, Y10
 	VPXOR Y11, Y11, Y11
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -4663,6 +5484,9 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -4698,6 +5522,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -4705,6 +5530,8 @@ scaled0:
 	VPXOR Y10, Y10, Y10
 	VPXOR Y11, Y11, Y11
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ CX, $2
+	JLE short1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -4774,6 +5601,9 @@ step1:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -4808,12 +5638,9 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -4824,11 +5651,101 @@ begin:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+	VMOVUPS Y0, 192(R9)
+	VMOVUPS Y0, 224(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+short0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 16(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPBROADCASTD 20(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 24(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y10, Y10
+	VPADDW Y15, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPBROADCASTD 28(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y11, Y11
+	VPADDW Y15, Y11, Y11
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 32(BX), Y14
+	VPBROADCASTD 48(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 36(BX), Y14
+	VPBROADCASTD 52(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VPBROADCASTD 40(BX), Y14
+	VPBROADCASTD 56(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y10, Y10
+	VPADDW Y15, Y10, Y10
+	VPBROADCASTD 44(BX), Y14
+	VPBROADCASTD 60(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y11, Y11
+	VPADDW Y15, Y11, Y11
+	ADDQ $128, SI
+	ADDQ $64, BX
+	DECQ CX
+	JNZ short0
+	VPMADDWD 0(R14), Y8, Y8
+	VPMADDWD 0(R14), Y9, Y9
+	VPMADDWD 0(R14), Y10, Y10
+	VPMADDWD 0(R14), Y11, Y11
+	JMP summed0
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	VPADDD Y11, Y3, Y3
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -4836,26 +5753,125 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+short1:
+	VMOVDQU 0(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPBROADCASTD 16(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPBROADCASTD 20(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 24(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y10, Y10
+	VPADDW Y15, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPBROADCASTD 28(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y11, Y11
+	VPADDW Y15, Y11, Y11
+	VMOVDQU 64(SI), Y12
+	VPSRLW $4, Y12, Y13
+	VPAND integerLow4<>(SB), Y12, Y12
+	VPAND integerLow4<>(SB), Y13, Y13
+	VPBROADCASTD 32(BX), Y14
+	VPBROADCASTD 48(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y8, Y8
+	VPADDW Y15, Y8, Y8
+	VPBROADCASTD 36(BX), Y14
+	VPBROADCASTD 52(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y9, Y9
+	VPADDW Y15, Y9, Y9
+	VPBROADCASTD 40(BX), Y14
+	VPBROADCASTD 56(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y10, Y10
+	VPADDW Y15, Y10, Y10
+	VPBROADCASTD 44(BX), Y14
+	VPBROADCASTD 60(BX), Y15
+	VPMADDUBSW Y14, Y12, Y14
+	VPMADDUBSW Y15, Y13, Y15
+	VPADDW Y14, Y11, Y11
+	VPADDW Y15, Y11, Y11
+	ADDQ $128, SI
+	ADDQ $64, BX
+	DECQ CX
+	JNZ short1
+	VPMADDWD 32(R14), Y8, Y8
+	VPMADDWD 32(R14), Y9, Y9
+	VPMADDWD 32(R14), Y10, Y10
+	VPMADDWD 32(R14), Y11, Y11
+	JMP summed1
+factors1:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	VPADDD Y10, Y6, Y6
+	VPADDD Y11, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2688(R14)
+	VMOVDQU Y3, 2752(R14)
+	VMOVDQU Y4, 2592(R14)
+	VMOVDQU Y5, 2656(R14)
+	VMOVDQU Y6, 2720(R14)
+	VMOVDQU Y7, 2784(R14)
+	MOVL $4, CX
+	CALL integerSuperKAVX2<>(SB)
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -4863,20 +5879,36 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	ADDQ $128, R14
-	JMP scaled1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX25Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4894,7 +5926,15 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -4926,7 +5966,7 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -4950,13 +5990,16 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -4974,6 +6017,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -5002,7 +6046,7 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -5025,13 +6069,16 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -5048,6 +6095,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -5078,7 +6126,7 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -5102,13 +6150,16 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+summed2:
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -5126,6 +6177,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 4(R8)(R11*1), DI
@@ -5154,7 +6206,7 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -5177,13 +6229,16 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+summed3:
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -5200,12 +6255,9 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -5217,9 +6269,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5233,6 +6286,29 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -5240,26 +6316,21 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+factors1:
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -5267,19 +6338,21 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	JMP scaled1
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+factors2:
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -5287,19 +6360,41 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VMOVUPS 1088(R14), Y13
-	JMP scaled2
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+factors3:
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2592(R14)
+	VMOVDQU Y2, 3584(R14)
+	VMOVDQU Y3, 3616(R14)
+	MOVL $1, CX
+	CALL integerSuperKAVX2<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -5307,20 +6402,18 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VMOVUPS 1120(R14), Y13
-	ADDQ $128, R14
-	JMP scaled3
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX25Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5342,7 +6435,15 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -5375,14 +6476,14 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -5406,20 +6507,23 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -5443,6 +6547,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -5472,14 +6577,14 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -5502,20 +6607,23 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -5538,6 +6646,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -5569,14 +6678,14 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -5600,20 +6709,23 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+summed2:
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -5637,6 +6749,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 4(R8)(R11*1), DI
@@ -5666,14 +6779,14 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -5696,20 +6809,23 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+summed3:
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -5732,12 +6848,9 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -5751,11 +6864,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5769,6 +6883,34 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -5776,26 +6918,28 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+factors1:
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -5803,19 +6947,28 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	JMP scaled1
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+factors2:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -5823,19 +6976,52 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
 zero2:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VMOVUPS 1088(R14), Y13
-	JMP scaled2
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+factors3:
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2592(R14)
+	VMOVDQU Y3, 2656(R14)
+	VMOVDQU Y4, 3584(R14)
+	VMOVDQU Y5, 3648(R14)
+	VMOVDQU Y6, 3616(R14)
+	VMOVDQU Y7, 3680(R14)
+	MOVL $2, CX
+	CALL integerSuperKAVX2<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -5843,26 +7029,31 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
 zero3:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VMOVUPS 1120(R14), Y13
-	ADDQ $128, R14
-	JMP scaled3
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX25Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
 	MOVQ integerArgs_out(AX), R9
 	MOVQ integerArgs_tiles(AX), R10
+	XORL R11, R11
 tile:
 	MOVQ integerArgs_acts(AX), DX
 	MOVQ integerArgs_groups(AX), R12
@@ -5872,7 +7063,13 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -5906,21 +7103,21 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -5944,27 +7141,30 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -5994,6 +7194,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -6024,21 +7225,21 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -6061,27 +7262,30 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -6110,12 +7314,9 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6124,11 +7325,30 @@ begin:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -6136,26 +7356,50 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+factors1:
+	VPADDD Y8, Y3, Y3
+	VPADDD Y9, Y4, Y4
+	VPADDD Y10, Y5, Y5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2688(R14)
+	VMOVDQU Y3, 2592(R14)
+	VMOVDQU Y4, 2656(R14)
+	VMOVDQU Y5, 2720(R14)
+	MOVL $3, CX
+	CALL integerSuperKAVX2<>(SB)
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -6163,26 +7407,37 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	ADDQ $128, R14
-	JMP scaled1
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX25Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
 	MOVQ integerArgs_out(AX), R9
 	MOVQ integerArgs_tiles(AX), R10
+	XORL R11, R11
 tile:
 	MOVQ integerArgs_acts(AX), DX
 	MOVQ integerArgs_groups(AX), R12
@@ -6194,7 +7449,13 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -6229,28 +7490,28 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -6274,34 +7535,37 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -6337,6 +7601,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 4(R8), DI
@@ -6368,28 +7633,28 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -6412,34 +7677,37 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -6474,12 +7742,9 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6490,11 +7755,33 @@ begin:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+	VMOVUPS Y0, 192(R9)
+	VMOVUPS Y0, 224(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactorsKAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	VPADDD Y11, Y3, Y3
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
@@ -6502,26 +7789,59 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+factors1:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	VPADDD Y10, Y6, Y6
+	VPADDD Y11, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VMOVUPS 64(R14), Y13
-	JMP scaled0
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2688(R14)
+	VMOVDQU Y3, 2752(R14)
+	VMOVDQU Y4, 2592(R14)
+	VMOVDQU Y5, 2656(R14)
+	VMOVDQU Y6, 2720(R14)
+	VMOVDQU Y7, 2784(R14)
+	MOVL $4, CX
+	CALL integerSuperKAVX2<>(SB)
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
@@ -6529,20 +7849,36 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
 zero1:
 	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VMOVUPS 96(R14), Y13
-	ADDQ $128, R14
-	JMP scaled1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX26Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6560,7 +7896,15 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -6588,7 +7932,7 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -6607,13 +7951,16 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -6631,6 +7978,7 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 32(R8), DI
@@ -6655,7 +8003,7 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -6673,13 +8021,16 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -6696,6 +8047,7 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -6722,7 +8074,7 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -6741,13 +8093,16 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+summed2:
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -6765,6 +8120,7 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 32(R8)(R11*1), DI
@@ -6789,7 +8145,7 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -6807,13 +8163,16 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+summed3:
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -6830,12 +8189,9 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -6847,9 +8203,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6863,97 +8220,89 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+factors1:
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+factors2:
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
+factors3:
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2592(R14)
+	VMOVDQU Y2, 3584(R14)
+	VMOVDQU Y3, 3616(R14)
+	MOVL $1, CX
+	CALL integerSuper6KAVX2<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
@@ -6976,7 +8325,15 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -7005,14 +8362,14 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -7031,20 +8388,23 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -7068,6 +8428,7 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 32(R8), DI
@@ -7093,14 +8454,14 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -7118,20 +8479,23 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -7154,6 +8518,7 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 0(R8)(R11*1), DI
@@ -7181,14 +8546,14 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -7207,20 +8572,23 @@ step2:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+summed2:
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -7244,6 +8612,7 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	LEAQ 32(R8)(R11*1), DI
@@ -7269,14 +8638,14 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 12(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -7294,20 +8663,23 @@ step3:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+summed3:
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -7330,12 +8702,9 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -7349,11 +8718,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7367,97 +8737,101 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+factors1:
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+factors2:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
+factors3:
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2592(R14)
+	VMOVDQU Y3, 2656(R14)
+	VMOVDQU Y4, 3584(R14)
+	VMOVDQU Y5, 3648(R14)
+	VMOVDQU Y6, 3616(R14)
+	VMOVDQU Y7, 3680(R14)
+	MOVL $2, CX
+	CALL integerSuper6KAVX2<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
-	JGT factors3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
@@ -7465,6 +8839,7 @@ TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_weights(AX), R8
 	MOVQ integerArgs_out(AX), R9
 	MOVQ integerArgs_tiles(AX), R10
+	XORL R11, R11
 tile:
 	MOVQ integerArgs_acts(AX), DX
 	MOVQ integerArgs_groups(AX), R12
@@ -7474,7 +8849,13 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -7504,21 +8885,21 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -7537,27 +8918,30 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -7587,6 +8971,7 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 32(R8), DI
@@ -7613,21 +8998,21 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 16(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -7645,27 +9030,30 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -7694,12 +9082,9 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -7708,60 +9093,65 @@ begin:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+factors1:
+	VPADDD Y8, Y3, Y3
+	VPADDD Y9, Y4, Y4
+	VPADDD Y10, Y5, Y5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2688(R14)
+	VMOVDQU Y3, 2592(R14)
+	VMOVDQU Y4, 2656(R14)
+	VMOVDQU Y5, 2720(R14)
+	MOVL $3, CX
+	CALL integerSuper6KAVX2<>(SB)
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	ADDQ $64, R14
 	JMP scaled1
 
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
@@ -7769,6 +9159,7 @@ TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_weights(AX), R8
 	MOVQ integerArgs_out(AX), R9
 	MOVQ integerArgs_tiles(AX), R10
+	XORL R11, R11
 tile:
 	MOVQ integerArgs_acts(AX), DX
 	MOVQ integerArgs_groups(AX), R12
@@ -7780,7 +9171,13 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -7811,28 +9208,28 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -7851,34 +9248,37 @@ step0:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -7914,6 +9314,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	LEAQ 32(R8), DI
@@ -7941,28 +9342,28 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPBROADCASTD 20(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 24(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPBROADCASTD 28(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y13
@@ -7980,34 +9381,37 @@ step1:
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
 	VPMADDUBSW Y14, Y12, Y14
 	VPMADDUBSW Y15, Y13, Y15
 	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -8042,12 +9446,9 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -8058,60 +9459,71 @@ begin:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+	VMOVUPS Y0, 192(R9)
+	VMOVUPS Y0, 224(R9)
+decode:
+	MOVL $1, CX
+	CALL integerFactors6KAVX2<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	VPADDD Y11, Y3, Y3
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $1, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
+factors1:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	VPADDD Y10, Y6, Y6
+	VPADDD Y11, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2688(R14)
+	VMOVDQU Y3, 2752(R14)
+	VMOVDQU Y4, 2592(R14)
+	VMOVDQU Y5, 2656(R14)
+	VMOVDQU Y6, 2720(R14)
+	VMOVDQU Y7, 2784(R14)
+	MOVL $4, CX
+	CALL integerSuper6KAVX2<>(SB)
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	ADDQ $64, R14
 	JMP scaled1
 
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
@@ -8135,6 +9547,8 @@ group:
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -8188,6 +9602,7 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -8205,10 +9620,13 @@ scaled0:
 	VFMADD231PS Y12, Y8, Y0
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -8258,6 +9676,7 @@ step1:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -8274,10 +9693,13 @@ scaled1:
 	VFMADD231PS Y12, Y8, Y1
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
 step2:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -8331,6 +9753,7 @@ step2:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+summed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -8348,10 +9771,13 @@ scaled2:
 	VFMADD231PS Y12, Y8, Y2
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
 step3:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -8401,6 +9827,7 @@ step3:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+summed3:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -8417,6 +9844,7 @@ scaled3:
 	VFMADD231PS Y12, Y8, Y3
 	VBROADCASTSS 4(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -8430,9 +9858,10 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8446,65 +9875,227 @@ last:
 end:
 	VZEROUPPER
 	RET
+zero0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 128(SI), Y12
+	PREFETCHT0 4736(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 192(SI), Y12
+	PREFETCHT0 4800(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $256, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ zero0
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	VCVTPH2PS 0(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+zero1:
+	VMOVDQU 0(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 128(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 192(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $256, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ zero1
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	VCVTPH2PS 16(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+zero2:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 128(SI), Y12
+	PREFETCHT0 4736(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 192(SI), Y12
+	PREFETCHT0 4800(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $256, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ zero2
+	LEAQ 0(R8)(R11*1), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	VCVTPH2PS 0(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
+zero3:
+	VMOVDQU 0(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 64(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 128(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VMOVDQU 192(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	ADDQ $256, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ zero3
+	LEAQ 0(R8)(R11*1), R13
+	ADDQ integerArgs_codes(AX), R13
+	VCVTPH2PS 16(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
@@ -8533,6 +10124,8 @@ group:
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -8614,6 +10207,7 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -8637,11 +10231,14 @@ scaled0:
 	VFMADD231PS Y12, Y9, Y1
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -8719,6 +10316,7 @@ step1:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -8741,11 +10339,14 @@ scaled1:
 	VFMADD231PS Y12, Y9, Y3
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero2
 step2:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -8827,6 +10428,7 @@ step2:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+summed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -8850,11 +10452,14 @@ scaled2:
 	VFMADD231PS Y12, Y9, Y5
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero3
 step3:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -8932,6 +10537,7 @@ step3:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+summed3:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -8954,6 +10560,7 @@ scaled3:
 	VFMADD231PS Y12, Y9, Y7
 	VBROADCASTSS 12(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -8969,11 +10576,12 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8987,65 +10595,323 @@ last:
 end:
 	VZEROUPPER
 	RET
+zero0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 128(SI), Y12
+	PREFETCHT0 4736(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 192(SI), Y12
+	PREFETCHT0 4800(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $256, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ zero0
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	VCVTPH2PS 0(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+zero1:
+	VMOVDQU 0(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 128(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 192(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $256, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ zero1
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	VCVTPH2PS 16(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled1
+zero2:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 128(SI), Y12
+	PREFETCHT0 4736(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 192(SI), Y12
+	PREFETCHT0 4800(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $256, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ zero2
+	LEAQ 0(R8)(R11*1), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	VCVTPH2PS 0(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
-zero2:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled2
+zero3:
+	VMOVDQU 0(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 64(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 128(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VMOVDQU 192(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	ADDQ $256, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ zero3
+	LEAQ 0(R8)(R11*1), R13
+	ADDQ integerArgs_codes(AX), R13
+	VCVTPH2PS 16(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled3
-zero3:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled3
 
 TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
@@ -9069,6 +10935,8 @@ group:
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -9178,6 +11046,7 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -9207,12 +11076,15 @@ scaled0:
 	VFMADD231PS Y12, Y10, Y2
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -9318,6 +11190,7 @@ step1:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -9346,6 +11219,7 @@ scaled1:
 	VFMADD231PS Y12, Y10, Y5
 	VBROADCASTSS 20(BX), Y14
 	VFMADD231PS Y14, Y13, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -9356,40 +11230,218 @@ scaled1:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+zero0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 128(SI), Y12
+	PREFETCHT0 4736(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 32(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 192(SI), Y12
+	PREFETCHT0 4800(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 36(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 40(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 44(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	ADDQ $256, SI
+	ADDQ $48, BX
+	DECQ CX
+	JNZ zero0
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	VCVTPH2PS 0(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+zero1:
+	VMOVDQU 0(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 64(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 128(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 32(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VMOVDQU 192(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 36(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 40(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 44(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	ADDQ $256, SI
+	ADDQ $48, BX
+	DECQ CX
+	JNZ zero1
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	VCVTPH2PS 16(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
@@ -9416,6 +11468,8 @@ group:
 	VPXOR Y10, Y10, Y10
 	VPXOR Y11, Y11, Y11
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -9553,6 +11607,7 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -9588,6 +11643,7 @@ scaled0:
 	VFMADD231PS Y12, Y11, Y3
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -9595,6 +11651,8 @@ scaled0:
 	VPXOR Y10, Y10, Y10
 	VPXOR Y11, Y11, Y11
 	MOVQ integerArgs_steps(AX), CX
+	CMPQ integerArgs_scale(AX), $const_scaleZero
+	JEQ zero1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -9728,6 +11786,7 @@ step1:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -9762,6 +11821,7 @@ scaled1:
 	VFMADD231PS Y12, Y11, Y7
 	VBROADCASTSS 28(BX), Y14
 	VFMADD231PS Y14, Y13, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -9774,40 +11834,266 @@ scaled1:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
+zero0:
+	VMOVDQU 0(SI), Y12
+	PREFETCHT0 4608(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 64(SI), Y12
+	PREFETCHT0 4672(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 128(SI), Y12
+	PREFETCHT0 4736(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 32(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 36(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 40(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 44(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 192(SI), Y12
+	PREFETCHT0 4800(SI)
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 48(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 52(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 56(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 60(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	ADDQ $256, SI
+	ADDQ $64, BX
+	DECQ CX
+	JNZ zero0
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	PREFETCHT0 4608(R13)
+	VCVTPH2PS 0(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
-	JMP scaled0
+zero1:
+	VMOVDQU 0(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 0(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 4(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 8(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 12(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 64(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 16(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 20(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 24(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 28(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 128(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 32(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 36(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 40(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 44(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VMOVDQU 192(SI), Y12
+	VPXOR integerMiddle8<>(SB), Y12, Y12
+	VPABSB Y12, Y13
+	VPBROADCASTD 48(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VPBROADCASTD 52(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VPBROADCASTD 56(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VPBROADCASTD 60(BX), Y14
+	VPSIGNB Y12, Y14, Y14
+	VPMADDUBSW Y14, Y13, Y14
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPADDD Y14, Y11, Y11
+	ADDQ $256, SI
+	ADDQ $64, BX
+	DECQ CX
+	JNZ zero1
+	LEAQ 0(R8), R13
+	ADDQ integerArgs_codes(AX), R13
+	VCVTPH2PS 16(R13), Y12
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero1:
-	VCVTPH2PS 16(R13), Y12
-	VBROADCASTSS integerArgs_zero(AX), Y13
-	VMULPS Y12, Y13, Y13
 	JMP scaled1
 
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
@@ -9866,6 +12152,7 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -9881,6 +12168,7 @@ scaled0:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -9918,6 +12206,7 @@ step1:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -9932,6 +12221,7 @@ scaled1:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -9971,6 +12261,7 @@ step2:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+summed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -9986,6 +12277,7 @@ scaled2:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10023,6 +12315,7 @@ step3:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+summed3:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -10037,6 +12330,7 @@ scaled3:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10050,9 +12344,10 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10166,6 +12461,7 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -10187,6 +12483,7 @@ scaled0:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10239,6 +12536,7 @@ step1:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -10259,6 +12557,7 @@ scaled1:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10313,6 +12612,7 @@ step2:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+summed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -10334,6 +12634,7 @@ scaled2:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10386,6 +12687,7 @@ step3:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+summed3:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -10406,6 +12708,7 @@ scaled3:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10421,11 +12724,12 @@ scaled3:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10548,6 +12852,7 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -10575,6 +12880,7 @@ scaled0:
 	VBROADCASTSS 8(BX), Y14
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10642,6 +12948,7 @@ step1:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -10668,6 +12975,7 @@ scaled1:
 	VBROADCASTSS 8(BX), Y14
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10678,6 +12986,7 @@ scaled1:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -10797,6 +13106,7 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+summed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -10830,6 +13140,7 @@ scaled0:
 	VBROADCASTSS 12(BX), Y14
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -10912,6 +13223,7 @@ step1:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+summed1:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -10944,6 +13256,7 @@ scaled1:
 	VBROADCASTSS 12(BX), Y14
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10956,6 +13269,7 @@ scaled1:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
@@ -10990,7 +13304,15 @@ tile:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -11006,7 +13328,7 @@ step0:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11017,7 +13339,7 @@ step0:
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11028,7 +13350,7 @@ step0:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11039,12 +13361,15 @@ step0:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11058,6 +13383,7 @@ scaled0:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y0
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11071,7 +13397,7 @@ step1:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11082,7 +13408,7 @@ step1:
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11092,7 +13418,7 @@ step1:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11103,12 +13429,15 @@ step1:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -11121,6 +13450,7 @@ scaled1:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y1
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11135,7 +13465,7 @@ step2:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11146,7 +13476,7 @@ step2:
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11157,7 +13487,7 @@ step2:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11168,12 +13498,15 @@ step2:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step2
+summed2:
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11187,6 +13520,7 @@ scaled2:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y2
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11200,7 +13534,7 @@ step3:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11211,7 +13545,7 @@ step3:
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11221,7 +13555,7 @@ step3:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11232,12 +13566,15 @@ step3:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	ADDQ $128, SI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step3
+summed3:
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -11250,12 +13587,9 @@ scaled3:
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y3
+added3:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -11267,9 +13601,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y2, 0(CX)
 	VMOVUPS Y3, 32(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11283,57 +13618,81 @@ last:
 end:
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+decode:
 	MOVL $2, CX
 	CALL integerFactorsXSAVX2<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors1:
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	JMP scaled1
+factors2:
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	JMP scaled2
+factors3:
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2592(R14)
+	VMOVDQU Y2, 3584(R14)
+	VMOVDQU Y3, 3616(R14)
+	MOVL $1, CX
+	CALL integerSuperXSAVX2<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors3
 	VMOVUPS 32(R13), Y12
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX2LevelsRows2(SB), NOSPLIT, $0-8
@@ -11356,7 +13715,15 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -11373,12 +13740,12 @@ step0:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11389,12 +13756,12 @@ step0:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11405,12 +13772,12 @@ step0:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11421,17 +13788,20 @@ step0:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11449,6 +13819,7 @@ scaled0:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y1
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11463,12 +13834,12 @@ step1:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11479,12 +13850,12 @@ step1:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11494,12 +13865,12 @@ step1:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11510,17 +13881,20 @@ step1:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -11537,6 +13911,7 @@ scaled1:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y3
+added1:
 	LEAQ 0(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11552,12 +13927,12 @@ step2:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11568,12 +13943,12 @@ step2:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11584,12 +13959,12 @@ step2:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11600,17 +13975,20 @@ step2:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1024(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step2
+summed2:
+	TESTQ R15, R15
+	JNZ factors2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11628,6 +14006,7 @@ scaled2:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y5
+added2:
 	LEAQ 32(R8)(R11*1), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11642,12 +14021,12 @@ step3:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11658,12 +14037,12 @@ step3:
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11673,12 +14052,12 @@ step3:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11689,17 +14068,20 @@ step3:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 1056(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	ADDQ $128, SI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step3
+summed3:
+	TESTQ R15, R15
+	JNZ factors3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -11716,12 +14098,9 @@ scaled3:
 	VBROADCASTSS 4(BX), Y14
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y7
+added3:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -11735,11 +14114,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Y4, 0(CX)
 	VMOVUPS Y6, 32(CX)
 	VMOVUPS Y5, 64(CX)
 	VMOVUPS Y7, 96(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11753,57 +14133,93 @@ last:
 end:
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
+decode:
 	MOVL $2, CX
 	CALL integerFactorsXSAVX2<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors1:
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 32(R13), Y12
 	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	JMP scaled1
+factors2:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors2
 	VMOVUPS 0(R13), Y12
 	JMP scaled2
-factors2:
-	VMOVUPS 1024(R14), Y12
-	JMP scaled2
+factors3:
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2592(R14)
+	VMOVDQU Y3, 2656(R14)
+	VMOVDQU Y4, 3584(R14)
+	VMOVDQU Y5, 3648(R14)
+	VMOVDQU Y6, 3616(R14)
+	VMOVDQU Y7, 3680(R14)
+	MOVL $2, CX
+	CALL integerSuperXSAVX2<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half3:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors3
 	VMOVUPS 32(R13), Y12
-	JMP scaled3
-factors3:
-	VMOVUPS 1056(R14), Y12
-	ADDQ $64, R14
 	JMP scaled3
 
 TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
@@ -11811,6 +14227,7 @@ TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_weights(AX), R8
 	MOVQ integerArgs_out(AX), R9
 	MOVQ integerArgs_tiles(AX), R10
+	XORL R11, R11
 tile:
 	MOVQ integerArgs_acts(AX), DX
 	MOVQ integerArgs_groups(AX), R12
@@ -11820,7 +14237,13 @@ tile:
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -11838,17 +14261,17 @@ step0:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11859,17 +14282,17 @@ step0:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -11880,17 +14303,17 @@ step0:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11901,22 +14324,25 @@ step0:
 	VPBROADCASTD 36(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 40(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 44(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -11938,6 +14364,7 @@ scaled0:
 	VBROADCASTSS 8(BX), Y14
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y2
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -11953,17 +14380,17 @@ step1:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -11974,17 +14401,17 @@ step1:
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -11994,17 +14421,17 @@ step1:
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 32(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12015,22 +14442,25 @@ step1:
 	VPBROADCASTD 36(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 40(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 44(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	ADDQ $128, SI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -12051,12 +14481,9 @@ scaled1:
 	VBROADCASTSS 8(BX), Y14
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y5
+added1:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -12065,40 +14492,61 @@ begin:
 	VMOVUPS Y4, 96(R9)
 	VMOVUPS Y2, 128(R9)
 	VMOVUPS Y5, 160(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+decode:
 	MOVL $1, CX
 	CALL integerFactorsXSAVX2<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors1:
+	VPADDD Y8, Y3, Y3
+	VPADDD Y9, Y4, Y4
+	VPADDD Y10, Y5, Y5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2688(R14)
+	VMOVDQU Y3, 2592(R14)
+	VMOVDQU Y4, 2656(R14)
+	VMOVDQU Y5, 2720(R14)
+	MOVL $3, CX
+	CALL integerSuperXSAVX2<>(SB)
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 32(R13), Y12
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	ADDQ $64, R14
 	JMP scaled1
 
 TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
@@ -12106,6 +14554,7 @@ TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_weights(AX), R8
 	MOVQ integerArgs_out(AX), R9
 	MOVQ integerArgs_tiles(AX), R10
+	XORL R11, R11
 tile:
 	MOVQ integerArgs_acts(AX), DX
 	MOVQ integerArgs_groups(AX), R12
@@ -12117,7 +14566,13 @@ tile:
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
+	MOVQ integerArgs_decoded(AX), R14
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
 group:
 	LEAQ 0(R8), SI
 	MOVQ DX, BX
@@ -12136,22 +14591,22 @@ step0:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12162,22 +14617,22 @@ step0:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	PREFETCHT0 4672(SI)
@@ -12188,22 +14643,22 @@ step0:
 	VPBROADCASTD 32(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12214,27 +14669,30 @@ step0:
 	VPBROADCASTD 48(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 52(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 56(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 60(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 0(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+summed0:
+	TESTQ R15, R15
+	JNZ factors0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
@@ -12260,6 +14718,7 @@ scaled0:
 	VBROADCASTSS 12(BX), Y14
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y3
+added0:
 	LEAQ 32(R8), SI
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
@@ -12276,22 +14735,22 @@ step1:
 	VPBROADCASTD 0(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 4(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 8(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 12(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 0(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12302,22 +14761,22 @@ step1:
 	VPBROADCASTD 16(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 20(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 24(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 28(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPAND integerLow4<>(SB), Y12, Y12
@@ -12327,22 +14786,22 @@ step1:
 	VPBROADCASTD 32(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 36(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 40(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 44(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VMOVDQU 64(SI), Y12
 	VPSRLW $4, Y12, Y12
@@ -12353,27 +14812,30 @@ step1:
 	VPBROADCASTD 48(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VPBROADCASTD 52(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VPBROADCASTD 56(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VPBROADCASTD 60(BX), Y14
 	VPSIGNB Y12, Y14, Y14
 	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
+	VPMADDWD 32(R14), Y14, Y14
 	VPADDD Y14, Y11, Y11
 	ADDQ $128, SI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step1
+summed1:
+	TESTQ R15, R15
+	JNZ factors1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	CMPQ integerArgs_scale(AX), $const_scaleF16
@@ -12398,12 +14860,9 @@ scaled1:
 	VBROADCASTSS 12(BX), Y14
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y7
+added1:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ begin
-	ADDQ integerArgs_tail(AX), R8
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Y0, 0(R9)
@@ -12414,39 +14873,66 @@ begin:
 	VMOVUPS Y6, 160(R9)
 	VMOVUPS Y3, 192(R9)
 	VMOVUPS Y7, 224(R9)
+stored:
 	ADDQ integerArgs_outTile(AX), R9
 	DECQ R10
 	JNZ tile
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	VMOVUPS Y0, 128(R9)
+	VMOVUPS Y0, 160(R9)
+	VMOVUPS Y0, 192(R9)
+	VMOVUPS Y0, 224(R9)
+decode:
 	MOVL $1, CX
 	CALL integerFactorsXSAVX2<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Y12
+	JMP group
+factors0:
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	VPADDD Y10, Y2, Y2
+	VPADDD Y11, Y3, Y3
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Y12
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
+factors1:
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	VPADDD Y10, Y6, Y6
+	VPADDD Y11, Y7, Y7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2688(R14)
+	VMOVDQU Y3, 2752(R14)
+	VMOVDQU Y4, 2592(R14)
+	VMOVDQU Y5, 2656(R14)
+	VMOVDQU Y6, 2720(R14)
+	VMOVDQU Y7, 2784(R14)
+	MOVL $4, CX
+	CALL integerSuperXSAVX2<>(SB)
+	JNZ decode
+	JMP stored
 half1:
 	VCVTPH2PS 16(R13), Y12
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 32(R13), Y12
-	JMP scaled1
-factors1:
-	VMOVUPS 32(R14), Y12
-	ADDQ $64, R14
 	JMP scaled1
 

@@ -14,10 +14,12 @@
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R11  stream to stream    DI  second plane    BX  activations of the step
 //	R10 pairs left     R12  groups left      CX  steps left      R13 scales
-//	R14 decoded factors of the group         R15 groups left in the superblock; negative: none
+//	R14 decoded factors of the group         R15 groups left in the superblock; 0: there are none
 //
 // Vectors: from Z0 on the float32 sums, then the int32 sums, of tile after tile, row after
 // row. Z31, Z30: constants of the format. Z24 to Z29: codes, later scales and biases.
+// With superblocks the first are int32 sums of a superblock, and the float32 sums are in the
+// output; K2 is none before it has them.
 // No alignment is required, and nothing is read past the last block or the last group.
 
 // The values of E2M1 codes in halves, raised by 12.
@@ -33,287 +35,638 @@ DATA integerNibble512<>+0(SB)/4, $0x0000000f
 GLOBL integerNibble512<>(SB), RODATA|NOPTR, $4
 DATA integerPair512<>+0(SB)/4, $0x00000030
 GLOBL integerPair512<>(SB), RODATA|NOPTR, $4
+DATA integerNibbles512<>+0(SB)/4, $0x000f000f
+GLOBL integerNibbles512<>(SB), RODATA|NOPTR, $4
+DATA integerPairs512<>+0(SB)/4, $0x00300030
+GLOBL integerPairs512<>(SB), RODATA|NOPTR, $4
 DATA integerSigns512<>+0(SB)/4, $0x80000000
 GLOBL integerSigns512<>(SB), RODATA|NOPTR, $4
 DATA integerMiddle512<>+0(SB)/4, $0x00000020
 GLOBL integerMiddle512<>(SB), RODATA|NOPTR, $4
+DATA integerWord512<>+0(SB)/4, $0x0000ffff
+GLOBL integerWord512<>(SB), RODATA|NOPTR, $4
+DATA integerRaise6K512<>+0(SB)/4, $0xffe0ffe0
+GLOBL integerRaise6K512<>(SB), RODATA|NOPTR, $4
+DATA integerRaiseXS512<>+0(SB)/4, $0xff7cff7c
+GLOBL integerRaiseXS512<>(SB), RODATA|NOPTR, $4
 
 // integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	VCVTPH2PS (R13), Z24
-	VMOVDQU32 64(R13), Z25
-	VMOVDQU32 192(R13), Z26
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSLLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 0(R14)
-	VPSRLD $4, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSLLD $2, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 128(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $0, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 256(R14)
-	VPSRLD $12, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $2, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 384(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 512(R14)
-	VPSRLD $20, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $6, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 640(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $8, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 768(R14)
-	VPSRLD $28, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $10, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 896(R14)
-	VCVTPH2PS 32(R13), Z24
-	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
-	VMOVDQU32 128(R13), Z25
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $12, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 64(R14)
-	VPSRLD $4, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $14, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 192(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $16, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 320(R14)
-	VPSRLD $12, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $18, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 448(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $20, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 576(R14)
-	VPSRLD $20, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $22, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 704(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $24, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 832(R14)
-	VPSRLD $28, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
-	VPSRLD $26, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 960(R14)
+	VMOVDQU32 64(R13), Z26
+	VMOVDQU32 128(R13), Z27
+	VMOVDQU32 192(R13), Z28
+	VPSLLD $16, Z27, Z24
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z26, Z24 // or of and
+	VPSRLD $16, Z26, Z25
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z25 // or of and not
+	VPANDD.BCST integerNibbles512<>(SB), Z24, Z26
+	VPSLLW $4, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 0(R14)
+	VPSRLW $4, Z24, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSLLW $2, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 64(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 512(R14)
+	VPSRLW $8, Z24, Z26
+	VPANDD.BCST integerNibbles512<>(SB), Z26, Z26
+	VMOVDQA32 Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 128(R14)
+	VPSRLW $12, Z24, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $2, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 192(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 576(R14)
+	VPANDD.BCST integerNibbles512<>(SB), Z25, Z26
+	VPSRLW $4, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 256(R14)
+	VPSRLW $4, Z25, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $6, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 320(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 640(R14)
+	VPSRLW $8, Z25, Z26
+	VPANDD.BCST integerNibbles512<>(SB), Z26, Z26
+	VPSRLW $8, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z26 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z26, Z29
+	VMOVDQU32 Z29, 384(R14)
+	VPSRLW $12, Z25, Z27
+	VPANDD.BCST integerNibbles512<>(SB), Z27, Z27
+	VPSRLW $10, Z28, Z29
+	VPTERNLOGD.BCST $0xf8, integerPairs512<>(SB), Z29, Z27 // or of and
+	VPANDD.BCST integerWord512<>(SB), Z27, Z29
+	VMOVDQU32 Z29, 448(R14)
+	VPSRLD $16, Z26, Z26
+	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
+	VMOVDQU32 Z26, 704(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factorsKAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factorsKAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactorsKAVX512<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Z24
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VCVTDQ2PS (SI), Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, (DI)
+	ADDQ $64, SI
+	ADDQ $128, DI
+	DECQ CX
+	JNZ group
+	VCVTPH2PS 32(R13), Z24
+	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
+	VMOVDQU32 1536(R14), Z25
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 64(R14)
+	VPSRLD $16, Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 192(R14)
+	VMOVDQU32 1600(R14), Z25
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 320(R14)
+	VPSRLD $16, Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 448(R14)
+	VMOVDQU32 1664(R14), Z25
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 576(R14)
+	VPSRLD $16, Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 704(R14)
+	VMOVDQU32 1728(R14), Z25
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 832(R14)
+	VPSRLD $16, Z25, Z27
+	VCVTDQ2PS Z27, Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, 960(R14)
 	VZEROUPPER
 	RET
 
 // integerFactors6KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	PREFETCHT0 4864(R13)
-	VCVTPH2PS (R13), Z24
+	VPBROADCASTD integerRaise6K512<>(SB), Z29
 	LEAQ 32(R13), SI
-	MOVQ R14, DI
-	MOVQ integerArgs_per(AX), R15
+	XORL R15, R15
+	MOVQ integerArgs_per(AX), DI
+	SHLQ $5, DI
 group:
-	VPMOVSXBD (SI), Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, (DI)
-	ADDQ $16, SI
-	ADDQ $64, DI
-	DECQ R15
-	JNZ group
+	VPMOVSXBD (SI), Z24
+	VPMOVSXBD 16(SI), Z27
+	VMOVDQU32 Z24, (R14)(R15*2)
+	VMOVDQU32 Z27, 64(R14)(R15*2)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 2048(R14)(R15*1)
+	ADDQ $32, SI
+	ADDQ $64, R15
+	CMPQ R15, DI
+	JLT group
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factors6KAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factors6KAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactors6KAVX512<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Z24
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VCVTDQ2PS (SI), Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ group
 	VZEROUPPER
 	RET
 
 // integerFactorsXSAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
-// has them. The twin is Weight.factors. It changes SI, DI, CX, R13 to R15 and Z24 to Z28.
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
 	MOVQ integerArgs_per(AX), R13
 	IMULQ integerArgs_block(AX), R13
 	ADDQ R8, R13
 	MOVQ integerArgs_decoded(AX), R14
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	VCVTPH2PS (R13), Z24
+	VPBROADCASTD integerRaiseXS512<>(SB), Z29
 	VMOVDQU32 32(R13), Z25
 	VPMOVZXWD 96(R13), Z26
-	VPSRLD $0, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VPSRLD $0, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSLLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 0(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 0(R14)
 	VPSRLD $4, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSLLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 64(R14)
-	VPSRLD $8, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 64(R14)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 512(R14)
+	VPSRLD $8, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $0, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 128(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $12, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $2, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 192(R14)
-	VPSRLD $16, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 192(R14)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 576(R14)
+	VPSRLD $16, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $4, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 256(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 256(R14)
 	VPSRLD $20, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $6, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 320(R14)
-	VPSRLD $24, Z25, Z27
-	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
+	VMOVDQU32 Z27, 320(R14)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 640(R14)
+	VPSRLD $24, Z25, Z24
+	VPANDD.BCST integerNibble512<>(SB), Z24, Z24
 	VPSRLD $8, Z26, Z28
-	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
-	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 384(R14)
+	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z24 // or of and
+	VPSUBD.BCST integerMiddle512<>(SB), Z24, Z24
+	VMOVDQU32 Z24, 384(R14)
 	VPSRLD $28, Z25, Z27
 	VPANDD.BCST integerNibble512<>(SB), Z27, Z27
 	VPSRLD $10, Z26, Z28
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
-	VCVTDQ2PS Z27, Z27
-	VMULPS Z24, Z27, Z27
-	VMOVUPS Z27, 448(R14)
+	VMOVDQU32 Z27, 448(R14)
+	VPSLLD $16, Z27, Z27
+	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
+	VPMULLW Z29, Z27, Z27
+	VMOVDQU32 Z27, 704(R14)
 	ADDQ R11, R13
 	ADDQ $1024, R14
 	DECQ CX
 	JNZ tile
 	RET
 
-// func factorsXSAVX512(a *integerArgs) does it for one tile of which weights is the superblock.
+// func factorsXSAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
+// superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ integerArgs_weights(AX), R8
+	ADDQ $1024, integerArgs_decoded(AX)
 	MOVL $1, CX
 	CALL integerFactorsXSAVX512<>(SB)
+	SUBQ $1024, integerArgs_decoded(AX)
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+	MOVQ integerArgs_per(AX), CX
+	VCVTPH2PS (R13), Z24
+	LEAQ 1024(R14), SI
+	MOVQ R14, DI
+group:
+	VCVTDQ2PS (SI), Z27
+	VMULPS Z24, Z27, Z27
+	VMOVUPS Z27, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ group
 	VZEROUPPER
+	RET
+
+// integerSuperKAVX512 ends a superblock: it scales the sums of CX rows and two tiles, which are where
+// Scratch has them, and adds them to the output at R9, if K2 has ones, or else sets it. DX goes from the scales
+// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
+// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
+TEXT integerSuperKAVX512<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	PREFETCHT0 4736(R8)
+	PREFETCHT0 4736(R8)(R11*1)
+	PREFETCHT0 4800(R8)
+	PREFETCHT0 4800(R8)(R11*1)
+	MOVQ integerArgs_decoded(AX), BX
+	MOVQ CX, R15
+	SHLQ $2, R15
+	LEAQ (R15)(R15*2), R14
+	MOVQ DX, R13
+	KXORW K3, K3, K3
+	CMPQ integerArgs_per(AX), $8
+	JNE part
+	LEAQ (DX)(R15*2), R13
+	KXNORW K3, K3, K3
+part:
+	VMOVDQU32 512(BX), Z0
+	VMOVDQU32.Z 640(BX), K3, Z2
+	VMOVDQU32 576(BX), Z1
+	VMOVDQU32.Z 704(BX), K3, Z3
+	VCVTPH2PS 0(R8), Z24
+	VCVTPH2PS 32(R8), Z26
+	VMOVDQU32 1536(BX), Z4
+	VMOVDQU32.Z 1664(BX), K3, Z6
+	VMOVDQU32 1600(BX), Z5
+	VMOVDQU32.Z 1728(BX), K3, Z7
+	VCVTPH2PS 0(R8)(R11*1), Z25
+	VCVTPH2PS 32(R8)(R11*1), Z27
+	MOVQ R9, DI
+	LEAQ 4096(BX), SI
+	TESTQ R11, R11
+	JZ row
+	MOVQ integerArgs_tiles(AX), SI
+	SHRQ $1, SI
+	IMULQ integerArgs_outTile(AX), SI
+	ADDQ R9, SI
+row:
+	VMOVUPS.Z (DI), K2, Z18
+	VCVTDQ2PS 2560(BX), Z16
+	VPXORD Z20, Z20, Z20
+	VPDPWSSD.BCST (DX)(R15*1), Z0, Z20
+	VPDPWSSD.BCST (DX)(R15*2), Z1, Z20
+	VPDPWSSD.BCST (R13)(R15*1), Z2, Z20
+	VPDPWSSD.BCST (R13)(R15*2), Z3, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS Z24, Z16, Z16
+	VFNMADD231PS Z26, Z20, Z16
+	VFMADD231PS.BCST (DX), Z16, Z18
+	VMOVUPS Z18, (DI)
+	ADDQ $64, DI
+	VMOVUPS.Z (SI), K2, Z19
+	VCVTDQ2PS 3584(BX), Z17
+	VPXORD Z21, Z21, Z21
+	VPDPWSSD.BCST (DX)(R15*1), Z4, Z21
+	VPDPWSSD.BCST (DX)(R15*2), Z5, Z21
+	VPDPWSSD.BCST (R13)(R15*1), Z6, Z21
+	VPDPWSSD.BCST (R13)(R15*2), Z7, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS Z25, Z17, Z17
+	VFNMADD231PS Z27, Z21, Z17
+	VFMADD231PS.BCST (DX), Z17, Z19
+	VMOVUPS Z19, (SI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $4, DX
+	ADDQ $4, R13
+	DECQ CX
+	JNZ row
+	KXNORW K2, K2, K2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ integerArgs_per(AX), CX
+	SHRQ $1, CX
+	IMULQ R15, CX
+	ADDQ CX, DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	RET
+
+// integerSuper6KAVX512 ends a superblock: it scales the sums of CX rows and two tiles, which are where
+// Scratch has them, and adds them to the output at R9, if K2 has ones, or else sets it. DX goes from the scales
+// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
+// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
+TEXT integerSuper6KAVX512<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	PREFETCHT0 4736(R8)
+	PREFETCHT0 4736(R8)(R11*1)
+	PREFETCHT0 4800(R8)
+	PREFETCHT0 4800(R8)(R11*1)
+	PREFETCHT0 4864(R8)
+	PREFETCHT0 4864(R8)(R11*1)
+	MOVQ integerArgs_decoded(AX), BX
+	MOVQ CX, R15
+	SHLQ $2, R15
+	LEAQ (R15)(R15*2), R14
+	MOVQ DX, R13
+	KXORW K3, K3, K3
+	CMPQ integerArgs_per(AX), $16
+	JNE part
+	LEAQ (DX)(R15*4), R13
+	KXNORW K3, K3, K3
+part:
+	VMOVDQU32 2048(BX), Z0
+	VMOVDQU32.Z 2304(BX), K3, Z4
+	VMOVDQU32 2112(BX), Z1
+	VMOVDQU32.Z 2368(BX), K3, Z5
+	VMOVDQU32 2176(BX), Z2
+	VMOVDQU32.Z 2432(BX), K3, Z6
+	VMOVDQU32 2240(BX), Z3
+	VMOVDQU32.Z 2496(BX), K3, Z7
+	VCVTPH2PS 0(R8), Z24
+	VMOVDQU32 3072(BX), Z8
+	VMOVDQU32.Z 3328(BX), K3, Z12
+	VMOVDQU32 3136(BX), Z9
+	VMOVDQU32.Z 3392(BX), K3, Z13
+	VMOVDQU32 3200(BX), Z10
+	VMOVDQU32.Z 3456(BX), K3, Z14
+	VMOVDQU32 3264(BX), Z11
+	VMOVDQU32.Z 3520(BX), K3, Z15
+	VCVTPH2PS 0(R8)(R11*1), Z25
+	MOVQ R9, DI
+	LEAQ 4096(BX), SI
+	TESTQ R11, R11
+	JZ row
+	MOVQ integerArgs_tiles(AX), SI
+	SHRQ $1, SI
+	IMULQ integerArgs_outTile(AX), SI
+	ADDQ R9, SI
+row:
+	VMOVUPS.Z (DI), K2, Z18
+	VMOVDQU32 2560(BX), Z16
+	VPDPWSSD.BCST (DX)(R15*1), Z0, Z16
+	VPDPWSSD.BCST (DX)(R15*2), Z1, Z16
+	VPDPWSSD.BCST (DX)(R14*1), Z2, Z16
+	VPDPWSSD.BCST (DX)(R15*4), Z3, Z16
+	VPDPWSSD.BCST (R13)(R15*1), Z4, Z16
+	VPDPWSSD.BCST (R13)(R15*2), Z5, Z16
+	VPDPWSSD.BCST (R13)(R14*1), Z6, Z16
+	VPDPWSSD.BCST (R13)(R15*4), Z7, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS Z24, Z16, Z16
+	VFMADD231PS.BCST (DX), Z16, Z18
+	VMOVUPS Z18, (DI)
+	ADDQ $64, DI
+	VMOVUPS.Z (SI), K2, Z19
+	VMOVDQU32 3584(BX), Z17
+	VPDPWSSD.BCST (DX)(R15*1), Z8, Z17
+	VPDPWSSD.BCST (DX)(R15*2), Z9, Z17
+	VPDPWSSD.BCST (DX)(R14*1), Z10, Z17
+	VPDPWSSD.BCST (DX)(R15*4), Z11, Z17
+	VPDPWSSD.BCST (R13)(R15*1), Z12, Z17
+	VPDPWSSD.BCST (R13)(R15*2), Z13, Z17
+	VPDPWSSD.BCST (R13)(R14*1), Z14, Z17
+	VPDPWSSD.BCST (R13)(R15*4), Z15, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS Z25, Z17, Z17
+	VFMADD231PS.BCST (DX), Z17, Z19
+	VMOVUPS Z19, (SI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $4, DX
+	ADDQ $4, R13
+	DECQ CX
+	JNZ row
+	KXNORW K2, K2, K2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ integerArgs_per(AX), CX
+	SHRQ $1, CX
+	IMULQ R15, CX
+	ADDQ CX, DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
+	RET
+
+// integerSuperXSAVX512 ends a superblock: it scales the sums of CX rows and two tiles, which are where
+// Scratch has them, and adds them to the output at R9, if K2 has ones, or else sets it. DX goes from the scales
+// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
+// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
+TEXT integerSuperXSAVX512<>(SB), NOSPLIT, $0-0
+	PREFETCHT0 4608(R8)
+	PREFETCHT0 4608(R8)(R11*1)
+	PREFETCHT0 4672(R8)
+	PREFETCHT0 4672(R8)(R11*1)
+	MOVQ integerArgs_decoded(AX), BX
+	MOVQ CX, R15
+	SHLQ $2, R15
+	LEAQ (R15)(R15*2), R14
+	MOVQ DX, R13
+	KXORW K3, K3, K3
+	CMPQ integerArgs_per(AX), $8
+	JNE part
+	LEAQ (DX)(R15*2), R13
+	KXNORW K3, K3, K3
+part:
+	VMOVDQU32 512(BX), Z0
+	VMOVDQU32.Z 640(BX), K3, Z2
+	VMOVDQU32 576(BX), Z1
+	VMOVDQU32.Z 704(BX), K3, Z3
+	VCVTPH2PS 0(R8), Z24
+	VMOVDQU32 1536(BX), Z4
+	VMOVDQU32.Z 1664(BX), K3, Z6
+	VMOVDQU32 1600(BX), Z5
+	VMOVDQU32.Z 1728(BX), K3, Z7
+	VCVTPH2PS 0(R8)(R11*1), Z25
+	MOVQ R9, DI
+	LEAQ 4096(BX), SI
+	TESTQ R11, R11
+	JZ row
+	MOVQ integerArgs_tiles(AX), SI
+	SHRQ $1, SI
+	IMULQ integerArgs_outTile(AX), SI
+	ADDQ R9, SI
+row:
+	VMOVUPS.Z (DI), K2, Z18
+	VMOVDQU32 2560(BX), Z16
+	VPDPWSSD.BCST (DX)(R15*1), Z0, Z16
+	VPDPWSSD.BCST (DX)(R15*2), Z1, Z16
+	VPDPWSSD.BCST (R13)(R15*1), Z2, Z16
+	VPDPWSSD.BCST (R13)(R15*2), Z3, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS Z24, Z16, Z16
+	VFMADD231PS.BCST (DX), Z16, Z18
+	VMOVUPS Z18, (DI)
+	ADDQ $64, DI
+	VMOVUPS.Z (SI), K2, Z19
+	VMOVDQU32 3584(BX), Z17
+	VPDPWSSD.BCST (DX)(R15*1), Z4, Z17
+	VPDPWSSD.BCST (DX)(R15*2), Z5, Z17
+	VPDPWSSD.BCST (R13)(R15*1), Z6, Z17
+	VPDPWSSD.BCST (R13)(R15*2), Z7, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS Z25, Z17, Z17
+	VFMADD231PS.BCST (DX), Z17, Z19
+	VMOVUPS Z19, (SI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $4, DX
+	ADDQ $4, R13
+	DECQ CX
+	JNZ row
+	KXNORW K2, K2, K2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	MOVQ integerArgs_per(AX), CX
+	SHRQ $1, CX
+	IMULQ R15, CX
+	ADDQ CX, DX
+	ADDQ integerArgs_tail(AX), R8
+	SUBQ integerArgs_per(AX), R12
 	RET
 
 TEXT ·integerAVX5122Rows1(SB), NOSPLIT, $0-8
@@ -393,6 +746,7 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -405,8 +759,9 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -427,18 +782,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows2(SB), NOSPLIT, $0-8
@@ -538,6 +885,7 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -551,9 +899,10 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -574,18 +923,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows3(SB), NOSPLIT, $0-8
@@ -705,6 +1046,7 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -719,10 +1061,11 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -743,18 +1086,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows4(SB), NOSPLIT, $0-8
@@ -894,6 +1229,7 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -909,11 +1245,12 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -934,18 +1271,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows5(SB), NOSPLIT, $0-8
@@ -1105,6 +1434,7 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1121,12 +1451,13 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1147,18 +1478,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows6(SB), NOSPLIT, $0-8
@@ -1338,6 +1661,7 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1355,13 +1679,14 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1382,18 +1707,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5122Rows7(SB), NOSPLIT, $0-8
@@ -1516,6 +1833,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -1607,6 +1925,7 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1625,7 +1944,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -1633,6 +1951,8 @@ scaled1:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1651,28 +1971,16 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5122Rows8(SB), NOSPLIT, $0-8
@@ -1806,6 +2114,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -1906,6 +2215,7 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -1925,7 +2235,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -1934,6 +2243,8 @@ scaled1:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -1952,28 +2263,16 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5123Rows1(SB), NOSPLIT, $0-8
@@ -2076,6 +2375,7 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2088,8 +2388,9 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2110,18 +2411,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows2(SB), NOSPLIT, $0-8
@@ -2244,6 +2537,7 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2257,9 +2551,10 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2280,18 +2575,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows3(SB), NOSPLIT, $0-8
@@ -2434,6 +2721,7 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2448,10 +2736,11 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2472,18 +2761,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows4(SB), NOSPLIT, $0-8
@@ -2646,6 +2927,7 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2661,11 +2943,12 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2686,18 +2969,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows5(SB), NOSPLIT, $0-8
@@ -2880,6 +3155,7 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -2896,12 +3172,13 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -2922,18 +3199,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows6(SB), NOSPLIT, $0-8
@@ -3136,6 +3405,7 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3153,13 +3423,14 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3180,18 +3451,10 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled0
 
 TEXT ·integerAVX5123Rows7(SB), NOSPLIT, $0-8
@@ -3328,6 +3591,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -3431,6 +3695,7 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3449,7 +3714,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -3457,6 +3721,8 @@ scaled1:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3475,28 +3741,16 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5123Rows8(SB), NOSPLIT, $0-8
@@ -3644,6 +3898,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -3756,6 +4011,7 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -3775,7 +4031,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -3784,6 +4039,8 @@ scaled1:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3802,28 +4059,16 @@ half0:
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
-	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	JMP scaled0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
-	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	JMP scaled1
 
 TEXT ·integerAVX5124Rows1(SB), NOSPLIT, $0-8
@@ -3842,7 +4087,8 @@ tile:
 	MOVQ integerArgs_groups(AX), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
-	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -3906,11 +4152,9 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -3921,8 +4165,9 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -3936,6 +4181,75 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+superGroup:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 0(R14), Z26
+	VMOVDQU32 1024(R14), Z27
+half0Group:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z2
+	VPDPBUSD.BCST 4(BX), Z25, Z2
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 8(BX), Z24, Z2
+	VPDPBUSD.BCST 12(BX), Z25, Z2
+	VPDPWSSD Z26, Z2, Z0
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z3
+	VPDPBUSD.BCST 4(BX), Z25, Z3
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 8(BX), Z24, Z3
+	VPDPBUSD.BCST 12(BX), Z25, Z3
+	VPDPWSSD Z27, Z3, Z1
+	ADDQ $128, SI
+	ADDQ $16, BX
+	DECQ CX
+	JNZ half0Group
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ superGroup
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 3584(R14)
+	MOVL $1, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -3945,7 +4259,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -3953,27 +4266,16 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 8(BX), Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 0(BX), Z2, Z2
+	VFMADD231PS Z24, Z2, Z0
+	VPADDD.BCST 8(BX), Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 0(BX), Z3, Z3
+	VFMADD231PS Z26, Z3, Z1
+	JMP added0
 
 TEXT ·integerAVX5124Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3993,7 +4295,8 @@ tile:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4075,11 +4378,9 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4091,9 +4392,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4107,6 +4409,89 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+superGroup:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 0(R14), Z26
+	VMOVDQU32 1024(R14), Z27
+half0Group:
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z4
+	VPDPBUSD.BCST 4(BX), Z24, Z5
+	VPDPBUSD.BCST 8(BX), Z25, Z4
+	VPDPBUSD.BCST 12(BX), Z25, Z5
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 16(BX), Z24, Z4
+	VPDPBUSD.BCST 20(BX), Z24, Z5
+	VPDPBUSD.BCST 24(BX), Z25, Z4
+	VPDPBUSD.BCST 28(BX), Z25, Z5
+	VPDPWSSD Z26, Z4, Z0
+	VPDPWSSD Z26, Z5, Z1
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z6
+	VPDPBUSD.BCST 4(BX), Z24, Z7
+	VPDPBUSD.BCST 8(BX), Z25, Z6
+	VPDPBUSD.BCST 12(BX), Z25, Z7
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 16(BX), Z24, Z6
+	VPDPBUSD.BCST 20(BX), Z24, Z7
+	VPDPBUSD.BCST 24(BX), Z25, Z6
+	VPDPBUSD.BCST 28(BX), Z25, Z7
+	VPDPWSSD Z27, Z6, Z2
+	VPDPWSSD Z27, Z7, Z3
+	ADDQ $128, SI
+	ADDQ $32, BX
+	DECQ CX
+	JNZ half0Group
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ superGroup
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 3584(R14)
+	VMOVDQU32 Z3, 3648(R14)
+	MOVL $2, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -4116,7 +4501,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -4124,27 +4508,24 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 16(BX), Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 0(BX), Z4, Z4
+	VFMADD231PS Z24, Z4, Z0
+	VPADDD.BCST 16(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z26, Z6, Z2
+	VPADDD.BCST 20(BX), Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 4(BX), Z5, Z5
+	VFMADD231PS Z24, Z5, Z1
+	VPADDD.BCST 20(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z26, Z7, Z3
+	JMP added0
 
 TEXT ·integerAVX5124Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4166,7 +4547,8 @@ tile:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
-	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4266,11 +4648,9 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4283,10 +4663,11 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4300,6 +4681,103 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+superGroup:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 0(R14), Z26
+	VMOVDQU32 1024(R14), Z27
+half0Group:
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z6
+	VPDPBUSD.BCST 4(BX), Z24, Z7
+	VPDPBUSD.BCST 8(BX), Z24, Z8
+	VPDPBUSD.BCST 12(BX), Z25, Z6
+	VPDPBUSD.BCST 16(BX), Z25, Z7
+	VPDPBUSD.BCST 20(BX), Z25, Z8
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 24(BX), Z24, Z6
+	VPDPBUSD.BCST 28(BX), Z24, Z7
+	VPDPBUSD.BCST 32(BX), Z24, Z8
+	VPDPBUSD.BCST 36(BX), Z25, Z6
+	VPDPBUSD.BCST 40(BX), Z25, Z7
+	VPDPBUSD.BCST 44(BX), Z25, Z8
+	VPDPWSSD Z26, Z6, Z0
+	VPDPWSSD Z26, Z7, Z1
+	VPDPWSSD Z26, Z8, Z2
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z9
+	VPDPBUSD.BCST 4(BX), Z24, Z10
+	VPDPBUSD.BCST 8(BX), Z24, Z11
+	VPDPBUSD.BCST 12(BX), Z25, Z9
+	VPDPBUSD.BCST 16(BX), Z25, Z10
+	VPDPBUSD.BCST 20(BX), Z25, Z11
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 24(BX), Z24, Z9
+	VPDPBUSD.BCST 28(BX), Z24, Z10
+	VPDPBUSD.BCST 32(BX), Z24, Z11
+	VPDPBUSD.BCST 36(BX), Z25, Z9
+	VPDPBUSD.BCST 40(BX), Z25, Z10
+	VPDPBUSD.BCST 44(BX), Z25, Z11
+	VPDPWSSD Z27, Z9, Z3
+	VPDPWSSD Z27, Z10, Z4
+	VPDPWSSD Z27, Z11, Z5
+	ADDQ $128, SI
+	ADDQ $48, BX
+	DECQ CX
+	JNZ half0Group
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ superGroup
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 3584(R14)
+	VMOVDQU32 Z4, 3648(R14)
+	VMOVDQU32 Z5, 3712(R14)
+	MOVL $3, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -4309,7 +4787,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -4317,27 +4794,32 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 24(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z24, Z6, Z0
+	VPADDD.BCST 24(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 0(BX), Z9, Z9
+	VFMADD231PS Z26, Z9, Z3
+	VPADDD.BCST 28(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z24, Z7, Z1
+	VPADDD.BCST 28(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 4(BX), Z10, Z10
+	VFMADD231PS Z26, Z10, Z4
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 8(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z2
+	VPADDD.BCST 32(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 8(BX), Z11, Z11
+	VFMADD231PS Z26, Z11, Z5
+	JMP added0
 
 TEXT ·integerAVX5124Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4361,7 +4843,8 @@ tile:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4479,11 +4962,9 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4497,11 +4978,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4515,6 +4997,117 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+superGroup:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 0(R14), Z26
+	VMOVDQU32 1024(R14), Z27
+half0Group:
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z8
+	VPDPBUSD.BCST 4(BX), Z24, Z9
+	VPDPBUSD.BCST 8(BX), Z24, Z10
+	VPDPBUSD.BCST 12(BX), Z24, Z11
+	VPDPBUSD.BCST 16(BX), Z25, Z8
+	VPDPBUSD.BCST 20(BX), Z25, Z9
+	VPDPBUSD.BCST 24(BX), Z25, Z10
+	VPDPBUSD.BCST 28(BX), Z25, Z11
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 32(BX), Z24, Z8
+	VPDPBUSD.BCST 36(BX), Z24, Z9
+	VPDPBUSD.BCST 40(BX), Z24, Z10
+	VPDPBUSD.BCST 44(BX), Z24, Z11
+	VPDPBUSD.BCST 48(BX), Z25, Z8
+	VPDPBUSD.BCST 52(BX), Z25, Z9
+	VPDPBUSD.BCST 56(BX), Z25, Z10
+	VPDPBUSD.BCST 60(BX), Z25, Z11
+	VPDPWSSD Z26, Z8, Z0
+	VPDPWSSD Z26, Z9, Z1
+	VPDPWSSD Z26, Z10, Z2
+	VPDPWSSD Z26, Z11, Z3
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z12
+	VPDPBUSD.BCST 4(BX), Z24, Z13
+	VPDPBUSD.BCST 8(BX), Z24, Z14
+	VPDPBUSD.BCST 12(BX), Z24, Z15
+	VPDPBUSD.BCST 16(BX), Z25, Z12
+	VPDPBUSD.BCST 20(BX), Z25, Z13
+	VPDPBUSD.BCST 24(BX), Z25, Z14
+	VPDPBUSD.BCST 28(BX), Z25, Z15
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 32(BX), Z24, Z12
+	VPDPBUSD.BCST 36(BX), Z24, Z13
+	VPDPBUSD.BCST 40(BX), Z24, Z14
+	VPDPBUSD.BCST 44(BX), Z24, Z15
+	VPDPBUSD.BCST 48(BX), Z25, Z12
+	VPDPBUSD.BCST 52(BX), Z25, Z13
+	VPDPBUSD.BCST 56(BX), Z25, Z14
+	VPDPBUSD.BCST 60(BX), Z25, Z15
+	VPDPWSSD Z27, Z12, Z4
+	VPDPWSSD Z27, Z13, Z5
+	VPDPWSSD Z27, Z14, Z6
+	VPDPWSSD Z27, Z15, Z7
+	ADDQ $128, SI
+	ADDQ $64, BX
+	DECQ CX
+	JNZ half0Group
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ superGroup
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 3584(R14)
+	VMOVDQU32 Z5, 3648(R14)
+	VMOVDQU32 Z6, 3712(R14)
+	VMOVDQU32 Z7, 3776(R14)
+	MOVL $4, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -4524,7 +5117,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -4532,27 +5124,40 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z0
+	VPADDD.BCST 32(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z26, Z12, Z4
+	VPADDD.BCST 36(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD231PS Z24, Z9, Z1
+	VPADDD.BCST 36(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z26, Z13, Z5
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z2
+	VPADDD.BCST 40(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z6
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z3
+	VPADDD.BCST 44(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z7
+	JMP added0
 
 TEXT ·integerAVX5124Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4578,7 +5183,8 @@ tile:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
-	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4714,11 +5320,9 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4733,12 +5337,13 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -4752,6 +5357,131 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+superGroup:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 0(R14), Z26
+	VMOVDQU32 1024(R14), Z27
+half0Group:
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z10
+	VPDPBUSD.BCST 4(BX), Z24, Z11
+	VPDPBUSD.BCST 8(BX), Z24, Z12
+	VPDPBUSD.BCST 12(BX), Z24, Z13
+	VPDPBUSD.BCST 16(BX), Z24, Z14
+	VPDPBUSD.BCST 20(BX), Z25, Z10
+	VPDPBUSD.BCST 24(BX), Z25, Z11
+	VPDPBUSD.BCST 28(BX), Z25, Z12
+	VPDPBUSD.BCST 32(BX), Z25, Z13
+	VPDPBUSD.BCST 36(BX), Z25, Z14
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 40(BX), Z24, Z10
+	VPDPBUSD.BCST 44(BX), Z24, Z11
+	VPDPBUSD.BCST 48(BX), Z24, Z12
+	VPDPBUSD.BCST 52(BX), Z24, Z13
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPDPBUSD.BCST 60(BX), Z25, Z10
+	VPDPBUSD.BCST 64(BX), Z25, Z11
+	VPDPBUSD.BCST 68(BX), Z25, Z12
+	VPDPBUSD.BCST 72(BX), Z25, Z13
+	VPDPBUSD.BCST 76(BX), Z25, Z14
+	VPDPWSSD Z26, Z10, Z0
+	VPDPWSSD Z26, Z11, Z1
+	VPDPWSSD Z26, Z12, Z2
+	VPDPWSSD Z26, Z13, Z3
+	VPDPWSSD Z26, Z14, Z4
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z15
+	VPDPBUSD.BCST 4(BX), Z24, Z16
+	VPDPBUSD.BCST 8(BX), Z24, Z17
+	VPDPBUSD.BCST 12(BX), Z24, Z18
+	VPDPBUSD.BCST 16(BX), Z24, Z19
+	VPDPBUSD.BCST 20(BX), Z25, Z15
+	VPDPBUSD.BCST 24(BX), Z25, Z16
+	VPDPBUSD.BCST 28(BX), Z25, Z17
+	VPDPBUSD.BCST 32(BX), Z25, Z18
+	VPDPBUSD.BCST 36(BX), Z25, Z19
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 40(BX), Z24, Z15
+	VPDPBUSD.BCST 44(BX), Z24, Z16
+	VPDPBUSD.BCST 48(BX), Z24, Z17
+	VPDPBUSD.BCST 52(BX), Z24, Z18
+	VPDPBUSD.BCST 56(BX), Z24, Z19
+	VPDPBUSD.BCST 60(BX), Z25, Z15
+	VPDPBUSD.BCST 64(BX), Z25, Z16
+	VPDPBUSD.BCST 68(BX), Z25, Z17
+	VPDPBUSD.BCST 72(BX), Z25, Z18
+	VPDPBUSD.BCST 76(BX), Z25, Z19
+	VPDPWSSD Z27, Z15, Z5
+	VPDPWSSD Z27, Z16, Z6
+	VPDPWSSD Z27, Z17, Z7
+	VPDPWSSD Z27, Z18, Z8
+	VPDPWSSD Z27, Z19, Z9
+	ADDQ $128, SI
+	ADDQ $80, BX
+	DECQ CX
+	JNZ half0Group
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ superGroup
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 3584(R14)
+	VMOVDQU32 Z6, 3648(R14)
+	VMOVDQU32 Z7, 3712(R14)
+	VMOVDQU32 Z8, 3776(R14)
+	VMOVDQU32 Z9, 3840(R14)
+	MOVL $5, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -4761,7 +5491,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -4769,27 +5498,48 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 0(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z0
+	VPADDD.BCST 40(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 0(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z5
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 4(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z1
+	VPADDD.BCST 44(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 4(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z6
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 8(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z2
+	VPADDD.BCST 48(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 8(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z7
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 12(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z3
+	VPADDD.BCST 52(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 12(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z8
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 16(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z4
+	VPADDD.BCST 56(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 16(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z9
+	JMP added0
 
 TEXT ·integerAVX5124Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4817,7 +5567,8 @@ tile:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
-	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -4971,11 +5722,9 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -4991,13 +5740,14 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5011,6 +5761,145 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+superGroup:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 0(R14), Z26
+	VMOVDQU32 1024(R14), Z27
+half0Group:
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z12
+	VPDPBUSD.BCST 4(BX), Z24, Z13
+	VPDPBUSD.BCST 8(BX), Z24, Z14
+	VPDPBUSD.BCST 12(BX), Z24, Z15
+	VPDPBUSD.BCST 16(BX), Z24, Z16
+	VPDPBUSD.BCST 20(BX), Z24, Z17
+	VPDPBUSD.BCST 24(BX), Z25, Z12
+	VPDPBUSD.BCST 28(BX), Z25, Z13
+	VPDPBUSD.BCST 32(BX), Z25, Z14
+	VPDPBUSD.BCST 36(BX), Z25, Z15
+	VPDPBUSD.BCST 40(BX), Z25, Z16
+	VPDPBUSD.BCST 44(BX), Z25, Z17
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 48(BX), Z24, Z12
+	VPDPBUSD.BCST 52(BX), Z24, Z13
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPDPBUSD.BCST 60(BX), Z24, Z15
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z25, Z12
+	VPDPBUSD.BCST 76(BX), Z25, Z13
+	VPDPBUSD.BCST 80(BX), Z25, Z14
+	VPDPBUSD.BCST 84(BX), Z25, Z15
+	VPDPBUSD.BCST 88(BX), Z25, Z16
+	VPDPBUSD.BCST 92(BX), Z25, Z17
+	VPDPWSSD Z26, Z12, Z0
+	VPDPWSSD Z26, Z13, Z1
+	VPDPWSSD Z26, Z14, Z2
+	VPDPWSSD Z26, Z15, Z3
+	VPDPWSSD Z26, Z16, Z4
+	VPDPWSSD Z26, Z17, Z5
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z18
+	VPDPBUSD.BCST 4(BX), Z24, Z19
+	VPDPBUSD.BCST 8(BX), Z24, Z20
+	VPDPBUSD.BCST 12(BX), Z24, Z21
+	VPDPBUSD.BCST 16(BX), Z24, Z22
+	VPDPBUSD.BCST 20(BX), Z24, Z23
+	VPDPBUSD.BCST 24(BX), Z25, Z18
+	VPDPBUSD.BCST 28(BX), Z25, Z19
+	VPDPBUSD.BCST 32(BX), Z25, Z20
+	VPDPBUSD.BCST 36(BX), Z25, Z21
+	VPDPBUSD.BCST 40(BX), Z25, Z22
+	VPDPBUSD.BCST 44(BX), Z25, Z23
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 48(BX), Z24, Z18
+	VPDPBUSD.BCST 52(BX), Z24, Z19
+	VPDPBUSD.BCST 56(BX), Z24, Z20
+	VPDPBUSD.BCST 60(BX), Z24, Z21
+	VPDPBUSD.BCST 64(BX), Z24, Z22
+	VPDPBUSD.BCST 68(BX), Z24, Z23
+	VPDPBUSD.BCST 72(BX), Z25, Z18
+	VPDPBUSD.BCST 76(BX), Z25, Z19
+	VPDPBUSD.BCST 80(BX), Z25, Z20
+	VPDPBUSD.BCST 84(BX), Z25, Z21
+	VPDPBUSD.BCST 88(BX), Z25, Z22
+	VPDPBUSD.BCST 92(BX), Z25, Z23
+	VPDPWSSD Z27, Z18, Z6
+	VPDPWSSD Z27, Z19, Z7
+	VPDPWSSD Z27, Z20, Z8
+	VPDPWSSD Z27, Z21, Z9
+	VPDPWSSD Z27, Z22, Z10
+	VPDPWSSD Z27, Z23, Z11
+	ADDQ $128, SI
+	ADDQ $96, BX
+	DECQ CX
+	JNZ half0Group
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ superGroup
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 3584(R14)
+	VMOVDQU32 Z7, 3648(R14)
+	VMOVDQU32 Z8, 3712(R14)
+	VMOVDQU32 Z9, 3776(R14)
+	VMOVDQU32 Z10, 3840(R14)
+	VMOVDQU32 Z11, 3904(R14)
+	MOVL $6, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -5020,7 +5909,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -5028,27 +5916,56 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z0
+	VPADDD.BCST 48(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 0(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z6
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z1
+	VPADDD.BCST 52(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 4(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z7
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z2
+	VPADDD.BCST 56(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 8(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z8
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z3
+	VPADDD.BCST 60(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 12(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z9
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 16(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z4
+	VPADDD.BCST 64(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 16(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z10
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 20(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z5
+	VPADDD.BCST 68(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 20(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z11
+	JMP added0
 
 TEXT ·integerAVX5124Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5078,7 +5995,8 @@ tile:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
-	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5172,6 +6090,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -5264,11 +6183,9 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5285,7 +6202,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -5293,6 +6209,8 @@ begin:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5306,6 +6224,167 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+superGroup:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 0(R14), Z26
+half0Group:
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z14
+	VPDPBUSD.BCST 4(BX), Z24, Z15
+	VPDPBUSD.BCST 8(BX), Z24, Z16
+	VPDPBUSD.BCST 12(BX), Z24, Z17
+	VPDPBUSD.BCST 16(BX), Z24, Z18
+	VPDPBUSD.BCST 20(BX), Z24, Z19
+	VPDPBUSD.BCST 24(BX), Z24, Z20
+	VPDPBUSD.BCST 28(BX), Z25, Z14
+	VPDPBUSD.BCST 32(BX), Z25, Z15
+	VPDPBUSD.BCST 36(BX), Z25, Z16
+	VPDPBUSD.BCST 40(BX), Z25, Z17
+	VPDPBUSD.BCST 44(BX), Z25, Z18
+	VPDPBUSD.BCST 48(BX), Z25, Z19
+	VPDPBUSD.BCST 52(BX), Z25, Z20
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPDPBUSD.BCST 60(BX), Z24, Z15
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPDPBUSD.BCST 84(BX), Z25, Z14
+	VPDPBUSD.BCST 88(BX), Z25, Z15
+	VPDPBUSD.BCST 92(BX), Z25, Z16
+	VPDPBUSD.BCST 96(BX), Z25, Z17
+	VPDPBUSD.BCST 100(BX), Z25, Z18
+	VPDPBUSD.BCST 104(BX), Z25, Z19
+	VPDPBUSD.BCST 108(BX), Z25, Z20
+	VPDPWSSD Z26, Z14, Z0
+	VPDPWSSD Z26, Z15, Z1
+	VPDPWSSD Z26, Z16, Z2
+	VPDPWSSD Z26, Z17, Z3
+	VPDPWSSD Z26, Z18, Z4
+	VPDPWSSD Z26, Z19, Z5
+	VPDPWSSD Z26, Z20, Z6
+	ADDQ $128, SI
+	ADDQ $112, BX
+	DECQ CX
+	JNZ half0Group
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 1024(R14), Z27
+half1Group:
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z14
+	VPDPBUSD.BCST 4(BX), Z24, Z15
+	VPDPBUSD.BCST 8(BX), Z24, Z16
+	VPDPBUSD.BCST 12(BX), Z24, Z17
+	VPDPBUSD.BCST 16(BX), Z24, Z18
+	VPDPBUSD.BCST 20(BX), Z24, Z19
+	VPDPBUSD.BCST 24(BX), Z24, Z20
+	VPDPBUSD.BCST 28(BX), Z25, Z14
+	VPDPBUSD.BCST 32(BX), Z25, Z15
+	VPDPBUSD.BCST 36(BX), Z25, Z16
+	VPDPBUSD.BCST 40(BX), Z25, Z17
+	VPDPBUSD.BCST 44(BX), Z25, Z18
+	VPDPBUSD.BCST 48(BX), Z25, Z19
+	VPDPBUSD.BCST 52(BX), Z25, Z20
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPDPBUSD.BCST 60(BX), Z24, Z15
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPDPBUSD.BCST 84(BX), Z25, Z14
+	VPDPBUSD.BCST 88(BX), Z25, Z15
+	VPDPBUSD.BCST 92(BX), Z25, Z16
+	VPDPBUSD.BCST 96(BX), Z25, Z17
+	VPDPBUSD.BCST 100(BX), Z25, Z18
+	VPDPBUSD.BCST 104(BX), Z25, Z19
+	VPDPBUSD.BCST 108(BX), Z25, Z20
+	VPDPWSSD Z27, Z14, Z7
+	VPDPWSSD Z27, Z15, Z8
+	VPDPWSSD Z27, Z16, Z9
+	VPDPWSSD Z27, Z17, Z10
+	VPDPWSSD Z27, Z18, Z11
+	VPDPWSSD Z27, Z19, Z12
+	VPDPWSSD Z27, Z20, Z13
+	ADDQ $128, SI
+	ADDQ $112, BX
+	DECQ CX
+	JNZ half1Group
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ superGroup
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 2944(R14)
+	VMOVDQU32 Z7, 3584(R14)
+	VMOVDQU32 Z8, 3648(R14)
+	VMOVDQU32 Z9, 3712(R14)
+	VMOVDQU32 Z10, 3776(R14)
+	VMOVDQU32 Z11, 3840(R14)
+	VMOVDQU32 Z12, 3904(R14)
+	VMOVDQU32 Z13, 3968(R14)
+	MOVL $7, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -5313,25 +6392,40 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z0
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z1
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z2
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z3
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z4
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z5
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z6
+	JMP added0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -5339,22 +6433,40 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z7
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z8
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z9
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z10
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z11
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z12
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z13
+	JMP added1
 
 TEXT ·integerAVX5124Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5386,7 +6498,8 @@ tile:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5489,6 +6602,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -5590,11 +6704,9 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5612,7 +6724,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -5621,6 +6732,8 @@ begin:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5634,6 +6747,181 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+superGroup:
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 0(R14), Z26
+half0Group:
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VMOVDQU32 0(SI), Z25
+	PREFETCHT0 4608(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z16
+	VPDPBUSD.BCST 4(BX), Z24, Z17
+	VPDPBUSD.BCST 8(BX), Z24, Z18
+	VPDPBUSD.BCST 12(BX), Z24, Z19
+	VPDPBUSD.BCST 16(BX), Z24, Z20
+	VPDPBUSD.BCST 20(BX), Z24, Z21
+	VPDPBUSD.BCST 24(BX), Z24, Z22
+	VPDPBUSD.BCST 28(BX), Z24, Z23
+	VPDPBUSD.BCST 32(BX), Z25, Z16
+	VPDPBUSD.BCST 36(BX), Z25, Z17
+	VPDPBUSD.BCST 40(BX), Z25, Z18
+	VPDPBUSD.BCST 44(BX), Z25, Z19
+	VPDPBUSD.BCST 48(BX), Z25, Z20
+	VPDPBUSD.BCST 52(BX), Z25, Z21
+	VPDPBUSD.BCST 56(BX), Z25, Z22
+	VPDPBUSD.BCST 60(BX), Z25, Z23
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT0 4672(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPDPBUSD.BCST 84(BX), Z24, Z21
+	VPDPBUSD.BCST 88(BX), Z24, Z22
+	VPDPBUSD.BCST 92(BX), Z24, Z23
+	VPDPBUSD.BCST 96(BX), Z25, Z16
+	VPDPBUSD.BCST 100(BX), Z25, Z17
+	VPDPBUSD.BCST 104(BX), Z25, Z18
+	VPDPBUSD.BCST 108(BX), Z25, Z19
+	VPDPBUSD.BCST 112(BX), Z25, Z20
+	VPDPBUSD.BCST 116(BX), Z25, Z21
+	VPDPBUSD.BCST 120(BX), Z25, Z22
+	VPDPBUSD.BCST 124(BX), Z25, Z23
+	VPDPWSSD Z26, Z16, Z0
+	VPDPWSSD Z26, Z17, Z1
+	VPDPWSSD Z26, Z18, Z2
+	VPDPWSSD Z26, Z19, Z3
+	VPDPWSSD Z26, Z20, Z4
+	VPDPWSSD Z26, Z21, Z5
+	VPDPWSSD Z26, Z22, Z6
+	VPDPWSSD Z26, Z23, Z7
+	ADDQ $128, SI
+	ADDQ $128, BX
+	DECQ CX
+	JNZ half0Group
+	MOVQ R8, SI
+	MOVQ DX, BX
+	MOVL $2, CX
+	VMOVDQU32 1024(R14), Z27
+half1Group:
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VMOVDQU32 0(SI)(R11*1), Z25
+	PREFETCHT0 4608(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 0(BX), Z24, Z16
+	VPDPBUSD.BCST 4(BX), Z24, Z17
+	VPDPBUSD.BCST 8(BX), Z24, Z18
+	VPDPBUSD.BCST 12(BX), Z24, Z19
+	VPDPBUSD.BCST 16(BX), Z24, Z20
+	VPDPBUSD.BCST 20(BX), Z24, Z21
+	VPDPBUSD.BCST 24(BX), Z24, Z22
+	VPDPBUSD.BCST 28(BX), Z24, Z23
+	VPDPBUSD.BCST 32(BX), Z25, Z16
+	VPDPBUSD.BCST 36(BX), Z25, Z17
+	VPDPBUSD.BCST 40(BX), Z25, Z18
+	VPDPBUSD.BCST 44(BX), Z25, Z19
+	VPDPBUSD.BCST 48(BX), Z25, Z20
+	VPDPBUSD.BCST 52(BX), Z25, Z21
+	VPDPBUSD.BCST 56(BX), Z25, Z22
+	VPDPBUSD.BCST 60(BX), Z25, Z23
+	VMOVDQU32 64(SI)(R11*1), Z25
+	PREFETCHT0 4672(SI)(R11*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPDPBUSD.BCST 84(BX), Z24, Z21
+	VPDPBUSD.BCST 88(BX), Z24, Z22
+	VPDPBUSD.BCST 92(BX), Z24, Z23
+	VPDPBUSD.BCST 96(BX), Z25, Z16
+	VPDPBUSD.BCST 100(BX), Z25, Z17
+	VPDPBUSD.BCST 104(BX), Z25, Z18
+	VPDPBUSD.BCST 108(BX), Z25, Z19
+	VPDPBUSD.BCST 112(BX), Z25, Z20
+	VPDPBUSD.BCST 116(BX), Z25, Z21
+	VPDPBUSD.BCST 120(BX), Z25, Z22
+	VPDPBUSD.BCST 124(BX), Z25, Z23
+	VPDPWSSD Z27, Z16, Z8
+	VPDPWSSD Z27, Z17, Z9
+	VPDPWSSD Z27, Z18, Z10
+	VPDPWSSD Z27, Z19, Z11
+	VPDPWSSD Z27, Z20, Z12
+	VPDPWSSD Z27, Z21, Z13
+	VPDPWSSD Z27, Z22, Z14
+	VPDPWSSD Z27, Z23, Z15
+	ADDQ $128, SI
+	ADDQ $128, BX
+	DECQ CX
+	JNZ half1Group
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ superGroup
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 2944(R14)
+	VMOVDQU32 Z7, 3008(R14)
+	VMOVDQU32 Z8, 3584(R14)
+	VMOVDQU32 Z9, 3648(R14)
+	VMOVDQU32 Z10, 3712(R14)
+	VMOVDQU32 Z11, 3776(R14)
+	VMOVDQU32 Z12, 3840(R14)
+	VMOVDQU32 Z13, 3904(R14)
+	VMOVDQU32 Z14, 3968(R14)
+	VMOVDQU32 Z15, 4032(R14)
+	MOVL $8, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -5641,25 +6929,44 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z0
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z1
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z2
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z3
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z4
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z24, Z21, Z5
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z24, Z22, Z6
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z24, Z23, Z7
+	JMP added0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -5667,22 +6974,44 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z8
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z9
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z10
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z11
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z12
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z13
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z14
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z15
+	JMP added1
 
 TEXT ·integerAVX5125Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5703,6 +7032,8 @@ tile:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5763,6 +7094,8 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -5787,11 +7120,9 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5802,8 +7133,9 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -5817,6 +7149,40 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z2, Z2
+	VPADDD Z2, Z0, Z0
+	VPMULLD Z25, Z3, Z3
+	VPADDD Z3, Z1, Z1
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 3584(R14)
+	MOVL $1, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -5826,7 +7192,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -5834,27 +7199,16 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 8(BX), Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 0(BX), Z2, Z2
+	VFMADD231PS Z24, Z2, Z0
+	VPADDD.BCST 8(BX), Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 0(BX), Z3, Z3
+	VFMADD231PS Z26, Z3, Z1
+	JMP added0
 
 TEXT ·integerAVX5125Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5877,6 +7231,8 @@ tile:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -5947,6 +7303,8 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -5979,11 +7337,9 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -5995,9 +7351,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6011,6 +7368,46 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z4, Z4
+	VPADDD Z4, Z0, Z0
+	VPMULLD Z25, Z6, Z6
+	VPADDD Z6, Z2, Z2
+	VPMULLD Z24, Z5, Z5
+	VPADDD Z5, Z1, Z1
+	VPMULLD Z25, Z7, Z7
+	VPADDD Z7, Z3, Z3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 3584(R14)
+	VMOVDQU32 Z3, 3648(R14)
+	MOVL $2, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -6020,7 +7417,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -6028,27 +7424,24 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 16(BX), Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 0(BX), Z4, Z4
+	VFMADD231PS Z24, Z4, Z0
+	VPADDD.BCST 16(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z26, Z6, Z2
+	VPADDD.BCST 20(BX), Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 4(BX), Z5, Z5
+	VFMADD231PS Z24, Z5, Z1
+	VPADDD.BCST 20(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z26, Z7, Z3
+	JMP added0
 
 TEXT ·integerAVX5125Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6073,6 +7466,8 @@ tile:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6153,6 +7548,8 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -6193,11 +7590,9 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6210,10 +7605,11 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6227,6 +7623,52 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z6, Z6
+	VPADDD Z6, Z0, Z0
+	VPMULLD Z25, Z9, Z9
+	VPADDD Z9, Z3, Z3
+	VPMULLD Z24, Z7, Z7
+	VPADDD Z7, Z1, Z1
+	VPMULLD Z25, Z10, Z10
+	VPADDD Z10, Z4, Z4
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z2, Z2
+	VPMULLD Z25, Z11, Z11
+	VPADDD Z11, Z5, Z5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 3584(R14)
+	VMOVDQU32 Z4, 3648(R14)
+	VMOVDQU32 Z5, 3712(R14)
+	MOVL $3, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -6236,7 +7678,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -6244,27 +7685,32 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 24(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z24, Z6, Z0
+	VPADDD.BCST 24(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 0(BX), Z9, Z9
+	VFMADD231PS Z26, Z9, Z3
+	VPADDD.BCST 28(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z24, Z7, Z1
+	VPADDD.BCST 28(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 4(BX), Z10, Z10
+	VFMADD231PS Z26, Z10, Z4
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 8(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z2
+	VPADDD.BCST 32(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 8(BX), Z11, Z11
+	VFMADD231PS Z26, Z11, Z5
+	JMP added0
 
 TEXT ·integerAVX5125Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6291,6 +7737,8 @@ tile:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6381,6 +7829,8 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -6429,11 +7879,9 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6447,11 +7895,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6465,6 +7914,58 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z0, Z0
+	VPMULLD Z25, Z12, Z12
+	VPADDD Z12, Z4, Z4
+	VPMULLD Z24, Z9, Z9
+	VPADDD Z9, Z1, Z1
+	VPMULLD Z25, Z13, Z13
+	VPADDD Z13, Z5, Z5
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z2, Z2
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z6, Z6
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z3, Z3
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z7, Z7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 3584(R14)
+	VMOVDQU32 Z5, 3648(R14)
+	VMOVDQU32 Z6, 3712(R14)
+	VMOVDQU32 Z7, 3776(R14)
+	MOVL $4, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -6474,7 +7975,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -6482,27 +7982,40 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z0
+	VPADDD.BCST 32(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z26, Z12, Z4
+	VPADDD.BCST 36(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD231PS Z24, Z9, Z1
+	VPADDD.BCST 36(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z26, Z13, Z5
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z2
+	VPADDD.BCST 40(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z6
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z3
+	VPADDD.BCST 44(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z7
+	JMP added0
 
 TEXT ·integerAVX5125Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6531,6 +8044,8 @@ tile:
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6631,6 +8146,8 @@ step0:
 	ADDQ $80, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -6687,11 +8204,9 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6706,12 +8221,13 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -6725,6 +8241,64 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z0, Z0
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z5, Z5
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z1, Z1
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z6, Z6
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z2, Z2
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z7, Z7
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z3, Z3
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z8, Z8
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z4, Z4
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z9, Z9
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 3584(R14)
+	VMOVDQU32 Z6, 3648(R14)
+	VMOVDQU32 Z7, 3712(R14)
+	VMOVDQU32 Z8, 3776(R14)
+	VMOVDQU32 Z9, 3840(R14)
+	MOVL $5, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -6734,7 +8308,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -6742,27 +8315,48 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 0(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z0
+	VPADDD.BCST 40(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 0(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z5
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 4(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z1
+	VPADDD.BCST 44(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 4(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z6
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 8(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z2
+	VPADDD.BCST 48(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 8(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z7
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 12(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z3
+	VPADDD.BCST 52(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 12(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z8
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 16(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z4
+	VPADDD.BCST 56(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 16(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z9
+	JMP added0
 
 TEXT ·integerAVX5125Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -6793,6 +8387,8 @@ tile:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -6903,6 +8499,8 @@ step0:
 	ADDQ $96, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -6967,11 +8565,9 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -6987,13 +8583,14 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7007,6 +8604,70 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z0, Z0
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z6, Z6
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z1, Z1
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z7, Z7
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z2, Z2
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z8, Z8
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z3, Z3
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z9, Z9
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z4, Z4
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z10, Z10
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z5, Z5
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z11, Z11
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 3584(R14)
+	VMOVDQU32 Z7, 3648(R14)
+	VMOVDQU32 Z8, 3712(R14)
+	VMOVDQU32 Z9, 3776(R14)
+	VMOVDQU32 Z10, 3840(R14)
+	VMOVDQU32 Z11, 3904(R14)
+	MOVL $6, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -7016,7 +8677,6 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
@@ -7024,27 +8684,56 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z0
+	VPADDD.BCST 48(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 0(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z6
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z1
+	VPADDD.BCST 52(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 4(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z7
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z2
+	VPADDD.BCST 56(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 8(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z8
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z3
+	VPADDD.BCST 60(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 12(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z9
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 16(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z4
+	VPADDD.BCST 64(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 16(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z10
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 20(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z5
+	VPADDD.BCST 68(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 20(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z11
+	JMP added0
 
 TEXT ·integerAVX5125Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7077,6 +8766,8 @@ tile:
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7143,6 +8834,8 @@ step0:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -7182,6 +8875,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -7247,6 +8941,8 @@ step1:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -7286,11 +8982,9 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7307,7 +9001,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -7315,6 +9008,8 @@ begin:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7328,6 +9023,31 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z0, Z0
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z1, Z1
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z2, Z2
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z3, Z3
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z4, Z4
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z5, Z5
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z6, Z6
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -7335,25 +9055,87 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z0
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z1
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z2
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z3
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z4
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z5
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z6
+	JMP added0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z7, Z7
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z8, Z8
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z9, Z9
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z10, Z10
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z11, Z11
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z12, Z12
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z13, Z13
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 2944(R14)
+	VMOVDQU32 Z7, 3584(R14)
+	VMOVDQU32 Z8, 3648(R14)
+	VMOVDQU32 Z9, 3712(R14)
+	VMOVDQU32 Z10, 3776(R14)
+	VMOVDQU32 Z11, 3840(R14)
+	VMOVDQU32 Z12, 3904(R14)
+	VMOVDQU32 Z13, 3968(R14)
+	MOVL $7, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -7361,22 +9143,40 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z7
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z8
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z9
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z10
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z11
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z12
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z13
+	JMP added1
 
 TEXT ·integerAVX5125Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7411,6 +9211,8 @@ tile:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7482,6 +9284,8 @@ step0:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -7525,6 +9329,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -7595,6 +9400,8 @@ step1:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -7638,11 +9445,9 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7660,7 +9465,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -7669,6 +9473,8 @@ begin:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7682,6 +9488,33 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsKAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z0, Z0
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z1, Z1
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z2, Z2
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z3, Z3
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z4, Z4
+	VPMULLD Z24, Z21, Z21
+	VPADDD Z21, Z5, Z5
+	VPMULLD Z24, Z22, Z22
+	VPADDD Z22, Z6, Z6
+	VPMULLD Z24, Z23, Z23
+	VPADDD Z23, Z7, Z7
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -7689,25 +9522,95 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsKAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z0
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z1
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z2
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z3
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z4
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z24, Z21, Z5
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z24, Z22, Z6
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z24, Z23, Z7
+	JMP added0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z8, Z8
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z9, Z9
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z10, Z10
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z11, Z11
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z12, Z12
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z13, Z13
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z14, Z14
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z15, Z15
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 64(R14), Z25
-	JMP scaled0
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 2944(R14)
+	VMOVDQU32 Z7, 3008(R14)
+	VMOVDQU32 Z8, 3584(R14)
+	VMOVDQU32 Z9, 3648(R14)
+	VMOVDQU32 Z10, 3712(R14)
+	VMOVDQU32 Z11, 3776(R14)
+	VMOVDQU32 Z12, 3840(R14)
+	VMOVDQU32 Z13, 3904(R14)
+	VMOVDQU32 Z14, 3968(R14)
+	VMOVDQU32 Z15, 4032(R14)
+	MOVL $8, CX
+	CALL integerSuperKAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -7715,22 +9618,44 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleZero
 	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMOVUPS 1088(R14), Z27
-	ADDQ $128, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z8
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z9
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z10
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z11
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z12
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z13
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z14
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z15
+	JMP added1
 
 TEXT ·integerAVX5126Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7739,7 +9664,7 @@ TEXT ·integerAVX5126Rows1(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_tiles(AX), R10
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
+	MOVL $0x33333333, CX
 	VPBROADCASTD CX, Z30
 	SHRQ $1, R10
 	JZ last
@@ -7751,6 +9676,8 @@ tile:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7762,55 +9689,53 @@ group:
 step0:
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT0 4608(DI)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT0 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z2
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 4(BX), Z25, Z2
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z2
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 4(BX), Z24, Z2
 	VMOVDQU32 64(SI), Z25
 	PREFETCHT0 4672(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 8(BX), Z24, Z2
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 12(BX), Z25, Z2
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 8(BX), Z25, Z2
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 12(BX), Z24, Z2
 	VMOVDQU32 0(DI)(R11*1), Z26
 	PREFETCHT0 4608(DI)(R11*1)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI)(R11*1), Z25
 	PREFETCHT0 4608(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z3
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 4(BX), Z25, Z3
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z3
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 4(BX), Z24, Z3
 	VMOVDQU32 64(SI)(R11*1), Z25
 	PREFETCHT0 4672(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 8(BX), Z24, Z3
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 12(BX), Z25, Z3
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 8(BX), Z25, Z3
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 12(BX), Z24, Z3
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -7835,11 +9760,9 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -7850,8 +9773,9 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -7865,6 +9789,40 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z2, Z2
+	VPADDD Z2, Z0, Z0
+	VPMULLD Z25, Z3, Z3
+	VPADDD Z3, Z1, Z1
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 3584(R14)
+	MOVL $1, CX
+	CALL integerSuper6KAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -7872,37 +9830,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -7911,7 +9843,7 @@ TEXT ·integerAVX5126Rows2(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_tiles(AX), R10
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
+	MOVL $0x33333333, CX
 	VPBROADCASTD CX, Z30
 	SHRQ $1, R10
 	JZ last
@@ -7925,6 +9857,8 @@ tile:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -7938,63 +9872,61 @@ group:
 step0:
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT0 4608(DI)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT0 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z4
-	VPDPBUSD.BCST 4(BX), Z24, Z5
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 8(BX), Z25, Z4
-	VPDPBUSD.BCST 12(BX), Z25, Z5
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z4
+	VPDPBUSD.BCST 4(BX), Z25, Z5
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 8(BX), Z24, Z4
+	VPDPBUSD.BCST 12(BX), Z24, Z5
 	VMOVDQU32 64(SI), Z25
 	PREFETCHT0 4672(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 16(BX), Z24, Z4
-	VPDPBUSD.BCST 20(BX), Z24, Z5
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 24(BX), Z25, Z4
-	VPDPBUSD.BCST 28(BX), Z25, Z5
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 16(BX), Z25, Z4
+	VPDPBUSD.BCST 20(BX), Z25, Z5
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 24(BX), Z24, Z4
+	VPDPBUSD.BCST 28(BX), Z24, Z5
 	VMOVDQU32 0(DI)(R11*1), Z26
 	PREFETCHT0 4608(DI)(R11*1)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI)(R11*1), Z25
 	PREFETCHT0 4608(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z6
-	VPDPBUSD.BCST 4(BX), Z24, Z7
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 8(BX), Z25, Z6
-	VPDPBUSD.BCST 12(BX), Z25, Z7
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z6
+	VPDPBUSD.BCST 4(BX), Z25, Z7
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 8(BX), Z24, Z6
+	VPDPBUSD.BCST 12(BX), Z24, Z7
 	VMOVDQU32 64(SI)(R11*1), Z25
 	PREFETCHT0 4672(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 16(BX), Z24, Z6
-	VPDPBUSD.BCST 20(BX), Z24, Z7
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 24(BX), Z25, Z6
-	VPDPBUSD.BCST 28(BX), Z25, Z7
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 16(BX), Z25, Z6
+	VPDPBUSD.BCST 20(BX), Z25, Z7
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 24(BX), Z24, Z6
+	VPDPBUSD.BCST 28(BX), Z24, Z7
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -8027,11 +9959,9 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8043,9 +9973,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8059,6 +9990,46 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z4, Z4
+	VPADDD Z4, Z0, Z0
+	VPMULLD Z25, Z6, Z6
+	VPADDD Z6, Z2, Z2
+	VPMULLD Z24, Z5, Z5
+	VPADDD Z5, Z1, Z1
+	VPMULLD Z25, Z7, Z7
+	VPADDD Z7, Z3, Z3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 3584(R14)
+	VMOVDQU32 Z3, 3648(R14)
+	MOVL $2, CX
+	CALL integerSuper6KAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -8066,37 +10037,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8105,7 +10050,7 @@ TEXT ·integerAVX5126Rows3(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_tiles(AX), R10
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
+	MOVL $0x33333333, CX
 	VPBROADCASTD CX, Z30
 	SHRQ $1, R10
 	JZ last
@@ -8121,6 +10066,8 @@ tile:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8136,71 +10083,69 @@ group:
 step0:
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT0 4608(DI)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT0 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z6
-	VPDPBUSD.BCST 4(BX), Z24, Z7
-	VPDPBUSD.BCST 8(BX), Z24, Z8
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 12(BX), Z25, Z6
-	VPDPBUSD.BCST 16(BX), Z25, Z7
-	VPDPBUSD.BCST 20(BX), Z25, Z8
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z6
+	VPDPBUSD.BCST 4(BX), Z25, Z7
+	VPDPBUSD.BCST 8(BX), Z25, Z8
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 12(BX), Z24, Z6
+	VPDPBUSD.BCST 16(BX), Z24, Z7
+	VPDPBUSD.BCST 20(BX), Z24, Z8
 	VMOVDQU32 64(SI), Z25
 	PREFETCHT0 4672(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 24(BX), Z24, Z6
-	VPDPBUSD.BCST 28(BX), Z24, Z7
-	VPDPBUSD.BCST 32(BX), Z24, Z8
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 36(BX), Z25, Z6
-	VPDPBUSD.BCST 40(BX), Z25, Z7
-	VPDPBUSD.BCST 44(BX), Z25, Z8
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 24(BX), Z25, Z6
+	VPDPBUSD.BCST 28(BX), Z25, Z7
+	VPDPBUSD.BCST 32(BX), Z25, Z8
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 36(BX), Z24, Z6
+	VPDPBUSD.BCST 40(BX), Z24, Z7
+	VPDPBUSD.BCST 44(BX), Z24, Z8
 	VMOVDQU32 0(DI)(R11*1), Z26
 	PREFETCHT0 4608(DI)(R11*1)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI)(R11*1), Z25
 	PREFETCHT0 4608(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z9
-	VPDPBUSD.BCST 4(BX), Z24, Z10
-	VPDPBUSD.BCST 8(BX), Z24, Z11
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 12(BX), Z25, Z9
-	VPDPBUSD.BCST 16(BX), Z25, Z10
-	VPDPBUSD.BCST 20(BX), Z25, Z11
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z9
+	VPDPBUSD.BCST 4(BX), Z25, Z10
+	VPDPBUSD.BCST 8(BX), Z25, Z11
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 12(BX), Z24, Z9
+	VPDPBUSD.BCST 16(BX), Z24, Z10
+	VPDPBUSD.BCST 20(BX), Z24, Z11
 	VMOVDQU32 64(SI)(R11*1), Z25
 	PREFETCHT0 4672(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 24(BX), Z24, Z9
-	VPDPBUSD.BCST 28(BX), Z24, Z10
-	VPDPBUSD.BCST 32(BX), Z24, Z11
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 36(BX), Z25, Z9
-	VPDPBUSD.BCST 40(BX), Z25, Z10
-	VPDPBUSD.BCST 44(BX), Z25, Z11
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 24(BX), Z25, Z9
+	VPDPBUSD.BCST 28(BX), Z25, Z10
+	VPDPBUSD.BCST 32(BX), Z25, Z11
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 36(BX), Z24, Z9
+	VPDPBUSD.BCST 40(BX), Z24, Z10
+	VPDPBUSD.BCST 44(BX), Z24, Z11
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -8241,11 +10186,9 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8258,10 +10201,11 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8275,6 +10219,52 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z6, Z6
+	VPADDD Z6, Z0, Z0
+	VPMULLD Z25, Z9, Z9
+	VPADDD Z9, Z3, Z3
+	VPMULLD Z24, Z7, Z7
+	VPADDD Z7, Z1, Z1
+	VPMULLD Z25, Z10, Z10
+	VPADDD Z10, Z4, Z4
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z2, Z2
+	VPMULLD Z25, Z11, Z11
+	VPADDD Z11, Z5, Z5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 3584(R14)
+	VMOVDQU32 Z4, 3648(R14)
+	VMOVDQU32 Z5, 3712(R14)
+	MOVL $3, CX
+	CALL integerSuper6KAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -8282,37 +10272,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8321,7 +10285,7 @@ TEXT ·integerAVX5126Rows4(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_tiles(AX), R10
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
+	MOVL $0x33333333, CX
 	VPBROADCASTD CX, Z30
 	SHRQ $1, R10
 	JZ last
@@ -8339,6 +10303,8 @@ tile:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8356,79 +10322,77 @@ group:
 step0:
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT0 4608(DI)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT0 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z8
-	VPDPBUSD.BCST 4(BX), Z24, Z9
-	VPDPBUSD.BCST 8(BX), Z24, Z10
-	VPDPBUSD.BCST 12(BX), Z24, Z11
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 16(BX), Z25, Z8
-	VPDPBUSD.BCST 20(BX), Z25, Z9
-	VPDPBUSD.BCST 24(BX), Z25, Z10
-	VPDPBUSD.BCST 28(BX), Z25, Z11
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z8
+	VPDPBUSD.BCST 4(BX), Z25, Z9
+	VPDPBUSD.BCST 8(BX), Z25, Z10
+	VPDPBUSD.BCST 12(BX), Z25, Z11
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 16(BX), Z24, Z8
+	VPDPBUSD.BCST 20(BX), Z24, Z9
+	VPDPBUSD.BCST 24(BX), Z24, Z10
+	VPDPBUSD.BCST 28(BX), Z24, Z11
 	VMOVDQU32 64(SI), Z25
 	PREFETCHT0 4672(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 32(BX), Z24, Z8
-	VPDPBUSD.BCST 36(BX), Z24, Z9
-	VPDPBUSD.BCST 40(BX), Z24, Z10
-	VPDPBUSD.BCST 44(BX), Z24, Z11
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 48(BX), Z25, Z8
-	VPDPBUSD.BCST 52(BX), Z25, Z9
-	VPDPBUSD.BCST 56(BX), Z25, Z10
-	VPDPBUSD.BCST 60(BX), Z25, Z11
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 32(BX), Z25, Z8
+	VPDPBUSD.BCST 36(BX), Z25, Z9
+	VPDPBUSD.BCST 40(BX), Z25, Z10
+	VPDPBUSD.BCST 44(BX), Z25, Z11
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 48(BX), Z24, Z8
+	VPDPBUSD.BCST 52(BX), Z24, Z9
+	VPDPBUSD.BCST 56(BX), Z24, Z10
+	VPDPBUSD.BCST 60(BX), Z24, Z11
 	VMOVDQU32 0(DI)(R11*1), Z26
 	PREFETCHT0 4608(DI)(R11*1)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI)(R11*1), Z25
 	PREFETCHT0 4608(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z12
-	VPDPBUSD.BCST 4(BX), Z24, Z13
-	VPDPBUSD.BCST 8(BX), Z24, Z14
-	VPDPBUSD.BCST 12(BX), Z24, Z15
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 16(BX), Z25, Z12
-	VPDPBUSD.BCST 20(BX), Z25, Z13
-	VPDPBUSD.BCST 24(BX), Z25, Z14
-	VPDPBUSD.BCST 28(BX), Z25, Z15
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z12
+	VPDPBUSD.BCST 4(BX), Z25, Z13
+	VPDPBUSD.BCST 8(BX), Z25, Z14
+	VPDPBUSD.BCST 12(BX), Z25, Z15
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 16(BX), Z24, Z12
+	VPDPBUSD.BCST 20(BX), Z24, Z13
+	VPDPBUSD.BCST 24(BX), Z24, Z14
+	VPDPBUSD.BCST 28(BX), Z24, Z15
 	VMOVDQU32 64(SI)(R11*1), Z25
 	PREFETCHT0 4672(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 32(BX), Z24, Z12
-	VPDPBUSD.BCST 36(BX), Z24, Z13
-	VPDPBUSD.BCST 40(BX), Z24, Z14
-	VPDPBUSD.BCST 44(BX), Z24, Z15
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 48(BX), Z25, Z12
-	VPDPBUSD.BCST 52(BX), Z25, Z13
-	VPDPBUSD.BCST 56(BX), Z25, Z14
-	VPDPBUSD.BCST 60(BX), Z25, Z15
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 32(BX), Z25, Z12
+	VPDPBUSD.BCST 36(BX), Z25, Z13
+	VPDPBUSD.BCST 40(BX), Z25, Z14
+	VPDPBUSD.BCST 44(BX), Z25, Z15
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 48(BX), Z24, Z12
+	VPDPBUSD.BCST 52(BX), Z24, Z13
+	VPDPBUSD.BCST 56(BX), Z24, Z14
+	VPDPBUSD.BCST 60(BX), Z24, Z15
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -8477,11 +10441,9 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8495,11 +10457,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8513,6 +10476,58 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z0, Z0
+	VPMULLD Z25, Z12, Z12
+	VPADDD Z12, Z4, Z4
+	VPMULLD Z24, Z9, Z9
+	VPADDD Z9, Z1, Z1
+	VPMULLD Z25, Z13, Z13
+	VPADDD Z13, Z5, Z5
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z2, Z2
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z6, Z6
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z3, Z3
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z7, Z7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 3584(R14)
+	VMOVDQU32 Z5, 3648(R14)
+	VMOVDQU32 Z6, 3712(R14)
+	VMOVDQU32 Z7, 3776(R14)
+	MOVL $4, CX
+	CALL integerSuper6KAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -8520,37 +10535,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8559,7 +10548,7 @@ TEXT ·integerAVX5126Rows5(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_tiles(AX), R10
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
+	MOVL $0x33333333, CX
 	VPBROADCASTD CX, Z30
 	SHRQ $1, R10
 	JZ last
@@ -8579,6 +10568,8 @@ tile:
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8598,87 +10589,85 @@ group:
 step0:
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT0 4608(DI)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT0 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z10
-	VPDPBUSD.BCST 4(BX), Z24, Z11
-	VPDPBUSD.BCST 8(BX), Z24, Z12
-	VPDPBUSD.BCST 12(BX), Z24, Z13
-	VPDPBUSD.BCST 16(BX), Z24, Z14
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 20(BX), Z25, Z10
-	VPDPBUSD.BCST 24(BX), Z25, Z11
-	VPDPBUSD.BCST 28(BX), Z25, Z12
-	VPDPBUSD.BCST 32(BX), Z25, Z13
-	VPDPBUSD.BCST 36(BX), Z25, Z14
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z10
+	VPDPBUSD.BCST 4(BX), Z25, Z11
+	VPDPBUSD.BCST 8(BX), Z25, Z12
+	VPDPBUSD.BCST 12(BX), Z25, Z13
+	VPDPBUSD.BCST 16(BX), Z25, Z14
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 20(BX), Z24, Z10
+	VPDPBUSD.BCST 24(BX), Z24, Z11
+	VPDPBUSD.BCST 28(BX), Z24, Z12
+	VPDPBUSD.BCST 32(BX), Z24, Z13
+	VPDPBUSD.BCST 36(BX), Z24, Z14
 	VMOVDQU32 64(SI), Z25
 	PREFETCHT0 4672(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 40(BX), Z24, Z10
-	VPDPBUSD.BCST 44(BX), Z24, Z11
-	VPDPBUSD.BCST 48(BX), Z24, Z12
-	VPDPBUSD.BCST 52(BX), Z24, Z13
-	VPDPBUSD.BCST 56(BX), Z24, Z14
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 60(BX), Z25, Z10
-	VPDPBUSD.BCST 64(BX), Z25, Z11
-	VPDPBUSD.BCST 68(BX), Z25, Z12
-	VPDPBUSD.BCST 72(BX), Z25, Z13
-	VPDPBUSD.BCST 76(BX), Z25, Z14
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 40(BX), Z25, Z10
+	VPDPBUSD.BCST 44(BX), Z25, Z11
+	VPDPBUSD.BCST 48(BX), Z25, Z12
+	VPDPBUSD.BCST 52(BX), Z25, Z13
+	VPDPBUSD.BCST 56(BX), Z25, Z14
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 60(BX), Z24, Z10
+	VPDPBUSD.BCST 64(BX), Z24, Z11
+	VPDPBUSD.BCST 68(BX), Z24, Z12
+	VPDPBUSD.BCST 72(BX), Z24, Z13
+	VPDPBUSD.BCST 76(BX), Z24, Z14
 	VMOVDQU32 0(DI)(R11*1), Z26
 	PREFETCHT0 4608(DI)(R11*1)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI)(R11*1), Z25
 	PREFETCHT0 4608(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z15
-	VPDPBUSD.BCST 4(BX), Z24, Z16
-	VPDPBUSD.BCST 8(BX), Z24, Z17
-	VPDPBUSD.BCST 12(BX), Z24, Z18
-	VPDPBUSD.BCST 16(BX), Z24, Z19
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 20(BX), Z25, Z15
-	VPDPBUSD.BCST 24(BX), Z25, Z16
-	VPDPBUSD.BCST 28(BX), Z25, Z17
-	VPDPBUSD.BCST 32(BX), Z25, Z18
-	VPDPBUSD.BCST 36(BX), Z25, Z19
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z15
+	VPDPBUSD.BCST 4(BX), Z25, Z16
+	VPDPBUSD.BCST 8(BX), Z25, Z17
+	VPDPBUSD.BCST 12(BX), Z25, Z18
+	VPDPBUSD.BCST 16(BX), Z25, Z19
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 20(BX), Z24, Z15
+	VPDPBUSD.BCST 24(BX), Z24, Z16
+	VPDPBUSD.BCST 28(BX), Z24, Z17
+	VPDPBUSD.BCST 32(BX), Z24, Z18
+	VPDPBUSD.BCST 36(BX), Z24, Z19
 	VMOVDQU32 64(SI)(R11*1), Z25
 	PREFETCHT0 4672(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 40(BX), Z24, Z15
-	VPDPBUSD.BCST 44(BX), Z24, Z16
-	VPDPBUSD.BCST 48(BX), Z24, Z17
-	VPDPBUSD.BCST 52(BX), Z24, Z18
-	VPDPBUSD.BCST 56(BX), Z24, Z19
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 60(BX), Z25, Z15
-	VPDPBUSD.BCST 64(BX), Z25, Z16
-	VPDPBUSD.BCST 68(BX), Z25, Z17
-	VPDPBUSD.BCST 72(BX), Z25, Z18
-	VPDPBUSD.BCST 76(BX), Z25, Z19
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 40(BX), Z25, Z15
+	VPDPBUSD.BCST 44(BX), Z25, Z16
+	VPDPBUSD.BCST 48(BX), Z25, Z17
+	VPDPBUSD.BCST 52(BX), Z25, Z18
+	VPDPBUSD.BCST 56(BX), Z25, Z19
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 60(BX), Z24, Z15
+	VPDPBUSD.BCST 64(BX), Z24, Z16
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $80, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -8735,11 +10724,9 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -8754,12 +10741,13 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -8773,6 +10761,64 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z0, Z0
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z5, Z5
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z1, Z1
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z6, Z6
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z2, Z2
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z7, Z7
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z3, Z3
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z8, Z8
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z4, Z4
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z9, Z9
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 3584(R14)
+	VMOVDQU32 Z6, 3648(R14)
+	VMOVDQU32 Z7, 3712(R14)
+	VMOVDQU32 Z8, 3776(R14)
+	VMOVDQU32 Z9, 3840(R14)
+	MOVL $5, CX
+	CALL integerSuper6KAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -8780,37 +10826,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8819,7 +10839,7 @@ TEXT ·integerAVX5126Rows6(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_tiles(AX), R10
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
+	MOVL $0x33333333, CX
 	VPBROADCASTD CX, Z30
 	SHRQ $1, R10
 	JZ last
@@ -8841,6 +10861,8 @@ tile:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -8862,95 +10884,93 @@ group:
 step0:
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT0 4608(DI)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT0 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z12
-	VPDPBUSD.BCST 4(BX), Z24, Z13
-	VPDPBUSD.BCST 8(BX), Z24, Z14
-	VPDPBUSD.BCST 12(BX), Z24, Z15
-	VPDPBUSD.BCST 16(BX), Z24, Z16
-	VPDPBUSD.BCST 20(BX), Z24, Z17
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 24(BX), Z25, Z12
-	VPDPBUSD.BCST 28(BX), Z25, Z13
-	VPDPBUSD.BCST 32(BX), Z25, Z14
-	VPDPBUSD.BCST 36(BX), Z25, Z15
-	VPDPBUSD.BCST 40(BX), Z25, Z16
-	VPDPBUSD.BCST 44(BX), Z25, Z17
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z12
+	VPDPBUSD.BCST 4(BX), Z25, Z13
+	VPDPBUSD.BCST 8(BX), Z25, Z14
+	VPDPBUSD.BCST 12(BX), Z25, Z15
+	VPDPBUSD.BCST 16(BX), Z25, Z16
+	VPDPBUSD.BCST 20(BX), Z25, Z17
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 24(BX), Z24, Z12
+	VPDPBUSD.BCST 28(BX), Z24, Z13
+	VPDPBUSD.BCST 32(BX), Z24, Z14
+	VPDPBUSD.BCST 36(BX), Z24, Z15
+	VPDPBUSD.BCST 40(BX), Z24, Z16
+	VPDPBUSD.BCST 44(BX), Z24, Z17
 	VMOVDQU32 64(SI), Z25
 	PREFETCHT0 4672(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 48(BX), Z24, Z12
-	VPDPBUSD.BCST 52(BX), Z24, Z13
-	VPDPBUSD.BCST 56(BX), Z24, Z14
-	VPDPBUSD.BCST 60(BX), Z24, Z15
-	VPDPBUSD.BCST 64(BX), Z24, Z16
-	VPDPBUSD.BCST 68(BX), Z24, Z17
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 72(BX), Z25, Z12
-	VPDPBUSD.BCST 76(BX), Z25, Z13
-	VPDPBUSD.BCST 80(BX), Z25, Z14
-	VPDPBUSD.BCST 84(BX), Z25, Z15
-	VPDPBUSD.BCST 88(BX), Z25, Z16
-	VPDPBUSD.BCST 92(BX), Z25, Z17
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 48(BX), Z25, Z12
+	VPDPBUSD.BCST 52(BX), Z25, Z13
+	VPDPBUSD.BCST 56(BX), Z25, Z14
+	VPDPBUSD.BCST 60(BX), Z25, Z15
+	VPDPBUSD.BCST 64(BX), Z25, Z16
+	VPDPBUSD.BCST 68(BX), Z25, Z17
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 72(BX), Z24, Z12
+	VPDPBUSD.BCST 76(BX), Z24, Z13
+	VPDPBUSD.BCST 80(BX), Z24, Z14
+	VPDPBUSD.BCST 84(BX), Z24, Z15
+	VPDPBUSD.BCST 88(BX), Z24, Z16
+	VPDPBUSD.BCST 92(BX), Z24, Z17
 	VMOVDQU32 0(DI)(R11*1), Z26
 	PREFETCHT0 4608(DI)(R11*1)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI)(R11*1), Z25
 	PREFETCHT0 4608(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z18
-	VPDPBUSD.BCST 4(BX), Z24, Z19
-	VPDPBUSD.BCST 8(BX), Z24, Z20
-	VPDPBUSD.BCST 12(BX), Z24, Z21
-	VPDPBUSD.BCST 16(BX), Z24, Z22
-	VPDPBUSD.BCST 20(BX), Z24, Z23
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 24(BX), Z25, Z18
-	VPDPBUSD.BCST 28(BX), Z25, Z19
-	VPDPBUSD.BCST 32(BX), Z25, Z20
-	VPDPBUSD.BCST 36(BX), Z25, Z21
-	VPDPBUSD.BCST 40(BX), Z25, Z22
-	VPDPBUSD.BCST 44(BX), Z25, Z23
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z18
+	VPDPBUSD.BCST 4(BX), Z25, Z19
+	VPDPBUSD.BCST 8(BX), Z25, Z20
+	VPDPBUSD.BCST 12(BX), Z25, Z21
+	VPDPBUSD.BCST 16(BX), Z25, Z22
+	VPDPBUSD.BCST 20(BX), Z25, Z23
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 24(BX), Z24, Z18
+	VPDPBUSD.BCST 28(BX), Z24, Z19
+	VPDPBUSD.BCST 32(BX), Z24, Z20
+	VPDPBUSD.BCST 36(BX), Z24, Z21
+	VPDPBUSD.BCST 40(BX), Z24, Z22
+	VPDPBUSD.BCST 44(BX), Z24, Z23
 	VMOVDQU32 64(SI)(R11*1), Z25
 	PREFETCHT0 4672(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 48(BX), Z24, Z18
-	VPDPBUSD.BCST 52(BX), Z24, Z19
-	VPDPBUSD.BCST 56(BX), Z24, Z20
-	VPDPBUSD.BCST 60(BX), Z24, Z21
-	VPDPBUSD.BCST 64(BX), Z24, Z22
-	VPDPBUSD.BCST 68(BX), Z24, Z23
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 72(BX), Z25, Z18
-	VPDPBUSD.BCST 76(BX), Z25, Z19
-	VPDPBUSD.BCST 80(BX), Z25, Z20
-	VPDPBUSD.BCST 84(BX), Z25, Z21
-	VPDPBUSD.BCST 88(BX), Z25, Z22
-	VPDPBUSD.BCST 92(BX), Z25, Z23
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 48(BX), Z25, Z18
+	VPDPBUSD.BCST 52(BX), Z25, Z19
+	VPDPBUSD.BCST 56(BX), Z25, Z20
+	VPDPBUSD.BCST 60(BX), Z25, Z21
+	VPDPBUSD.BCST 64(BX), Z25, Z22
+	VPDPBUSD.BCST 68(BX), Z25, Z23
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 72(BX), Z24, Z18
+	VPDPBUSD.BCST 76(BX), Z24, Z19
+	VPDPBUSD.BCST 80(BX), Z24, Z20
+	VPDPBUSD.BCST 84(BX), Z24, Z21
+	VPDPBUSD.BCST 88(BX), Z24, Z22
+	VPDPBUSD.BCST 92(BX), Z24, Z23
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $96, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -9015,11 +11035,9 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -9035,13 +11053,14 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -9055,6 +11074,70 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z0, Z0
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z6, Z6
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z1, Z1
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z7, Z7
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z2, Z2
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z8, Z8
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z3, Z3
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z9, Z9
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z4, Z4
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z10, Z10
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z5, Z5
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z11, Z11
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 3584(R14)
+	VMOVDQU32 Z7, 3648(R14)
+	VMOVDQU32 Z8, 3712(R14)
+	VMOVDQU32 Z9, 3776(R14)
+	VMOVDQU32 Z10, 3840(R14)
+	VMOVDQU32 Z11, 3904(R14)
+	MOVL $6, CX
+	CALL integerSuper6KAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
@@ -9062,37 +11145,11 @@ half0:
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9101,7 +11158,7 @@ TEXT ·integerAVX5126Rows7(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_tiles(AX), R10
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
+	MOVL $0x33333333, CX
 	VPBROADCASTD CX, Z30
 	SHRQ $1, R10
 	JZ last
@@ -9125,6 +11182,8 @@ tile:
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -9141,56 +11200,56 @@ group:
 step0:
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT0 4608(DI)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT0 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z14
-	VPDPBUSD.BCST 4(BX), Z24, Z15
-	VPDPBUSD.BCST 8(BX), Z24, Z16
-	VPDPBUSD.BCST 12(BX), Z24, Z17
-	VPDPBUSD.BCST 16(BX), Z24, Z18
-	VPDPBUSD.BCST 20(BX), Z24, Z19
-	VPDPBUSD.BCST 24(BX), Z24, Z20
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 28(BX), Z25, Z14
-	VPDPBUSD.BCST 32(BX), Z25, Z15
-	VPDPBUSD.BCST 36(BX), Z25, Z16
-	VPDPBUSD.BCST 40(BX), Z25, Z17
-	VPDPBUSD.BCST 44(BX), Z25, Z18
-	VPDPBUSD.BCST 48(BX), Z25, Z19
-	VPDPBUSD.BCST 52(BX), Z25, Z20
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z14
+	VPDPBUSD.BCST 4(BX), Z25, Z15
+	VPDPBUSD.BCST 8(BX), Z25, Z16
+	VPDPBUSD.BCST 12(BX), Z25, Z17
+	VPDPBUSD.BCST 16(BX), Z25, Z18
+	VPDPBUSD.BCST 20(BX), Z25, Z19
+	VPDPBUSD.BCST 24(BX), Z25, Z20
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 28(BX), Z24, Z14
+	VPDPBUSD.BCST 32(BX), Z24, Z15
+	VPDPBUSD.BCST 36(BX), Z24, Z16
+	VPDPBUSD.BCST 40(BX), Z24, Z17
+	VPDPBUSD.BCST 44(BX), Z24, Z18
+	VPDPBUSD.BCST 48(BX), Z24, Z19
+	VPDPBUSD.BCST 52(BX), Z24, Z20
 	VMOVDQU32 64(SI), Z25
 	PREFETCHT0 4672(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 56(BX), Z24, Z14
-	VPDPBUSD.BCST 60(BX), Z24, Z15
-	VPDPBUSD.BCST 64(BX), Z24, Z16
-	VPDPBUSD.BCST 68(BX), Z24, Z17
-	VPDPBUSD.BCST 72(BX), Z24, Z18
-	VPDPBUSD.BCST 76(BX), Z24, Z19
-	VPDPBUSD.BCST 80(BX), Z24, Z20
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 84(BX), Z25, Z14
-	VPDPBUSD.BCST 88(BX), Z25, Z15
-	VPDPBUSD.BCST 92(BX), Z25, Z16
-	VPDPBUSD.BCST 96(BX), Z25, Z17
-	VPDPBUSD.BCST 100(BX), Z25, Z18
-	VPDPBUSD.BCST 104(BX), Z25, Z19
-	VPDPBUSD.BCST 108(BX), Z25, Z20
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 56(BX), Z25, Z14
+	VPDPBUSD.BCST 60(BX), Z25, Z15
+	VPDPBUSD.BCST 64(BX), Z25, Z16
+	VPDPBUSD.BCST 68(BX), Z25, Z17
+	VPDPBUSD.BCST 72(BX), Z25, Z18
+	VPDPBUSD.BCST 76(BX), Z25, Z19
+	VPDPBUSD.BCST 80(BX), Z25, Z20
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 84(BX), Z24, Z14
+	VPDPBUSD.BCST 88(BX), Z24, Z15
+	VPDPBUSD.BCST 92(BX), Z24, Z16
+	VPDPBUSD.BCST 96(BX), Z24, Z17
+	VPDPBUSD.BCST 100(BX), Z24, Z18
+	VPDPBUSD.BCST 104(BX), Z24, Z19
+	VPDPBUSD.BCST 108(BX), Z24, Z20
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -9230,6 +11289,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -9245,56 +11305,56 @@ scaled0:
 step1:
 	VMOVDQU32 0(DI)(R11*1), Z26
 	PREFETCHT0 4608(DI)(R11*1)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI)(R11*1), Z25
 	PREFETCHT0 4608(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z14
-	VPDPBUSD.BCST 4(BX), Z24, Z15
-	VPDPBUSD.BCST 8(BX), Z24, Z16
-	VPDPBUSD.BCST 12(BX), Z24, Z17
-	VPDPBUSD.BCST 16(BX), Z24, Z18
-	VPDPBUSD.BCST 20(BX), Z24, Z19
-	VPDPBUSD.BCST 24(BX), Z24, Z20
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 28(BX), Z25, Z14
-	VPDPBUSD.BCST 32(BX), Z25, Z15
-	VPDPBUSD.BCST 36(BX), Z25, Z16
-	VPDPBUSD.BCST 40(BX), Z25, Z17
-	VPDPBUSD.BCST 44(BX), Z25, Z18
-	VPDPBUSD.BCST 48(BX), Z25, Z19
-	VPDPBUSD.BCST 52(BX), Z25, Z20
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z14
+	VPDPBUSD.BCST 4(BX), Z25, Z15
+	VPDPBUSD.BCST 8(BX), Z25, Z16
+	VPDPBUSD.BCST 12(BX), Z25, Z17
+	VPDPBUSD.BCST 16(BX), Z25, Z18
+	VPDPBUSD.BCST 20(BX), Z25, Z19
+	VPDPBUSD.BCST 24(BX), Z25, Z20
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 28(BX), Z24, Z14
+	VPDPBUSD.BCST 32(BX), Z24, Z15
+	VPDPBUSD.BCST 36(BX), Z24, Z16
+	VPDPBUSD.BCST 40(BX), Z24, Z17
+	VPDPBUSD.BCST 44(BX), Z24, Z18
+	VPDPBUSD.BCST 48(BX), Z24, Z19
+	VPDPBUSD.BCST 52(BX), Z24, Z20
 	VMOVDQU32 64(SI)(R11*1), Z25
 	PREFETCHT0 4672(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 56(BX), Z24, Z14
-	VPDPBUSD.BCST 60(BX), Z24, Z15
-	VPDPBUSD.BCST 64(BX), Z24, Z16
-	VPDPBUSD.BCST 68(BX), Z24, Z17
-	VPDPBUSD.BCST 72(BX), Z24, Z18
-	VPDPBUSD.BCST 76(BX), Z24, Z19
-	VPDPBUSD.BCST 80(BX), Z24, Z20
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 84(BX), Z25, Z14
-	VPDPBUSD.BCST 88(BX), Z25, Z15
-	VPDPBUSD.BCST 92(BX), Z25, Z16
-	VPDPBUSD.BCST 96(BX), Z25, Z17
-	VPDPBUSD.BCST 100(BX), Z25, Z18
-	VPDPBUSD.BCST 104(BX), Z25, Z19
-	VPDPBUSD.BCST 108(BX), Z25, Z20
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 56(BX), Z25, Z14
+	VPDPBUSD.BCST 60(BX), Z25, Z15
+	VPDPBUSD.BCST 64(BX), Z25, Z16
+	VPDPBUSD.BCST 68(BX), Z25, Z17
+	VPDPBUSD.BCST 72(BX), Z25, Z18
+	VPDPBUSD.BCST 76(BX), Z25, Z19
+	VPDPBUSD.BCST 80(BX), Z25, Z20
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 84(BX), Z24, Z14
+	VPDPBUSD.BCST 88(BX), Z24, Z15
+	VPDPBUSD.BCST 92(BX), Z24, Z16
+	VPDPBUSD.BCST 96(BX), Z24, Z17
+	VPDPBUSD.BCST 100(BX), Z24, Z18
+	VPDPBUSD.BCST 104(BX), Z24, Z19
+	VPDPBUSD.BCST 108(BX), Z24, Z20
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -9334,11 +11394,9 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -9355,7 +11413,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -9363,6 +11420,8 @@ begin:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -9376,55 +11435,94 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z0, Z0
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z1, Z1
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z2, Z2
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z3, Z3
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z4, Z4
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z5, Z5
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z6, Z6
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z7, Z7
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z8, Z8
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z9, Z9
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z10, Z10
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z11, Z11
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z12, Z12
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z13, Z13
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 2944(R14)
+	VMOVDQU32 Z7, 3584(R14)
+	VMOVDQU32 Z8, 3648(R14)
+	VMOVDQU32 Z9, 3712(R14)
+	VMOVDQU32 Z10, 3776(R14)
+	VMOVDQU32 Z11, 3840(R14)
+	VMOVDQU32 Z12, 3904(R14)
+	VMOVDQU32 Z13, 3968(R14)
+	MOVL $7, CX
+	CALL integerSuper6KAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5126Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9433,7 +11531,7 @@ TEXT ·integerAVX5126Rows8(SB), NOSPLIT, $0-8
 	MOVQ integerArgs_tiles(AX), R10
 	MOVL $0x0f0f0f0f, CX
 	VPBROADCASTD CX, Z31
-	MOVL $0x30303030, CX
+	MOVL $0x33333333, CX
 	VPBROADCASTD CX, Z30
 	SHRQ $1, R10
 	JZ last
@@ -9459,6 +11557,8 @@ tile:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -9476,60 +11576,60 @@ group:
 step0:
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT0 4608(DI)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT0 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z16
-	VPDPBUSD.BCST 4(BX), Z24, Z17
-	VPDPBUSD.BCST 8(BX), Z24, Z18
-	VPDPBUSD.BCST 12(BX), Z24, Z19
-	VPDPBUSD.BCST 16(BX), Z24, Z20
-	VPDPBUSD.BCST 20(BX), Z24, Z21
-	VPDPBUSD.BCST 24(BX), Z24, Z22
-	VPDPBUSD.BCST 28(BX), Z24, Z23
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 32(BX), Z25, Z16
-	VPDPBUSD.BCST 36(BX), Z25, Z17
-	VPDPBUSD.BCST 40(BX), Z25, Z18
-	VPDPBUSD.BCST 44(BX), Z25, Z19
-	VPDPBUSD.BCST 48(BX), Z25, Z20
-	VPDPBUSD.BCST 52(BX), Z25, Z21
-	VPDPBUSD.BCST 56(BX), Z25, Z22
-	VPDPBUSD.BCST 60(BX), Z25, Z23
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z16
+	VPDPBUSD.BCST 4(BX), Z25, Z17
+	VPDPBUSD.BCST 8(BX), Z25, Z18
+	VPDPBUSD.BCST 12(BX), Z25, Z19
+	VPDPBUSD.BCST 16(BX), Z25, Z20
+	VPDPBUSD.BCST 20(BX), Z25, Z21
+	VPDPBUSD.BCST 24(BX), Z25, Z22
+	VPDPBUSD.BCST 28(BX), Z25, Z23
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 32(BX), Z24, Z16
+	VPDPBUSD.BCST 36(BX), Z24, Z17
+	VPDPBUSD.BCST 40(BX), Z24, Z18
+	VPDPBUSD.BCST 44(BX), Z24, Z19
+	VPDPBUSD.BCST 48(BX), Z24, Z20
+	VPDPBUSD.BCST 52(BX), Z24, Z21
+	VPDPBUSD.BCST 56(BX), Z24, Z22
+	VPDPBUSD.BCST 60(BX), Z24, Z23
 	VMOVDQU32 64(SI), Z25
 	PREFETCHT0 4672(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 64(BX), Z24, Z16
-	VPDPBUSD.BCST 68(BX), Z24, Z17
-	VPDPBUSD.BCST 72(BX), Z24, Z18
-	VPDPBUSD.BCST 76(BX), Z24, Z19
-	VPDPBUSD.BCST 80(BX), Z24, Z20
-	VPDPBUSD.BCST 84(BX), Z24, Z21
-	VPDPBUSD.BCST 88(BX), Z24, Z22
-	VPDPBUSD.BCST 92(BX), Z24, Z23
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 96(BX), Z25, Z16
-	VPDPBUSD.BCST 100(BX), Z25, Z17
-	VPDPBUSD.BCST 104(BX), Z25, Z18
-	VPDPBUSD.BCST 108(BX), Z25, Z19
-	VPDPBUSD.BCST 112(BX), Z25, Z20
-	VPDPBUSD.BCST 116(BX), Z25, Z21
-	VPDPBUSD.BCST 120(BX), Z25, Z22
-	VPDPBUSD.BCST 124(BX), Z25, Z23
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 64(BX), Z25, Z16
+	VPDPBUSD.BCST 68(BX), Z25, Z17
+	VPDPBUSD.BCST 72(BX), Z25, Z18
+	VPDPBUSD.BCST 76(BX), Z25, Z19
+	VPDPBUSD.BCST 80(BX), Z25, Z20
+	VPDPBUSD.BCST 84(BX), Z25, Z21
+	VPDPBUSD.BCST 88(BX), Z25, Z22
+	VPDPBUSD.BCST 92(BX), Z25, Z23
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 96(BX), Z24, Z16
+	VPDPBUSD.BCST 100(BX), Z24, Z17
+	VPDPBUSD.BCST 104(BX), Z24, Z18
+	VPDPBUSD.BCST 108(BX), Z24, Z19
+	VPDPBUSD.BCST 112(BX), Z24, Z20
+	VPDPBUSD.BCST 116(BX), Z24, Z21
+	VPDPBUSD.BCST 120(BX), Z24, Z22
+	VPDPBUSD.BCST 124(BX), Z24, Z23
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -9573,6 +11673,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	MOVQ integerArgs_plane(AX), DI
@@ -9589,60 +11690,60 @@ scaled0:
 step1:
 	VMOVDQU32 0(DI)(R11*1), Z26
 	PREFETCHT0 4608(DI)(R11*1)
+	VPSRLD $2, Z26, Z27
+	VPANDD Z30, Z26, Z26
+	VPANDD Z30, Z27, Z27
 	VMOVDQU32 0(SI)(R11*1), Z25
 	PREFETCHT0 4608(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPDPBUSD.BCST 0(BX), Z24, Z16
-	VPDPBUSD.BCST 4(BX), Z24, Z17
-	VPDPBUSD.BCST 8(BX), Z24, Z18
-	VPDPBUSD.BCST 12(BX), Z24, Z19
-	VPDPBUSD.BCST 16(BX), Z24, Z20
-	VPDPBUSD.BCST 20(BX), Z24, Z21
-	VPDPBUSD.BCST 24(BX), Z24, Z22
-	VPDPBUSD.BCST 28(BX), Z24, Z23
-	VPSLLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 32(BX), Z25, Z16
-	VPDPBUSD.BCST 36(BX), Z25, Z17
-	VPDPBUSD.BCST 40(BX), Z25, Z18
-	VPDPBUSD.BCST 44(BX), Z25, Z19
-	VPDPBUSD.BCST 48(BX), Z25, Z20
-	VPDPBUSD.BCST 52(BX), Z25, Z21
-	VPDPBUSD.BCST 56(BX), Z25, Z22
-	VPDPBUSD.BCST 60(BX), Z25, Z23
+	VPSRLD $4, Z25, Z24
+	VPSLLD $4, Z26, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z16
+	VPDPBUSD.BCST 4(BX), Z25, Z17
+	VPDPBUSD.BCST 8(BX), Z25, Z18
+	VPDPBUSD.BCST 12(BX), Z25, Z19
+	VPDPBUSD.BCST 16(BX), Z25, Z20
+	VPDPBUSD.BCST 20(BX), Z25, Z21
+	VPDPBUSD.BCST 24(BX), Z25, Z22
+	VPDPBUSD.BCST 28(BX), Z25, Z23
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 32(BX), Z24, Z16
+	VPDPBUSD.BCST 36(BX), Z24, Z17
+	VPDPBUSD.BCST 40(BX), Z24, Z18
+	VPDPBUSD.BCST 44(BX), Z24, Z19
+	VPDPBUSD.BCST 48(BX), Z24, Z20
+	VPDPBUSD.BCST 52(BX), Z24, Z21
+	VPDPBUSD.BCST 56(BX), Z24, Z22
+	VPDPBUSD.BCST 60(BX), Z24, Z23
 	VMOVDQU32 64(SI)(R11*1), Z25
 	PREFETCHT0 4672(SI)(R11*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPDPBUSD.BCST 64(BX), Z24, Z16
-	VPDPBUSD.BCST 68(BX), Z24, Z17
-	VPDPBUSD.BCST 72(BX), Z24, Z18
-	VPDPBUSD.BCST 76(BX), Z24, Z19
-	VPDPBUSD.BCST 80(BX), Z24, Z20
-	VPDPBUSD.BCST 84(BX), Z24, Z21
-	VPDPBUSD.BCST 88(BX), Z24, Z22
-	VPDPBUSD.BCST 92(BX), Z24, Z23
-	VPSRLD $2, Z26, Z27
-	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPDPBUSD.BCST 96(BX), Z25, Z16
-	VPDPBUSD.BCST 100(BX), Z25, Z17
-	VPDPBUSD.BCST 104(BX), Z25, Z18
-	VPDPBUSD.BCST 108(BX), Z25, Z19
-	VPDPBUSD.BCST 112(BX), Z25, Z20
-	VPDPBUSD.BCST 116(BX), Z25, Z21
-	VPDPBUSD.BCST 120(BX), Z25, Z22
-	VPDPBUSD.BCST 124(BX), Z25, Z23
+	VPSRLD $4, Z25, Z24
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 64(BX), Z25, Z16
+	VPDPBUSD.BCST 68(BX), Z25, Z17
+	VPDPBUSD.BCST 72(BX), Z25, Z18
+	VPDPBUSD.BCST 76(BX), Z25, Z19
+	VPDPBUSD.BCST 80(BX), Z25, Z20
+	VPDPBUSD.BCST 84(BX), Z25, Z21
+	VPDPBUSD.BCST 88(BX), Z25, Z22
+	VPDPBUSD.BCST 92(BX), Z25, Z23
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	VPDPBUSD.BCST 96(BX), Z24, Z16
+	VPDPBUSD.BCST 100(BX), Z24, Z17
+	VPDPBUSD.BCST 104(BX), Z24, Z18
+	VPDPBUSD.BCST 108(BX), Z24, Z19
+	VPDPBUSD.BCST 112(BX), Z24, Z20
+	VPDPBUSD.BCST 116(BX), Z24, Z21
+	VPDPBUSD.BCST 120(BX), Z24, Z22
+	VPDPBUSD.BCST 124(BX), Z24, Z23
 	ADDQ $128, SI
 	ADDQ $64, DI
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -9686,11 +11787,9 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -9708,7 +11807,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -9717,6 +11815,8 @@ begin:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -9730,55 +11830,100 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactors6KAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z0, Z0
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z1, Z1
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z2, Z2
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z3, Z3
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z4, Z4
+	VPMULLD Z24, Z21, Z21
+	VPADDD Z21, Z5, Z5
+	VPMULLD Z24, Z22, Z22
+	VPADDD Z22, Z6, Z6
+	VPMULLD Z24, Z23, Z23
+	VPADDD Z23, Z7, Z7
+	JMP added0
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 64(R13), Z25
 	JMP scaled0
-zero0:
-	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactors6KAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z8, Z8
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z9, Z9
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z10, Z10
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z11, Z11
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z12, Z12
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z13, Z13
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z14, Z14
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z15, Z15
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 2944(R14)
+	VMOVDQU32 Z7, 3008(R14)
+	VMOVDQU32 Z8, 3584(R14)
+	VMOVDQU32 Z9, 3648(R14)
+	VMOVDQU32 Z10, 3712(R14)
+	VMOVDQU32 Z11, 3776(R14)
+	VMOVDQU32 Z12, 3840(R14)
+	VMOVDQU32 Z13, 3904(R14)
+	VMOVDQU32 Z14, 3968(R14)
+	VMOVDQU32 Z15, 4032(R14)
+	MOVL $8, CX
+	CALL integerSuper6KAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	VMOVUPS 64(R13)(R11*1), Z27
 	JMP scaled1
-zero1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	ADDQ $64, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX5128Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9853,6 +11998,7 @@ scaled0:
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
 	VFMADD231PS.BCST 4(BX), Z27, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -9865,8 +12011,9 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -9896,10 +12043,16 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 8(BX), Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 0(BX), Z2, Z2
+	VFMADD231PS Z24, Z2, Z0
+	VPADDD.BCST 8(BX), Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 0(BX), Z3, Z3
+	VFMADD231PS Z26, Z3, Z1
+	JMP added0
 
 TEXT ·integerAVX5128Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9994,6 +12147,7 @@ scaled0:
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
 	VFMADD231PS.BCST 12(BX), Z27, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10007,9 +12161,10 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10039,10 +12194,24 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 16(BX), Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 0(BX), Z4, Z4
+	VFMADD231PS Z24, Z4, Z0
+	VPADDD.BCST 16(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z26, Z6, Z2
+	VPADDD.BCST 20(BX), Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 4(BX), Z5, Z5
+	VFMADD231PS Z24, Z5, Z1
+	VPADDD.BCST 20(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z26, Z7, Z3
+	JMP added0
 
 TEXT ·integerAVX5128Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10157,6 +12326,7 @@ scaled0:
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
 	VFMADD231PS.BCST 20(BX), Z27, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10171,10 +12341,11 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10204,10 +12375,32 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 24(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 0(BX), Z6, Z6
+	VFMADD231PS Z24, Z6, Z0
+	VPADDD.BCST 24(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 0(BX), Z9, Z9
+	VFMADD231PS Z26, Z9, Z3
+	VPADDD.BCST 28(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 4(BX), Z7, Z7
+	VFMADD231PS Z24, Z7, Z1
+	VPADDD.BCST 28(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 4(BX), Z10, Z10
+	VFMADD231PS Z26, Z10, Z4
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 8(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z2
+	VPADDD.BCST 32(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 8(BX), Z11, Z11
+	VFMADD231PS Z26, Z11, Z5
+	JMP added0
 
 TEXT ·integerAVX5128Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10342,6 +12535,7 @@ scaled0:
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
 	VFMADD231PS.BCST 28(BX), Z27, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10357,11 +12551,12 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10391,10 +12586,40 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 32(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD231PS Z24, Z8, Z0
+	VPADDD.BCST 32(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z26, Z12, Z4
+	VPADDD.BCST 36(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD231PS Z24, Z9, Z1
+	VPADDD.BCST 36(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z26, Z13, Z5
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z2
+	VPADDD.BCST 40(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z6
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z3
+	VPADDD.BCST 44(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z7
+	JMP added0
 
 TEXT ·integerAVX5128Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10549,6 +12774,7 @@ scaled0:
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
 	VFMADD231PS.BCST 36(BX), Z27, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10565,12 +12791,13 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10600,10 +12827,48 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 40(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 0(BX), Z10, Z10
+	VFMADD231PS Z24, Z10, Z0
+	VPADDD.BCST 40(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 0(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z5
+	VPADDD.BCST 44(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 4(BX), Z11, Z11
+	VFMADD231PS Z24, Z11, Z1
+	VPADDD.BCST 44(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 4(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z6
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 8(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z2
+	VPADDD.BCST 48(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 8(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z7
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 12(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z3
+	VPADDD.BCST 52(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 12(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z8
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 16(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z4
+	VPADDD.BCST 56(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 16(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z9
+	JMP added0
 
 TEXT ·integerAVX5128Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10778,6 +13043,7 @@ scaled0:
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
 	VFMADD231PS.BCST 44(BX), Z27, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -10795,13 +13061,14 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -10831,10 +13098,56 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled0
+	VPADDD.BCST 48(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 0(BX), Z12, Z12
+	VFMADD231PS Z24, Z12, Z0
+	VPADDD.BCST 48(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 0(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z6
+	VPADDD.BCST 52(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 4(BX), Z13, Z13
+	VFMADD231PS Z24, Z13, Z1
+	VPADDD.BCST 52(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 4(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z7
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 8(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z2
+	VPADDD.BCST 56(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 8(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z8
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 12(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z3
+	VPADDD.BCST 60(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 12(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z9
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 16(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z4
+	VPADDD.BCST 64(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 16(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z10
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 20(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z5
+	VPADDD.BCST 68(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 20(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z11
+	JMP added0
 
 TEXT ·integerAVX5128Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10953,6 +13266,7 @@ scaled0:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
 	VFMADD231PS.BCST 52(BX), Z25, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -11043,6 +13357,7 @@ scaled1:
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
 	VFMADD231PS.BCST 52(BX), Z27, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11061,7 +13376,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -11069,6 +13383,8 @@ scaled1:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11094,8 +13410,35 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z24, Z14, Z0
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z24, Z15, Z1
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z2
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z3
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z4
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z5
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z6
+	JMP added0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -11108,8 +13451,35 @@ other1:
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 0(BX), Z14, Z14
+	VFMADD231PS Z26, Z14, Z7
+	VPADDD.BCST 60(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 4(BX), Z15, Z15
+	VFMADD231PS Z26, Z15, Z8
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 8(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z9
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 12(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z10
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 16(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z11
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 20(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z12
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 24(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z13
+	JMP added1
 
 TEXT ·integerAVX5128Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -11239,6 +13609,7 @@ scaled0:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
 	VFMADD231PS.BCST 60(BX), Z25, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -11338,6 +13709,7 @@ scaled1:
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
 	VFMADD231PS.BCST 60(BX), Z27, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11357,7 +13729,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -11366,6 +13737,8 @@ scaled1:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11391,8 +13764,39 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
-	JMP scaled0
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z24, Z16, Z0
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z24, Z17, Z1
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z24, Z18, Z2
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z24, Z19, Z3
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z24, Z20, Z4
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z24, Z21, Z5
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z24, Z22, Z6
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z24, Z23, Z7
+	JMP added0
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	VCVTPH2PS 32(R13)(R11*1), Z27
@@ -11405,8 +13809,39 @@ other1:
 	JMP scaled1
 zero1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
-	JMP scaled1
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD231PS Z26, Z16, Z8
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD231PS Z26, Z17, Z9
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD231PS Z26, Z18, Z10
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD231PS Z26, Z19, Z11
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD231PS Z26, Z20, Z12
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD231PS Z26, Z21, Z13
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD231PS Z26, Z22, Z14
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD231PS Z26, Z23, Z15
+	JMP added1
 
 TEXT ·integerAVX512FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -11492,6 +13927,7 @@ scaled0:
 	VCVTDQ2PS Z3, Z3
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11504,8 +13940,9 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11632,6 +14069,7 @@ scaled0:
 	VCVTDQ2PS Z7, Z7
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11645,9 +14083,10 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11794,6 +14233,7 @@ scaled0:
 	VCVTDQ2PS Z11, Z11
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11808,10 +14248,11 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -11978,6 +14419,7 @@ scaled0:
 	VCVTDQ2PS Z15, Z15
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -11993,11 +14435,12 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -12184,6 +14627,7 @@ scaled0:
 	VCVTDQ2PS Z19, Z19
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -12200,12 +14644,13 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -12412,6 +14857,7 @@ scaled0:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -12429,13 +14875,14 @@ scaled0:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -12582,6 +15029,7 @@ scaled0:
 	VCVTDQ2PS Z20, Z20
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -12676,6 +15124,7 @@ scaled1:
 	VCVTDQ2PS Z20, Z20
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -12694,7 +15143,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -12702,6 +15150,8 @@ scaled1:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -12863,6 +15313,7 @@ scaled0:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -12966,6 +15417,7 @@ scaled1:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -12985,7 +15437,6 @@ scaled1:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -12994,6 +15445,8 @@ scaled1:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13038,6 +15491,8 @@ tile:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13085,6 +15540,8 @@ step0:
 	ADDQ $16, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13105,11 +15562,9 @@ scaled0:
 	VCVTDQ2PS Z3, Z3
 	VMULPS.BCST 0(BX), Z3, Z3
 	VFMADD231PS Z26, Z3, Z1
+added0:
 	LEAQ 12(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13120,8 +15575,9 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z1, 0(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13135,31 +15591,48 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z2, Z2
+	VPADDD Z2, Z0, Z0
+	VPMULLD Z25, Z3, Z3
+	VPADDD Z3, Z1, Z1
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 3584(R14)
+	MOVL $1, CX
+	CALL integerSuperXSAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13181,6 +15654,8 @@ tile:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13238,6 +15713,8 @@ step0:
 	ADDQ $32, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13266,11 +15743,9 @@ scaled0:
 	VCVTDQ2PS Z7, Z7
 	VMULPS.BCST 4(BX), Z7, Z7
 	VFMADD231PS Z26, Z7, Z3
+added0:
 	LEAQ 24(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13282,9 +15757,10 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z2, 0(CX)
 	VMOVUPS Z3, 64(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13298,31 +15774,54 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z4, Z4
+	VPADDD Z4, Z0, Z0
+	VPMULLD Z25, Z6, Z6
+	VPADDD Z6, Z2, Z2
+	VPMULLD Z24, Z5, Z5
+	VPADDD Z5, Z1, Z1
+	VPMULLD Z25, Z7, Z7
+	VPADDD Z7, Z3, Z3
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 3584(R14)
+	VMOVDQU32 Z3, 3648(R14)
+	MOVL $2, CX
+	CALL integerSuperXSAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13346,6 +15845,8 @@ tile:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13413,6 +15914,8 @@ step0:
 	ADDQ $48, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13449,11 +15952,9 @@ scaled0:
 	VCVTDQ2PS Z11, Z11
 	VMULPS.BCST 8(BX), Z11, Z11
 	VFMADD231PS Z26, Z11, Z5
+added0:
 	LEAQ 36(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13466,10 +15967,11 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z3, 0(CX)
 	VMOVUPS Z4, 64(CX)
 	VMOVUPS Z5, 128(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13483,31 +15985,60 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z6, Z6
+	VPADDD Z6, Z0, Z0
+	VPMULLD Z25, Z9, Z9
+	VPADDD Z9, Z3, Z3
+	VPMULLD Z24, Z7, Z7
+	VPADDD Z7, Z1, Z1
+	VPMULLD Z25, Z10, Z10
+	VPADDD Z10, Z4, Z4
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z2, Z2
+	VPMULLD Z25, Z11, Z11
+	VPADDD Z11, Z5, Z5
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 3584(R14)
+	VMOVDQU32 Z4, 3648(R14)
+	VMOVDQU32 Z5, 3712(R14)
+	MOVL $3, CX
+	CALL integerSuperXSAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13533,6 +16064,8 @@ tile:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13610,6 +16143,8 @@ step0:
 	ADDQ $64, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13654,11 +16189,9 @@ scaled0:
 	VCVTDQ2PS Z15, Z15
 	VMULPS.BCST 12(BX), Z15, Z15
 	VFMADD231PS Z26, Z15, Z7
+added0:
 	LEAQ 48(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13672,11 +16205,12 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z4, 0(CX)
 	VMOVUPS Z5, 64(CX)
 	VMOVUPS Z6, 128(CX)
 	VMOVUPS Z7, 192(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13690,31 +16224,66 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z8, Z8
+	VPADDD Z8, Z0, Z0
+	VPMULLD Z25, Z12, Z12
+	VPADDD Z12, Z4, Z4
+	VPMULLD Z24, Z9, Z9
+	VPADDD Z9, Z1, Z1
+	VPMULLD Z25, Z13, Z13
+	VPADDD Z13, Z5, Z5
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z2, Z2
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z6, Z6
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z3, Z3
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z7, Z7
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 3584(R14)
+	VMOVDQU32 Z5, 3648(R14)
+	VMOVDQU32 Z6, 3712(R14)
+	VMOVDQU32 Z7, 3776(R14)
+	MOVL $4, CX
+	CALL integerSuperXSAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13742,6 +16311,8 @@ tile:
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -13829,6 +16400,8 @@ step0:
 	ADDQ $80, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -13881,11 +16454,9 @@ scaled0:
 	VCVTDQ2PS Z19, Z19
 	VMULPS.BCST 16(BX), Z19, Z19
 	VFMADD231PS Z26, Z19, Z9
+added0:
 	LEAQ 60(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -13900,12 +16471,13 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z5, 0(CX)
 	VMOVUPS Z6, 64(CX)
 	VMOVUPS Z7, 128(CX)
 	VMOVUPS Z8, 192(CX)
 	VMOVUPS Z9, 256(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -13919,31 +16491,72 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z10, Z10
+	VPADDD Z10, Z0, Z0
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z5, Z5
+	VPMULLD Z24, Z11, Z11
+	VPADDD Z11, Z1, Z1
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z6, Z6
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z2, Z2
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z7, Z7
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z3, Z3
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z8, Z8
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z4, Z4
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z9, Z9
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 3584(R14)
+	VMOVDQU32 Z6, 3648(R14)
+	VMOVDQU32 Z7, 3712(R14)
+	VMOVDQU32 Z8, 3776(R14)
+	VMOVDQU32 Z9, 3840(R14)
+	MOVL $5, CX
+	CALL integerSuperXSAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -13973,6 +16586,8 @@ tile:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -14070,6 +16685,8 @@ step0:
 	ADDQ $96, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -14130,11 +16747,9 @@ scaled0:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 20(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z11
+added0:
 	LEAQ 72(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -14150,13 +16765,14 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z6, 0(CX)
 	VMOVUPS Z7, 64(CX)
 	VMOVUPS Z8, 128(CX)
 	VMOVUPS Z9, 192(CX)
 	VMOVUPS Z10, 256(CX)
 	VMOVUPS Z11, 320(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -14170,31 +16786,78 @@ last:
 end:
 	VZEROUPPER
 	RET
+super:
+	KXORW K2, K2, K2
+decode:
+	MOVL $2, CX
+	CALL integerFactorsXSAVX512<>(SB)
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z24, Z12, Z12
+	VPADDD Z12, Z0, Z0
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z6, Z6
+	VPMULLD Z24, Z13, Z13
+	VPADDD Z13, Z1, Z1
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z7, Z7
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z2, Z2
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z8, Z8
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z3, Z3
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z9, Z9
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z4, Z4
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z10, Z10
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z5, Z5
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z11, Z11
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 3584(R14)
+	VMOVDQU32 Z7, 3648(R14)
+	VMOVDQU32 Z8, 3712(R14)
+	VMOVDQU32 Z9, 3776(R14)
+	VMOVDQU32 Z10, 3840(R14)
+	VMOVDQU32 Z11, 3904(R14)
+	MOVL $6, CX
+	CALL integerSuperXSAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half0:
 	VCVTPH2PS 0(R13), Z24
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
 	VMOVUPS 0(R13), Z24
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
-	MOVL $2, CX
-	CALL integerFactorsXSAVX512<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled0
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -14226,6 +16889,8 @@ tile:
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -14284,6 +16949,8 @@ step0:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -14321,6 +16988,7 @@ scaled0:
 	VCVTDQ2PS Z20, Z20
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z24, Z20, Z6
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z14, Z14, Z14
@@ -14378,6 +17046,8 @@ step1:
 	ADDQ $112, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -14415,11 +17085,9 @@ scaled1:
 	VCVTDQ2PS Z20, Z20
 	VMULPS.BCST 24(BX), Z20, Z20
 	VFMADD231PS Z26, Z20, Z13
+added1:
 	LEAQ 84(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -14436,7 +17104,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z7, 0(CX)
 	VMOVUPS Z8, 64(CX)
 	VMOVUPS Z9, 128(CX)
@@ -14444,6 +17111,8 @@ begin:
 	VMOVUPS Z11, 256(CX)
 	VMOVUPS Z12, 320(CX)
 	VMOVUPS Z13, 384(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -14457,39 +17126,90 @@ last:
 end:
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Z24
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	KXORW K2, K2, K2
+decode:
 	MOVL $2, CX
 	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z14, Z14
+	VPADDD Z14, Z0, Z0
+	VPMULLD Z24, Z15, Z15
+	VPADDD Z15, Z1, Z1
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z2, Z2
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z3, Z3
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z4, Z4
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z5, Z5
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z6, Z6
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z14, Z14
+	VPADDD Z14, Z7, Z7
+	VPMULLD Z25, Z15, Z15
+	VPADDD Z15, Z8, Z8
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z9, Z9
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z10, Z10
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z11, Z11
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z12, Z12
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z13, Z13
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 2944(R14)
+	VMOVDQU32 Z7, 3584(R14)
+	VMOVDQU32 Z8, 3648(R14)
+	VMOVDQU32 Z9, 3712(R14)
+	VMOVDQU32 Z10, 3776(R14)
+	VMOVDQU32 Z11, 3840(R14)
+	VMOVDQU32 Z12, 3904(R14)
+	VMOVDQU32 Z13, 3968(R14)
+	MOVL $7, CX
+	CALL integerSuperXSAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 TEXT ·integerAVX512LevelsRows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -14523,6 +17243,8 @@ tile:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	XORL R15, R15
+	CMPQ integerArgs_scale(AX), $const_scaleFactors
+	JEQ super
 group:
 	MOVQ R8, SI
 	MOVQ DX, BX
@@ -14586,6 +17308,8 @@ step0:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step0
+	TESTQ R15, R15
+	JNZ factors0
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)
@@ -14627,6 +17351,7 @@ scaled0:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z24, Z23, Z7
+added0:
 	MOVQ R8, SI
 	MOVQ DX, BX
 	VPXORD Z16, Z16, Z16
@@ -14689,6 +17414,8 @@ step1:
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step1
+	TESTQ R15, R15
+	JNZ factors1
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT0 4608(R13)(R11*1)
@@ -14730,11 +17457,9 @@ scaled1:
 	VCVTDQ2PS Z23, Z23
 	VMULPS.BCST 28(BX), Z23, Z23
 	VFMADD231PS Z26, Z23, Z15
+added1:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JZ tail
-begin:
 	DECQ R12
 	JNZ group
 	VMOVUPS Z0, 0(R9)
@@ -14752,7 +17477,6 @@ begin:
 	MOVQ integerArgs_outTile(AX), DX
 	IMULQ DX, CX
 	ADDQ R9, CX
-	ADDQ DX, R9
 	VMOVUPS Z8, 0(CX)
 	VMOVUPS Z9, 64(CX)
 	VMOVUPS Z10, 128(CX)
@@ -14761,6 +17485,8 @@ begin:
 	VMOVUPS Z13, 320(CX)
 	VMOVUPS Z14, 384(CX)
 	VMOVUPS Z15, 448(CX)
+stored:
+	ADDQ DX, R9
 	DECQ R10
 	JNZ tile
 	ADDQ R11, R8
@@ -14774,39 +17500,96 @@ last:
 end:
 	VZEROUPPER
 	RET
-half0:
-	VCVTPH2PS 0(R13), Z24
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors0
-	VMOVUPS 0(R13), Z24
-	JMP scaled0
-factors0:
-	TESTQ R15, R15
-	JNZ decoded
+super:
+	KXORW K2, K2, K2
+decode:
 	MOVL $2, CX
 	CALL integerFactorsXSAVX512<>(SB)
 	MOVQ integerArgs_per(AX), R15
 	MOVQ integerArgs_decoded(AX), R14
-decoded:
-	VMOVUPS 0(R14), Z24
+	JMP group
+factors0:
+	VMOVDQU32 0(R14), Z24
+	VPMULLD Z24, Z16, Z16
+	VPADDD Z16, Z0, Z0
+	VPMULLD Z24, Z17, Z17
+	VPADDD Z17, Z1, Z1
+	VPMULLD Z24, Z18, Z18
+	VPADDD Z18, Z2, Z2
+	VPMULLD Z24, Z19, Z19
+	VPADDD Z19, Z3, Z3
+	VPMULLD Z24, Z20, Z20
+	VPADDD Z20, Z4, Z4
+	VPMULLD Z24, Z21, Z21
+	VPADDD Z21, Z5, Z5
+	VPMULLD Z24, Z22, Z22
+	VPADDD Z22, Z6, Z6
+	VPMULLD Z24, Z23, Z23
+	VPADDD Z23, Z7, Z7
+	JMP added0
+half0:
+	VCVTPH2PS 0(R13), Z24
 	JMP scaled0
+other0:
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
+factors1:
+	VMOVDQU32 1024(R14), Z25
+	VPMULLD Z25, Z16, Z16
+	VPADDD Z16, Z8, Z8
+	VPMULLD Z25, Z17, Z17
+	VPADDD Z17, Z9, Z9
+	VPMULLD Z25, Z18, Z18
+	VPADDD Z18, Z10, Z10
+	VPMULLD Z25, Z19, Z19
+	VPADDD Z19, Z11, Z11
+	VPMULLD Z25, Z20, Z20
+	VPADDD Z20, Z12, Z12
+	VPMULLD Z25, Z21, Z21
+	VPADDD Z21, Z13, Z13
+	VPMULLD Z25, Z22, Z22
+	VPADDD Z22, Z14, Z14
+	VPMULLD Z25, Z23, Z23
+	VPADDD Z23, Z15, Z15
+	ADDQ $64, R14
+	MOVQ BX, DX
+	ADDQ integerArgs_block(AX), R8
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU32 Z0, 2560(R14)
+	VMOVDQU32 Z1, 2624(R14)
+	VMOVDQU32 Z2, 2688(R14)
+	VMOVDQU32 Z3, 2752(R14)
+	VMOVDQU32 Z4, 2816(R14)
+	VMOVDQU32 Z5, 2880(R14)
+	VMOVDQU32 Z6, 2944(R14)
+	VMOVDQU32 Z7, 3008(R14)
+	VMOVDQU32 Z8, 3584(R14)
+	VMOVDQU32 Z9, 3648(R14)
+	VMOVDQU32 Z10, 3712(R14)
+	VMOVDQU32 Z11, 3776(R14)
+	VMOVDQU32 Z12, 3840(R14)
+	VMOVDQU32 Z13, 3904(R14)
+	VMOVDQU32 Z14, 3968(R14)
+	VMOVDQU32 Z15, 4032(R14)
+	MOVL $8, CX
+	CALL integerSuperXSAVX512<>(SB)
+	JNZ decode
+	TESTQ R11, R11
+	JZ end
+	MOVQ integerArgs_tiles(AX), CX
+	SHRQ $1, CX
+	MOVQ integerArgs_outTile(AX), DX
+	IMULQ DX, CX
+	ADDQ R9, CX
+	JMP stored
 half1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JGT factors1
 	VMOVUPS 0(R13)(R11*1), Z26
 	JMP scaled1
-factors1:
-	VMOVUPS 1024(R14), Z26
-	ADDQ $64, R14
-	JMP scaled1
-tail:
-	ADDQ integerArgs_tail(AX), R8
-	JMP begin
 
 // func integerWide8(a *integerArgs), for eight rows and three tiles of 8 bits: likewise, for weights
 // that come from the cache since many rows pass over them. The three tiles are read side by side. All
@@ -15166,6 +17949,7 @@ scaled0:
 	VFMADD213PS 448(R9)(CX*2), Z28, Z23
 	VFMADD231PS.BCST 60(BX), Z29, Z23
 	VMOVUPS Z23, 448(R9)(CX*2)
+added0:
 	LEAQ 96(BX), DX
 	ADDQ integerArgs_block(AX), R8
 	DECQ R12
@@ -15192,9 +17976,127 @@ other0:
 	JMP scaled0
 zero0:
 	VCVTPH2PS 0(R13), Z24
-	VMULPS.BCST integerArgs_zero(AX), Z24, Z25
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	VMULPS.BCST integerArgs_zero(AX), Z26, Z27
 	VCVTPH2PS 0(R13)(R11*2), Z28
-	VMULPS.BCST integerArgs_zero(AX), Z28, Z29
-	JMP scaled0
+	MOVQ integerArgs_outTile(AX), CX
+	VPADDD.BCST 64(BX), Z0, Z0
+	VCVTDQ2PS Z0, Z0
+	VMULPS.BCST 0(BX), Z0, Z0
+	VFMADD213PS 0(R9), Z24, Z0
+	VMOVUPS Z0, 0(R9)
+	VPADDD.BCST 64(BX), Z8, Z8
+	VCVTDQ2PS Z8, Z8
+	VMULPS.BCST 0(BX), Z8, Z8
+	VFMADD213PS 0(R9)(CX*1), Z26, Z8
+	VMOVUPS Z8, 0(R9)(CX*1)
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
+	VMULPS.BCST 0(BX), Z16, Z16
+	VFMADD213PS 0(R9)(CX*2), Z28, Z16
+	VMOVUPS Z16, 0(R9)(CX*2)
+	VPADDD.BCST 68(BX), Z1, Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS.BCST 4(BX), Z1, Z1
+	VFMADD213PS 64(R9), Z24, Z1
+	VMOVUPS Z1, 64(R9)
+	VPADDD.BCST 68(BX), Z9, Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS.BCST 4(BX), Z9, Z9
+	VFMADD213PS 64(R9)(CX*1), Z26, Z9
+	VMOVUPS Z9, 64(R9)(CX*1)
+	VPADDD.BCST 68(BX), Z17, Z17
+	VCVTDQ2PS Z17, Z17
+	VMULPS.BCST 4(BX), Z17, Z17
+	VFMADD213PS 64(R9)(CX*2), Z28, Z17
+	VMOVUPS Z17, 64(R9)(CX*2)
+	VPADDD.BCST 72(BX), Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS.BCST 8(BX), Z2, Z2
+	VFMADD213PS 128(R9), Z24, Z2
+	VMOVUPS Z2, 128(R9)
+	VPADDD.BCST 72(BX), Z10, Z10
+	VCVTDQ2PS Z10, Z10
+	VMULPS.BCST 8(BX), Z10, Z10
+	VFMADD213PS 128(R9)(CX*1), Z26, Z10
+	VMOVUPS Z10, 128(R9)(CX*1)
+	VPADDD.BCST 72(BX), Z18, Z18
+	VCVTDQ2PS Z18, Z18
+	VMULPS.BCST 8(BX), Z18, Z18
+	VFMADD213PS 128(R9)(CX*2), Z28, Z18
+	VMOVUPS Z18, 128(R9)(CX*2)
+	VPADDD.BCST 76(BX), Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS.BCST 12(BX), Z3, Z3
+	VFMADD213PS 192(R9), Z24, Z3
+	VMOVUPS Z3, 192(R9)
+	VPADDD.BCST 76(BX), Z11, Z11
+	VCVTDQ2PS Z11, Z11
+	VMULPS.BCST 12(BX), Z11, Z11
+	VFMADD213PS 192(R9)(CX*1), Z26, Z11
+	VMOVUPS Z11, 192(R9)(CX*1)
+	VPADDD.BCST 76(BX), Z19, Z19
+	VCVTDQ2PS Z19, Z19
+	VMULPS.BCST 12(BX), Z19, Z19
+	VFMADD213PS 192(R9)(CX*2), Z28, Z19
+	VMOVUPS Z19, 192(R9)(CX*2)
+	VPADDD.BCST 80(BX), Z4, Z4
+	VCVTDQ2PS Z4, Z4
+	VMULPS.BCST 16(BX), Z4, Z4
+	VFMADD213PS 256(R9), Z24, Z4
+	VMOVUPS Z4, 256(R9)
+	VPADDD.BCST 80(BX), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS.BCST 16(BX), Z12, Z12
+	VFMADD213PS 256(R9)(CX*1), Z26, Z12
+	VMOVUPS Z12, 256(R9)(CX*1)
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
+	VMULPS.BCST 16(BX), Z20, Z20
+	VFMADD213PS 256(R9)(CX*2), Z28, Z20
+	VMOVUPS Z20, 256(R9)(CX*2)
+	VPADDD.BCST 84(BX), Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS.BCST 20(BX), Z5, Z5
+	VFMADD213PS 320(R9), Z24, Z5
+	VMOVUPS Z5, 320(R9)
+	VPADDD.BCST 84(BX), Z13, Z13
+	VCVTDQ2PS Z13, Z13
+	VMULPS.BCST 20(BX), Z13, Z13
+	VFMADD213PS 320(R9)(CX*1), Z26, Z13
+	VMOVUPS Z13, 320(R9)(CX*1)
+	VPADDD.BCST 84(BX), Z21, Z21
+	VCVTDQ2PS Z21, Z21
+	VMULPS.BCST 20(BX), Z21, Z21
+	VFMADD213PS 320(R9)(CX*2), Z28, Z21
+	VMOVUPS Z21, 320(R9)(CX*2)
+	VPADDD.BCST 88(BX), Z6, Z6
+	VCVTDQ2PS Z6, Z6
+	VMULPS.BCST 24(BX), Z6, Z6
+	VFMADD213PS 384(R9), Z24, Z6
+	VMOVUPS Z6, 384(R9)
+	VPADDD.BCST 88(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS.BCST 24(BX), Z14, Z14
+	VFMADD213PS 384(R9)(CX*1), Z26, Z14
+	VMOVUPS Z14, 384(R9)(CX*1)
+	VPADDD.BCST 88(BX), Z22, Z22
+	VCVTDQ2PS Z22, Z22
+	VMULPS.BCST 24(BX), Z22, Z22
+	VFMADD213PS 384(R9)(CX*2), Z28, Z22
+	VMOVUPS Z22, 384(R9)(CX*2)
+	VPADDD.BCST 92(BX), Z7, Z7
+	VCVTDQ2PS Z7, Z7
+	VMULPS.BCST 28(BX), Z7, Z7
+	VFMADD213PS 448(R9), Z24, Z7
+	VMOVUPS Z7, 448(R9)
+	VPADDD.BCST 92(BX), Z15, Z15
+	VCVTDQ2PS Z15, Z15
+	VMULPS.BCST 28(BX), Z15, Z15
+	VFMADD213PS 448(R9)(CX*1), Z26, Z15
+	VMOVUPS Z15, 448(R9)(CX*1)
+	VPADDD.BCST 92(BX), Z23, Z23
+	VCVTDQ2PS Z23, Z23
+	VMULPS.BCST 28(BX), Z23, Z23
+	VFMADD213PS 448(R9)(CX*2), Z28, Z23
+	VMOVUPS Z23, 448(R9)(CX*2)
+	JMP added0

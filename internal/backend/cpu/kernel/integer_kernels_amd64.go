@@ -450,13 +450,19 @@ func factorsXSAVX2(a *integerArgs)
 func integerAMX(a *integerArgs)
 
 //go:noescape
-func integerAMXFP4(a *integerArgs)
+func integerAMXSigned(a *integerArgs)
 
 //go:noescape
 func integerMany(a *integerArgs)
 
 //go:noescape
-func integerManyFP4(a *integerArgs)
+func integerManySigned(a *integerArgs)
+
+//go:noescape
+func integerSuper(a *integerArgs)
+
+//go:noescape
+func integerSuperLeast(a *integerArgs)
 
 //go:noescape
 func integerWide8(a *integerArgs)

@@ -239,19 +239,22 @@ func TestQuantizeEqualsGeneric(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	list := distinct(func(set Set) func([]byte, []float32, int, place) { return set.quantize })
 	for range cases(2000) {
-		group := 16 * (1 + r.IntN(9))
-		x := randomInput(1+r.IntN(19), group*(1+r.IntN(9)), r)
+		how := rounding{group: 16 * (1 + r.IntN(9)), raise: codeOffset}
+		if r.IntN(2) == 0 {
+			how = rounding{group: 128 << r.IntN(2), part: 16 << r.IntN(2)}
+		}
+		x := randomInput(1+r.IntN(19), how.group*(1+r.IntN(9)), r)
 		for _, set := range list {
 			for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 11, byRow: true}, {height: 16, byRow: true}} {
 				got, want := &Activations{}, &Activations{}
-				got.lay(x.N, x.Cols/group, rounding{group: group, raise: codeOffset}, layout)
-				want.lay(x.N, x.Cols/group, rounding{group: group, raise: codeOffset}, layout)
+				got.lay(x.N, x.Cols/how.group, how, layout)
+				want.lay(x.N, x.Cols/how.group, how, layout)
 				for i := range x.N {
 					got.put(i, x.at(i), set.quantize)
 					want.put(i, x.at(i), quantizeRow)
 				}
 				if !bytes.Equal(got.data, want.data) {
-					t.Fatalf("isa=%s: rows=%d cols=%d group=%d %+v differ", set.Name, x.N, x.Cols, group, layout)
+					t.Fatalf("isa=%s: rows=%d cols=%d %+v %+v differ", set.Name, x.N, x.Cols, how, layout)
 				}
 			}
 		}

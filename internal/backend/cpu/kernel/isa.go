@@ -9,6 +9,8 @@
 // other rows of the call nor on the instruction set. Assembly returns the same bits.
 package kernel
 
+import "unsafe"
+
 // Tile is how many output rows of a weight lie together: one per lane of a vector.
 const Tile = 16
 
@@ -65,10 +67,20 @@ type Scratch struct {
 	float   floatArgs // operands of kernels; here, handing them over allocates nothing
 	decode  decodeArgs
 	integer integerArgs
-	// factors is a superblock's scales and biases of two tiles, decoded: for each tile and
-	// group 16 scales and, of Q4_K and Q5_K, 16 biases.
-	factors [2 * 2 * 8 * Tile]float32
+	// factors has, from the start of a cache line on, what kernels decode of a superblock, for two tiles
+	// 1,024 bytes apart: for each group 16 factors of its scales, and from byte 512 on 16 pairs of 16 bits
+	// for every two groups: factors of the biases of Q4_K and Q5_K. Other formats whose codes are raised
+	// have those of the scales there, times what they are raised by, negative; those of Q6_K, with 16
+	// groups, begin at byte 2,048. From byte 2,560 on are integer sums, and from 4,096 on results of a tile
+	// that does not exist. Products in floats have scales and biases of a tile, all float32.
+	factors [5*2*8*Tile + cacheLine/4]float32
 	scatter scatterArgs
+}
+
+// decoded is where factors begins.
+func (s *Scratch) decoded() unsafe.Pointer {
+	p := unsafe.Pointer(&s.factors)
+	return unsafe.Add(p, -int(uintptr(p))&(cacheLine-1))
 }
 
 // Grow returns s with length n, reusing its memory where it can. Contents are undefined.

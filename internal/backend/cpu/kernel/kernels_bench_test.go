@@ -177,20 +177,26 @@ func BenchmarkRowFloats(b *testing.B) {
 	}
 }
 
-// BenchmarkQuantize quantizes one row of activations.
+// BenchmarkQuantize quantizes one row of activations, for groups of 64 and for superblocks.
 func BenchmarkQuantize(b *testing.B) {
-	for _, set := range runnable() {
-		b.Run("isa="+set.Name, func(b *testing.B) {
-			x := make([]float32, 4096)
-			for i := range x {
-				x[i] = float32(i%31) - 15
-			}
-			var a Activations
-			set.Lay(&a, 4, &Weight{group: 64, groups: len(x) / 64, per: 1})
-			b.SetBytes(int64(4 * len(x)))
-			for b.Loop() {
-				set.Put(&a, 1, x)
-			}
-		})
+	for _, w := range []Weight{
+		{group: 64, groups: 64, per: 1},
+		{group: 32, groups: 128, per: 8},
+		{group: 16, groups: 256, per: 16},
+	} {
+		for _, set := range runnable() {
+			b.Run(fmt.Sprintf("group=%d/per=%d/isa=%s", w.group, w.per, set.Name), func(b *testing.B) {
+				x := make([]float32, 4096)
+				for i := range x {
+					x[i] = float32(i%31) - 15
+				}
+				var a Activations
+				set.Lay(&a, 4, &w)
+				b.SetBytes(int64(4 * len(x)))
+				for b.Loop() {
+					set.Put(&a, 1, x)
+				}
+			})
+		}
 	}
 }

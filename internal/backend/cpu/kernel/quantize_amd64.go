@@ -4,10 +4,6 @@ package kernel
 
 // quantizeRowAVX512 is Set.quantize; the twin is quantizeRow.
 func quantizeRowAVX512(dst []byte, x []float32, group int, p place) {
-	if p.part > 0 {
-		quantizeRow(dst, x, group, p)
-		return
-	}
 	if n := p.check(dst, x, group); n > 0 {
 		quantizeAVX512(&dst[0], &x[0], n, group, &p)
 	}
@@ -15,10 +11,6 @@ func quantizeRowAVX512(dst []byte, x []float32, group int, p place) {
 
 // quantizeRowAVX2 is Set.quantize; the twin is quantizeRow.
 func quantizeRowAVX2(dst []byte, x []float32, group int, p place) {
-	if p.part > 0 {
-		quantizeRow(dst, x, group, p)
-		return
-	}
 	if n := p.check(dst, x, group); n > 0 {
 		quantizeAVX2(&dst[0], &x[0], n, group, &p)
 	}
@@ -28,7 +20,12 @@ func quantizeRowAVX2(dst []byte, x []float32, group int, p place) {
 func (p place) check(dst []byte, x []float32, group int) int {
 	n := len(x) / group
 	last := p.first + (n-1)*p.next
-	if n > 0 && (group%16 != 0 || last+p.tail+2*p.across+4 > len(dst) || last+(group/4-1)*p.vector+4 > len(dst)) {
+	across, whole := 2, 16 // numbers from the scale to the last of the tail
+	if p.part > 0 {
+		across, whole = group/p.part/2, 64
+	}
+	if n > 0 && (group%whole != 0 || p.part&^48 != 0 || p.part == 48 || last+p.tail+across*p.across+4 > len(dst) ||
+		last+(group/4-1)*p.vector+4 > len(dst)) {
 		panic("cpu: row does not fit its strip")
 	}
 	return n

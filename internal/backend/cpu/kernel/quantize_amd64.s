@@ -8,15 +8,31 @@
 #define INFINITY 0x7f800000
 #define NAN 0x7fc00000
 
+// CODES16 rounds and stores 16 numbers, and leaves the codes in x.
+#define CODES16(offset, x) \
+	VMULPS offset(SI)(CX*1), Z2, Z3; \
+	VADDPS Z30, Z3, Z3; \
+	VPSUBD Z30, Z3, Z3; \
+	VPMINSD Z29, Z3, Z3; \
+	VPMAXSD Z28, Z3, Z3; \
+	VPMOVDB Z3, x; \
+	VMOVD x, (DX); \
+	VPEXTRD $1, x, (DX)(R10*1); \
+	VPEXTRD $2, x, (DX)(R10*2); \
+	VPEXTRD $3, x, (DX)(R11*1); \
+	LEAQ (DX)(R10*4), DX
+
 // func quantizeAVX512(dst *byte, x *float32, groups, group int, p *place)
 //
-// The twin is quantizeRow. group is a multiple of 16. Nothing need be aligned.
+// The twin is quantizeRow. group is a multiple of 16, and of 64 if p.part, 16 or 32, says that it is a
+// superblock. Nothing need be aligned.
 //
 //	SI  input          DI  first code of the group    R8  groups left    R9   bytes of a group
 //	DX  code           BX  scale                      R10 p.vector       R11  3*p.vector
 //	R12 p.across       R13 p.tail                     CX  place in group AX   scratch
 //
-// Z0: largest magnitude, X5: scale, Z2: its inverse, Z4: sum of codes, Z27 to Z31: constants.
+// Z0: largest magnitude, X5: scale, Z2: its inverse, Z4: sum of codes, Z27 to Z31: constants. In
+// superblocks Y6, Y7: 64 codes.
 TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -40,6 +56,8 @@ TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
 	MOVL $-127, AX
 	VPBROADCASTD AX, Z28
 	VCVTDQ2PS X29, X27
+	MOVL $0x01010101, AX
+	VPBROADCASTD AX, Y26
 
 group:
 	LEAQ (DI)(R13*1), BX
@@ -68,10 +86,13 @@ magnitude:
 	CMPL AX, $INFINITY
 	JEQ none // zero, or so small that its inverse is infinite
 	VBROADCASTSS X2, Z2
-
-	VPXORD Z4, Z4, Z4
 	MOVQ DI, DX
 	XORL CX, CX
+	MOVQ p+32(FP), AX
+	CMPQ place_part(AX), $0
+	JNE super
+
+	VPXORD Z4, Z4, Z4
 codes:
 	VMULPS (SI)(CX*1), Z2, Z3
 	VADDPS Z30, Z3, Z3
@@ -119,11 +140,17 @@ none:
 	XORL DX, DX
 same:
 	MOVL DX, (BX)
-	MOVL DX, (BX)(R12*1)
-	XORL AX, AX
-	MOVL AX, (BX)(R12*2)
-	MOVQ DI, DX
 	XORL CX, CX
+	MOVQ p+32(FP), AX
+	MOVQ place_part(AX), AX
+	SHLQ $3, AX // of two parts
+	JNZ sums
+	MOVL DX, (BX)(R12*1)
+	MOVL AX, (BX)(R12*2)
+zeros:
+	XORL AX, AX
+	XORL CX, CX
+	MOVQ DI, DX
 clear:
 	MOVL AX, (DX)
 	ADDQ R10, DX
@@ -132,10 +159,72 @@ clear:
 	JLT clear
 	JMP next
 
+sums:
+	ADDQ R12, BX
+	MOVL $0, (BX)
+	ADDQ AX, CX
+	CMPQ CX, R9
+	JLT sums
+	JMP zeros
+
+super:
+	VMOVSS X5, (BX)
+	ADDQ R12, BX
+	VPXOR X4, X4, X4
+columns: // 64 of them
+	CODES16(0, X6)
+	CODES16(64, X8)
+	CODES16(128, X7)
+	CODES16(192, X9)
+	VINSERTI128 $1, X8, Y6, Y6
+	VINSERTI128 $1, X9, Y7, Y7
+	VMOVDQA Y4, Y8
+	VMOVDQA Y4, Y9
+	VPDPBUSD Y6, Y26, Y8
+	VPDPBUSD Y7, Y26, Y9
+	VPHADDD Y9, Y8, Y8
+	VPHADDD Y8, Y8, Y8 // sums of 16: the first and the third, in the upper half the second and the fourth
+	VEXTRACTI128 $1, Y8, X9
+	CMPQ place_part(AX), $16
+	JEQ pairs
+	VPADDD X9, X8, X8
+	VPACKSSDW X8, X8, X8
+	VMOVD X8, (BX)
+	ADDQ R12, BX
+	JMP summed
+pairs:
+	VPSLLD $16, X9, X9
+	VPBLENDW $0xaa, X9, X8, X8
+	VMOVD X8, (BX)
+	VPEXTRD $1, X8, (BX)(R12*1)
+	LEAQ (BX)(R12*2), BX
+summed:
+	ADDQ $256, CX
+	CMPQ CX, R9
+	JLT columns
+	JMP next
+
+// CODES8 rounds and stores 8 numbers, and adds them up in Y4.
+#define CODES8 \
+	VMULPS (SI)(CX*1), Y2, Y3; \
+	VADDPS Y13, Y3, Y3; \
+	VPSUBD Y13, Y3, Y3; \
+	VPMINSD Y12, Y3, Y3; \
+	VPMAXSD Y11, Y3, Y3; \
+	VPADDD Y3, Y4, Y4; \
+	VEXTRACTI128 $1, Y3, X1; \
+	VPACKSSDW X1, X3, X3; \
+	VPACKSSWB X3, X3, X3; \
+	VMOVD X3, (DX); \
+	VPEXTRD $1, X3, (DX)(R10*1); \
+	LEAQ (DX)(R10*2), DX; \
+	ADDQ $32, CX
+
 // func quantizeAVX2(dst *byte, x *float32, groups, group int, p *place)
 //
 // The twin is quantizeRow. group is a multiple of 16. Registers as in quantizeAVX512, in
-// vectors of half the size; Y10 to Y14: constants.
+// vectors of half the size; Y10 to Y14: constants. In superblocks R11 is the end of a part, and R15
+// what follows its sum: alternately 2 and what is left of p.across.
 TEXT ·quantizeAVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -188,24 +277,15 @@ magnitude:
 	CMPL AX, $INFINITY
 	JEQ none // zero, or so small that its inverse is infinite
 	VBROADCASTSS X2, Y2
-
-	VPXOR Y4, Y4, Y4
 	MOVQ DI, DX
 	XORL CX, CX
+	MOVQ p+32(FP), AX
+	CMPQ place_part(AX), $0
+	JNE super
+
+	VPXOR Y4, Y4, Y4
 codes:
-	VMULPS (SI)(CX*1), Y2, Y3
-	VADDPS Y13, Y3, Y3
-	VPSUBD Y13, Y3, Y3
-	VPMINSD Y12, Y3, Y3
-	VPMAXSD Y11, Y3, Y3
-	VPADDD Y3, Y4, Y4
-	VEXTRACTI128 $1, Y3, X1
-	VPACKSSDW X1, X3, X3
-	VPACKSSWB X3, X3, X3
-	VMOVD X3, (DX)
-	VPEXTRD $1, X3, (DX)(R10*1)
-	LEAQ (DX)(R10*2), DX
-	ADDQ $32, CX
+	CODES8
 	CMPQ CX, R9
 	JLT codes
 	VEXTRACTI128 $1, Y4, X1
@@ -237,15 +317,55 @@ none:
 	XORL DX, DX
 same:
 	MOVL DX, (BX)
-	MOVL DX, (BX)(R12*1)
-	XORL AX, AX
-	MOVL AX, (BX)(R12*2)
-	MOVQ DI, DX
 	XORL CX, CX
+	MOVQ p+32(FP), AX
+	MOVQ place_part(AX), AX
+	SHLQ $3, AX // of two parts
+	JNZ sums
+	MOVL DX, (BX)(R12*1)
+	MOVL AX, (BX)(R12*2)
+zeros:
+	XORL AX, AX
+	XORL CX, CX
+	MOVQ DI, DX
 clear:
 	MOVL AX, (DX)
 	ADDQ R10, DX
 	ADDQ $16, CX
 	CMPQ CX, R9
 	JLT clear
+	JMP next
+
+sums:
+	ADDQ R12, BX
+	MOVL $0, (BX)
+	ADDQ AX, CX
+	CMPQ CX, R9
+	JLT sums
+	JMP zeros
+
+super:
+	VMOVSS X5, (BX)
+	ADDQ R12, BX
+	MOVL $2, R15
+part:
+	MOVQ place_part(AX), R11
+	LEAQ (CX)(R11*4), R11
+	VPXOR Y4, Y4, Y4
+columns:
+	CODES8
+	CMPQ CX, R11
+	JLT columns
+	VEXTRACTI128 $1, Y4, X1
+	VPADDD X1, X4, X4
+	VPSHUFD $0x4e, X4, X1
+	VPADDD X1, X4, X4
+	VPSHUFD $0xb1, X4, X1
+	VPADDD X1, X4, X4
+	VPEXTRW $0, X4, (BX)
+	ADDQ R15, BX
+	NEGQ R15
+	ADDQ R12, R15
+	CMPQ CX, R9
+	JLT part
 	JMP next

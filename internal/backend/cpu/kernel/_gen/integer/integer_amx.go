@@ -11,7 +11,7 @@ const amxDoc = `// integerUnpack<format>
 //
 // Vectors as in the kernels of AVX-512.
 //
-// func integerAMX(a *integerArgs), func integerAMXFP4(a *integerArgs)
+// func integerAMX(a *integerArgs), func integerAMXSigned(a *integerArgs)
 //
 // Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. The
 // first half of the tiles and the second are read side by side, as two streams. Of an odd number
@@ -20,7 +20,7 @@ const amxDoc = `// integerUnpack<format>
 // memory, and meanwhile the next panel is unpacked; then the products are scaled and added. That
 // tiles and sums do not take turns by the group is because half of the multipliers of vectors
 // rest while tiles are in use: 64 multiplications of 16 numbers take 13 ns, and 25 ns with one
-// tile instruction among them. Of the FP4 form codes are signed, and there are no biases.
+// tile instruction among them. Of the signed form codes are signed, and there are no biases.
 //
 //	AX  arguments
 //
@@ -47,7 +47,7 @@ const (
 // amxKernel unpacks and multiplies.
 type amxKernel struct {
 	*source
-	fp4 bool
+	signed bool
 }
 
 func amx(s *source) {
@@ -62,25 +62,32 @@ func amx(s *source) {
 	s.local = true
 	factorsAVX512(s)
 	for _, f := range formats {
-		unpackKernel{&avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1, super: f.factors() != "", unpacks: true}}.write()
+		k := &avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1}
+		unpackKernel{k, false}.write()
+		if f.symmetric() {
+			unpackKernel{k, true}.write()
+		}
 	}
-	decode(s)
-	amxKernel{s, false}.write()
-	amxKernel{s, true}.write()
-	manyKernel{amxKernel{s, false}}.write()
-	manyKernel{amxKernel{s, true}}.write()
+	superUnpack(s)
+	for _, signed := range []bool{false, true} {
+		amxKernel{s, signed}.write()
+		manyKernel{amxKernel{s, signed}}.write()
+	}
+	superKernel{amxKernel{source: s}, false}.write()
+	superKernel{amxKernel{source: s}, true}.write()
 }
 
 func (k amxKernel) write() {
 	name := ""
-	if k.fp4 {
-		name = "FP4"
+	if k.signed {
+		name = "Signed"
 	}
 	k.line("\nTEXT ·integerAMX%s(SB), NOSPLIT, $0-8", name)
 	k.op("MOVQ a+0(FP), AX")
 	k.op("LEAQ integerArgs_config(AX), DX")
 	k.op("LDTILECFG_DX")
 	k.choose()
+	k.magic("R11", "Z22")
 	k.arg("tiles", "R10")
 	k.op("SHRQ $1, R10")
 	k.op("JZ last")
@@ -137,30 +144,22 @@ func (k amxKernel) move(from, to string) {
 	k.set("R11", to)
 }
 
-// choose finds the code that unpacks the format, and that decodes the factors of its superblocks.
+// choose finds the code that unpacks the format.
 func (k amxKernel) choose() {
-	k.op("XORL R12, R12")
 	for _, f := range formats {
-		if f.fp4 != k.fp4 {
+		switch {
+		case f.fp4 == k.signed:
+			k.op("LEAQ integerUnpack%s<>(SB), R11", f.name)
+		case f.symmetric():
+			k.op("LEAQ integerUnpack%sSigned<>(SB), R11", f.name)
+		default:
 			continue
 		}
-		k.op("LEAQ integerUnpack%s<>(SB), R11", f.name)
 		k.op("CMPQ integerArgs_format(AX), $const_integer%s", f.name)
-		if f.factors() == "" {
-			k.op("JEQ chosen")
-			continue
-		}
-		k.op("JNE not%s", f.name)
-		k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
-		k.op("JNE chosen")
-		k.op("LEAQ integerFactors%sAVX512<>(SB), R12", f.factors())
-		k.op("MOVQ $%d, integerArgs_factorBytes(AX)", f.factorBytes())
-		k.op("JMP chosen")
-		k.line("not%s:", f.name)
+		k.op("JEQ chosen")
 	}
 	k.line("chosen:")
 	k.set("R11", "unpack")
-	k.set("R12", "factors")
 }
 
 // first unpacks the first panel of R10 pairs.
@@ -187,21 +186,12 @@ func (k amxKernel) upTo(left, register string) {
 	k.op("CMOVQGT %s, %s", left, register)
 }
 
-// unpack unpacks a group of both tiles. Before the first of a superblock it decodes the factors
-// of all of its groups.
+// unpack unpacks a group of both tiles.
 func (k amxKernel) unpack(name string) {
-	k.op("CMPQ integerArgs_superLeft(AX), $0")
-	k.op("JNE %sDecoded", name)
-	k.op("CMPQ integerArgs_factors(AX), $0")
-	k.op("JEQ %sDecoded", name)
-	k.op("CALL integerDecode<>(SB)")
-	k.line("%sDecoded:", name)
-	k.op("DECQ integerArgs_superLeft(AX)")
 	k.arg("unpack", "R13")
 	k.op("CALL R13")
 	k.op("CMPQ integerArgs_second(AX), $0")
 	k.op("JEQ %sAlone", name)
-	k.op("ADDQ $1024, integerArgs_factorAt(AX)")
 	k.op("SUBQ integerArgs_block(AX), R8")
 	k.op("SUBQ integerArgs_slot(AX), R9")
 	k.op("ADDQ integerArgs_second(AX), R8")
@@ -210,10 +200,7 @@ func (k amxKernel) unpack(name string) {
 	k.op("CALL R13")
 	k.op("SUBQ integerArgs_second(AX), R8")
 	k.op("SUBQ $const_amxSlotBytes, R9")
-	k.op("SUBQ $1024, integerArgs_factorAt(AX)")
 	k.line("%sAlone:", name)
-	k.arg("factorBytes", "R13")
-	k.op("ADDQ R13, integerArgs_factorAt(AX)")
 	k.op("DECQ integerArgs_unpackLeft(AX)")
 }
 
@@ -232,11 +219,6 @@ func (k amxKernel) next() {
 	k.op("SUBQ R12, R11")
 	k.op("IMULQ integerArgs_block(AX), R12")
 	k.op("ADDQ R12, integerArgs_nextBlock(AX)")
-	k.op("CMPQ integerArgs_superLeft(AX), $0")
-	k.op("JNE within")
-	k.arg("tail", "R12")
-	k.op("ADDQ R12, integerArgs_nextBlock(AX)")
-	k.line("within:")
 	k.op("TESTQ R11, R11")
 	k.op("JNZ found")
 	k.op("DECQ integerArgs_pairsNext(AX)")
@@ -317,7 +299,7 @@ func (k amxKernel) also(name string) {
 // dot multiplies tiles.
 func (k amxKernel) dot(sum, acts, codes int) {
 	name := "TDPBSUD"
-	if k.fp4 {
+	if k.signed {
 		name = "TDPBSSD"
 	}
 	k.op("%s(%d, %d, %d)", name, sum, acts, codes)
@@ -340,7 +322,7 @@ func (k amxKernel) store(t, i, ago int) {
 
 // wide does something if the group has a second half, as those of 128 columns have.
 func (k amxKernel) wide(label string, do func()) {
-	if k.fp4 { // which has no groups of 128
+	if k.signed { // which has no groups of 128
 		return
 	}
 	k.op("CMPQ integerArgs_steps(AX), $4")

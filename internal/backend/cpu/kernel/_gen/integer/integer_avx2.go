@@ -6,7 +6,8 @@ const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows:
 //
 // Half a tile, 8 rows, fills a vector: every group is walked twice. Products of bytes are
 // summed in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
-// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself.
+// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself, unless they are symmetric:
+// then they are signed, see signedRows.
 //
 // Kernels of one and two rows read the first half of the tiles and the second side by side,
 // as two streams; of an odd number the last is computed at the end, as both of a pair.
@@ -15,10 +16,11 @@ const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows:
 //	R9  output         R12  groups left      DI  second plane    BX  activations of the step
 //	R10 tiles left,    CX   steps left       R13 scales          R11 stream to stream
 //	    or pairs       R14  decoded factors of the group
-//	                   R15  groups left in the superblock; negative: none
+//	                   R15  groups left in the superblock; 0: there are none
 //
 // Vectors: Y0 on: float32 sums of the first half, the second, and those of the other tile. Y8 to Y11: int32
-// sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products.
+// sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products. With superblocks the first
+// are int32 sums of a superblock, and the float32 sums are in the output.
 // No alignment is required, and nothing is read past the last block or the last group.`
 
 // avx2Rows is the maximum number of rows of a kernel.
@@ -44,6 +46,7 @@ func avx2(s *source) {
 	constant("Low4", 0x0f0f0f0f0f0f0f0f)
 	constant("Low2", 0x0303030303030303)
 	constant("Low7", 0x7f7f7f7f7f7f7f7f)
+	constant("Middle8", 0x8080808080808080)
 	constant("Bit0", 0x0101010101010101)
 	constant("Bit2", 0x0404040404040404)
 	constant("Bit4", 0x1010101010101010)
@@ -56,9 +59,15 @@ func avx2(s *source) {
 	constant("Levels", 0xf6eaddcfbfad9881, 0x7159453526190d01) // of dtype
 	constant("Nibble", 0x0000000f0000000f)
 	constant("Pair", 0x0000003000000030)
+	constant("Nibbles", 0x000f000f000f000f)
+	constant("Pairs", 0x0030003000300030)
 	constant("Signs", 0x8000000080000000)
 	constant("Middle", 0x0000002000000020)
+	constant("Raise6K", 0xffe0ffe0ffe0ffe0) // -32
 	factorsAVX2(s)
+	for _, f := range supers {
+		superAVX2(s, f)
+	}
 	for _, f := range formats {
 		for m := 1; m <= avx2Rows; m++ {
 			k := &avx2Kernel{source: s, codes: f, m: m, streams: 2}
@@ -81,6 +90,8 @@ func (k *avx2Kernel) write() {
 		k.op("JZ last")
 		k.arg("tileBytes", "R11")
 		k.op("IMULQ R10, R11")
+	} else if k.factors() != "" {
+		k.op("XORL R11, R11")
 	}
 	k.line("tile:")
 	k.arg("acts", "DX")
@@ -89,7 +100,7 @@ func (k *avx2Kernel) write() {
 		k.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
 	}
 	if k.factors() != "" {
-		k.op("XORL R15, R15")
+		k.openSuper()
 	}
 	k.line("group:")
 	for h := range 2 * k.streams {
@@ -98,12 +109,6 @@ func (k *avx2Kernel) write() {
 	}
 	k.op("LEAQ %d(BX), DX", 12*k.m)
 	k.op("ADDQ integerArgs_block(AX), R8")
-	if k.factors() != "" {
-		k.op("DECQ R15")
-		k.op("JNZ begin")
-		k.op("ADDQ integerArgs_tail(AX), R8")
-		k.line("begin:")
-	}
 	k.op("DECQ R12")
 	k.op("JNZ group")
 	k.store()
@@ -126,6 +131,7 @@ func (k *avx2Kernel) store() {
 	}
 	put(0, "R9")
 	if k.streams == 1 {
+		k.line("stored:")
 		k.op("ADDQ integerArgs_outTile(AX), R9")
 		k.op("DECQ R10")
 		k.op("JNZ tile")
@@ -133,13 +139,10 @@ func (k *avx2Kernel) store() {
 	}
 	k.op("TESTQ R11, R11")
 	k.op("JZ end")
-	k.arg("tiles", "CX")
-	k.op("SHRQ $1, CX")
-	k.arg("outTile", "DX")
-	k.op("IMULQ DX, CX")
-	k.op("ADDQ R9, CX")
-	k.op("ADDQ DX, R9")
+	k.secondOut()
 	put(1, "CX")
+	k.line("stored:")
+	k.op("ADDQ DX, R9")
 	k.op("DECQ R10")
 	k.op("JNZ tile")
 	k.op("ADDQ R11, R8")
@@ -151,6 +154,15 @@ func (k *avx2Kernel) store() {
 	k.op("TESTQ $1, CX")
 	k.op("JNZ tile")
 	k.line("end:")
+}
+
+// secondOut points CX at the output of the second tile, and sets DX to the bytes from tile to tile.
+func (k *avx2Kernel) secondOut() {
+	k.arg("tiles", "CX")
+	k.op("SHRQ $1, CX")
+	k.arg("outTile", "DX")
+	k.op("IMULQ DX, CX")
+	k.op("ADDQ R9, CX")
 }
 
 // block points a register at offset(R8) of the tile that half h belongs to.
@@ -178,6 +190,16 @@ func (k *avx2Kernel) dots(h int) {
 		k.op("VPXOR %[1]s, %[1]s, %[1]s", k.int(m))
 	}
 	k.arg("steps", "CX")
+	if k.bits == 8 {
+		k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
+		k.op("JEQ zero%d", h)
+		k.aside = append(k.aside, func() { k.signedBytes(h) })
+	}
+	if k.short() {
+		k.op("CMPQ CX, $2")
+		k.op("JLE short%d", h)
+		k.aside = append(k.aside, func() { k.shortGroup(h) })
+	}
 	k.line("step%d:", h)
 	if h%2 == 0 && k.high() > 0 {
 		k.prefetch(0, "DI")
@@ -196,15 +218,46 @@ func (k *avx2Kernel) dots(h int) {
 		k.lowBits(h, v)
 		k.highBits(v, "Y12")
 		k.highBits(v+1, "Y13")
-		k.products(v)
+		k.products(h, v)
 	}
+	k.nextStep("step", h)
+	k.line("summed%d:", h)
+}
+
+// short reports whether there are kernels for short groups.
+func (k *avx2Kernel) short() bool { return k.bits == 4 && !k.fp4 }
+
+// shortGroup is the loop of dots for groups of 32 codes of 4 bits at most, all of whose products can be
+// summed in 16 bits: 32*15*127 < 2^15, since each sum has half of them.
+func (k *avx2Kernel) shortGroup(h int) {
+	k.line("short%d:", h)
+	for v := 0; v < 4; v += 2 {
+		k.lowBits(h, v)
+		for m := range k.m {
+			k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
+			k.op("VPBROADCASTD %d(BX), Y15", 4*((v+1)*k.m+m))
+			k.op("VPMADDUBSW Y14, Y12, Y14")
+			k.op("VPMADDUBSW Y15, Y13, Y15")
+			k.op("VPADDW Y14, %[1]s, %[1]s", k.int(m))
+			k.op("VPADDW Y15, %[1]s, %[1]s", k.int(m))
+		}
+	}
+	k.nextStep("short", h)
+	for m := range k.m {
+		k.op("VPMADDWD %[1]s, %[2]s, %[2]s", k.ones(h), k.int(m))
+	}
+	k.op("JMP summed%d", h)
+}
+
+// nextStep goes on with the next 16 columns.
+func (k *avx2Kernel) nextStep(label string, h int) {
 	k.op("ADDQ $%d, SI", step16(k.low()))
 	if k.high() > 0 {
 		k.op("ADDQ $%d, DI", step16(k.high()))
 	}
 	k.op("ADDQ $%d, BX", 16*k.m)
 	k.op("DECQ CX")
-	k.op("JNZ step%d", h)
+	k.op("JNZ %s%d", label, h)
 }
 
 // bytes multiplies vector v of 8-bit codes.
@@ -227,8 +280,7 @@ func (k *avx2Kernel) bytes(h, v int) {
 	}
 }
 
-// signed multiplies vector v of codes for levels. Their signs go to the other factor: products
-// of magnitudes cannot overflow two by two, 2*127*127 < 2^15.
+// signed multiplies vector v of codes for levels.
 func (k *avx2Kernel) signed(h, v int) {
 	k.op("VMOVDQU %d(SI), Y12", 64*(v/2))
 	if v%2 == 1 {
@@ -239,12 +291,36 @@ func (k *avx2Kernel) signed(h, v int) {
 	k.op("VPAND integerLow4<>(SB), Y12, Y12")
 	k.op("VMOVDQU integerLevels<>(SB), Y14")
 	k.op("VPSHUFB Y12, Y14, Y12")
+	k.signedRows(h, v)
+}
+
+// signedBytes computes and adds the sums of half h of symmetric 8-bit codes.
+func (k *avx2Kernel) signedBytes(h int) {
+	k.line("zero%d:", h)
+	for v := range 4 {
+		k.op("VMOVDQU %d(SI), Y12", 64*v)
+		if h%2 == 0 {
+			k.prefetch(64*v, "SI")
+		}
+		k.op("VPXOR integerMiddle8<>(SB), Y12, Y12")
+		k.signedRows(h, v)
+	}
+	k.nextStep("zero", h)
+	k.scalesAt(h)
+	k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
+	k.scaleRows(h, false, false)
+	k.op("JMP added%d", h)
+}
+
+// signedRows multiplies vector v of signed codes in Y12. Their signs go to the other factor: products
+// of magnitudes cannot overflow two by two, 2*128*127 < 2^15.
+func (k *avx2Kernel) signedRows(h, v int) {
 	k.op("VPABSB Y12, Y13")
 	for m := range k.m {
 		k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
 		k.op("VPSIGNB Y12, Y14, Y14")
 		k.op("VPMADDUBSW Y14, Y13, Y14")
-		k.op("VPMADDWD integerOnes<>(SB), Y14, Y14")
+		k.op("VPMADDWD %s, Y14, Y14", k.ones(h))
 		k.op("VPADDD Y14, %[1]s, %[1]s", k.int(m))
 	}
 }
@@ -303,14 +379,18 @@ func (k *avx2Kernel) highBits(v int, w string) {
 }
 
 // products multiplies vectors v and v+1.
-func (k *avx2Kernel) products(v int) {
+func (k *avx2Kernel) products(h, v int) {
 	for m := range k.m {
 		k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
 		k.op("VPBROADCASTD %d(BX), Y15", 4*((v+1)*k.m+m))
 		k.op("VPMADDUBSW Y14, Y12, Y14")
 		k.op("VPMADDUBSW Y15, Y13, Y15")
 		k.op("VPADDW Y15, Y14, Y14")
-		k.op("VPMADDWD integerOnes<>(SB), Y14, Y14")
+		if k.short() { // and so are superblocks
+			k.op("VPMADDWD integerOnes<>(SB), Y14, Y14")
+		} else {
+			k.op("VPMADDWD %s, Y14, Y14", k.ones(h))
+		}
 		k.op("VPADDD Y14, %[1]s, %[1]s", k.int(m))
 	}
 }
@@ -322,11 +402,12 @@ func (k *avx2Kernel) prefetch(offset int, register string) {
 // scale adds the scaled integer sums of half h to the float sums. BX is at the scales of
 // the activations.
 func (k *avx2Kernel) scale(h int) {
-	k.block(h, 0, "R13")
-	k.op("ADDQ integerArgs_codes(AX), R13")
-	if h%2 == 0 {
-		k.prefetch(0, "R13")
+	if k.factors() != "" {
+		k.op("TESTQ R15, R15")
+		k.op("JNZ factors%d", h)
+		k.aside = append(k.aside, func() { k.addFactored(h) })
 	}
+	k.scalesAt(h)
 	k.op("CMPQ integerArgs_scale(AX), $const_scaleF16")
 	k.op("JEQ half%d", h)
 	k.op("JGT other%d", h)
@@ -335,9 +416,43 @@ func (k *avx2Kernel) scale(h int) {
 		k.op("VPSLLD $16, %s, %s", y, y)
 	})
 	k.line("scaled%d:", h)
+	k.scaleRows(h, k.fp4 && !k.levels, !k.fp4)
+	k.line("added%d:", h)
+	k.aside = append(k.aside, func() {
+		k.line("half%d:", h)
+		k.scales(16*(h%2), 32, func(at int, y string) { k.op("VCVTPH2PS %d(R13), %s", at, y) })
+		k.op("JMP scaled%d", h)
+		k.line("other%d:", h)
+		if k.symmetric() && k.bits < 8 {
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
+			k.op("JEQ zero%d", h)
+		}
+		k.scales(32*(h%2), 64, func(at int, y string) { k.op("VMOVUPS %d(R13), %s", at, y) })
+		k.op("JMP scaled%d", h)
+		if k.symmetric() && k.bits < 8 {
+			k.line("zero%d:", h)
+			k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
+			k.scaleRows(h, true, false)
+			k.op("JMP added%d", h)
+		}
+	})
+}
+
+// scalesAt points R13 at the scales of the tile of half h.
+func (k *avx2Kernel) scalesAt(h int) {
+	k.block(h, 0, "R13")
+	k.op("ADDQ integerArgs_codes(AX), R13")
+	if h%2 == 0 {
+		k.prefetch(0, "R13")
+	}
+}
+
+// scaleRows scales the integer sums of half h and adds them: of codes that are raised to be unsigned
+// the offset too, and biases where there are any.
+func (k *avx2Kernel) scaleRows(h int, raised, biased bool) {
 	for m := range k.m {
 		i, f := k.int(m), k.float(h, m)
-		if k.fp4 && !k.levels {
+		if raised {
 			k.op("VPBROADCASTD %d(BX), Y14", 8*k.m+4*m)
 			k.op("VPADDD Y14, %s, %s", i, i)
 		}
@@ -345,68 +460,17 @@ func (k *avx2Kernel) scale(h int) {
 		k.op("VBROADCASTSS %d(BX), Y14", 4*m)
 		k.op("VMULPS Y14, %s, %s", i, i)
 		k.op("VFMADD231PS Y12, %s, %s", i, f)
-		if !k.fp4 {
+		if biased {
 			k.op("VBROADCASTSS %d(BX), Y14", 4*(k.m+m))
 			k.op("VFMADD231PS Y14, Y13, %s", f)
 		}
 	}
-	k.aside = append(k.aside, func() {
-		k.line("half%d:", h)
-		k.scales(16*(h%2), 32, func(at int, y string) { k.op("VCVTPH2PS %d(R13), %s", at, y) })
-		k.op("JMP scaled%d", h)
-		k.line("other%d:", h)
-		if !k.fp4 || k.levels {
-			k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
-		}
-		if !k.fp4 {
-			k.op("JEQ zero%d", h)
-		}
-		if k.factors() != "" {
-			k.op("JGT factors%d", h)
-		}
-		k.scales(32*(h%2), 64, func(at int, y string) { k.op("VMOVUPS %d(R13), %s", at, y) })
-		k.op("JMP scaled%d", h)
-		if !k.fp4 {
-			k.line("zero%d:", h)
-			k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
-			k.implied()
-			k.op("JMP scaled%d", h)
-		}
-		if k.factors() != "" {
-			k.factored(h)
-		}
-	})
 }
 
-// implied makes Y13 the biases that scales imply.
-func (k *avx2Kernel) implied() {
-	k.op("VBROADCASTSS integerArgs_zero(AX), Y13")
-	k.op("VMULPS Y12, Y13, Y13")
-}
-
-// factored loads scales and biases of half h from the decoded factors of a superblock, which the
-// first half decodes.
-func (k *avx2Kernel) factored(h int) {
-	k.line("factors%d:", h)
-	if h == 0 {
-		k.op("TESTQ R15, R15")
-		k.op("JNZ decoded")
-		k.op("MOVL $%d, CX", k.streams)
-		k.op("CALL integerFactors%sAVX2<>(SB)", k.factors())
-		k.arg("per", "R15")
-		k.arg("decoded", "R14")
-		k.line("decoded:")
+// scales loads the scales at an offset, and the biases size bytes further.
+func (k *avx2Kernel) scales(at, size int, load func(at int, y string)) {
+	load(at, "Y12")
+	if !k.fp4 {
+		load(at+size, "Y13")
 	}
-	at := 1024*(h/2) + 32*(h%2)
-	k.op("VMOVUPS %d(R14), Y12", at)
-	switch k.factors() {
-	case "K":
-		k.op("VMOVUPS %d(R14), Y13", at+64)
-	case "6K":
-		k.implied()
-	}
-	if h == 2*k.streams-1 {
-		k.op("ADDQ $%d, R14", k.factorBytes())
-	}
-	k.op("JMP scaled%d", h)
 }

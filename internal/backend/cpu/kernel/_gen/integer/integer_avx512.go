@@ -11,10 +11,12 @@ const avx512Doc = `// func integerAVX512<format>Rows<m>(a *integerArgs), for m r
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R11  stream to stream    DI  second plane    BX  activations of the step
 //	R10 pairs left     R12  groups left      CX  steps left      R13 scales
-//	R14 decoded factors of the group         R15 groups left in the superblock; negative: none
+//	R14 decoded factors of the group         R15 groups left in the superblock; 0: there are none
 //
 // Vectors: from Z0 on the float32 sums, then the int32 sums, of tile after tile, row after
 // row. Z31, Z30: constants of the format. Z24 to Z29: codes, later scales and biases.
+// With superblocks the first are int32 sums of a superblock, and the float32 sums are in the
+// output; K2 is none before it has them.
 // No alignment is required, and nothing is read past the last block or the last group.`
 
 // avx512Rows is the maximum number of rows of a kernel.
@@ -28,7 +30,7 @@ type avx512Kernel struct {
 	streams int      // tiles that are read side by side
 	inTurn  bool     // and computed one after another, since the registers are few
 	super   bool     // there may be superblocks
-	unpacks bool     // and their factors are decoded elsewhere, see amxKernel
+	selects bool     // codes of 6 bits are put together by sixBits
 	ahead   int      // bytes that memory is asked for in advance
 	cache   int      // into the first cache (0) or the second (1)
 	aside   []func() // what is written after the kernel's end
@@ -46,7 +48,7 @@ func avx512(s *source) {
 	factorsAVX512(s)
 	for _, f := range formats {
 		for m := 1; m <= avx512Rows; m++ {
-			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead, super: f.factors() != ""}
+			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead, super: f.factors() != "", selects: f.bits == 6}
 			k.write()
 		}
 	}
@@ -75,7 +77,7 @@ func (k *avx512Kernel) write() {
 		k.op("VPXORD Z%d, Z%d, Z%d", i, i, i)
 	}
 	if k.super {
-		k.op("XORL R15, R15")
+		k.openSuper()
 	}
 	k.line("group:")
 	if k.inTurn {
@@ -89,7 +91,6 @@ func (k *avx512Kernel) write() {
 	}
 	k.op("LEAQ %d(BX), DX", 12*k.m)
 	k.op("ADDQ integerArgs_block(AX), R8")
-	k.endGroup()
 	k.op("DECQ R12")
 	k.op("JNZ group")
 	k.store()
@@ -98,21 +99,6 @@ func (k *avx512Kernel) write() {
 	for _, rest := range k.aside {
 		rest()
 	}
-}
-
-// endGroup steps over the tail of a superblock.
-func (k *avx512Kernel) endGroup() {
-	if !k.super {
-		return
-	}
-	k.op("DECQ R15")
-	k.op("JZ tail")
-	k.line("begin:")
-	k.aside = append(k.aside, func() {
-		k.line("tail:")
-		k.op("ADDQ integerArgs_tail(AX), R8")
-		k.op("JMP begin")
-	})
 }
 
 // constants loads Z31 and Z30, for E2M1 the table of that name.
@@ -130,6 +116,8 @@ func (k *avx512Kernel) constants(table string) {
 	switch {
 	case k.fp4:
 		k.op("VBROADCASTI32X4 %s<>(SB), Z30", table)
+	case k.selects:
+		load(0x33333333, "Z30")
 	case k.bits == 6:
 		load(0x30303030, "Z30")
 	case k.bits == 5:
@@ -164,11 +152,7 @@ func (k *avx512Kernel) dots(from, to int) {
 		k.arg("plane", "DI")
 		k.op("ADDQ R8, DI")
 	}
-	for h := from; h < to; h++ {
-		for m := range k.m {
-			k.op("VPXORD %[1]s, %[1]s, %[1]s", k.int(h, m))
-		}
-	}
+	k.clear(from, to)
 	k.arg("steps", "CX")
 	k.line("step%d:", from)
 	for h := from; h < to; h++ {
@@ -183,6 +167,15 @@ func (k *avx512Kernel) dots(from, to int) {
 	k.op("JNZ step%d", from)
 }
 
+// clear sets the integer sums of tiles [from, to) to zero.
+func (k *avx512Kernel) clear(from, to int) {
+	for h := from; h < to; h++ {
+		for m := range k.m {
+			k.op("VPXORD %[1]s, %[1]s, %[1]s", k.int(h, m))
+		}
+	}
+}
+
 // step multiplies 16 columns of tile h.
 func (k *avx512Kernel) step(h int) {
 	k.vectors(h, func(v int, w string) {
@@ -194,6 +187,10 @@ func (k *avx512Kernel) step(h int) {
 
 // vectors unpacks the four vectors of a step of tile h, and hands each over in a register.
 func (k *avx512Kernel) vectors(h int, use func(v int, w string)) {
+	if k.selects {
+		k.sixBits(h, use)
+		return
+	}
 	if k.high() == 2 {
 		k.op("VMOVDQU32 %s, Z26", k.stream(h, 0, "DI"))
 	}
@@ -207,6 +204,30 @@ func (k *avx512Kernel) vectors(h int, use func(v int, w string)) {
 			k.op("VPSHUFB %s, Z30, %s", w, w)
 		}
 		use(v, w)
+	}
+}
+
+// sixBits is vectors for codes of 6 bits. Of the second plane every other field is masked, so that what
+// is above a code is zero; what is below gives way to the first plane.
+func (k *avx512Kernel) sixBits(h int, use func(v int, w string)) {
+	k.op("VMOVDQU32 %s, Z26", k.stream(h, 0, "DI"))
+	k.prefetch(h, 0, "DI")
+	k.op("VPSRLD $2, Z26, Z27")
+	k.op("VPANDD Z30, Z26, Z26")
+	k.op("VPANDD Z30, Z27, Z27")
+	for v := 0; v < 4; v += 2 {
+		k.op("VMOVDQU32 %s, Z25", k.stream(h, 32*v, "SI"))
+		k.prefetch(h, 32*v, "SI")
+		k.op("VPSRLD $4, Z25, Z24")
+		for i, w := range []string{"Z25", "Z24"} {
+			high := sprint("Z%d", 26+i)
+			if v == 0 {
+				k.op("VPSLLD $4, %s, Z28", high)
+				high = "Z28"
+			}
+			k.op("VPTERNLOGD $0xe4, Z31, %s, %s // the low half of a byte stays", high, w)
+			use(v+i, w)
+		}
 	}
 }
 
@@ -278,25 +299,29 @@ func (k *avx512Kernel) prefetch(h, offset int, register string) {
 // scale adds a group's integer sums, scaled, to the float sums of tiles [from, to). BX is
 // at the scales of the activations.
 func (k *avx512Kernel) scale(from, to int) {
-	k.loadScales(from, to, func() {
-		for m := range k.m {
-			for h := from; h < to; h++ {
-				k.scaleRow(h, m)
+	if k.super && !k.halves() {
+		k.op("TESTQ R15, R15")
+		k.op("JNZ factors%d", from)
+		k.aside = append(k.aside, func() { k.addFactored(from, to) })
+	}
+	each := func(do func(h, m int)) func() {
+		return func() {
+			for m := range k.m {
+				for h := from; h < to; h++ {
+					do(h, m)
+				}
 			}
 		}
-	})
+	}
+	k.loadScales(from, to, each(k.scaleRow), each(k.scaleSymmetric))
 }
 
 // loadScales brings the scales and biases of tiles [from, to) as float32 into Z24 and Z25
-// for the first tile, Z26 and Z27 for the second, and then does what follows.
-func (k *avx512Kernel) loadScales(from, to int, then func()) {
+// for the first tile, Z26 and Z27 for the second, and then does what follows: if codes are
+// symmetric, so that there are no biases, the last.
+func (k *avx512Kernel) loadScales(from, to int, then, symmetric func()) {
 	k.arg("codes", "R13")
 	k.op("ADDQ R8, R13")
-	k.scalesAt(from, to, then)
-}
-
-// scalesAt is loadScales with their address in R13.
-func (k *avx512Kernel) scalesAt(from, to int, then func()) {
 	for h := from; h < to; h++ {
 		k.prefetch(h, 0, "R13")
 	}
@@ -311,6 +336,7 @@ func (k *avx512Kernel) scalesAt(from, to int, then func()) {
 	}
 	k.line("scaled%d:", from)
 	then()
+	k.line("added%d:", from)
 	k.aside = append(k.aside, func() {
 		k.line("half%d:", from)
 		for h := from; h < to; h++ {
@@ -318,61 +344,23 @@ func (k *avx512Kernel) scalesAt(from, to int, then func()) {
 		}
 		k.op("JMP scaled%d", from)
 		k.line("other%d:", from)
-		if !k.fp4 || k.super {
+		if k.symmetric() {
 			k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
-		}
-		if !k.fp4 {
 			k.op("JEQ zero%d", from)
-		}
-		if k.super {
-			k.op("JGT factors%d", from)
 		}
 		for h := from; h < to; h++ {
 			k.scales(h, 64, func(at, z string) { k.op("VMOVUPS %s, %s", at, z) })
 		}
 		k.op("JMP scaled%d", from)
-		if !k.fp4 {
+		if k.symmetric() {
 			k.line("zero%d:", from)
 			for h := from; h < to; h++ {
 				k.op("VCVTPH2PS %s, Z%d", k.stream(h, 0, "R13"), 24+2*h)
-				k.op("VMULPS.BCST integerArgs_zero(AX), Z%d, Z%d", 24+2*h, 25+2*h)
 			}
-			k.op("JMP scaled%d", from)
-		}
-		if k.super {
-			k.factored(from, to)
+			symmetric()
+			k.op("JMP added%d", from)
 		}
 	})
-}
-
-// factored loads scales and biases from the decoded factors of a superblock. Whoever comes first
-// decodes them.
-func (k *avx512Kernel) factored(from, to int) {
-	k.line("factors%d:", from)
-	if k.unpacks {
-		k.arg("factorAt", "R14")
-	} else if from == 0 {
-		k.op("TESTQ R15, R15")
-		k.op("JNZ decoded")
-		k.op("MOVL $%d, CX", k.streams)
-		k.op("CALL integerFactors%sAVX512<>(SB)", k.factors())
-		k.arg("per", "R15")
-		k.arg("decoded", "R14")
-		k.line("decoded:")
-	}
-	for h := from; h < to; h++ {
-		k.op("VMOVUPS %d(R14), Z%d", 1024*h, 24+2*h)
-		switch k.factors() {
-		case "K":
-			k.op("VMOVUPS %d(R14), Z%d", 1024*h+64, 25+2*h)
-		case "6K":
-			k.op("VMULPS.BCST integerArgs_zero(AX), Z%d, Z%d", 24+2*h, 25+2*h)
-		}
-	}
-	if to == k.streams && !k.unpacks {
-		k.op("ADDQ $%d, R14", k.factorBytes())
-	}
-	k.op("JMP scaled%d", from)
 }
 
 // scales loads the scales of tile h, and the biases which lie size bytes further.
@@ -396,6 +384,15 @@ func (k *avx512Kernel) scaleRow(h, m int) {
 	}
 }
 
+// scaleSymmetric is scaleRow for codes that are raised to be unsigned, without biases.
+func (k *avx512Kernel) scaleSymmetric(h, m int) {
+	i := k.int(h, m)
+	k.op("VPADDD.BCST %d(BX), %s, %s", 8*k.m+4*m, i, i)
+	k.op("VCVTDQ2PS %s, %s", i, i)
+	k.op("VMULPS.BCST %d(BX), %s, %s", 4*m, i, i)
+	k.op("VFMADD231PS Z%d, %s, %s", 24+2*h, i, k.float(h, m))
+}
+
 // store writes the finished tiles and goes on with the next two, or with the last.
 func (k *avx512Kernel) store() {
 	for m := range k.m {
@@ -403,15 +400,12 @@ func (k *avx512Kernel) store() {
 	}
 	k.op("TESTQ R11, R11")
 	k.op("JZ end")
-	k.arg("tiles", "CX")
-	k.op("SHRQ $1, CX")
-	k.arg("outTile", "DX")
-	k.op("IMULQ DX, CX")
-	k.op("ADDQ R9, CX")
-	k.op("ADDQ DX, R9")
+	k.secondOut()
 	for m := range k.m {
 		k.op("VMOVUPS %s, %d(CX)", k.float(1, m), 64*m)
 	}
+	k.line("stored:")
+	k.op("ADDQ DX, R9")
 	k.op("DECQ R10")
 	k.op("JNZ tile")
 	k.op("ADDQ R11, R8")
@@ -423,4 +417,13 @@ func (k *avx512Kernel) store() {
 	k.op("TESTQ $1, CX")
 	k.op("JNZ tile")
 	k.line("end:")
+}
+
+// secondOut points CX at the output of the second tile, and sets DX to the bytes from tile to tile.
+func (k *avx512Kernel) secondOut() {
+	k.arg("tiles", "CX")
+	k.op("SHRQ $1, CX")
+	k.arg("outTile", "DX")
+	k.op("IMULQ DX, CX")
+	k.op("ADDQ R9, CX")
 }

@@ -3,7 +3,7 @@ package main
 import "fmt"
 
 const manyDoc = `//
-// func integerMany(a *integerArgs), func integerManyFP4(a *integerArgs)
+// func integerMany(a *integerArgs), func integerManySigned(a *integerArgs)
 //
 // The same for many strips of 16 rows. A panel is some groups of one tile. The groups of one
 // strip after another are multiplied; the turn after that the products are stored, and two
@@ -26,14 +26,15 @@ const manyLag = 3
 
 func (k manyKernel) write() {
 	name := ""
-	if k.fp4 {
-		name = "FP4"
+	if k.signed {
+		name = "Signed"
 	}
 	k.line("\nTEXT ·integerMany%s(SB), NOSPLIT, $0-8", name)
 	k.op("MOVQ a+0(FP), AX")
 	k.op("LEAQ integerArgs_config(AX), DX")
 	k.op("LDTILECFG_DX")
 	k.choose()
+	k.magic("R11", "Z22")
 	k.move("weights", "pairBlock")
 	k.move("out", "pairOut")
 	k.op("MOVQ $0, integerArgs_second(AX)")
@@ -73,10 +74,6 @@ func (k manyKernel) unpackPanel() {
 	k.arg("slots", "R9")
 	k.line("unpack:")
 	k.unpack("unpack")
-	k.op("CMPQ integerArgs_superLeft(AX), $0")
-	k.op("JNE within")
-	k.op("ADDQ integerArgs_tail(AX), R8")
-	k.line("within:")
 	k.op("DECQ R12")
 	k.op("JNZ unpack")
 	k.set("R8", "nextBlock")
@@ -181,7 +178,7 @@ func (k manyKernel) ring(register string) {
 // add scales the products of a group and adds them to the sums.
 func (k manyKernel) add() {
 	k.op("VMOVUPS (R10), Z16")
-	if !k.fp4 {
+	if !k.signed {
 		k.op("VMOVUPS 64(R10), Z17")
 	}
 	for m := range amxHeight {

@@ -86,7 +86,7 @@ func (k amxKernel) add(name string, tile int) {
 func (k amxKernel) addGroups(name string, rows func(end string, do func(m int)), ask bool) {
 	k.line("%sGroup:", name)
 	k.op("VMOVUPS (R10), Z16")
-	if !k.fp4 {
+	if !k.signed {
 		k.op("VMOVUPS 64(R10), Z17")
 	}
 	k.op("LEAQ (R13)(R14*4), SI")
@@ -109,12 +109,21 @@ func (k amxKernel) addGroups(name string, rows func(end string, do func(m int)),
 // addRow scales the products of row m and adds them; sums has the row sums of the activations.
 func (k amxKernel) addRow(m int, sums string, offset int) {
 	t := fmt.Sprintf("Z%d", 18+m%4)
-	k.op("VCVTDQ2PS %d(R11), %s", 64*m, t)
+	k.op("VPADDD %d(R11), Z22, %s", 64*m, t)
+	k.op("VSUBPS Z22, %[1]s, %[1]s", t)
 	k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
 	k.op("VFMADD231PS Z16, %s, Z%d", t, m)
-	if !k.fp4 {
+	if !k.signed {
 		k.op("VFMADD231PS.BCST %d(%s), Z17, Z%d", offset+4*m, sums, m)
 	}
+}
+
+// magic loads 1.5*2^23, which makes a float32 of an integer that is added to its bits, below 2^22: what is
+// left when it is subtracted again. While tiles are in use, that is two more instructions on a port that
+// rests instead of one on the port that has all multiplications.
+func (k amxKernel) magic(scratch, z string) {
+	k.op("MOVL $0x4b400000, %s", scratch)
+	k.op("VPBROADCASTD %s, %s", scratch, z)
 }
 
 // allRows does something for as many rows as a strip can have.

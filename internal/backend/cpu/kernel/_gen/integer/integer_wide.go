@@ -41,6 +41,9 @@ func wide(s *source) {
 	k.loadScales(0, wideTiles, func() {
 		k.arg("outTile", "CX")
 		k.each(k.scaleRow)
+	}, func() {
+		k.arg("outTile", "CX")
+		k.each(k.scaleSymmetric)
 	})
 	k.op("LEAQ %d(BX), DX", 12*wideRows)
 	k.op("ADDQ integerArgs_block(AX), R8")
@@ -100,5 +103,15 @@ func (k *wideKernel) scaleRow(h, m int) {
 	k.op("VMULPS.BCST %d(BX), %s, %s", 4*m, i, i)
 	k.op("VFMADD213PS %s, Z%d, %s", k.sum(h, m), 24+2*h, i)
 	k.op("VFMADD231PS.BCST %d(BX), Z%d, %s", 4*(wideRows+m), 25+2*h, i)
+	k.op("VMOVUPS %s, %s", i, k.sum(h, m))
+}
+
+// scaleSymmetric is scaleRow for codes that are raised to be unsigned, without biases.
+func (k *wideKernel) scaleSymmetric(h, m int) {
+	i := k.int(h, m)
+	k.op("VPADDD.BCST %d(BX), %s, %s", 4*(2*wideRows+m), i, i)
+	k.op("VCVTDQ2PS %s, %s", i, i)
+	k.op("VMULPS.BCST %d(BX), %s, %s", 4*m, i, i)
+	k.op("VFMADD213PS %s, Z%d, %s", k.sum(h, m), 24+2*h, i)
 	k.op("VMOVUPS %s, %s", i, k.sum(h, m))
 }
