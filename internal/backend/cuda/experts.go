@@ -51,8 +51,8 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		m.rows += (m.alone + strip - 1) &^ (strip - 1)
 		m.jobs += (m.alone + m.most - 1) / m.most
 	}
-	if gate, up := b.weight(e.Gate), b.weight(e.Up); x.Rows == 1 && gate.laid() && up.laid() && gate.Layout.Group == up.Layout.Group {
-		m.row = b.quantize(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate.Layout.Group)
+	if gate, up := b.weight(e.Gate), b.weight(e.Up); x.Rows == 1 && gate.laid() && up.laid() && gate.rounding() == up.rounding() {
+		m.row = b.quantize(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate.rounding())
 	}
 	s := m.project()
 	few := m.few()
@@ -185,11 +185,17 @@ func (m *mixture) answers() driver.Ptr {
 		b.multiply(both[1])
 	}
 	middle := input{x: g, rows: wide}
+	var gated quantized // by the kernel that gates
 	if down.Integer() {
-		middle.quantized = b.space(m.rows, wide, down.Layout.Group)
+		if middle.quantized = b.space(m.rows, wide, down.rounding()); !middle.super {
+			gated = middle.quantized
+		}
 	}
 	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
-	b.launch("rowwise.swiglu", groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, middle.param())
+	b.launch("rowwise.swiglu", groupsOf(slots, &gated), g, wide, g, wide, u, wide, wide, gated.columns(), m.slots, gated.param())
+	if middle.super {
+		b.quantizeInto(middle.quantized, middle, m.slots, 0, 0, slots.Rows, wide)
+	}
 	answers := b.scratch(4 * m.rows * m.x.Cols)
 	b.multiply(m.product(down, e.SharedDown, middle, answers))
 	return answers
@@ -256,8 +262,8 @@ func (m *mixture) gather(x input, w *weight, have input) input {
 	if m.row.group > 0 {
 		have.quantized = m.row
 	}
-	if have.group != w.Layout.Group {
-		have.quantized = m.b.space(m.rows, w.Cols(), w.Layout.Group)
+	if have.rounding != w.rounding() {
+		have.quantized = m.b.space(m.rows, w.Cols(), w.rounding())
 		m.b.quantizeInto(have.quantized, x, m.slots, m.e.TopK, m.choices, m.choices+m.alone, w.Cols())
 	}
 	return have

@@ -10,21 +10,35 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
+// rounding is how rows become integers.
+type rounding struct {
+	group int  // columns that have one scale; 0: they do not
+	super bool // which are a superblock: instead of a scaled sum there are the sums of every 32 columns
+}
+
+// rounding is that of rows that are multiplied with w.
+func (w *weight) rounding() rounding {
+	return rounding{w.packed.Per * w.packed.Group, w.packed.Per > 1}
+}
+
 // quantized is rows as integers: what struct Product of kernels/product.cuh says of them.
 type quantized struct {
 	codes, tails driver.Ptr
-	group        int // 0: there are none
-	stride       int // of codes
-	tailRows     int
+	rounding
+	stride   int // of codes
+	tailRows int
 }
 
 // space is memory for rows of cols numbers as integers. Kernels read whole chunks of groups, and
 // of rows up to maxRelay at once.
-func (b *Backend) space(rows, cols, group int) quantized {
-	const chunk = 8
-	groups := (cols/group + chunk - 1) &^ (chunk - 1)
-	q := quantized{group: group, stride: groups * group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
-	q.codes, q.tails = b.take(&b.codes, q.tailRows*q.stride), b.take(&b.codes, q.tailRows*groups*8)
+func (b *Backend) space(rows, cols int, r rounding) quantized {
+	chunk, tail := 8, 8 // bytes of a row's tail
+	if r.super {
+		chunk, tail = 1, 24
+	}
+	groups := (cols/r.group + chunk - 1) &^ (chunk - 1)
+	q := quantized{rounding: r, stride: groups * r.group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
+	q.codes, q.tails = b.take(&b.codes, q.tailRows*q.stride), b.take(&b.codes, q.tailRows*groups*tail)
 	return q
 }
 
@@ -78,12 +92,12 @@ func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known 
 	in := input{x: b.at(x), rows: x.Stride}
 	if w.Integer() {
 		for _, q := range *known {
-			if q.group == w.Layout.Group {
+			if q.rounding == w.rounding() {
 				in.quantized = q
 			}
 		}
 		if in.group == 0 {
-			in.quantized = b.quantize(in, x.Rows, x.Cols, w.Layout.Group)
+			in.quantized = b.quantize(in, x.Rows, x.Cols, w.rounding())
 			*known = append(*known, in.quantized)
 		}
 	}
@@ -101,9 +115,9 @@ type input struct {
 	quantized
 }
 
-// quantize rounds rows of x to integers in groups.
-func (b *Backend) quantize(x input, rows, cols, group int) quantized {
-	q := b.space(rows, cols, group)
+// quantize rounds rows of x to integers.
+func (b *Backend) quantize(x input, rows, cols int, r rounding) quantized {
+	q := b.space(rows, cols, r)
 	if !b.coded(q, x.x, x.rows, rows, cols) {
 		b.quantizeInto(q, x, 0, 0, 0, rows, cols)
 	}
@@ -114,12 +128,16 @@ func (b *Backend) quantize(x input, rows, cols, group int) quantized {
 // come from one, from that; the rows from alone on are those of x once more.
 func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, alone, rows, cols int) {
 	const groupsAtOnce = 8
+	kernel := "plain.quantize"
+	if q.super {
+		kernel = "plain.quantize_super"
+	}
 	for from := 0; from < rows; from += maxRows {
 		n := min(maxRows, rows-from)
 		if from > 0 && slots != 0 {
 			panic("cuda: too many rows for experts")
 		}
-		b.launch("plain.quantize", grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
+		b.launch(kernel, grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
 			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, slots, share, alone)
 	}
 }
@@ -218,6 +236,8 @@ func (b *Backend) multiply(list ...product) {
 		b.floats(p)
 	case !p.w.Integer():
 		b.launch("plain.floatPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 128}, p.param())
+	case !p.w.laid() && p.w.packed.Per > 1:
+		b.launch("plain.superPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 256}, p.param())
 	case !p.w.laid():
 		b.launch("plain.integerPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 256}, p.param())
 	case p.rows > maxRelay && p.only == 0:

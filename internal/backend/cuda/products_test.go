@@ -142,8 +142,8 @@ func TestFloatsEqualCPU(t *testing.T) {
 func TestArrangedWeights(t *testing.T) {
 	b := open(t, Options{})
 	for f, laid := range map[dtype.Format]bool{
-		dtype.Q4_0: true, dtype.Q4_1: true, dtype.Q5_0: true, dtype.Q5_1: true, dtype.Q8_0: true,
-		dtype.Q4K: true, dtype.Q5K: true, dtype.Q6K: false, dtype.IQ4NL: false, dtype.IQ4XS: false,
+		dtype.Q4_0: false, dtype.Q4_1: true, dtype.Q5_0: false, dtype.Q5_1: true, dtype.Q8_0: false,
+		dtype.Q4K: false, dtype.Q5K: false, dtype.Q6K: false, dtype.IQ4NL: false, dtype.IQ4XS: false,
 	} {
 		m := dtype.NewBlocks(f, 16, 256)
 		m.Data = make([]byte, m.Rows*m.RowBytes())

@@ -183,7 +183,7 @@ func (w *weight) arrange() {
 	if l.Number != dtype.BF16 {
 		scale = 8
 	}
-	if _, ok := tensors[tensorKey{bits, l.Group, scale == 8}]; !ok || l.Kind != kernel.Biased {
+	if _, ok := tensors[tensorKey{bits, l.Group, scale == 8}]; !ok || l.Kind != kernel.Biased || l.Per > 1 || l.Zero != 0 {
 		return
 	}
 	l.Bits = bits

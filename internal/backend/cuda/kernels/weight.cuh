@@ -105,6 +105,31 @@ __device__ __forceinline__ word fours(const Weight& w, const byte* block, int v,
   return codes;
 }
 
+// tailOf is the tail of superblock i of a tile.
+__device__ __forceinline__ const byte* tailOf(const Weight& w, const byte* tile, int i) {
+  return tile + (i + 1) * (w.per * w.block + w.tail) - w.tail;
+}
+
+// superScales is the scale of row r of a superblock, and of Q4_K and Q5_K that of its biases.
+__device__ __forceinline__ float2 superScales(const Weight& w, const byte* tail, int r) {
+  return make_float2(floatAt(tail, F16, r), w.factors == FACTORS_K ? floatAt(tail + 32, F16, r) : 0.0f);
+}
+
+// factorsOf is what the scale of row r and group g of a superblock has of the superblock's, and likewise
+// the bias, which is subtracted.
+__device__ __forceinline__ int2 factorsOf(const Weight& w, const byte* tail, int g, int r) {
+  if (w.factors == FACTORS_6K) return make_int2((signed char)tail[32 + 16 * g + r], 0);
+  if (w.factors == FACTORS_XS) {
+    const int low = ((const word*)(tail + 32))[r] >> 4 * g & 15;
+    const int high = ((const unsigned short*)(tail + 96))[r] >> 2 * g & 3;
+    return make_int2(low + 16 * high - 32, 0);
+  }
+  const word pairs = ((const word*)(tail + 192))[r] >> 2 * g;
+  const word low = ((const word*)(tail + 64))[r] >> 4 * g & 15;
+  const word least = ((const word*)(tail + 128))[r] >> 4 * g & 15;
+  return make_int2(low + 16 * (pairs & 3), least + 16 * (pairs >> 16 & 3));
+}
+
 // scaleOf is the scale and the bias of row r in group g. Products are exact.
 __device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int g, int r) {
   float s, b = 0;
@@ -122,24 +147,11 @@ __device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int
       b = floatAt(p, w.number, 16 + r);
     return make_float2(s, b);
   }
-  const byte* tail = tile + (g / w.per + 1) * (w.per * w.block + w.tail) - w.tail;
-  const float d = floatAt(tail, F16, r);
-  g %= w.per;
-  if (w.factors == FACTORS_6K) {
-    s = __fmul_rn(d, (float)(signed char)tail[32 + 16 * g + r]);
-    return make_float2(s, __fmul_rn(w.zero, s));
-  }
-  if (w.factors == FACTORS_XS) {
-    const int low = ((const word*)(tail + 32))[r] >> 4 * g & 15;
-    const int high = ((const unsigned short*)(tail + 96))[r] >> 2 * g & 3;
-    return make_float2(__fmul_rn(d, (float)(low + 16 * high - 32)), 0);
-  }
-  const word pairs = ((const word*)(tail + 192))[r] >> 2 * g;
-  const word low = ((const word*)(tail + 64))[r] >> 4 * g & 15;
-  const word least = ((const word*)(tail + 128))[r] >> 4 * g & 15;
-  s = __fmul_rn(d, (float)(low + 16 * (pairs & 3)));
-  b = -__fmul_rn(floatAt(tail + 32, F16, r), (float)(least + 16 * (pairs >> 16 & 3)));
-  return make_float2(s, b);
+  const byte* tail = tailOf(w, tile, g / w.per);
+  const int2 factor = factorsOf(w, tail, g % w.per, r);
+  const float2 d = superScales(w, tail, r);
+  s = __fmul_rn(d.x, (float)factor.x);
+  return make_float2(s, w.zero != 0 ? __fmul_rn(w.zero, s) : -__fmul_rn(d.y, (float)factor.y));
 }
 
 // plainAt is column k of row r of a block of plain numbers.
