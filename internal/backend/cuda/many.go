@@ -11,6 +11,10 @@ const (
 
 // many launches a product of many rows with a weight that lies for tensor cores.
 func (b *Backend) many(p *product) {
+	if p.w.super() {
+		b.manySuper(p)
+		return
+	}
 	l, forms := &p.w.Layout, p.w.forms()
 	across, down := (p.tiles+manyOutputs-1)/manyOutputs, (p.rows+manyRows-1)/manyRows
 	rows, strips := manyRows, 4 // of a block, of a warp

@@ -34,7 +34,7 @@ type quantized struct {
 func (b *Backend) space(rows, cols int, r rounding) quantized {
 	chunk, tail := 8, 8 // bytes of a row's tail
 	if r.super {
-		chunk, tail = 1, 24
+		chunk, tail = superCols/r.group, 24
 	}
 	groups := (cols/r.group + chunk - 1) &^ (chunk - 1)
 	q := quantized{rounding: r, stride: groups * r.group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
@@ -198,7 +198,7 @@ func joins(list []product, p *product) bool {
 	}
 	first := &list[0]
 	a, b := &first.w.Layout, &p.w.Layout
-	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize
+	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors && a.Per == b.Per
 	if len(list) == maxParts || !alike || !first.relayed() || !p.relayed() || first.only != 0 || p.only != 0 {
 		return false
 	}
@@ -236,8 +236,6 @@ func (b *Backend) multiply(list ...product) {
 		b.floats(p)
 	case !p.w.Integer():
 		b.launch("plain.floatPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 128}, p.param())
-	case !p.w.laid() && p.w.packed.Per > 1:
-		b.launch("plain.superPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 256}, p.param())
 	case !p.w.laid():
 		b.launch("plain.integerPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 256}, p.param())
 	case p.rows > maxRelay && p.only == 0:
@@ -359,6 +357,10 @@ func (b *Backend) relay(list ...product) {
 	tiles := 0
 	for i := range list {
 		tiles += list[i].tiles
+	}
+	if p.w.super() {
+		b.relaySuper(tiles, list...)
+		return
 	}
 	if s, ok := b.paneled(p, tiles); ok {
 		b.panels(s, tiles, list...)

@@ -30,7 +30,7 @@ type weight struct {
 func (w *weight) Bytes() int64 { return w.size }
 
 // laid reports whether w lies for tensor cores.
-func (w *weight) laid() bool { return w.places != nil }
+func (w *weight) laid() bool { return w.places != nil || w.super() }
 
 // Load packs the matrices of stack on all threads, some tiles while others are on their way, and
 // returns when they are there.
@@ -118,6 +118,10 @@ func (w *weight) pack(dst []byte, m *dtype.Matrix, t int) {
 	*buffer = kernel.Grow(*buffer, w.packed.TileSize)
 	clear(*buffer)
 	w.PackTiles(*buffer, m, t, t+1)
+	if w.super() {
+		w.laySuper(dst, *buffer)
+		return
+	}
 	for g := range w.Layout.Groups {
 		at := g*w.packed.Block + g/w.packed.Per*w.packed.Tail
 		out := dst[g*w.Block:][:w.Block]
@@ -176,6 +180,10 @@ func pair(o int) int { return 2*(o%8) + o/8 }
 // memory than the file has, for products that are several times as fast.
 func (w *weight) arrange() {
 	l := &w.Layout
+	if l.Per > 1 {
+		w.arrangeSuper()
+		return
+	}
 	bits, scale := 4, 4
 	if l.Bits > 4 {
 		bits = 8
@@ -183,7 +191,7 @@ func (w *weight) arrange() {
 	if l.Number != dtype.BF16 {
 		scale = 8
 	}
-	if _, ok := tensors[tensorKey{bits, l.Group, scale == 8}]; !ok || l.Kind != kernel.Biased || l.Per > 1 || l.Zero != 0 {
+	if _, ok := tensors[tensorKey{bits, l.Group, scale == 8}]; !ok || l.Kind != kernel.Biased || l.Zero != 0 {
 		return
 	}
 	l.Bits = bits
@@ -248,10 +256,17 @@ func (w *weight) param() fields {
 	}
 	number := map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2}[w.Number]
 	l := &w.Layout
+	laid := 0
+	switch {
+	case w.super():
+		laid = 2
+	case w.laid():
+		laid = 1
+	}
 	w.params = fields{
 		w.at, int64(l.Tiles * l.TileSize),
 		w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail,
-		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, w.laid(),
+		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, laid,
 	}
 	return w.params
 }

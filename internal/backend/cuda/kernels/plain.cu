@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(256) quantize_super(const float* x,
   codes += (long long)row * codeStride + g * group;
   float v[8];
 #pragma unroll
-  for (int i = 0; i < 8; i++) v[i] = 32 * i < group ? x[lane + 32 * i] : 0;
+  for (int i = 0; i < 8; i++) v[i] = i < 4 || group > 128 ? x[128 * (i / 4) + 4 * lane + i % 4] : 0;
   quantizeSuper(v, group, codes, tails + 3ll * g * tailRows + row, tailRows);
 }
 
@@ -107,49 +107,6 @@ extern "C" __global__ void __launch_bounds__(256) integerPlain(const __grid_cons
             const float2 s = scales[k][o];
             acc = __fmaf_rn(products[k][slot][o], s.x, acc);
             if (w.kind == BIASED && w.zero == 0) acc = __fmaf_rn(s.y, sums[k][slot], acc);
-          }
-        __syncthreads();
-      }
-      if (slot < rows) put(p, a.first + r0 + slot, a.tile * 16 + o, acc);
-    }
-  }
-}
-
-// superPlain is integerPlain for superblocks, of which sixteen groups are a whole number.
-extern "C" __global__ void __launch_bounds__(256) superPlain(const __grid_constant__ Product p) {
-  __shared__ int sums[16][8][16], least[16][8][16];
-  release();
-  await();
-  const Weight& w = p.w;
-  const int o = threadIdx.x & 15, slot = threadIdx.x / 16;
-  for (int i = blockIdx.x; i < pieces(p); i += gridDim.x) {
-    const Piece a = piece(p, i);
-    const byte* tile = tileAt(w, a.matrix, a.tile);
-    for (int r0 = blockIdx.y * 8; r0 < a.rows; r0 += gridDim.y * 8) {
-      const int rows = min(8, a.rows - r0);
-      float acc = 0;
-      for (int g0 = 0; g0 < w.groups; g0 += 16) {
-        const int g = g0 + slot;
-        if (g < w.groups) {
-          int sum[8], total[8];
-          groupSums(sum, total, p, tile, g, o, a.first + r0, rows);
-          const int2 factor = factorsOf(w, tailOf(w, tile, g / w.per), g % w.per, o);
-#pragma unroll
-          for (int r = 0; r < 8; r++) {
-            sums[slot][r][o] = factor.x * (sum[r] + (int)w.zero * total[r]);
-            least[slot][r][o] = factor.y * total[r];
-          }
-        }
-        __syncthreads();
-        if (slot < rows)
-          for (int k = 0; k < min(16, w.groups - g0); k += w.per) {
-            int sum = 0, bias = 0;
-            for (int j = 0; j < w.per; j++) sum += sums[k + j][slot][o], bias += least[k + j][slot][o];
-            const int super = (g0 + k) / w.per;
-            const float2 d = superScales(w, tailOf(w, tile, super), o);
-            float t = __fmul_rn((float)sum, d.x);
-            if (w.factors == FACTORS_K) t = __fmaf_rn((float)bias, -d.y, t);
-            acc = __fmaf_rn(t, p.tails[3ll * super * p.tailRows + a.first + r0 + slot].x, acc);
           }
         __syncthreads();
       }

@@ -15,12 +15,13 @@ struct Weight {
   int kind, bits;        // how codes become numbers; of a code
   int number, factors;   // type of scales or plain numbers; of the tail
   float zero;            // what biases are in scales
-  int laid;              // words lie for tensor cores
+  int laid;              // words lie for tensor cores, SUPER: as super.cuh says
 };
 
 enum { BIASED, HALVES, LEVELED, BYTES, PLAIN };
 enum { NO_FACTORS, FACTORS_K, FACTORS_6K, FACTORS_XS };
 enum { BF16, F16, F32 };
+enum { SUPER = 2 };
 
 typedef unsigned char byte;
 typedef unsigned int word;
@@ -166,9 +167,32 @@ __device__ __forceinline__ float codedAt(const Weight& w, const byte* block, flo
   return w.kind == BIASED ? __fadd_rn(x, s.y) : x;
 }
 
+// superAt is a number of a tile that lies as super.cuh says.
+__device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int col, int r) {
+  const byte *block = tile + (long long)(col / 256) * w.block, *factors = block + w.group * 2 * w.bits;
+  const int g = col % 256 / 32, v = col % 32 / 4, k = col % 4, lane = 4 * (r & 7) + (v & 3), part = (r >> 3) + 2 * (v >> 2);
+  const word low = ((const word*)block)[128 * (g / 2) + 4 * lane + 2 * (g & 1) + (r >> 3)];
+  word q = low >> (w.factors == FACTORS_XS ? 16 * (v >> 2) + 4 * k : 8 * k + 4 * (v >> 2)) & 15;
+  const byte* high = block + 2048;
+  if (w.bits == 5) q |= (high[128 * (g / 2) + 4 * lane + k] >> (4 * (g & 1) + part) & 1) << 4;
+  if (w.bits == 6) q |= ((high[256 * (g / 2) + 8 * lane + 4 * (g & 1) + k] >> 2 * part & 3) ^ 2) << 4;
+  const int per = w.bits == 6 ? 16 : 8, at = per * (2 * (r & 7) + (r >> 3)), of = w.bits == 6 ? 2 * g + (v >> 2) : g;
+  const byte* scales = factors + 16 * per;
+  const int least = w.factors == FACTORS_K ? scales[at + of] : 0;
+  if (w.factors == FACTORS_K) scales += 128;
+  // The second superblock of a block has its scales behind all blocks.
+  if (w.per == 2 && g >= 4) scales = tile + (long long)w.groups * w.block + (long long)(col / 256) * (w.factors == FACTORS_K ? 64 : 32);
+  const int place = 2 * (r & 7) + (r >> 3);
+  const float s = __fmul_rn(floatAt(scales, F16, place), (float)(signed char)factors[at + of]);
+  const float x = __fmul_rn(s, (float)integer(w, q));
+  if (w.factors == FACTORS_XS) return x;
+  return __fadd_rn(x, w.factors == FACTORS_6K ? __fmul_rn(w.zero, s) : -__fmul_rn(floatAt(scales + 32, F16, place), (float)least));
+}
+
 // numberAt is a number of a matrix.
 __device__ __forceinline__ float numberAt(const Weight& w, int matrix, int row, int col) {
   const byte* tile = w.data + matrix * w.matrix + (long long)(row / 16) * w.tileBytes;
+  if (w.laid == SUPER) return superAt(w, tile, col, row % 16);
   const int g = col / w.group, k = col % w.group, r = row % 16;
   const byte* block = blockOf(w, tile, g);
   if (w.kind == PLAIN) return plainAt(w, block, k, r);

@@ -1,0 +1,25 @@
+// Products with superblocks. super.go knows the shapes.
+#include "super.cuh"
+
+#define RELAY_SUPER(NAME, FORM, NB, S, BLOCKS)                                                  \
+  extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                     \
+      NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) { \
+    relaySuper<FORM, NB, S>(p, parts, shift);                                                   \
+  }
+#define MANY_SUPER(NAME, FORM, BLOCKS)                                                                    \
+  extern "C" __global__ void __launch_bounds__(64, BLOCKS) NAME(const __grid_constant__ Product p) { \
+    manySuper<FORM, 4, 3>(p);                                                                        \
+  }
+
+RELAY_SUPER(relay_q4k_1, Q4K, 1, 4, 2)
+RELAY_SUPER(relay_q4k_4, Q4K, 4, 3, 1)
+MANY_SUPER(many_q4k, Q4K, 4)
+RELAY_SUPER(relay_q5k_1, Q5K, 1, 4, 2)
+RELAY_SUPER(relay_q5k_4, Q5K, 4, 3, 1)
+MANY_SUPER(many_q5k, Q5K, 4)
+RELAY_SUPER(relay_q6k_1, Q6K, 1, 3, 2)
+RELAY_SUPER(relay_q6k_4, Q6K, 4, 3, 1)
+MANY_SUPER(many_q6k, Q6K, 3)
+RELAY_SUPER(relay_xs_1, XS, 1, 4, 2)
+RELAY_SUPER(relay_xs_4, XS, 4, 3, 1)
+MANY_SUPER(many_xs, XS, 4)

@@ -1,0 +1,167 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+)
+
+// superCols is how many columns of a weight with superblocks make a block on the device: one superblock, or two halves.
+const superCols = 256
+
+// superForm is what a format of superblocks has behind the low bits of its codes, in bytes, and the shapes of its
+// kernels, in kernels/super.cu.
+type superForm struct {
+	name                  string
+	high, factors, scales int // biases lie as factors and scales do
+	biases                bool
+	relays                []relayForm
+}
+
+var superForms = map[kernel.Factors][]superForm{ // Q4_K and Q5_K by bits
+	kernel.FactorsK: {
+		{"q4k", 0, 128, 32, true, []relayForm{{1, 1, 4}, {4, 1, 3}}},
+		{"q5k", 512, 128, 32, true, []relayForm{{1, 1, 4}, {4, 1, 3}}},
+	},
+	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, []relayForm{{1, 1, 3}, {4, 1, 3}}}},
+	kernel.FactorsXS: {{"xs", 0, 128, 32, false, []relayForm{{1, 1, 4}, {4, 1, 3}}}},
+}
+
+const (
+	superLow = superCols * kernel.Tile / 2 // bytes of low bits
+	// Blocks of the kernels for many rows.
+	superRows, superTiles, superStages = 32, 4, 3
+)
+
+// super reports whether w lies in blocks of superblocks.
+func (w *weight) super() bool { return w.Integer() && w.packed.Per > 1 }
+
+func (w *weight) superForm() *superForm {
+	list := superForms[w.packed.Factors]
+	return &list[min(w.packed.Bits-4, len(list)-1)]
+}
+
+// pair is the size of the scales of a superblock, and of those of its biases.
+func (f *superForm) pair() int {
+	if f.biases {
+		return 2 * f.scales
+	}
+	return f.scales
+}
+
+func (f *superForm) block() int {
+	n := superLow + f.high + f.factors + f.pair()
+	if f.biases {
+		n += f.factors
+	}
+	return n
+}
+
+// arrangeSuper changes the layout of a weight with superblocks to that of kernels/super.cuh. Where they have 128
+// columns a block has two, and the scales of the second ones lie behind all blocks of a tile.
+func (w *weight) arrangeSuper() {
+	l, f := &w.Layout, w.superForm()
+	l.Per = superCols / (l.Per * l.Group)
+	l.Group, l.Groups = superCols, (w.Cols()+superCols-1)/superCols
+	l.Codes, l.Block, l.Tail = superLow+f.high, f.block(), 0
+	l.TileSize = l.Groups * l.Block
+	if l.Per > 1 {
+		l.TileSize += l.Groups * f.pair()
+	}
+}
+
+// laySuper writes a tile from one that the CPU has packed.
+func (w *weight) laySuper(dst, tile []byte) {
+	clear(dst)
+	le, src, f := binary.LittleEndian, &w.packed, w.superForm()
+	of := superCols / src.Group // groups of a block
+	var codes [superCols / 4 * kernel.Tile]uint32
+	for i := range w.Layout.Groups {
+		block := dst[i*w.Block:][:w.Block]
+		there := min(of, src.Groups-i*of)
+		for g := range there {
+			n := i*of + g
+			w.BlockCodes(codes[g*src.Group/4*kernel.Tile:], tile[n*src.Block+n/src.Per*src.Tail:][:src.Codes])
+		}
+		w.laySuperCodes(block, codes[:there*src.Group/4*kernel.Tile])
+		factors := block[superLow+f.high:]
+		for first := 0; first < there; first += src.Per { // superblocks
+			n := (i*of + first) / src.Per
+			tail := tile[(n+1)*(src.Per*src.Block+src.Tail)-src.Tail:]
+			scales := factors[w.Block-superLow-f.high-f.pair():]
+			if first > 0 {
+				scales = dst[w.Layout.Groups*w.Block+i*f.pair():]
+			}
+			for r := range kernel.Tile {
+				for g := range src.Per {
+					scale, bias := w.SmallFactors(tail, r, g)
+					factors[of*pair(r)+first+g] = byte(scale)
+					if f.biases {
+						factors[f.factors+of*pair(r)+first+g] = byte(bias)
+					}
+				}
+				le.PutUint16(scales[2*pair(r):], le.Uint16(tail[2*r:]))
+				if f.biases {
+					le.PutUint16(scales[f.scales+2*pair(r):], le.Uint16(tail[2*kernel.Tile+2*r:]))
+				}
+			}
+		}
+	}
+}
+
+// laySuperCodes writes the codes of a block, which are as BlockCodes has them.
+func (w *weight) laySuperCodes(block []byte, codes []uint32) {
+	le := binary.LittleEndian
+	for i, c := range codes {
+		v, r := i/kernel.Tile, i%kernel.Tile // four columns, output
+		group, second := v/8, v%8/4
+		lane, part := 4*(r%8)+v%4, r/8+2*second
+		low := block[4*(128*(group/2)+4*lane+2*(group%2)+r/8):]
+		nibbles := c & 0x0f0f0f0f
+		if w.packed.Factors == kernel.FactorsXS {
+			nibbles = (nibbles&15 | nibbles>>4&0xf0 | nibbles>>8&0xf00 | nibbles>>12&0xf000) << (16 * second)
+		} else {
+			nibbles <<= 4 * second
+		}
+		le.PutUint32(low, le.Uint32(low)|nibbles)
+		switch w.packed.Bits {
+		case 5:
+			high := block[superLow+4*(32*(group/2)+lane):]
+			le.PutUint32(high, le.Uint32(high)|c>>4&0x01010101<<(4*(group%2)+part))
+		case 6: // less 32
+			high := block[superLow+4*(64*(group/2)+2*lane+group%2):]
+			le.PutUint32(high, le.Uint32(high)|(c>>4&0x03030303^0x02020202)<<(2*part))
+		}
+	}
+}
+
+// relaySuper launches products of few rows with weights that lie in superblocks.
+func (b *Backend) relaySuper(tiles int, list ...product) {
+	p := &list[0]
+	l, f := &p.w.Layout, p.w.superForm()
+	form := f.relays[0]
+	for _, form = range f.relays {
+		if p.rows <= strip*form.strips {
+			break
+		}
+	}
+	shift := 2
+	if tiles <= b.info.Multiprocessors || tiles >= 1000 {
+		shift = 3
+	}
+	for shift > 0 && 1<<shift > l.Groups {
+		shift--
+	}
+	name, shared := fmt.Sprintf("super.relay_%s_%d", f.name, form.strips), 8*form.stages*l.Block
+	blocks := min(b.occupancy(name, 256, shared), tiles)
+	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, p.param(), parts(list), shift)
+}
+
+// manySuper launches a product of many rows with such a weight.
+func (b *Backend) manySuper(p *product) {
+	f := p.w.superForm()
+	across, down := (p.tiles+superTiles-1)/superTiles, (p.rows+superRows-1)/superRows
+	shared := superStages * (superTiles*(p.w.Block+f.pair()) + superRows*(superCols+48))
+	b.launchAs("super.many_"+f.name, p.sizes(), grid{x: down, y: across, threads: 64, shared: shared}, p.param())
+}
