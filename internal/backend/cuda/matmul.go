@@ -184,7 +184,7 @@ func (p *product) param() fields {
 // relayed reports whether a product is one relay's.
 func (p *product) relayed() bool {
 	few := p.rows <= 2*strip || p.tiles < manyTiles || p.only != 0 || p.jobs != 0
-	return p.w.laid() && p.rows <= maxRelay && (few || p.w.forms().panels)
+	return p.w.laid() && p.rows <= maxRelay && (few || p.w.super() || p.w.forms().panels)
 }
 
 // maxParts is how many products a relay has at most.

@@ -31,7 +31,7 @@ var superForms = map[kernel.Factors][]superForm{ // Q4_K and Q5_K by bits
 const (
 	superLow = superCols * kernel.Tile / 2 // bytes of low bits
 	// Blocks of the kernels for many rows.
-	superRows, superTiles, superStages = 32, 4, 3
+	superRows, superTiles, superStages = 64, 4, 2
 )
 
 // super reports whether w lies in blocks of superblocks.
@@ -163,5 +163,5 @@ func (b *Backend) manySuper(p *product) {
 	f := p.w.superForm()
 	across, down := (p.tiles+superTiles-1)/superTiles, (p.rows+superRows-1)/superRows
 	shared := superStages * (superTiles*(p.w.Block+f.pair()) + superRows*(superCols+48))
-	b.launchAs("super.many_"+f.name, p.sizes(), grid{x: down, y: across, threads: 64, shared: shared}, p.param())
+	b.launchAs("super.many_"+f.name, p.sizes(), grid{x: down, y: across, threads: 128, shared: shared}, p.param())
 }

@@ -7,19 +7,19 @@
     relaySuper<FORM, NB, S>(p, parts, shift);                                                   \
   }
 #define MANY_SUPER(NAME, FORM, BLOCKS)                                                                    \
-  extern "C" __global__ void __launch_bounds__(64, BLOCKS) NAME(const __grid_constant__ Product p) { \
-    manySuper<FORM, 4, 3>(p);                                                                        \
+  extern "C" __global__ void __launch_bounds__(128, BLOCKS) NAME(const __grid_constant__ Product p) { \
+    manySuper<FORM, 2, 4, 2>(p);                                                                        \
   }
 
 RELAY_SUPER(relay_q4k_1, Q4K, 1, 4, 2)
 RELAY_SUPER(relay_q4k_4, Q4K, 4, 3, 1)
-MANY_SUPER(many_q4k, Q4K, 4)
+MANY_SUPER(many_q4k, Q4K, 3)
 RELAY_SUPER(relay_q5k_1, Q5K, 1, 4, 2)
 RELAY_SUPER(relay_q5k_4, Q5K, 4, 3, 1)
-MANY_SUPER(many_q5k, Q5K, 4)
+MANY_SUPER(many_q5k, Q5K, 3)
 RELAY_SUPER(relay_q6k_1, Q6K, 1, 3, 2)
 RELAY_SUPER(relay_q6k_4, Q6K, 4, 3, 1)
 MANY_SUPER(many_q6k, Q6K, 3)
 RELAY_SUPER(relay_xs_1, XS, 1, 4, 2)
 RELAY_SUPER(relay_xs_4, XS, 4, 3, 1)
-MANY_SUPER(many_xs, XS, 4)
+MANY_SUPER(many_xs, XS, 3)

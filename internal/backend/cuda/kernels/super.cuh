@@ -207,7 +207,7 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
   while (now.item < total) {
     arrived<S - 1>();
     __syncwarp();
-    float x[2][NB][4];
+    float x[2][NB][4];  // of both superblocks of a block, or of one
     const byte* block = mine + stage * BLOCK;
     const byte* second = nullptr;
     if (halves) {  // scales of second superblocks lie behind all blocks
@@ -235,15 +235,17 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
         if (!AHEAD && i < 3) acts[n] = ((const uint4*)rows[n])[4 * i + 4];
         two.multiply(sum[n], b);
       }
-      if (i == 1 && halves) {
+      if (i % 2 == 0 || i == 1 && !halves) continue;
 #pragma unroll
-        for (int n = 0; n < NB; n++) c.close(x[0][n], sum[n], digit[n], 0, lane);
-        clear();
-        c.scales(second, lane);
+      for (int n = 0; n < NB; n++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) x[0][n][j] = x[1][n][j];
+        c.close(x[1][n], sum[n], digit[n], halves ? i / 2 : -1, lane);
       }
+      if (i == 3) break;
+      clear();
+      c.scales(second, lane);
     }
-#pragma unroll
-    for (int n = 0; n < NB; n++) c.close(x[1][n], sum[n], digit[n], halves ? 1 : -1, lane);
     float by[2][NB][2];
 #pragma unroll
     for (int n = 0; n < NB; n++) {
@@ -283,23 +285,35 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
     if (last) {
       int tile = was.piece.tile;
       const Part& part = partOf(parts, tile);
+      const int out = tile * 16 + lane / 4;
+      const bool bias = part.bias, add = part.add;
 #pragma unroll
-      for (int n = 0; n < NB; n++)
+      for (int o = 0; o < 2; o++) {
+        if (out + 8 * o >= part.rows) break;
+        const float more = bias ? part.bias[out + 8 * o] : 0.0f;
+        float* y = part.dst + (long long)(was.piece.first + 2 * (lane & 3)) * part.dstStride + out + 8 * o;
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-          put(part, was.piece, n * 8 + (lane & 3) * 2 + (j & 1), tile * 16 + lane / 4 + (j >> 1) * 8, acc[n][j]);
+        for (int r = 0; r < 2 * NB; r++) {
+          float v = acc[r / 2][2 * o + r % 2];
+          if (r / 2 * 8 + 2 * (lane & 3) + r % 2 < was.piece.rows) {
+            float* at = y + (long long)(r / 2 * 8 + r % 2) * part.dstStride;
+            if (add) v = __fadd_rn(*at, v);
+            *at = bias ? __fadd_rn(v, more) : v;
+          }
+        }
+      }
     }
   }
 }
 
-// manySuper is many: a block has 64 outputs, two tiles of each of two warps, and 8*STRIPS rows.
-template <int FORM, int STRIPS, int S> __device__ __forceinline__ void manySuper(const Product& p) {
+// manySuper is many: a block has 64 outputs, two tiles of each of two warps, and 8*STRIPS rows of each of DOWN.
+template <int FORM, int DOWN, int STRIPS, int S> __device__ __forceinline__ void manySuper(const Product& p) {
   typedef Super<FORM> F;
-  constexpr int ROWS = 8 * STRIPS, TILES = 4, THREADS = 64, VECTORS = F::BLOCK / 16;
+  constexpr int ROWS = 8 * STRIPS * DOWN, TILES = 4, THREADS = 64 * DOWN, VECTORS = F::BLOCK / 16;
   constexpr int SECOND = TILES * F::BLOCK, ACTS = SECOND + TILES * F::PAIR, TAILS = ACTS + ROWS * 256, STAGE = TAILS + ROWS * 48;
   extern __shared__ __align__(16) byte stages[];
   release();
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, odd = lane >> 2 & 1;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 2, first = threadIdx.x / 64 * 8 * STRIPS, odd = lane >> 2 & 1;
   const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, blocks = p.w.groups, count = p.w.cols / 128;
   const bool halves = p.w.per == 2;
   const int step = halves ? 6 : 3;
@@ -321,8 +335,8 @@ template <int FORM, int STRIPS, int S> __device__ __forceinline__ void manySuper
   const signed char* code = p.codes + (threadIdx.x & 15) * 16;
   auto rows = [&](word to, int k) {
 #pragma unroll
-    for (int i = 0; i < ROWS / 4; i++) {  // sixteen threads for a row; odd rows change places, for the banks
-      const int r = threadIdx.x / 16 + 4 * i;
+    for (int i = 0; i < ROWS * 16 / THREADS; i++) {  // sixteen threads for a row; odd rows change places, for the banks
+      const int r = threadIdx.x / 16 + THREADS / 16 * i;
       copy16(to + ACTS + r * 256 + ((threadIdx.x & 15) ^ (r & 1) << 2) * 16, code + (long long)min(row0 + r, p.rows - 1) * p.codeStride + k * 256);
     }
 #pragma unroll 1
@@ -355,7 +369,7 @@ template <int FORM, int STRIPS, int S> __device__ __forceinline__ void manySuper
     const byte* stage = stages + now * STAGE;
     now = now + 1 == S ? 0 : now + 1, ask = ask + 1 == S ? 0 : ask + 1;
     const byte* block[2] = {stage + 2 * warp * F::BLOCK, stage + (2 * warp + 1) * F::BLOCK};
-    const byte* row = stage + ACTS + lane / 4 * 256 + (lane & 3) * 16;
+    const byte* row = stage + ACTS + (first + lane / 4) * 256 + (lane & 3) * 16;
     const float2* tails = (const float2*)(stage + TAILS);
     int sum[2][STRIPS][4];
     auto clear = [&] {
@@ -367,14 +381,14 @@ template <int FORM, int STRIPS, int S> __device__ __forceinline__ void manySuper
           for (int j = 0; j < 4; j++) sum[t][n][j] = 0;
     };
     auto close = [&](int half) {
-      const word* digits = (const word*)(tails + ((halves ? 3 * (lane & 1) : 0) + 1 + (lane >> 1 & 1)) * ROWS + lane / 4) + (halves ? 0 : lane & 1);
+      const word* digits = (const word*)(tails + ((halves ? 3 * (lane & 1) : 0) + 1 + (lane >> 1 & 1)) * ROWS + first + lane / 4) + (halves ? 0 : lane & 1);
 #pragma unroll
       for (int t = 0; t < 2; t++) {
         Closing<FORM> c;
         c.read(block[t], lane), c.scales(half == 1 ? stage + SECOND + (2 * warp + t) * F::PAIR : block[t] + F::SCALES, lane);
 #pragma unroll
         for (int n = 0; n < STRIPS; n++) {
-          const float4 s = *(const float4*)(tails + (half == 1 ? 3 * ROWS : 0) + n * 8 + 2 * (lane & 3));
+          const float4 s = *(const float4*)(tails + (half == 1 ? 3 * ROWS : 0) + first + n * 8 + 2 * (lane & 3));
           float x[4];
           c.close(x, sum[t][n], F::BIASES ? digits[16 * n] : 0, half, lane);
 #pragma unroll
@@ -405,7 +419,7 @@ template <int FORM, int STRIPS, int S> __device__ __forceinline__ void manySuper
 #pragma unroll
     for (int n = 0; n < STRIPS; n++)
 #pragma unroll
-      for (int j = 0; j < 4; j++) out[(n * 8 + (lane & 3) * 2 + (j & 1)) * PITCH + warp * 16 + lane / 4 + (j >> 1) * 8] = acc[t][n][j];
+      for (int j = 0; j < 4; j++) out[(first + n * 8 + (lane & 3) * 2 + (j & 1)) * PITCH + warp * 16 + lane / 4 + (j >> 1) * 8] = acc[t][n][j];
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < ROWS * OUTS; i += THREADS) {
