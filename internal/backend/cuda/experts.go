@@ -185,17 +185,11 @@ func (m *mixture) answers() driver.Ptr {
 		b.multiply(both[1])
 	}
 	middle := input{x: g, rows: wide}
-	var gated quantized // by the kernel that gates
 	if down.Integer() {
-		if middle.quantized = b.space(m.rows, wide, down.rounding()); !middle.super {
-			gated = middle.quantized
-		}
+		middle.quantized = b.space(m.rows, wide, down.rounding())
 	}
 	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
-	b.launch("rowwise.swiglu", groupsOf(slots, &gated), g, wide, g, wide, u, wide, wide, gated.columns(), m.slots, gated.param())
-	if middle.super {
-		b.quantizeInto(middle.quantized, middle, m.slots, 0, 0, slots.Rows, wide)
-	}
+	b.launch(middle.kernel("rowwise.swiglu"), groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, middle.param())
 	answers := b.scratch(4 * m.rows * m.x.Cols)
 	b.multiply(m.product(down, e.SharedDown, middle, answers))
 	return answers

@@ -128,16 +128,12 @@ func (b *Backend) quantize(x input, rows, cols int, r rounding) quantized {
 // come from one, from that; the rows from alone on are those of x once more.
 func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, alone, rows, cols int) {
 	const groupsAtOnce = 8
-	kernel := "plain.quantize"
-	if q.super {
-		kernel = "plain.quantize_super"
-	}
 	for from := 0; from < rows; from += maxRows {
 		n := min(maxRows, rows-from)
 		if from > 0 && slots != 0 {
 			panic("cuda: too many rows for experts")
 		}
-		b.launch(kernel, grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
+		b.launch(q.kernel("plain.quantize"), grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
 			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, slots, share, alone)
 	}
 }

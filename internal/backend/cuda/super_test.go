@@ -84,6 +84,72 @@ func TestBlocksEqualCPU(t *testing.T) {
 	}
 }
 
+// TestEmbedOfSuperblocks reads rows of weights that lie for products.
+func TestEmbedOfSuperblocks(t *testing.T) {
+	for _, f := range superFormats {
+		for _, part := range []bool{false, true} {
+			alike(t, open(t, Options{}), func(x *bench) [][]float32 {
+				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, 40, 128*6, part))
+				if err != nil {
+					t.Fatal(err)
+				}
+				y := x.random(4, 128*6, 1)
+				x.b.Embed(y, w, []int32{0, 13, 39, 22})
+				return [][]float32{x.read(y)}
+			})
+		}
+	}
+}
+
+// TestAnswersAreRoundedForSuperblocks has norms, gates and chosen rows round for products with superblocks, and DeltaNet
+// where they have 128 columns.
+func TestAnswersAreRoundedForSuperblocks(t *testing.T) {
+	for _, rows := range []int{1, 2, 12} {
+		b := open(t, Options{})
+		var last *bench
+		alike(t, b, func(x *bench) [][]float32 {
+			last = x
+			load := func(f dtype.Format, outs, cols int, part bool) backend.Weight {
+				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols, part))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: 4, KeyDim: 8, ValueDim: 128, Kernel: 2, Eps: 1e-6}
+			if rows == 2 {
+				d.KeyDim = 128
+			}
+			values := d.ValueHeads * d.ValueDim
+			d.Conv, d.Norm = x.random(2, d.Channels(), 1), x.random(1, d.ValueDim, 1)
+			d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
+			s := backend.Seq{N: rows, Delta: []backend.Recurrent{{
+				State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3, d.Channels(), 1),
+				Keys: x.random(1, d.KeyDim, 1), Deltas: x.random(1, values, 1), Decays: x.random(1, d.ValueHeads, 1),
+			}}}
+			in := backend.DeltaInput{QKV: x.random(rows, d.Channels(), 1), Z: x.random(rows, values, 1), B: x.random(rows, d.ValueHeads, 1), A: x.random(rows, d.ValueHeads, 1)}
+			dst, h, gain := x.alloc(dtype.F32, rows, values), x.alloc(dtype.F32, rows, 256), x.random(1, 256, 1)
+			normed, up, chosen, y := x.alloc(dtype.F32, rows, 256), x.random(rows, 256, 1), x.alloc(dtype.F32, 1, 256), x.random(1, 40, 1)
+			first, second, third, fourth := load(dtype.Q4K, 256, values, true), load(dtype.Q5K, 256, 256, false), load(dtype.Q6K, 256, 256, false), load(dtype.IQ4XS, 40, 256, false)
+			p := backend.Pass{Batch: []backend.Seq{s}, Want: []int32{int32(rows - 1)}}
+			x.pass(p, false, func() {
+				x.b.DeltaNet(dst, d, backend.Place{}, in, p.Batch)
+				x.b.MatMul(dst, backend.Product{Dst: h, W: first})
+				x.b.RMSNorm(normed, h, gain, 1e-6)
+				x.b.MatMul(normed, backend.Product{Dst: h, W: second})
+				x.b.SwiGLU(h, h, up)
+				x.b.MatMul(h, backend.Product{Dst: up, W: third})
+				x.b.Gather(chosen, up, p.Want)
+				x.b.MatMul(chosen, backend.Product{Dst: y, W: fourth, Add: true})
+			})
+			return [][]float32{x.read(dst), x.read(normed), x.read(h), x.read(up), x.read(chosen), x.read(y)}
+		})
+		if n := last.launches["quantize_super"]; n != 0 {
+			t.Errorf("%d rows: %d launches of quantize", rows, n)
+		}
+	}
+}
+
 // TestSuperblocksInPasses has what is before products of superblocks round for them or not, and products of other
 // formats beside them, whose rows are rounded otherwise even if their groups are as wide.
 func TestSuperblocksInPasses(t *testing.T) {
