@@ -21,11 +21,11 @@ type superForm struct {
 
 var superForms = map[kernel.Factors][]superForm{ // Q4_K and Q5_K by bits
 	kernel.FactorsK: {
-		{"q4k", 0, 128, 32, true, []relayForm{{1, 1, 4}, {4, 1, 3}}},
-		{"q5k", 512, 128, 32, true, []relayForm{{1, 1, 4}, {4, 1, 3}}},
+		{"q4k", 0, 128, 32, true, []relayForm{{1, 1, 4}, {2, 1, 3}, {4, 1, 3}}},
+		{"q5k", 512, 128, 32, true, []relayForm{{1, 1, 4}, {2, 1, 3}, {4, 1, 3}}},
 	},
-	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, []relayForm{{1, 1, 3}, {4, 1, 3}}}},
-	kernel.FactorsXS: {{"xs", 0, 128, 32, false, []relayForm{{1, 1, 4}, {4, 1, 3}}}},
+	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, []relayForm{{1, 1, 3}, {2, 1, 3}, {4, 1, 3}}}},
+	kernel.FactorsXS: {{"xs", 0, 128, 32, false, []relayForm{{1, 1, 4}, {2, 1, 3}, {4, 1, 3}}}},
 }
 
 const (
@@ -110,30 +110,44 @@ func (w *weight) laySuper(dst, tile []byte) {
 	}
 }
 
-// laySuperCodes writes the codes of a block, which are as BlockCodes has them.
+// laySuperCodes writes the codes of a block, which are as BlockCodes has them: eight words of four columns of every
+// output for each group of 32.
 func (w *weight) laySuperCodes(block []byte, codes []uint32) {
-	le := binary.LittleEndian
-	for i, c := range codes {
-		v, r := i/kernel.Tile, i%kernel.Tile // four columns, output
-		group, second := v/8, v%8/4
-		lane, part := 4*(r%8)+v%4, r/8+2*second
-		low := block[4*(128*(group/2)+4*lane+2*(group%2)+r/8):]
-		nibbles := c & 0x0f0f0f0f
-		if w.packed.Factors == kernel.FactorsXS {
-			nibbles = (nibbles&15 | nibbles>>4&0xf0 | nibbles>>8&0xf00 | nibbles>>12&0xf000) << (16 * second)
-		} else {
-			nibbles <<= 4 * second
-		}
-		le.PutUint32(low, le.Uint32(low)|nibbles)
-		switch w.packed.Bits {
-		case 5:
-			high := block[superLow+4*(32*(group/2)+lane):]
-			le.PutUint32(high, le.Uint32(high)|c>>4&0x01010101<<(4*(group%2)+part))
-		case 6: // less 32
-			high := block[superLow+4*(64*(group/2)+2*lane+group%2):]
-			le.PutUint32(high, le.Uint32(high)|(c>>4&0x03030303^0x02020202)<<(2*part))
+	const words, nibbles = 8 * kernel.Tile, 0x0f0f0f0f
+	le, bits, xs := binary.LittleEndian, w.packed.Bits, w.packed.Factors == kernel.FactorsXS
+	for g := 0; len(codes) >= words; g, codes = g+1, codes[words:] {
+		group := (*[words]uint32)(codes)
+		low := (*[4 * words]byte)(block[8*words*(g/2)/2:]) // of a pair of groups, of which this has every second eight bytes
+		for lane := range 32 {
+			// Output and columns of the first word; the others are eight outputs further, 16 columns, and both.
+			at := lane/4 + lane%4*kernel.Tile
+			c := [4]uint32{group[at], group[at+8], group[at+4*kernel.Tile], group[at+4*kernel.Tile+8]}
+			var pair uint64
+			if xs {
+				pair = squeeze(c[0]) | squeeze(c[2])<<16 | squeeze(c[1])<<32 | squeeze(c[3])<<48
+			} else {
+				pair = uint64(c[0]&nibbles|c[2]&nibbles<<4) | uint64(c[1]&nibbles|c[3]&nibbles<<4)<<32
+			}
+			le.PutUint64(low[16*lane+8*(g%2):], pair)
+			switch bits {
+			case 5:
+				const one = 0x10101010
+				high := block[superLow+4*(32*(g/2)+lane):]
+				h := (c[0]&one>>4 | c[1]&one>>3 | c[2]&one>>2 | c[3]&one>>1) << (4 * (g % 2))
+				le.PutUint32(high, le.Uint32(high)|h)
+			case 6: // less 32
+				const two = 0x30303030
+				h := c[0]&two>>4 | c[1]&two>>2 | c[2]&two | c[3]&two<<2
+				le.PutUint32(block[superLow+4*(64*(g/2)+2*lane+g%2):], h^0xaaaaaaaa)
+			}
 		}
 	}
+}
+
+// squeeze is four codes of 4 bits without the space between them.
+func squeeze(c uint32) uint64 {
+	c = (c | c>>4) & 0x00ff00ff
+	return uint64((c | c>>8) & 0xffff)
 }
 
 // relaySuper launches products of few rows with weights that lie in superblocks.
