@@ -103,7 +103,7 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 // space; where none has its row there, the cache is worth more.
 func (b *Backend) share(kernel string, f *loaded) error {
 	switch kernel {
-	case rowKernel, gateKernel:
+	case rowKernel, gateKernel, "super.row_q4k", "super.row_q5k", "super.row_q6k", "super.row_xs":
 		if b.shares {
 			break
 		}

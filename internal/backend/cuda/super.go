@@ -168,8 +168,34 @@ func (b *Backend) relaySuper(tiles int, list ...product) {
 		shift--
 	}
 	name, shared := fmt.Sprintf("super.relay_%s_%d", f.name, form.strips), 8*form.stages*l.Block
+	args := []any{p.param(), parts(list), shift}
+	if row := b.takeSuperRow(tiles, list); row != nil {
+		name, shared, args = "super.row_"+f.name, shared+superRowBytes(row.cols), append(args, row.param())
+	}
 	blocks := min(b.occupancy(name, 256, shared), tiles)
-	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, p.param(), parts(list), shift)
+	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
+}
+
+// superRowBytes is how much shared memory a row takes: as floats, as codes, and the sums and scales of superblocks.
+func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
+
+// takeSuperRow is takeRow for products with superblocks: their kernel norms the one row there is.
+func (b *Backend) takeSuperRow(tiles int, list []product) *rowInput {
+	last, p := b.before(1), &list[0]
+	if last == nil || p.rows != 1 || p.jobs != 0 || p.w.Layout.Per > 1 {
+		return nil
+	}
+	of, ok := last.of.(*normed)
+	if !ok || of.codes.codes != p.in.codes {
+		return nil
+	}
+	row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
+	pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
+	if !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) {
+		return nil
+	}
+	b.undo(1)
+	return &row
 }
 
 // manySuper launches a product of many rows with such a weight.

@@ -223,3 +223,38 @@ func TestExpertsOfSuperblocks(t *testing.T) {
 		})
 	}
 }
+
+// TestSuperblocksOfOneRowNorm has products of one row norm and round it: of one superblock for a warp and more, and with
+// a product of another format behind them, whose rows are rounded alike.
+func TestSuperblocksOfOneRowNorm(t *testing.T) {
+	for i, cols := range []int{256, 2048, 4352, 6144} {
+		for _, f := range superFormats {
+			if i > 1 && f == superFormats[i] {
+				continue
+			}
+			b := open(t, Options{})
+			var last *bench
+			alike(t, b, func(x *bench) [][]float32 {
+				last = x
+				load := func(f dtype.Format, outs int) backend.Weight {
+					w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols, false))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return w
+				}
+				in, gain, h := x.random(1, cols, 3), x.random(1, cols, 1), x.random(1, cols, 1)
+				y, z, u := x.random(1, 40, 1), x.random(1, 24, 1), x.random(1, 24, 1)
+				first, second, third := load(f, 40), load(f, 24), load(superFormats[i], 24)
+				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
+					x.b.RMSNorm(h, in, gain, 1e-6)
+					x.b.MatMul(h, backend.Product{Dst: y, W: first, Add: true}, backend.Product{Dst: z, W: second}, backend.Product{Dst: u, W: third})
+				})
+				return [][]float32{x.read(h), x.read(y), x.read(z), x.read(u)}
+			})
+			if cols >= wideRow && last.launches["rms_norm_super"] > 0 || last.launches["quantize_super"] > 0 {
+				t.Errorf("%v, %d columns: launches %v", f, cols, last.launches)
+			}
+		}
+	}
+}
