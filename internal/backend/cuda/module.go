@@ -103,7 +103,7 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 // space; where none has its row there, the cache is worth more.
 func (b *Backend) share(kernel string, f *loaded) error {
 	switch kernel {
-	case rowKernel, gateKernel, "super.row_q4k", "super.row_q5k", "super.row_q6k", "super.row_xs":
+	case rowKernel, gateKernel, "super.one_q4k", "super.one_q5k", "super.one_q6k", "super.one_xs":
 		if b.shares {
 			break
 		}

@@ -169,8 +169,12 @@ func (b *Backend) relaySuper(tiles int, list ...product) {
 	}
 	name, shared := fmt.Sprintf("super.relay_%s_%d", f.name, form.strips), 8*form.stages*l.Block
 	args := []any{p.param(), parts(list), shift}
-	if row := b.takeSuperRow(tiles, list); row != nil {
-		name, shared, args = "super.row_"+f.name, shared+superRowBytes(row.cols), append(args, row.param())
+	if p.rows == 1 {
+		row := b.takeSuperRow(tiles, list)
+		if row.x != 0 {
+			shared += superRowBytes(row.cols)
+		}
+		name, args = "super.one_"+f.name, append(args, row.param())
 	}
 	blocks := min(b.occupancy(name, 256, shared), tiles)
 	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
@@ -179,23 +183,24 @@ func (b *Backend) relaySuper(tiles int, list ...product) {
 // superRowBytes is how much shared memory a row takes: as floats, as codes, and the sums and scales of superblocks.
 func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
 
-// takeSuperRow is takeRow for products with superblocks: their kernel norms the one row there is.
-func (b *Backend) takeSuperRow(tiles int, list []product) *rowInput {
+// takeSuperRow is takeRow for products with superblocks: struct SuperRow of kernels/superrow.cuh. Without x there is no norm
+// to take over.
+func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
 	last, p := b.before(1), &list[0]
-	if last == nil || p.rows != 1 || p.jobs != 0 || p.w.Layout.Per > 1 {
-		return nil
+	if last == nil || p.jobs != 0 || p.w.Layout.Per > 1 {
+		return none
 	}
 	of, ok := last.of.(*normed)
 	if !ok || of.codes.codes != p.in.codes {
-		return nil
+		return none
 	}
 	row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
 	pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
 	if !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) {
-		return nil
+		return none
 	}
 	b.undo(1)
-	return &row
+	return row
 }
 
 // manySuper launches a product of many rows with such a weight.

@@ -1,15 +1,16 @@
 // Products with superblocks. super.go knows the shapes.
 #include "super.cuh"
+#include "superrow.cuh"
 
 #define RELAY_SUPER(NAME, FORM, NB, S, BLOCKS)                                                  \
   extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                     \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) { \
     relaySuper<FORM, NB, S>(p, parts, shift);                                                   \
   }
-#define ROW_SUPER(NAME, FORM, S)                                                                                               \
+#define ONE_SUPER(NAME, FORM, S)                                                                                               \
   extern "C" __global__ void __launch_bounds__(256, 2)                                                                         \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ SuperRow row) { \
-    relaySuper<FORM, 1, S, true>(p, parts, shift, &row);                                                                       \
+    oneSuper<FORM, S>(p, parts, shift, row);                                                                       \
   }
 #define MANY_SUPER(NAME, FORM, BLOCKS)                                                                    \
   extern "C" __global__ void __launch_bounds__(128, BLOCKS) NAME(const __grid_constant__ Product p) { \
@@ -17,22 +18,22 @@
   }
 
 RELAY_SUPER(relay_q4k_1, Q4K, 1, 4, 2)
-ROW_SUPER(row_q4k, Q4K, 4)
+ONE_SUPER(one_q4k, Q4K, 4)
 RELAY_SUPER(relay_q4k_2, Q4K, 2, 3, 2)
 RELAY_SUPER(relay_q4k_4, Q4K, 4, 3, 1)
 MANY_SUPER(many_q4k, Q4K, 3)
 RELAY_SUPER(relay_q5k_1, Q5K, 1, 4, 2)
-ROW_SUPER(row_q5k, Q5K, 4)
+ONE_SUPER(one_q5k, Q5K, 4)
 RELAY_SUPER(relay_q5k_2, Q5K, 2, 3, 2)
 RELAY_SUPER(relay_q5k_4, Q5K, 4, 3, 1)
 MANY_SUPER(many_q5k, Q5K, 3)
 RELAY_SUPER(relay_q6k_1, Q6K, 1, 3, 2)
-ROW_SUPER(row_q6k, Q6K, 3)
+ONE_SUPER(one_q6k, Q6K, 3)
 RELAY_SUPER(relay_q6k_2, Q6K, 2, 3, 2)
 RELAY_SUPER(relay_q6k_4, Q6K, 4, 3, 1)
 MANY_SUPER(many_q6k, Q6K, 3)
 RELAY_SUPER(relay_xs_1, XS, 1, 4, 2)
-ROW_SUPER(row_xs, XS, 4)
+ONE_SUPER(one_xs, XS, 4)
 RELAY_SUPER(relay_xs_2, XS, 2, 3, 2)
 RELAY_SUPER(relay_xs_4, XS, 4, 3, 1)
 MANY_SUPER(many_xs, XS, 3)

@@ -12,7 +12,6 @@
 //	scales    [output mod 8][output / 8] as halves; and those of biases
 #pragma once
 #include "relay.cuh"
-#include "superrow.cuh"
 
 enum { Q4K, Q5K, Q6K, XS };
 
@@ -145,8 +144,8 @@ template <int FORM> struct Closing {
   }
 };
 
-// relaySuper is relay: a chunk is a block. With ROW the one row there is is normed and rounded by every block.
-template <int FORM, int NB, int S, bool ROW = false> __device__ __forceinline__ void relaySuper(const Product& p, const Parts& parts, int shift, const SuperRow* given = nullptr) {
+// relaySuper is relay: a chunk is a block.
+template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(const Product& p, const Parts& parts, int shift) {
   typedef Super<FORM> F;
   constexpr int BLOCK = F::BLOCK;
   constexpr bool AHEAD = NB == 1;  // registers have space for all rows of the next block
@@ -156,7 +155,7 @@ template <int FORM, int NB, int S, bool ROW = false> __device__ __forceinline__ 
   Walk<BLOCK, 1> w(p, parts, shift);
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, tailRows = p.tailRows;
-  const bool halves = !ROW && p.w.per == 2;
+  const bool halves = p.w.per == 2;
   const int count = p.w.cols / 128;  // of halves
   const int take = keep(1 + warp), give = keep(1 + next);
   const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][0][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][0][lane]));
@@ -167,21 +166,13 @@ template <int FORM, int NB, int S, bool ROW = false> __device__ __forceinline__ 
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
 #pragma unroll 1
   for (int i = 0; i < S; i++) w.issue(into + i * BLOCK);
-  SuperRow::Space space;
-  if constexpr (ROW) {
-    __shared__ float upper[33];
-    space.lay(ring + 8 * S * BLOCK, given->cols);
-    given->round(space, upper);  // waits for what is before
-  } else if (!p.jobs) {
-    await();
-  }
+  if (!p.jobs) await();
 
   const signed char* rows[NB];
   const float2* tails;  // of rows 2q and 2q+1
   const word* digits;   // of row lane/4
   const int step = halves ? 6 : 3;
   auto look = [&] {
-    if (ROW) return;
     const int first = parts.same ? 0 : now.piece.first;
 #pragma unroll
     for (int n = 0; n < NB; n++)
@@ -194,12 +185,6 @@ template <int FORM, int NB, int S, bool ROW = false> __device__ __forceinline__ 
   float4 tail[2][NB];
   word digit[NB];
   auto ahead = [&] {
-    if constexpr (ROW) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) acts[i] = *(const uint4*)(space.codes + now.k * 256 + 64 * i + 16 * (lane & 3));
-      tail[1][0].x = tail[1][0].z = space.scales[now.k], digit[0] = space.digits[4 * now.k + (lane & 3)];
-      return;
-    }
     if constexpr (AHEAD)
 #pragma unroll
       for (int i = 0; i < 4; i++) acts[i] = ((const uint4*)rows[0])[4 * i];
@@ -272,10 +257,9 @@ template <int FORM, int NB, int S, bool ROW = false> __device__ __forceinline__ 
     stage = stage + 1 == S ? 0 : stage + 1;
     const Chunks was = now;
     if (!w.step(now)) {
-      if (!ROW)
 #pragma unroll
       for (int n = 0; n < NB; n++) rows[n] += 256 << shift;
-      if (!ROW) tails += (long long)(step << shift) * tailRows, digits += 2ll * (step << shift) * tailRows;
+      tails += (long long)(step << shift) * tailRows, digits += 2ll * (step << shift) * tailRows;
     } else if (now.item < total) {
       look();
     }

@@ -1,12 +1,14 @@
-// One row in shared memory for products with superblocks: every block of a product norms it, where that is asked for, and
-// rounds it, while its weights are on their way. The bits are those of rms_norm and quantizeSuper.
+// Products of one row with superblocks. If the row comes as floats, every block norms and rounds it in shared memory while
+// its weights are on their way; the bits are those of rms_norm and quantizeSuper.
+//
+// As a right operand of mma the row's eight groups of a block are the columns, and for the codes of a group only its own
+// column is not zero. So the sums of all groups are those of one operand's columns, and a lane has those of two groups.
 #pragma once
-#include "bits.cuh"
-#include "weight.cuh"
+#include "super.cuh"
 
-// SuperRow is the row, and where the first block leaves what others need of it.
+// SuperRow is a row as floats, and where the first block leaves what others need of it.
 struct SuperRow {
-  const float* x;
+  const float* x;      // none: it comes as codes
   const float* gain;
   float* dst;          // the row with its norm
   signed char* codes;  // the row as integers, and its tails
@@ -105,3 +107,175 @@ struct SuperRow {
     __syncthreads();
   }
 };
+
+// add32 and add16 add to sums.
+template <bool SIGNED> __device__ __forceinline__ void add32(int (&d)[4], const word (&a)[4], word b0, word b1) {
+  if constexpr (SIGNED)
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void add16(int (&d)[4], word a0, word a1, word b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a0), "r"(a1), "r"(b));
+}
+
+__device__ __forceinline__ void read2(float (&v)[2], word at) {
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void write2(word at, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(at), "f"(a), "f"(b) : "memory");
+}
+
+// oneSuper is relaySuper for one row. Of the four lanes of an output all have its accumulator.
+template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Product& p, const Parts& parts, int shift, const SuperRow& given) {
+  typedef Super<FORM> F;
+  constexpr int BLOCK = F::BLOCK;
+  extern __shared__ __align__(16) byte ring[];
+  __shared__ float2 baton[8][32];
+  __shared__ float upper[33];
+  release();
+  Walk<BLOCK, 1> w(p, parts, shift);
+  Chunks& now = w.now;
+  const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, column = lane / 4, q = lane & 3;
+  const bool halves = p.w.per == 2;
+  const int count = p.w.cols / 128;  // of halves
+  const int take = keep(1 + warp), give = keep(1 + next);
+  const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][lane]));
+  if (p.jobs) await();
+  w.begin(pieces(p, parts));
+  const int total = w.total;
+  byte* mine = ring + warp * S * BLOCK;
+  const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
+#pragma unroll 1
+  for (int i = 0; i < S; i++) w.issue(into + i * BLOCK);
+  // Where the row is, in whichever memory: what a lane needs of a block, and how far apart it is.
+  const byte *codes, *digits, *scales;
+  int digitStep, scaleStep, high;
+  if (given.x) {
+    SuperRow::Space space;
+    space.lay(ring + 8 * S * BLOCK, given.cols);
+    given.round(space, upper);  // waits for what is before
+    codes = (const byte*)space.codes, digits = (const byte*)space.digits + 2 * q, scales = (const byte*)space.scales;
+    digitStep = 16, scaleStep = 4, high = 8;
+  } else {
+    if (!p.jobs) await();
+    // Of two superblocks of a block the last two lanes of four have the second.
+    const int piece = 8 * p.tailRows, second = halves && q >= 2 ? 3 * piece : 0;
+    codes = (const byte*)p.codes, scales = (const byte*)p.tails + second, digits = scales + piece + (halves ? 2 * (q & 1) : 2 * q);
+    scaleStep = digitStep = (halves ? 6 : 3) * piece, high = piece;
+  }
+  codes += 64 * (column / 2) + 16 * q + 8 * (column & 1);
+  uint2 act;
+  float by;
+  int low = 0, times = 0;
+  auto ahead = [&] {
+    const long long row = given.x || parts.same ? 0 : now.piece.first;
+    act = *(const uint2*)(codes + row * p.codeStride + now.k * 256);
+    by = *(const float*)(scales + row * 8 + (long long)now.k * scaleStep);
+    if (F::BIASES) {
+      const byte* d = digits + row * 8 + (long long)now.k * digitStep;
+      low = *(const unsigned short*)d, times = *(const unsigned short*)(d + high);
+    }
+  };
+  int stage = 0;
+  if (w.turn + 1 == size && w.team < total) {
+    write2(giveAt, 0, 0);
+    if (size > 1) hand(give);
+  }
+  if (now.item < total) ahead();
+  while (now.item < total) {
+    arrived<S - 1>();
+    __syncwarp();
+    const byte* block = mine + stage * BLOCK;
+    const byte* pair = block + F::SCALES;
+    if (halves && q >= 2) {  // scales of second superblocks lie behind all blocks
+      int tile = now.piece.tile;
+      const Part& part = w.part(tile);
+      pair = (now.piece.matrix < 0 ? part.other : part.data + now.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + w.chunks * BLOCK + now.k * F::PAIR;
+    }
+    Closing<FORM> c;
+    c.scales(pair, lane);
+    int d[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; i++) d[i / 4][i % 4] = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      Pair<FORM> two;
+      two.read(block, i, lane);
+#pragma unroll
+      for (int g = 0; g < 2; g++) {
+        const bool own = column == 2 * i + g;
+        const word b0 = own ? act.x : 0, b1 = own ? act.y : 0;
+        if constexpr (FORM == Q6K)
+          add16(d[0], two.a[g][0], two.a[g][1], b0), add16(d[1], two.a[g][2], two.a[g][3], b1);
+        else
+          add32<FORM == XS>(d[g], two.a[g], b0, b1);
+      }
+    }
+    float x[2];
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+      int sum, bias = 0;
+      const byte* factors = block + F::FACTORS;
+      if constexpr (FORM == Q6K) {
+        const word f = ((const word*)factors)[4 * (2 * column + o) + q];
+        sum = (signed char)f * d[0][2 * o] + (signed char)(f >> 8) * d[1][2 * o] + (signed char)(f >> 16) * d[0][2 * o + 1] + (signed char)(f >> 24) * d[1][2 * o + 1];
+      } else {
+        const word f = ((const unsigned short*)factors)[4 * (2 * column + o) + q];
+        sum = (signed char)f * (d[0][2 * o] + d[1][2 * o]) + (signed char)(f >> 8) * (d[0][2 * o + 1] + d[1][2 * o + 1]);
+      }
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      if constexpr (F::BIASES) {
+        const int m = ((const unsigned short*)(block + F::LEAST))[4 * (2 * column + o) + q];
+        bias = __dp4a(m, low, 128 * __dp4a(m, times, 0));
+        bias += __shfl_xor_sync(~0u, bias, 1);
+      }
+      if (!halves) {
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if constexpr (F::BIASES) bias += __shfl_xor_sync(~0u, bias, 2);
+      }
+      x[o] = __fmul_rn((float)sum, c.scale[o]);
+      if constexpr (F::BIASES) x[o] = __fmaf_rn((float)bias, c.bias[o], x[o]);
+    }
+    float first[2], scale = by;  // of the first of two superblocks
+    if (halves) {
+      const float other = __shfl_xor_sync(~0u, by, 2);
+      scale = q < 2 ? by : other;
+      by = q < 2 ? other : by;
+#pragma unroll
+      for (int o = 0; o < 2; o++) {
+        const float y = __shfl_xor_sync(~0u, x[o], 2);
+        first[o] = q < 2 ? x[o] : y, x[o] = q < 2 ? y : x[o];
+      }
+    }
+    const float last2 = by;
+    __syncwarp();
+    w.issue(into + stage * BLOCK);
+    stage = stage + 1 == S ? 0 : stage + 1;
+    const Chunks was = now;
+    w.step(now);
+    if (now.item < total) ahead();
+    const bool last = was.k == w.chunks - 1;
+
+    // From here to hand is what the other warps of the team wait for.
+    if (size > 1) meet(take);
+    float acc[2];
+    read2(acc, takeAt);
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+      if (halves) acc[o] = __fmaf_rn(first[o], scale, acc[o]);
+      if (!halves || 2 * was.k + 1 < count) acc[o] = __fmaf_rn(x[o], last2, acc[o]);
+    }
+    write2(giveAt, last ? 0.0f : acc[0], last ? 0.0f : acc[1]);
+    if (size > 1 && (!last || was.item + w.teams < total)) hand(give);
+    if (last && q < 2) {  // a lane for each output
+      int tile = was.piece.tile;
+      const Part& part = partOf(parts, tile);
+      put(part, was.piece, 0, tile * 16 + column + 8 * q, q ? acc[1] : acc[0]);
+    }
+  }
+}
