@@ -21,11 +21,11 @@ type superForm struct {
 
 var superForms = map[kernel.Factors][]superForm{ // Q4_K and Q5_K by bits
 	kernel.FactorsK: {
-		{"q4k", 0, 128, 32, true, []relayForm{{1, 1, 4}, {2, 1, 3}, {4, 1, 3}}},
-		{"q5k", 512, 128, 32, true, []relayForm{{1, 1, 4}, {2, 1, 3}, {4, 1, 3}}},
+		{"q4k", 0, 128, 32, true, []relayForm{{1, 1, 4}, {4, 1, 3}}},
+		{"q5k", 512, 128, 32, true, []relayForm{{1, 1, 4}, {4, 1, 3}}},
 	},
-	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, []relayForm{{1, 1, 3}, {2, 1, 3}, {4, 1, 3}}}},
-	kernel.FactorsXS: {{"xs", 0, 128, 32, false, []relayForm{{1, 1, 4}, {2, 1, 3}, {4, 1, 3}}}},
+	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, []relayForm{{1, 1, 3}, {4, 1, 3}}}},
+	kernel.FactorsXS: {{"xs", 0, 128, 32, false, []relayForm{{1, 1, 4}, {4, 1, 3}}}},
 }
 
 const (
@@ -154,6 +154,10 @@ func squeeze(c uint32) uint64 {
 func (b *Backend) relaySuper(tiles int, list ...product) {
 	p := &list[0]
 	l, f := &p.w.Layout, p.w.superForm()
+	if p.rows > strip && p.jobs == 0 && p.only == 0 {
+		b.panelSuper(tiles, list...)
+		return
+	}
 	form := f.relays[0]
 	for _, form = range f.relays {
 		if p.rows <= strip*form.strips {
@@ -201,6 +205,31 @@ func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
 	}
 	b.undo(1)
 	return row
+}
+
+// Blocks of the kernels for a few dozen rows: warps at most, and how many rows each has.
+const superWarps, superPart, superPanelStages = 20, 16, 4
+
+// panelSuper launches products of a few dozen rows. Tiles are spread evenly over the multiprocessors, in as few rounds as
+// warps and memory permit.
+func (b *Backend) panelSuper(tiles int, list ...product) {
+	p := &list[0]
+	f, down := p.w.superForm(), (p.rows+superPart-1)/superPart
+	bytes := func(size int) int {
+		n := size*p.w.Block + down*superPart*(superCols+24)
+		if p.w.Layout.Per > 1 {
+			n += size*f.pair() + down*superPart*24
+		}
+		return superPanelStages * n
+	}
+	size := 0
+	for rounds := 1; size == 0; rounds++ {
+		places := b.info.Multiprocessors * rounds
+		if n := (tiles + places - 1) / places; n*down <= superWarps && bytes(n) <= b.info.Shared {
+			size = n
+		}
+	}
+	b.launchAs("super.panel_"+f.name, sizes(list...), grid{x: (tiles + size - 1) / size, threads: 32 * size * down, shared: bytes(size)}, p.param(), parts(list), size)
 }
 
 // manySuper launches a product of many rows with such a weight.
