@@ -19,7 +19,7 @@
   }
 #define MANY_SUPER(NAME, FORM, BLOCKS)                                                                    \
   extern "C" __global__ void __launch_bounds__(128, BLOCKS) NAME(const __grid_constant__ Product p) { \
-    manySuper<FORM, 2, 4, 2>(p);                                                                        \
+    manySuper<FORM, 2, 2, 4, 2>(p);                                                                        \
   }
 
 RELAY_SUPER(relay_q4k_1, Q4K, 1, 4, 2)

@@ -306,14 +306,14 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
   }
 }
 
-// manySuper is many: a block has 64 outputs, two tiles of each of two warps, and 8*STRIPS rows of each of DOWN.
-template <int FORM, int DOWN, int STRIPS, int S> __device__ __forceinline__ void manySuper(const Product& p) {
+// manySuper is many: a block has 32*ACROSS outputs, two tiles of each warp, and 8*STRIPS rows of each of DOWN.
+template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forceinline__ void manySuper(const Product& p) {
   typedef Super<FORM> F;
-  constexpr int ROWS = 8 * STRIPS * DOWN, TILES = 4, THREADS = 64 * DOWN, VECTORS = F::BLOCK / 16;
+  constexpr int ROWS = 8 * STRIPS * DOWN, TILES = 2 * ACROSS, THREADS = 32 * ACROSS * DOWN, VECTORS = F::BLOCK / 16;
   constexpr int SECOND = TILES * F::BLOCK, ACTS = SECOND + TILES * F::PAIR, TAILS = ACTS + ROWS * 256, STAGE = TAILS + ROWS * 48;
   extern __shared__ __align__(16) byte stages[];
   release();
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 2, first = threadIdx.x / 64 * 8 * STRIPS, odd = lane >> 2 & 1;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % ACROSS, first = threadIdx.x / (32 * ACROSS) * 8 * STRIPS, odd = lane >> 2 & 1;
   const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, blocks = p.w.groups, count = p.w.cols / 128;
   const bool halves = p.w.per == 2;
   const int step = halves ? 6 : 3;
@@ -410,7 +410,7 @@ template <int FORM, int DOWN, int STRIPS, int S> __device__ __forceinline__ void
     }
   }
   // Results go through shared memory, one tile of each warp at a time: rows are written whole.
-  constexpr int OUTS = 32, PITCH = OUTS + 4;
+  constexpr int OUTS = 16 * ACROSS, PITCH = OUTS + 4;
   float* out = (float*)stages;
   arrived<0>();
 #pragma unroll
