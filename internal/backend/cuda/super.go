@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
@@ -16,16 +15,16 @@ type superForm struct {
 	name                  string
 	high, factors, scales int // biases lie as factors and scales do
 	biases                bool
-	relays                []relayForm
+	stages                int // blocks of a relay that are under way
 }
 
 var superForms = map[kernel.Factors][]superForm{ // Q4_K and Q5_K by bits
 	kernel.FactorsK: {
-		{"q4k", 0, 128, 32, true, []relayForm{{1, 1, 4}, {4, 1, 3}}},
-		{"q5k", 512, 128, 32, true, []relayForm{{1, 1, 4}, {4, 1, 3}}},
+		{"q4k", 0, 128, 32, true, 4},
+		{"q5k", 512, 128, 32, true, 4},
 	},
-	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, []relayForm{{1, 1, 3}, {4, 1, 3}}}},
-	kernel.FactorsXS: {{"xs", 0, 128, 32, false, []relayForm{{1, 1, 4}, {4, 1, 3}}}},
+	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, 3}},
+	kernel.FactorsXS: {{"xs", 0, 128, 32, false, 4}},
 }
 
 const (
@@ -154,15 +153,15 @@ func squeeze(c uint32) uint64 {
 func (b *Backend) relaySuper(tiles int, list ...product) {
 	p := &list[0]
 	l, f := &p.w.Layout, p.w.superForm()
-	if p.rows > strip && p.jobs == 0 && p.only == 0 {
+	switch {
+	case p.rows > strip && p.only == 0:
 		b.panelSuper(tiles, list...)
 		return
-	}
-	form := f.relays[0]
-	for _, form = range f.relays {
-		if p.rows <= strip*form.strips {
-			break
+	case p.rows > strip:
+		for from := 0; from < p.rows; from += strip {
+			b.relaySuper(tiles, p.rowsFrom(from, min(from+strip, p.rows)))
 		}
+		return
 	}
 	shift := 2
 	if tiles <= b.info.Multiprocessors || tiles >= 1000 {
@@ -171,7 +170,7 @@ func (b *Backend) relaySuper(tiles int, list ...product) {
 	for shift > 0 && 1<<shift > l.Groups {
 		shift--
 	}
-	name, shared := fmt.Sprintf("super.relay_%s_%d", f.name, form.strips), 8*form.stages*l.Block
+	name, shared := "super.relay_"+f.name, 8*f.stages*l.Block
 	args := []any{p.param(), parts(list), shift}
 	if p.rows == 1 {
 		row := b.takeSuperRow(tiles, list)
@@ -222,14 +221,19 @@ func (b *Backend) panelSuper(tiles int, list ...product) {
 		}
 		return superPanelStages * n
 	}
-	size := 0
+	size, blocks := 0, 1
+	if p.jobs != 0 { // so many that the device is full anyway
+		blocks, tiles = p.tiles/p.w.Layout.Tiles, tiles*p.w.Layout.Tiles/p.tiles
+		for size = min(tiles, superWarps/down); bytes(size) > b.info.Shared/2; size-- {
+		}
+	}
 	for rounds := 1; size == 0; rounds++ {
 		places := b.info.Multiprocessors * rounds
 		if n := (tiles + places - 1) / places; n*down <= superWarps && bytes(n) <= b.info.Shared {
 			size = n
 		}
 	}
-	b.launchAs("super.panel_"+f.name, sizes(list...), grid{x: (tiles + size - 1) / size, threads: 32 * size * down, shared: bytes(size)}, p.param(), parts(list), size)
+	b.launchAs("super.panel_"+f.name, sizes(list...), grid{x: (tiles + size - 1) / size * blocks, threads: 32 * size * down, shared: bytes(size)}, p.param(), parts(list), size)
 }
 
 // manySuper launches a product of many rows with such a weight.

@@ -429,7 +429,7 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
   }
 }
 
-// panelSuper is for a few dozen rows: a block has `size` tiles, a warp of each for every 16 rows, which share what of
+// panelSuper is for a few dozen rows, and for those of experts: a block has `size` tiles, a warp of each for every 16 rows, which share what of
 // weights and rows is copied some blocks ahead.
 template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Product& p, const Parts& parts, int size) {
   typedef Super<FORM> F;
@@ -438,14 +438,24 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
   release();
   const int threads = blockDim.x, down = threads / 32 / size, all = 16 * down;  // rows
   const int lane = threadIdx.x & 31, own = threadIdx.x / 32 / down, part = threadIdx.x / 32 % down, first = 16 * part, odd = lane >> 2 & 1;
-  const int blocks = p.w.groups, count = p.w.cols / 128, index = blockIdx.x * size + own;
+  const int blocks = p.w.groups, count = p.w.cols / 128;
   const bool halves = p.w.per == 2;
   const int step = halves ? 6 : 3;
+  int index = blockIdx.x * size + own;
+  Piece piece = {0, 0, 0, p.rows};
+  if (p.jobs) {
+    const int panels = (parts.tiles + size - 1) / size, job = blockIdx.x / panels;
+    await();
+    if (job >= *p.jobCount) return;
+    const Job j = p.jobs[job];
+    index -= job * panels * size, piece = {0, j.matrix, j.first, j.rows};
+  }
+  const int from = parts.same ? 0 : piece.first;
   const int second = size * F::BLOCK, acts = second + (halves ? size * F::PAIR : 0), tail = acts + all * 256, stageBytes = tail + step * all * 8;
   const word base = (word)__cvta_generic_to_shared(stages);
   int tile = min(index, parts.tiles - 1);
   const Part& of = partOf(parts, tile);
-  const byte* source = of.data + (long long)tile * p.w.tileBytes;
+  const byte* source = (piece.matrix < 0 ? of.other : of.data + piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes;
   auto weights = [&](word to, int k) {
     const byte* from = source + (long long)k * F::BLOCK;
 #pragma unroll 1
@@ -456,16 +466,16 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
 #pragma unroll 1
     for (int i = threadIdx.x; i < all * 16; i += threads) {
       const int r = i / 16;
-      copy16(to + acts + r * 256 + ((i & 15) ^ (r & 1) << 2) * 16, p.codes + (long long)min(r, p.rows - 1) * p.codeStride + k * 256 + (i & 15) * 16);
+      copy16(to + acts + r * 256 + ((i & 15) ^ (r & 1) << 2) * 16, p.codes + (long long)(from + min(r, piece.rows - 1)) * p.codeStride + k * 256 + (i & 15) * 16);
     }
 #pragma unroll 1
     for (int i = threadIdx.x; i < step * all / 2; i += threads)
-      copy16(to + tail + i * 16, p.tails + (long long)(k * step + i / (all / 2)) * p.tailRows + 2 * (i % (all / 2)));
+      copy16(to + tail + i * 16, p.tails + (long long)(k * step + i / (all / 2)) * p.tailRows + from + 2 * (i % (all / 2)));
   };
 #pragma unroll 1
   for (int k = 0; k < S - 1; k++)
     if (k < blocks) weights(base + k * stageBytes, k);
-  await();
+  if (!p.jobs) await();
 #pragma unroll 1
   for (int k = 0; k < S - 1; k++) {
     if (k < blocks) rows(base + k * stageBytes, k);
@@ -517,5 +527,5 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
 #pragma unroll
   for (int n = 0; n < STRIPS; n++)
 #pragma unroll
-    for (int j = 0; j < 4; j++) put(of, Piece{0, 0, 0, p.rows}, first + n * 8 + (lane & 3) * 2 + (j & 1), tile * 16 + lane / 4 + (j >> 1) * 8, acc[n][j]);
+    for (int j = 0; j < 4; j++) put(of, piece, first + n * 8 + (lane & 3) * 2 + (j & 1), tile * 16 + lane / 4 + (j >> 1) * 8, acc[n][j]);
 }
