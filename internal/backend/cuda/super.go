@@ -2,8 +2,10 @@ package cuda
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
 // superCols is how many columns of a weight with superblocks make a block on the device: one superblock, or two halves.
@@ -163,24 +165,69 @@ func (b *Backend) relaySuper(tiles int, list ...product) {
 		}
 		return
 	}
+	if p.rows == 1 {
+		row := b.takeSuperRow(tiles, list)
+		b.oneSuper(list, row, nil)
+		if b.passes.recording != nil {
+			b.passes.mark(&joint{slices.Clone(list), &row})
+		}
+		return
+	}
+	b.superTeams("super.relay_"+f.name, 8*f.stages*l.Block, list)
+}
+
+// superTeams launches a kernel whose blocks have teams of warps for tiles: more where tiles are fewer than
+// multiprocessors or many for each, and no more than there are blocks of columns.
+func (b *Backend) superTeams(name string, shared int, list []product, more ...any) {
+	tiles := 0
+	for i := range list {
+		tiles += list[i].tiles
+	}
 	shift := 2
 	if tiles <= b.info.Multiprocessors || tiles >= 1000 {
 		shift = 3
 	}
-	for shift > 0 && 1<<shift > l.Groups {
+	for shift > 0 && 1<<shift > list[0].w.Layout.Groups {
 		shift--
 	}
-	name, shared := "super.relay_"+f.name, 8*f.stages*l.Block
-	args := []any{p.param(), parts(list), shift}
-	if p.rows == 1 {
-		row := b.takeSuperRow(tiles, list)
-		if row.x != 0 {
-			shared += superRowBytes(row.cols)
-		}
-		name, args = "super.one_"+f.name, append(args, row.param())
-	}
+	args := append([]any{list[0].param(), parts(list), shift}, more...)
 	blocks := min(b.occupancy(name, 256, shared), tiles)
 	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
+}
+
+// oneSuper launches products of one row, which they norm if it comes as numbers, and gate if that is asked for.
+func (b *Backend) oneSuper(list []product, row rowInput, g *gated) {
+	w := list[0].w
+	f := w.superForm()
+	shared := 8 * f.stages * w.Block
+	if row.x != 0 {
+		shared += superRowBytes(row.cols)
+	}
+	gates := fields{driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), 0, 0}
+	if g != nil {
+		gates = fields{b.zeros(&b.gates, w.Rows()/superCols*4), b.at(g.dst), g.codes.codes, g.codes.tails, g.codes.tailRows, 0}
+	}
+	b.superTeams("super.one_"+f.name, shared, list, row.param(), gates)
+}
+
+// takeSuperGate has the two products before a gate, the last operation, gate as well, and leave that as codes.
+func (b *Backend) takeSuperGate(g *gated) {
+	op := b.before(2)
+	if op == nil {
+		return
+	}
+	of, ok := op.of.(*joint)
+	if !ok || len(of.list) != 2 || !of.list[0].w.super() || of.list[0].rows != 1 {
+		return
+	}
+	gate, up := &of.list[0], &of.list[1]
+	dst, wide := b.at(g.dst), gate.w.Rows()
+	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add || gate.only|up.only != 0
+	if wrong || wide != up.w.Rows() || wide%superCols != 0 || g.codes.group != superCols || gate.in.codes == g.codes.codes || (dst|gate.dst|up.dst)%16 != 0 {
+		return
+	}
+	b.undo(2)
+	b.oneSuper(of.list, *of.row, g)
 }
 
 // superRowBytes is how much shared memory a row takes: as floats, as codes, and the sums and scales of superblocks.
@@ -191,6 +238,10 @@ func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
 func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
 	last, p := b.before(1), &list[0]
 	if last == nil || p.jobs != 0 || p.w.Layout.Per > 1 {
+		return none
+	}
+	if of, ok := last.of.(*gated); ok && of.codes.codes == p.in.codes {
+		b.takeSuperGate(of)
 		return none
 	}
 	of, ok := last.of.(*normed)

@@ -258,3 +258,47 @@ func TestSuperblocksOfOneRowNorm(t *testing.T) {
 		}
 	}
 }
+
+// TestSuperblocksOfOneRowGate has two matrices of one row gate what they have in common and round it for a third, twice, so
+// that what counts the tiles must be zero again.
+func TestSuperblocksOfOneRowGate(t *testing.T) {
+	for _, c := range []struct {
+		cols, wide  int
+		f, down     dtype.Format
+		add, inside bool
+	}{
+		{4096, 768, dtype.Q4K, dtype.Q6K, true, true},
+		{4352, 256, dtype.Q5K, dtype.Q4K, false, false},
+		{512, 512, dtype.Q6K, dtype.IQ4XS, true, true},
+	} {
+		b := open(t, Options{})
+		var last *bench
+		alike(t, b, func(x *bench) [][]float32 {
+			last = x
+			load := func(f dtype.Format, outs, cols int) backend.Weight {
+				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols, false))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			in, gain, h := x.random(1, c.cols, 3), x.random(1, c.cols, 1), x.random(1, c.cols, 1)
+			gate, up, y := x.random(1, c.wide, 1), x.random(1, c.wide, 1), x.random(1, 40, 1)
+			first, second, third := load(c.f, c.wide, c.cols), load(c.f, c.wide, c.cols), load(c.down, 40, c.wide)
+			dst := gate
+			if !c.inside {
+				dst = x.random(1, c.wide, 1)
+			}
+			x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
+				x.b.RMSNorm(h, in, gain, 1e-6)
+				x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
+				x.b.SwiGLU(dst, gate, up)
+				x.b.MatMul(dst, backend.Product{Dst: y, W: third, Add: c.add})
+			})
+			return [][]float32{x.read(h), x.read(gate), x.read(up), x.read(dst), x.read(y)}
+		})
+		if n := last.launches["swiglu_super"] + last.launches["quantize_super"]; n != 0 {
+			t.Errorf("%+v: launches %v", c, last.launches)
+		}
+	}
+}

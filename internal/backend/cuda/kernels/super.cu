@@ -9,8 +9,8 @@
   }
 #define ONE_SUPER(NAME, FORM, S)                                                                                               \
   extern "C" __global__ void __launch_bounds__(256, 2)                                                                         \
-      NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ SuperRow row) { \
-    oneSuper<FORM, S>(p, parts, shift, row);                                                                       \
+      NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ SuperRow row, const __grid_constant__ SuperGates gates) { \
+    oneSuper<FORM, S>(p, parts, shift, row, gates);                                                                       \
   }
 #define PANEL_SUPER(NAME, FORM)                                                                \
   extern "C" __global__ void __launch_bounds__(640, 1)                                        \

@@ -4,6 +4,7 @@
 // As a right operand of mma the row's eight groups of a block are the columns, and for the codes of a group only its own
 // column is not zero. So the sums of all groups are those of one operand's columns, and a lane has those of two groups.
 #pragma once
+#include "quantizesuper.cuh"
 #include "super.cuh"
 
 // SuperRow is a row as floats, and where the first block leaves what others need of it.
@@ -130,8 +131,49 @@ __device__ __forceinline__ void write2(word at, float a, float b) {
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(at), "f"(a), "f"(b) : "memory");
 }
 
+// SuperGates is where silu of the first part times the second goes, as numbers and rounded. Arrived counts the tiles of 256
+// columns that are there, and is zero before and after. Without it nothing is gated.
+struct SuperGates {
+  unsigned* arrived;
+  float* dst;
+  signed char* codes;
+  float2* tails;
+  int tailRows, unused;
+
+  // round has a block's warps gate and round the columns that it is the last to have a tile of.
+  __device__ __forceinline__ void round(const Parts& parts) const {
+    const int lane = threadIdx.x & 31;
+    __syncthreads();
+#pragma unroll 1
+    for (int i = blockIdx.x + gridDim.x * (threadIdx.x / 32); i < parts.tiles; i += gridDim.x * 8) {
+      int tile = i;
+      partOf(parts, tile);
+      const int g = tile / 16;
+      int last = 0;
+      if (lane == 0) {
+        unsigned before;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(__cvta_generic_to_global(arrived + g)) : "memory");
+        last = before == 31;
+        if (last) arrived[g] = 0;
+      }
+      __syncwarp();
+      if (!__shfl_sync(~0u, last, 0)) continue;
+      float v[8];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const int at = g * 64 + 32 * j + lane;
+        const float4 x = __ldcg((const float4*)parts.part[0].dst + at), y = __ldcg((const float4*)parts.part[1].dst + at);
+        const float4 z = make_float4(mul(silu32(x.x), y.x), mul(silu32(x.y), y.y), mul(silu32(x.z), y.z), mul(silu32(x.w), y.w));
+        ((float4*)dst)[at] = z;
+        v[4 * j] = z.x, v[4 * j + 1] = z.y, v[4 * j + 2] = z.z, v[4 * j + 3] = z.w;
+      }
+      quantizeSuper(v, 256, codes + g * 256, tails + 3ll * g * tailRows, tailRows);
+    }
+  }
+};
+
 // oneSuper is relaySuper for one row. Of the four lanes of an output all have its accumulator.
-template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Product& p, const Parts& parts, int shift, const SuperRow& given) {
+template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Product& p, const Parts& parts, int shift, const SuperRow& given, const SuperGates& gates) {
   typedef Super<FORM> F;
   constexpr int BLOCK = F::BLOCK;
   extern __shared__ __align__(16) byte ring[];
@@ -278,4 +320,5 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
       put(part, was.piece, 0, tile * 16 + column + 8 * q, q ? acc[1] : acc[0]);
     }
   }
+  if (gates.arrived) gates.round(parts);
 }
