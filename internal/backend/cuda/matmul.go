@@ -29,12 +29,15 @@ type quantized struct {
 	tailRows int
 }
 
-// space is memory for rows of cols numbers as integers. Kernels read whole chunks of groups, and
-// of rows up to maxRelay at once.
+// space is memory for rows of cols numbers as integers. Kernels read whole chunks of groups or of pairs of
+// groups, and of rows up to maxRelay at once.
 func (b *Backend) space(rows, cols int, r rounding) quantized {
 	chunk, tail := 8, 8 // bytes of a row's tail
-	if r.super {
+	switch {
+	case r.super:
 		chunk, tail = superCols/r.group, 24
+	case r.group == symmetricGroup:
+		chunk = 16
 	}
 	groups := (cols/r.group + chunk - 1) &^ (chunk - 1)
 	q := quantized{rounding: r, stride: groups * r.group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
@@ -180,7 +183,7 @@ func (p *product) param() fields {
 // relayed reports whether a product is one relay's.
 func (p *product) relayed() bool {
 	few := p.rows <= 2*strip || p.tiles < manyTiles || p.only != 0 || p.jobs != 0
-	return p.w.laid() && p.rows <= maxRelay && (few || p.w.super() || p.w.forms().panels)
+	return p.w.laid() && p.rows <= maxRelay && (few || p.w.super() || len(p.w.forms().panels) > 0)
 }
 
 // maxParts is how many products a relay has at most.
@@ -264,35 +267,39 @@ func (b *Backend) floats(p *product) {
 // 16 rows.
 const manyTiles = 1500
 
-// tensorKey is a format of weights that tensor cores multiply.
+// tensorKey is a format of weights that tensor cores multiply: halves are scales of signed codes, and such a block is
+// two groups.
 type tensorKey struct {
 	bits, group int
-	wide        bool // scales are float32
+	scales      dtype.Type
 }
 
 // tensorForms are the kernels for a format, in kernels/MODULE.cu.
 type tensorForms struct {
 	module string
 	relays []relayForm // by rows
-	few    bool        // up to four rows have kernels of their own, in kernels/few.cu
-	panels bool        // a few dozen rows have them, and many rows a kernel with twice the rows in a block
-	dense  bool        // many rows have a kernel with twice the warps in a block, too
+	few    string      // the module where up to four rows have kernels of their own, or none
+	panels []panelForm // a few dozen rows have them
+	tall   bool        // many rows have a kernel with twice the rows in a block
+	dense  bool        // and one with twice the warps
 }
 
 // relayForm is the shape of a relay: strips of rows, groups of a chunk, chunks that are under way.
 type relayForm struct{ strips, groups, stages int }
 
 var tensors = map[tensorKey]tensorForms{
-	{4, 64, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, true, true, true},
-	{8, 64, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, false, false, true},
-	{4, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{8, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{4, 128, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false, false},
-	{8, 128, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, false, false, false},
-	{4, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{8, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{4, 64, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{8, 64, true}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false, false},
+	{4, 64, dtype.BF16}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "few", nibblePanels, true, true},
+	{8, 64, dtype.BF16}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
+	{4, 32, dtype.BF16}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.BF16}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 128, dtype.BF16}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{8, 128, dtype.BF16}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
+	{4, 32, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 64, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 64, dtype.F32}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{4, 64, dtype.F16}:   {"symmetric", []relayForm{{1, 4, 4}, {4, 4, 4}}, "symmetricfew", nibblePanels, true, true},
+	{8, 64, dtype.F16}:   {"symmetric", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", bytePanels, true, true},
 }
 
 // packedRows is how many rows the kernels for few have at most.
@@ -300,8 +307,8 @@ const packedRows = 4
 
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
-	if f.few && rows <= packedRows {
-		return fmt.Sprintf("few.few_%d_%d_%d", l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, fewGroups, 2}
+	if f.few != "" && rows <= packedRows {
+		return fmt.Sprintf("%s.few_%d_%d_%d", f.few, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, fewGroups, 2}
 	}
 	form := f.relays[0]
 	for _, form = range f.relays {
@@ -314,7 +321,10 @@ func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 
 // forms are the kernels for w.
 func (w *weight) forms() tensorForms {
-	return tensors[tensorKey{w.Bits, w.Layout.Group, w.Number == dtype.F32}]
+	if !w.laid() {
+		return tensorForms{}
+	}
+	return tensors[tensorKey{w.Bits, w.Layout.Group, w.Number}]
 }
 
 // maxRelay is how many rows a relay multiplies.
@@ -377,7 +387,7 @@ func (b *Backend) relay(list ...product) {
 	row := b.takeRow(list)
 	args := []any{p.param(), parts(list), shift}
 	if row != nil {
-		name, shared, args = rowKernel, shared+row.shared(), append(args, row.param())
+		name, shared, args = p.w.forms().few+rowKernel, shared+row.shared(), append(args, row.param())
 	}
 	blocks := min(b.occupancy(name, 256, shared), tiles)
 	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)

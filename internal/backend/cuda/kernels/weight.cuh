@@ -68,12 +68,17 @@ __device__ __forceinline__ const byte* blockOf(const Weight& w, const byte* tile
   return tile + g * w.block + g / w.per * w.tail;
 }
 
+// paired reports whether w lies for tensor cores as pairs of groups of 32, with signed codes and a half for each
+// group: a block has both.
+__device__ __forceinline__ bool paired(const Weight& w) { return w.laid && w.number == F16; }
+
 // place is where the word of row r and vector v of a plane of fours or bytes is: vector after
 // vector, or as the lanes of mma want it. Lane 4*(r%8)+q has columns 8nq to 8nq+8n-1 of a group
-// of 32n.
+// of 32n, and of each of a pair of groups columns 8q to 8q+7.
 __device__ __forceinline__ int place(const Weight& w, int v, int r) {
   if (!w.laid) return 16 * v + r;
   const int n = w.group / 32, lane = 4 * (r & 7), high = r >> 3;
+  if (paired(w)) return w.bits == 8 ? 128 * (v / 8) + 4 * (lane + v / 2 % 4) + 2 * (v & 1) + high : 4 * (lane + v % 4) + 2 * (v / 4) + high;
   if (w.bits == 8) {
     const int q = v / (2 * n), m = v / 2 % n;
     return 128 * m + 4 * (lane + q) + 2 * (v & 1) + high;
@@ -83,14 +88,15 @@ __device__ __forceinline__ int place(const Weight& w, int v, int r) {
   return 128 * (m >> 1) + 4 * (lane + q) + 2 * (m & 1) + high;
 }
 
-// fours is the codes of columns 4v to 4v+3 of row r, a byte each.
+// fours is the codes of columns 4v to 4v+3 of row r, a byte each. Those that lie signed are raised to what they were.
 __device__ __forceinline__ word fours(const Weight& w, const byte* block, int v, int r) {
   const word* words = (const word*)block;
-  if (w.bits == 8) return words[place(w, v, r)];
+  if (w.bits == 8) return words[place(w, v, r)] ^ (paired(w) ? 0x80808080 : 0);
   word codes = 0;
   int shift = 0;
   if (w.bits >= 4) {
     codes = words[place(w, v / 2, r)] >> 4 * (v & 1) & 0x0f0f0f0f;
+    if (paired(w)) codes ^= 0x08080808;
     block += w.group * 8;
     shift = 4;
   }
@@ -131,17 +137,20 @@ __device__ __forceinline__ int2 factorsOf(const Weight& w, const byte* tail, int
   return make_int2(low + 16 * (pairs & 3), least + 16 * (pairs >> 16 & 3));
 }
 
-// scaleOf is the scale and the bias of row r in group g. Products are exact.
-__device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int g, int r) {
+// pairOf is the place of row r among the scales of a block that lies for tensor cores: beside the row eight further.
+__device__ __forceinline__ int pairOf(int r) { return 2 * (r & 7) + (r >> 3); }
+
+// scaleOf is the scale and the bias of row r in group g, or in one half of a pair of groups. Products are exact.
+__device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int g, int r, int half = 0) {
   float s, b = 0;
   if (w.factors == NO_FACTORS) {
     const byte* p = blockOf(w, tile, g) + w.codes;
-    if (w.laid && w.number == F32) return ((const float2*)p)[2 * (r & 7) + (r >> 3)];
-    if (w.laid) {
-      const word pair = ((const word*)p)[2 * (r & 7) + (r >> 3)];
+    if (w.laid && w.number == F32) return ((const float2*)p)[pairOf(r)];
+    if (w.laid && w.number == BF16) {
+      const word pair = ((const word*)p)[pairOf(r)];
       return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
     }
-    s = floatAt(p, w.number, r);
+    s = floatAt(p, w.number, paired(w) ? 2 * pairOf(r) + half : r);
     if (w.zero != 0)
       b = __fmul_rn(w.zero, s);
     else if (w.kind == BIASED)
@@ -196,5 +205,5 @@ __device__ __forceinline__ float numberAt(const Weight& w, int matrix, int row, 
   const int g = col / w.group, k = col % w.group, r = row % 16;
   const byte* block = blockOf(w, tile, g);
   if (w.kind == PLAIN) return plainAt(w, block, k, r);
-  return codedAt(w, block, scaleOf(w, tile, g, r), k, r);
+  return codedAt(w, block, scaleOf(w, tile, g, r, k / 32), k, r);
 }
