@@ -1,8 +1,8 @@
 // Products of one row with superblocks. If the row comes as floats, every block norms and rounds it in shared memory while
 // its weights are on their way; the bits are those of rms_norm and quantizeSuper.
 //
-// As a right operand of mma the row's eight groups of a block are the columns, and for the codes of a group only its own
-// column is not zero. So the sums of all groups are those of one operand's columns, and a lane has those of two groups.
+// Tensor cores would compute eight columns for the one that there is. Instead lanes multiply what they have of codes, which lies
+// as for tensor cores, by themselves; the four lanes of an output add up their integers.
 #pragma once
 #include "quantizesuper.cuh"
 #include "super.cuh"
@@ -109,21 +109,6 @@ struct SuperRow {
   }
 };
 
-// add32 and add16 add to sums.
-template <bool SIGNED> __device__ __forceinline__ void add32(int (&d)[4], const word (&a)[4], word b0, word b1) {
-  if constexpr (SIGNED)
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void add16(int (&d)[4], word a0, word a1, word b) {
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a0), "r"(a1), "r"(b));
-}
-
 __device__ __forceinline__ void read2(float (&v)[2], word at) {
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "r"(at) : "memory");
 }
@@ -210,13 +195,14 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
     codes = (const byte*)p.codes, scales = (const byte*)p.tails + second, digits = scales + piece + (halves ? 2 * (q & 1) : 2 * q);
     scaleStep = digitStep = (halves ? 6 : 3) * piece, high = piece;
   }
-  codes += 64 * (column / 2) + 16 * q + 8 * (column & 1);
-  uint2 act;
+  codes += 16 * q;
+  uint4 acts[4];
   float by;
   int low = 0, times = 0;
   auto ahead = [&] {
     const long long row = given.x || parts.same ? 0 : now.piece.first;
-    act = *(const uint2*)(codes + row * p.codeStride + now.k * 256);
+#pragma unroll
+    for (int i = 0; i < 4; i++) acts[i] = *(const uint4*)(codes + row * p.codeStride + now.k * 256 + 64 * i);
     by = *(const float*)(scales + row * 8 + (long long)now.k * scaleStep);
     if (F::BIASES) {
       const byte* d = digits + row * 8 + (long long)now.k * digitStep;
@@ -233,54 +219,50 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
     arrived<S - 1>();
     __syncwarp();
     const byte* block = mine + stage * BLOCK;
-    const byte* pair = block + F::SCALES;
+    Closing<FORM> c;
+    c.scales(block + F::SCALES, lane);
     if (halves && q >= 2) {  // scales of second superblocks lie behind all blocks
       int tile = now.piece.tile;
       const Part& part = w.part(tile);
-      pair = (now.piece.matrix < 0 ? part.other : part.data + now.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + w.chunks * BLOCK + now.k * F::PAIR;
+      c.scales((now.piece.matrix < 0 ? part.other : part.data + now.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + w.chunks * BLOCK + now.k * F::PAIR, lane);
     }
-    Closing<FORM> c;
-    c.scales(pair, lane);
-    int d[2][4];
-#pragma unroll
-    for (int i = 0; i < 8; i++) d[i / 4][i % 4] = 0;
+    int sum[2][2];  // of four groups each
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
       two.read(block, i, lane);
 #pragma unroll
-      for (int g = 0; g < 2; g++) {
-        const bool own = column == 2 * i + g;
-        const word b0 = own ? act.x : 0, b1 = own ? act.y : 0;
-        if constexpr (FORM == Q6K)
-          add16(d[0], two.a[g][0], two.a[g][1], b0), add16(d[1], two.a[g][2], two.a[g][3], b1);
-        else
-          add32<FORM == XS>(d[g], two.a[g], b0, b1);
+      for (int o = 0; o < 2; o++) {
+        if (i % 2 == 0) sum[i / 2][o] = 0;
+#pragma unroll
+        for (int g = 0; g < 2; g++) {
+          const int b0 = g ? acts[i].z : acts[i].x, b1 = g ? acts[i].w : acts[i].y;
+          const int half = __dp4a((int)two.a[g][o], b0, 0);
+          if constexpr (FORM == Q6K)
+            sum[i / 2][o] += (signed char)(two.f[o] >> 16 * g) * half + (signed char)(two.f[o] >> (16 * g + 8)) * __dp4a((int)two.a[g][o + 2], b1, 0);
+          else
+            sum[i / 2][o] += (signed char)(two.f[o] >> 8 * g) * __dp4a((int)two.a[g][o + 2], b1, half);
+        }
       }
     }
     float x[2];
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-      int sum, bias = 0;
-      const byte* factors = block + F::FACTORS;
-      if constexpr (FORM == Q6K) {
-        const word f = ((const word*)factors)[4 * (2 * column + o) + q];
-        sum = (signed char)f * d[0][2 * o] + (signed char)(f >> 8) * d[1][2 * o] + (signed char)(f >> 16) * d[0][2 * o + 1] + (signed char)(f >> 24) * d[1][2 * o + 1];
+      int mine = sum[0][o] + sum[1][o], bias = 0;
+      if (halves) {  // the first two lanes of four add up the first superblock
+        const int other = __shfl_xor_sync(~0u, q < 2 ? sum[1][o] : sum[0][o], 2);
+        mine = (q < 2 ? sum[0][o] : sum[1][o]) + other;
       } else {
-        const word f = ((const unsigned short*)factors)[4 * (2 * column + o) + q];
-        sum = (signed char)f * (d[0][2 * o] + d[1][2 * o]) + (signed char)(f >> 8) * (d[0][2 * o + 1] + d[1][2 * o + 1]);
+        mine += __shfl_xor_sync(~0u, mine, 2);
       }
-      sum += __shfl_xor_sync(~0u, sum, 1);
+      mine += __shfl_xor_sync(~0u, mine, 1);
       if constexpr (F::BIASES) {
         const int m = ((const unsigned short*)(block + F::LEAST))[4 * (2 * column + o) + q];
         bias = __dp4a(m, low, 128 * __dp4a(m, times, 0));
         bias += __shfl_xor_sync(~0u, bias, 1);
+        if (!halves) bias += __shfl_xor_sync(~0u, bias, 2);
       }
-      if (!halves) {
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        if constexpr (F::BIASES) bias += __shfl_xor_sync(~0u, bias, 2);
-      }
-      x[o] = __fmul_rn((float)sum, c.scale[o]);
+      x[o] = __fmul_rn((float)mine, c.scale[o]);
       if constexpr (F::BIASES) x[o] = __fmaf_rn((float)bias, c.bias[o], x[o]);
     }
     float first[2], scale = by;  // of the first of two superblocks
