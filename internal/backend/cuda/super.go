@@ -17,7 +17,7 @@ type superForm struct {
 	name                  string
 	high, factors, scales int // biases lie as factors and scales do
 	biases                bool
-	stages                int // blocks of a relay that are under way
+	stages                int // blocks that are under way in a relay of up to eight rows
 }
 
 var superForms = map[kernel.Factors][]superForm{ // Q4_K and Q5_K by bits
@@ -155,13 +155,14 @@ func squeeze(c uint32) uint64 {
 func (b *Backend) relaySuper(tiles int, list ...product) {
 	p := &list[0]
 	l, f := &p.w.Layout, p.w.superForm()
+	const most = 2 * strip // rows of a relay
 	switch {
-	case p.rows > strip && p.only == 0:
+	case p.rows > most && p.only == 0:
 		b.panelSuper(tiles, list...)
 		return
-	case p.rows > strip:
-		for from := 0; from < p.rows; from += strip {
-			b.relaySuper(tiles, p.rowsFrom(from, min(from+strip, p.rows)))
+	case p.rows > most:
+		for from := 0; from < p.rows; from += most {
+			b.relaySuper(tiles, p.rowsFrom(from, min(from+most, p.rows)))
 		}
 		return
 	}
@@ -173,7 +174,11 @@ func (b *Backend) relaySuper(tiles int, list ...product) {
 		}
 		return
 	}
-	b.superTeams("super.relay_"+f.name, 8*f.stages*l.Block, list)
+	name, stages := "super.relay_"+f.name+"_1", f.stages
+	if p.rows > strip {
+		name, stages = "super.relay_"+f.name+"_2", 3
+	}
+	b.superTeams(name, 8*stages*l.Block, list)
 }
 
 // superTeams launches a kernel whose blocks have teams of warps for tiles: more where tiles are fewer than

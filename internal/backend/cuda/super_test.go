@@ -67,18 +67,18 @@ func TestBlocksEqualCPU(t *testing.T) {
 		}
 	}
 	for _, f := range superFormats {
-		for _, rows := range []int{1, 2, 4, 5, 8, 9, 17, 33, 70} {
+		for _, rows := range []int{1, 2, 4, 5, 8, 9, 17, 20, 33, 70} {
 			outs, cols := 40, 256*3
 			if rows < 3 {
 				outs, cols = 16*70, 256*9
 			}
 			p := backend.Product{Add: rows%2 == 0}
-			if rows == 4 {
+			if rows == 4 || rows == 20 {
 				p.Only = []int32{0, 2}
 			}
 			check(randomBlocks(t, rng, f, outs, cols, false), rows, p)
 		}
-		for _, rows := range []int{1, 6, 12, 40} {
+		for _, rows := range []int{1, 6, 12, 18, 40} {
 			check(randomBlocks(t, rng, f, 24, 128*5, true), rows, backend.Product{})
 		}
 	}
