@@ -1,5 +1,6 @@
 // Products with superblocks. super.go knows the shapes.
 #include "super.cuh"
+#include "superpanel.cuh"
 #include "superrow.cuh"
 
 #define RELAY_SUPER(NAME, FORM, NB, S, BLOCKS)                                                  \
