@@ -51,8 +51,8 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		m.rows += (m.alone + strip - 1) &^ (strip - 1)
 		m.jobs += (m.alone + m.most - 1) / m.most
 	}
-	if gate, up := b.weight(e.Gate), b.weight(e.Up); x.Rows == 1 && gate.laid() && up.laid() && gate.Layout.Group == up.Layout.Group {
-		m.row = b.quantize(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate.Layout.Group)
+	if gate, up := b.weight(e.Gate), b.weight(e.Up); x.Rows == 1 && gate.laid() && up.laid() && gate.rounding() == up.rounding() {
+		m.row = b.quantize(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate.rounding())
 	}
 	s := m.project()
 	few := m.few()
@@ -186,10 +186,10 @@ func (m *mixture) answers() driver.Ptr {
 	}
 	middle := input{x: g, rows: wide}
 	if down.Integer() {
-		middle.quantized = b.space(m.rows, wide, down.Layout.Group)
+		middle.quantized = b.space(m.rows, wide, down.rounding())
 	}
 	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
-	b.launch("rowwise.swiglu", groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, middle.param())
+	b.launch(middle.kernel("rowwise.swiglu"), groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, middle.param())
 	answers := b.scratch(4 * m.rows * m.x.Cols)
 	b.multiply(m.product(down, e.SharedDown, middle, answers))
 	return answers
@@ -199,7 +199,7 @@ func (m *mixture) answers() driver.Ptr {
 func (m *mixture) few() bool {
 	gate, up, down := m.product(m.b.weight(m.e.Gate), m.e.SharedGate, input{}, 0), m.product(m.b.weight(m.e.Up), m.e.SharedUp, input{}, 0), m.b.weight(m.e.Down)
 	row := m.rowInput()
-	return m.row.group > 0 && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few && down.forms().few && row.fits() && pairs([]product{gate, up})
+	return m.row.group > 0 && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up})
 }
 
 // picks reports whether those kernels choose by themselves, as most models want it. Others have a kernel
@@ -228,7 +228,7 @@ func (m *mixture) answerOne(dst backend.Tensor, s *projections) {
 	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput(), quantized{}, jobs, pick)
 	p := m.product(down, e.SharedDown, middle, b.at(dst))
 	warps := min(jobs, maxFewWarps)
-	b.launchAs("few.answer_4_64", p.sizes(), grid{x: down.Layout.Tiles, threads: 32 * warps, shared: warps*2*fewGroups*down.Block + 64*jobs},
+	b.launchAs(down.forms().few+".answer_4_64", p.sizes(), grid{x: down.Layout.Tiles, threads: 32 * warps, shared: warps*2*fewGroups*down.Block + 64*jobs},
 		p.param(), parts([]product{p}), fields{m.weights, b.at(s.weight), b.at(dst), m.choices, m.alone, pick})
 }
 
@@ -256,8 +256,8 @@ func (m *mixture) gather(x input, w *weight, have input) input {
 	if m.row.group > 0 {
 		have.quantized = m.row
 	}
-	if have.group != w.Layout.Group {
-		have.quantized = m.b.space(m.rows, w.Cols(), w.Layout.Group)
+	if have.rounding != w.rounding() {
+		have.quantized = m.b.space(m.rows, w.Cols(), w.rounding())
 		m.b.quantizeInto(have.quantized, x, m.slots, m.e.TopK, m.choices, m.choices+m.alone, w.Cols())
 	}
 	return have

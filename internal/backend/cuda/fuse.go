@@ -37,8 +37,8 @@ type rowInput struct {
 	codes        quantized
 }
 
-// Kernels of rowInput.
-const rowKernel, gateKernel = "few.row_4_64", "few.gated_4_64"
+// Kernels of rowInput, behind the module's name.
+const rowKernel, gateKernel = ".row_4_64", ".gated_4_64"
 
 // wideRow is from how many columns on it pays to norm a row in every block of a product that all of the device is
 // busy with; narrow ones leave multiprocessors idle anyway.
@@ -53,8 +53,8 @@ func (r *rowInput) param() fields {
 
 // shared is how much shared memory a row takes.
 func (r *rowInput) shared() int {
-	groups := (r.cols/64 + 7) &^ 7
-	return 4*r.cols + (8+64)*groups
+	blocks := (r.cols/64 + 7) &^ 7
+	return 4*r.cols + (8*64/r.codes.group+64)*blocks
 }
 
 // fits reports whether a kernel can read the row as vectors, and has space for it.
@@ -87,7 +87,7 @@ func (b *Backend) undo(n int) {
 // oneRow reports whether products are of one row that a kernel can have as floats.
 func oneRow(list []product) bool {
 	p := &list[0]
-	return p.rows == 1 && p.in.group > 0 && p.w.forms().few
+	return p.rows == 1 && p.in.group > 0 && p.w.forms().few != ""
 }
 
 // writes reports whether one of the products writes to the memory of t.
@@ -142,11 +142,11 @@ func (b *Backend) takeGate(g *gated) {
 	row := &rowInput{cols: gate.w.Cols(), codes: gate.in.quantized}
 	if of.row != nil {
 		*row = *of.row
-		row.codes = quantized{} // nobody else can want them
+		row.codes = quantized{rounding: gate.in.rounding} // nobody else can want them
 	}
 	dst := b.at(g.dst)
 	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add
-	if wrong || row.cols < wideRow || !row.fits() || gate.in.codes == g.codes.codes || dst%16 != 0 || g.codes.group != 64 || up.w.Rows()%64 != 0 {
+	if wrong || row.cols < wideRow || !row.fits() || gate.in.codes == g.codes.codes || dst%16 != 0 || g.codes.rounding != gate.in.rounding || up.w.Rows()%64 != 0 {
 		return
 	}
 	b.undo(2)
@@ -181,7 +181,8 @@ func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes qu
 	if codes.group > 0 {
 		arrived = b.zeros(&b.gates, up.w.Rows()/64*4)
 	}
-	blocks := min(b.occupancy(gateKernel, 256, shared), gate.tiles)
-	b.launchAs(gateKernel, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
+	name := gate.w.forms().few + gateKernel
+	blocks := min(b.occupancy(name, 256, shared), gate.tiles)
+	b.launchAs(name, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
 		fields{arrived, codes.codes, codes.tails, codes.tailRows, jobs, pick})
 }

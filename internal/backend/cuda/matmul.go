@@ -10,21 +10,38 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
+// rounding is how rows become integers.
+type rounding struct {
+	group int  // columns that have one scale; 0: they do not
+	super bool // which are a superblock: instead of a scaled sum there are the sums of every 32 columns
+}
+
+// rounding is that of rows that are multiplied with w.
+func (w *weight) rounding() rounding {
+	return rounding{w.packed.Per * w.packed.Group, w.packed.Per > 1}
+}
+
 // quantized is rows as integers: what struct Product of kernels/product.cuh says of them.
 type quantized struct {
 	codes, tails driver.Ptr
-	group        int // 0: there are none
-	stride       int // of codes
-	tailRows     int
+	rounding
+	stride   int // of codes
+	tailRows int
 }
 
-// space is memory for rows of cols numbers as integers. Kernels read whole chunks of groups, and
-// of rows up to maxRelay at once.
-func (b *Backend) space(rows, cols, group int) quantized {
-	const chunk = 8
-	groups := (cols/group + chunk - 1) &^ (chunk - 1)
-	q := quantized{group: group, stride: groups * group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
-	q.codes, q.tails = b.take(&b.codes, q.tailRows*q.stride), b.take(&b.codes, q.tailRows*groups*8)
+// space is memory for rows of cols numbers as integers. Kernels read whole chunks of groups or of pairs of
+// groups, and of rows up to maxRelay at once.
+func (b *Backend) space(rows, cols int, r rounding) quantized {
+	chunk, tail := 8, 8 // bytes of a row's tail
+	switch {
+	case r.super:
+		chunk, tail = superCols/r.group, 24
+	case r.group == symmetricGroup:
+		chunk = 16
+	}
+	groups := (cols/r.group + chunk - 1) &^ (chunk - 1)
+	q := quantized{rounding: r, stride: groups * r.group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
+	q.codes, q.tails = b.take(&b.codes, q.tailRows*q.stride), b.take(&b.codes, q.tailRows*groups*tail)
 	return q
 }
 
@@ -78,12 +95,12 @@ func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known 
 	in := input{x: b.at(x), rows: x.Stride}
 	if w.Integer() {
 		for _, q := range *known {
-			if q.group == w.Layout.Group {
+			if q.rounding == w.rounding() {
 				in.quantized = q
 			}
 		}
 		if in.group == 0 {
-			in.quantized = b.quantize(in, x.Rows, x.Cols, w.Layout.Group)
+			in.quantized = b.quantize(in, x.Rows, x.Cols, w.rounding())
 			*known = append(*known, in.quantized)
 		}
 	}
@@ -101,9 +118,9 @@ type input struct {
 	quantized
 }
 
-// quantize rounds rows of x to integers in groups.
-func (b *Backend) quantize(x input, rows, cols, group int) quantized {
-	q := b.space(rows, cols, group)
+// quantize rounds rows of x to integers.
+func (b *Backend) quantize(x input, rows, cols int, r rounding) quantized {
+	q := b.space(rows, cols, r)
 	if !b.coded(q, x.x, x.rows, rows, cols) {
 		b.quantizeInto(q, x, 0, 0, 0, rows, cols)
 	}
@@ -119,7 +136,7 @@ func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, al
 		if from > 0 && slots != 0 {
 			panic("cuda: too many rows for experts")
 		}
-		b.launch("plain.quantize", grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
+		b.launch(q.kernel("plain.quantize"), grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
 			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, slots, share, alone)
 	}
 }
@@ -166,7 +183,7 @@ func (p *product) param() fields {
 // relayed reports whether a product is one relay's.
 func (p *product) relayed() bool {
 	few := p.rows <= 2*strip || p.tiles < manyTiles || p.only != 0 || p.jobs != 0
-	return p.w.laid() && p.rows <= maxRelay && (few || p.w.forms().panels)
+	return p.w.laid() && p.rows <= maxRelay && (few || p.w.super() || len(p.w.forms().panels) > 0)
 }
 
 // maxParts is how many products a relay has at most.
@@ -180,7 +197,7 @@ func joins(list []product, p *product) bool {
 	}
 	first := &list[0]
 	a, b := &first.w.Layout, &p.w.Layout
-	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize
+	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors && a.Per == b.Per
 	if len(list) == maxParts || !alike || !first.relayed() || !p.relayed() || first.only != 0 || p.only != 0 {
 		return false
 	}
@@ -250,35 +267,39 @@ func (b *Backend) floats(p *product) {
 // 16 rows.
 const manyTiles = 1500
 
-// tensorKey is a format of weights that tensor cores multiply.
+// tensorKey is a format of weights that tensor cores multiply: halves are scales of signed codes, and such a block is
+// two groups.
 type tensorKey struct {
 	bits, group int
-	wide        bool // scales are float32
+	scales      dtype.Type
 }
 
 // tensorForms are the kernels for a format, in kernels/MODULE.cu.
 type tensorForms struct {
 	module string
 	relays []relayForm // by rows
-	few    bool        // up to four rows have kernels of their own, in kernels/few.cu
-	panels bool        // a few dozen rows have them, and many rows a kernel with twice the rows in a block
-	dense  bool        // many rows have a kernel with twice the warps in a block, too
+	few    string      // the module where up to four rows have kernels of their own, or none
+	panels []panelForm // a few dozen rows have them
+	tall   bool        // many rows have a kernel with twice the rows in a block
+	dense  bool        // and one with twice the warps
 }
 
 // relayForm is the shape of a relay: strips of rows, groups of a chunk, chunks that are under way.
 type relayForm struct{ strips, groups, stages int }
 
 var tensors = map[tensorKey]tensorForms{
-	{4, 64, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, true, true, true},
-	{8, 64, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, false, false, true},
-	{4, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{8, 32, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{4, 128, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false, false},
-	{8, 128, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, false, false, false},
-	{4, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{8, 32, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{4, 64, true}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, false, false, false},
-	{8, 64, true}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, false, false, false},
+	{4, 64, dtype.BF16}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "few", nibblePanels, true, true},
+	{8, 64, dtype.BF16}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
+	{4, 32, dtype.BF16}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.BF16}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 128, dtype.BF16}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{8, 128, dtype.BF16}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
+	{4, 32, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 64, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 64, dtype.F32}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{4, 64, dtype.F16}:   {"symmetric", []relayForm{{1, 4, 4}, {4, 4, 4}}, "symmetricfew", nibblePanels, true, true},
+	{8, 64, dtype.F16}:   {"symmetric", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", bytePanels, true, true},
 }
 
 // packedRows is how many rows the kernels for few have at most.
@@ -286,8 +307,8 @@ const packedRows = 4
 
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
-	if f.few && rows <= packedRows {
-		return fmt.Sprintf("few.few_%d_%d_%d", l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, fewGroups, 2}
+	if f.few != "" && rows <= packedRows {
+		return fmt.Sprintf("%s.few_%d_%d_%d", f.few, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, fewGroups, 2}
 	}
 	form := f.relays[0]
 	for _, form = range f.relays {
@@ -300,7 +321,10 @@ func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 
 // forms are the kernels for w.
 func (w *weight) forms() tensorForms {
-	return tensors[tensorKey{w.Bits, w.Layout.Group, w.Number == dtype.F32}]
+	if !w.laid() {
+		return tensorForms{}
+	}
+	return tensors[tensorKey{w.Bits, w.Layout.Group, w.Number}]
 }
 
 // maxRelay is how many rows a relay multiplies.
@@ -340,6 +364,10 @@ func (b *Backend) relay(list ...product) {
 	for i := range list {
 		tiles += list[i].tiles
 	}
+	if p.w.super() {
+		b.relaySuper(tiles, list...)
+		return
+	}
 	if s, ok := b.paneled(p, tiles); ok {
 		b.panels(s, tiles, list...)
 		return
@@ -359,7 +387,7 @@ func (b *Backend) relay(list ...product) {
 	row := b.takeRow(list)
 	args := []any{p.param(), parts(list), shift}
 	if row != nil {
-		name, shared, args = rowKernel, shared+row.shared(), append(args, row.param())
+		name, shared, args = p.w.forms().few+rowKernel, shared+row.shared(), append(args, row.param())
 	}
 	blocks := min(b.occupancy(name, 256, shared), tiles)
 	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)

@@ -102,11 +102,8 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 // what they leave to the L1 cache, one cannot begin before the other has ended, and a second block finds no
 // space; where none has its row there, the cache is worth more.
 func (b *Backend) share(kernel string, f *loaded) error {
-	switch kernel {
-	case rowKernel, gateKernel:
-		if b.shares {
-			break
-		}
+	_, name, _ := strings.Cut(kernel, ".")
+	if !b.shares && (strings.HasSuffix(kernel, rowKernel) || strings.HasSuffix(kernel, gateKernel) || strings.HasPrefix(name, "one_")) {
 		b.shares = true
 		for _, other := range b.functions {
 			if err := other.PreferShared(); err != nil {

@@ -13,8 +13,8 @@ type panelForm struct {
 	once        bool // only if every multiprocessor has one panel
 }
 
-// panelForms are those for 4 bits in groups of 64, by what was measured on an H200.
-var panelForms = []panelForm{
+// nibblePanels are those for blocks of 4 bits and 64 columns, by what was measured on an H200.
+var nibblePanels = []panelForm{
 	{"1", 1, 1, 8, 3, 3, 14, false},
 	{"2_narrow", 2, 2, 8, 4, 1, 2, false},
 	{"2", 2, 1, 8, 2, 3, 18, false},
@@ -23,6 +23,13 @@ var panelForms = []panelForm{
 	{"4_narrow", 4, 4, 8, 2, 1, 2, false},
 	{"4", 4, 1, 8, 2, 3, 12, false},
 	{"4_wide", 4, 1, 4, 3, 13, 18, true},
+}
+
+// bytePanels are those for 8 bits.
+var bytePanels = []panelForm{
+	{"2", 2, 1, 4, 2, 3, 18, false},
+	{"3", 3, 1, 4, 2, 3, 18, false},
+	{"4", 4, 1, 4, 2, 3, 14, false},
 }
 
 const (
@@ -41,13 +48,13 @@ type panelShape struct {
 // them. Tiles are spread evenly over the multiprocessors, in as few rounds as memory permits.
 func (b *Backend) paneled(p *product, tiles int) (s panelShape, ok bool) {
 	l := &p.w.Layout
-	if p.rows <= packedRows || p.rows > maxRelay || p.jobs != 0 || !p.w.forms().panels {
+	if p.rows <= packedRows || p.rows > maxRelay || p.jobs != 0 {
 		return s, false
 	}
 	for rounds := 1; rounds <= tiles; rounds++ {
 		places := b.info.Multiprocessors * rounds
 		size := (tiles + places - 1) / places
-		for _, f := range panelForms {
+		for _, f := range p.w.forms().panels {
 			if (p.rows+strip-1)/strip != f.strips || size < f.least || size > f.most || f.once && rounds > 1 {
 				continue
 			}

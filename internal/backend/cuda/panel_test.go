@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -16,11 +17,20 @@ func TestPanelsEqualCPU(t *testing.T) {
 	b, oracle := open(t, Options{}), backendtest.Open(t, backend.Options{Threads: 1})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for rows := packedRows + 1; rows <= maxRelay; rows++ {
-		for _, wide := range []int{4, 8} {
+		for _, wide := range []int{4, 8, 12} {
+			if wide == 12 && rows%4 != 3 { // as of 4 bits, and fewer forms
+				continue
+			}
 			// Tiles of a multiprocessor: from one to two rounds of the largest panels.
 			size := 1 + (5*rows+wide)%19
 			outs, groups := 16*b.info.Multiprocessors*size-rng.IntN(60), 1+rng.IntN(24)
 			m := randomMatrix(t, rng, outs, 64*groups, 4, 64, dtype.BF16)
+			switch wide {
+			case 8:
+				m = randomBlocks(t, rng, dtype.Q4_0, outs, 64*groups, false)
+			case 12:
+				m = randomBlocks(t, rng, dtype.Q8_0, outs, 64*groups, false)
+			}
 			p := backend.Product{Add: rows%2 == 0}
 			if rows%5 == 0 {
 				p.Only = []int32{0, int32(outs-1) / 16}
@@ -33,9 +43,11 @@ func TestPanelsEqualCPU(t *testing.T) {
 			}
 		}
 	}
-	for _, f := range panelForms {
-		if name := "product.panel_4_64_" + f.name; b.functions[name] == nil {
-			t.Errorf("%s was not tested", name)
+	for key, forms := range tensors {
+		for _, f := range forms.panels {
+			if name := fmt.Sprintf("%s.panel_%d_64_%s", forms.module, key.bits, f.name); b.functions[name] == nil {
+				t.Errorf("%s was not tested", name)
+			}
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (b *Backend) coded(q quantized, x driver.Ptr, stride, rows, cols int) bool 
 		return false
 	}
 	l := r.last
-	if l.at != x || l.t.Stride != stride || l.t.Rows != rows || l.t.Cols != cols || q.group > maxCoded || l.unit > 0 && (l.unit%q.group != 0 || q.group%32 != 0) {
+	if l.at != x || l.t.Stride != stride || l.t.Rows != rows || l.t.Cols != cols || q.group > maxCoded && (!q.super || l.unit > 0) || l.unit > 0 && (l.unit%q.group != 0 || q.group%32 != 0) {
 		return false
 	}
 	r.ops, r.last = r.ops[:len(r.ops)-1], codable{}

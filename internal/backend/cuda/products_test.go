@@ -143,7 +143,7 @@ func TestArrangedWeights(t *testing.T) {
 	b := open(t, Options{})
 	for f, laid := range map[dtype.Format]bool{
 		dtype.Q4_0: true, dtype.Q4_1: true, dtype.Q5_0: true, dtype.Q5_1: true, dtype.Q8_0: true,
-		dtype.Q4K: true, dtype.Q5K: true, dtype.Q6K: false, dtype.IQ4NL: false, dtype.IQ4XS: false,
+		dtype.Q4K: true, dtype.Q5K: true, dtype.Q6K: true, dtype.IQ4NL: false, dtype.IQ4XS: true,
 	} {
 		m := dtype.NewBlocks(f, 16, 256)
 		m.Data = make([]byte, m.Rows*m.RowBytes())

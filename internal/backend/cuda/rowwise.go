@@ -67,7 +67,7 @@ func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
 	b.begin()
 	call := b.lists(backend.Pass{Want: rows})
 	gathered := func(c quantized) {
-		b.launch("rowwise.gather", groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(x), x.Stride, x.Cols, call, c.param())
+		b.launch(c.kernel("rowwise.gather"), groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(x), x.Stride, x.Cols, call, c.param())
 	}
 	gathered(quantized{})
 	b.passes.codable(dst, b.at(dst), 0, gathered)
@@ -99,7 +99,7 @@ func (b *Backend) rmsNorm(dst, x, gain backend.Tensor, eps float32, c quantized)
 	if x.Rows <= 48 && dst.Mem != x.Mem { // more would wait for a row than compute
 		g.y = min(8, (x.Cols/c.columns()+15)/16)
 	}
-	b.launch("rowwise.rms_norm", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
+	b.launch(c.kernel("rowwise.rms_norm"), g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
 	if c.group > 0 && b.passes.recording != nil {
 		b.passes.mark(&normed{dst, x, gain, eps, c})
 	}
@@ -133,11 +133,11 @@ func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
 	}
 	glu := func(c quantized) {
 		unit := c.columns()
-		if dst.Rows > 8 && dst.Cols%gluColumns == 0 && unit%32 == 0 { // that many groups keep the device busy
+		if dst.Rows > 8 && dst.Cols%gluColumns == 0 && unit%32 == 0 && !c.super { // that many groups keep the device busy
 			unit = gluColumns
 		}
 		g := grid{x: (dst.Cols/unit + 8) / 8, y: dst.Rows, threads: 256}
-		b.launch("rowwise.swiglu", g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, unit, driver.Ptr(0), c.param())
+		b.launch(c.kernel("rowwise.swiglu"), g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, unit, driver.Ptr(0), c.param())
 		if c.group > 0 {
 			b.passes.mark(&gated{dst, gate, up, c})
 		}
@@ -180,5 +180,13 @@ func (q *quantized) columns() int {
 
 // param is struct Codes of kernels/quantize.cuh.
 func (q *quantized) param() fields {
-	return fields{q.codes, q.tails, q.stride, q.columns(), q.tailRows, 0}
+	return fields{q.codes, q.tails, q.stride, q.columns(), q.tailRows, q.super}
+}
+
+// kernel is the form of a kernel that rounds so.
+func (q *quantized) kernel(name string) string {
+	if q.super {
+		return name + "_super"
+	}
+	return name
 }

@@ -14,7 +14,8 @@ import (
 
 // weight is a stack of matrices on the device, in the blocks of the CPU backend. Those that products
 // by tensor cores read lie for them: codes of 4 or 8 bits, whatever the file has, in the order of the
-// lanes, and each scale beside its bias.
+// lanes, and each scale beside its bias. Codes whose biases are a multiple of their scales lie signed, in blocks
+// of two groups, with the scales of both beside one another.
 type weight struct {
 	*kernel.Weight // as the CPU packs it; Data is none
 	kernel.Layout  // as it lies on the device
@@ -30,7 +31,10 @@ type weight struct {
 func (w *weight) Bytes() int64 { return w.size }
 
 // laid reports whether w lies for tensor cores.
-func (w *weight) laid() bool { return w.places != nil }
+func (w *weight) laid() bool { return w.places != nil || w.super() }
+
+// parts is how many groups of columns a block has.
+func (w *weight) parts() int { return max(1, w.Layout.Group/w.packed.Group) }
 
 // widens is what a matrix that is written like m takes, in parts of what it takes of the host.
 func widens(m *dtype.Matrix) float64 {
@@ -136,38 +140,63 @@ func (w *weight) pack(dst []byte, m *dtype.Matrix, t int) {
 	*buffer = kernel.Grow(*buffer, w.packed.TileSize)
 	clear(*buffer)
 	w.PackTiles(*buffer, m, t, t+1)
-	for g := range w.Layout.Groups {
+	if w.super() {
+		w.laySuper(dst, *buffer)
+		return
+	}
+	n := w.parts()
+	for g := range w.packed.Groups {
 		at := g*w.packed.Block + g/w.packed.Per*w.packed.Tail
-		out := dst[g*w.Block:][:w.Block]
-		w.layCodes(out, (*buffer)[at:][:w.packed.Codes])
+		out, part := dst[g/n*w.Block:][:w.Block], g%n
+		w.layCodes(out, (*buffer)[at:][:w.packed.Codes], w.places[part*len(w.places)/n:(part+1)*len(w.places)/n])
 		w.layScales(out[w.Codes:], *buffer, g)
 	}
 }
 
-// layCodes brings the codes of a block into the order of the lanes.
-func (w *weight) layCodes(dst, src []byte) {
+// sign is what makes the words of symmetric codes signed: how far each code is from the middle of what has so many
+// bits, to be added, and then the highest bits, to be turned over.
+func (w *weight) sign() (add, flip uint32) {
+	switch {
+	case w.Zero == 0:
+		return 0, 0
+	case w.Bits == 4:
+		return 0, 0x88888888
+	}
+	return uint32(w.packed.Zero-w.Zero) * 0x01010101, 0x80808080
+}
+
+// layCodes brings the codes of a group to their places, in the order of the lanes.
+func (w *weight) layCodes(dst, src []byte, places []uint16) {
 	le := binary.LittleEndian
+	add, flip := w.sign()
 	if w.Bits == w.packed.Bits {
-		for i, to := range w.places {
-			le.PutUint32(dst[4*int(to):], le.Uint32(src[4*i:]))
+		for i, to := range places {
+			le.PutUint32(dst[4*int(to):], le.Uint32(src[4*i:])+add^flip)
 		}
 		return
 	}
 	var block [maxGroup / 4 * kernel.Tile]uint32
 	w.BlockCodes(block[:], src)
-	for i, to := range w.places {
+	for i, to := range places {
 		word := block[i]
 		if w.Bits == 4 {
 			first := 2*i - i%kernel.Tile
 			word = block[first] | block[first+kernel.Tile]<<4
 		}
-		le.PutUint32(dst[4*int(to):], word)
+		le.PutUint32(dst[4*int(to):], word+add^flip)
 	}
 }
 
 // layScales writes the scales and biases of block g of a packed tile.
 func (w *weight) layScales(dst, tile []byte, g int) {
 	le := binary.LittleEndian
+	if w.Number == dtype.F16 { // as they are, one for each part of a block
+		src, part := tile[g*w.packed.Block+w.packed.Codes:], g%w.parts()
+		for o := range kernel.Tile {
+			le.PutUint16(dst[4*pair(o)+2*part:], le.Uint16(src[2*o:]))
+		}
+		return
+	}
 	if w.Number == dtype.BF16 { // as they are
 		src := tile[g*w.packed.Block+w.packed.Codes:]
 		for o := range kernel.Tile {
@@ -189,30 +218,39 @@ func (w *weight) layScales(dst, tile []byte, g int) {
 // pair is the place of output o among those of a tile: beside the one eight further.
 func pair(o int) int { return 2*(o%8) + o/8 }
 
+// symmetricGroup is how many columns a group of symmetric codes has that there are tensor cores for: two are a block.
+const symmetricGroup = 32
+
 // arrange changes the layout to that of tensor cores, if there are kernels for it. Codes of other
-// widths than 4 and 8 bits get the next of them, and scales that are not bf16 become float32: more
+// widths than 4 and 8 bits get the next of them, and scales that have biases and are not bf16 become float32: more
 // memory than the file has, for products that are several times as fast.
 func (w *weight) arrange() {
-	l := &w.Layout
-	bits, scale := 4, 4
-	if l.Bits > 4 {
-		bits = 8
-	}
-	if l.Number != dtype.BF16 {
-		scale = 8
-	}
-	if _, ok := tensors[tensorKey{bits, l.Group, scale == 8}]; !ok || l.Kind != kernel.Biased {
+	if w.Layout.Per > 1 {
+		w.arrangeSuper()
 		return
 	}
-	l.Bits = bits
-	if scale == 8 {
+	l := w.Layout
+	if l.Bits = 4; w.packed.Bits > 4 {
+		l.Bits = 8
+	}
+	scale := 4
+	switch {
+	case l.Zero != 0:
+		if l.Number != dtype.F16 || l.Group != symmetricGroup || l.Groups%2 != 0 {
+			return
+		}
+		l.Group, l.Groups, l.Zero = 2*l.Group, l.Groups/2, -float32(int(1)<<(l.Bits-1))
+	case l.Number != dtype.BF16:
+		scale = 8
 		l.Number = dtype.F32
 	}
-	l.Factors, l.Zero, l.Per, l.Tail = kernel.NoFactors, 0, 1, 0
+	if _, ok := tensors[tensorKey{l.Bits, l.Group, l.Number}]; !ok || l.Kind != kernel.Biased {
+		return
+	}
 	l.Codes = l.Group * kernel.Tile * l.Bits / 8
 	l.Block = l.Codes + scale*kernel.Tile
 	l.TileSize = l.Groups * l.Block
-	w.places = places(l)
+	w.Layout, w.places = l, places(&l)
 }
 
 // places is where the words of a block go: the function place of kernels/weight.cuh.
@@ -223,6 +261,10 @@ func places(l *kernel.Layout) []uint16 {
 		v, r := i/kernel.Tile, i%kernel.Tile
 		lane, high := 4*(r%8), r/8
 		switch {
+		case l.Number == dtype.F16 && l.Bits == 8:
+			list[i] = uint16(128*(v/8) + 4*(lane+v/2%4) + 2*(v%2) + high)
+		case l.Number == dtype.F16:
+			list[i] = uint16(4*(lane+v%4) + 2*(v/4) + high)
 		case l.Bits == 8:
 			list[i] = uint16(128*(v/2%n) + 4*(lane+v/(2*n)) + 2*(v%2) + high)
 		case n == 1:
@@ -266,10 +308,17 @@ func (w *weight) param() fields {
 	}
 	number := map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2}[w.Number]
 	l := &w.Layout
+	laid := 0
+	switch {
+	case w.super():
+		laid = 2
+	case w.laid():
+		laid = 1
+	}
 	w.params = fields{
 		w.at, int64(l.Tiles * l.TileSize),
 		w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail,
-		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, w.laid(),
+		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, laid,
 	}
 	return w.params
 }

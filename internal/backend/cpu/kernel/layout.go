@@ -114,6 +114,13 @@ func (w *Weight) BlockCodes(codes []uint32, block []byte) {
 	}
 }
 
+// SmallFactors is what the scale of row r and group g of a superblock has of the superblock's, and likewise the bias,
+// which is subtracted. The tail is one that PackTiles has written; the halves that these are multiplied with begin it,
+// 16 scales and, of Q4_K and Q5_K, 16 of the biases.
+func (w *Weight) SmallFactors(tail []byte, r, g int) (scale, bias int32) {
+	return w.smallFactors(tail, r, g)
+}
+
 // Scales decodes the scales and biases of block g of a tile that PackTiles has written.
 func (w *Weight) Scales(s, b *[Tile]float32, tile []byte, g int) {
 	v := *w

@@ -1,5 +1,5 @@
-// Products of one, two or four rows with weights of 4 bits in groups of 64: the relay, with no column of the
-// tensor cores idle.
+// Products of one, two or four rows with weights of 4 bits in groups of 64, or symmetric ones in pairs of groups
+// of 32: the relay, with no column of the tensor cores idle.
 //
 // Tensor cores multiply a block with eight columns at once. Where rows are fewer, the columns are
 // several groups of each row: of the block of one group only the columns of that group count, so a
@@ -12,6 +12,8 @@
 // silu(gate)*up, which the warp computes that ends the second. Where a product wants that as integers, the last
 // block that has a tile of a group of 64 columns rounds it.
 #pragma once
+#include <type_traits>
+
 #include "choose.cuh"
 #include "relay.cuh"
 #include "row.cuh"
@@ -74,7 +76,7 @@ template <> struct Turned<4> {
 // multiplyChunk leaves the sums of a chunk times the scales of the rows, and the scales of a lane's output.
 template <int R>
 __device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64> (&acts)[R], const float4 (&tail)[R], Turned<R>& turned, word (&scale)[8]) {
-  constexpr int GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), SUB = 8 / R;
+  constexpr int GROUP = 64, BLOCK = blockBytes<4, GROUP, BRIEF>(), SUB = 8 / R;
   const int lane = threadIdx.x & 31, quad = lane & 3, output = lane & 15;
 #pragma unroll
   for (int i = 0; i < R; i++) {
@@ -97,6 +99,70 @@ __device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64>
   for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + GROUP * 8))[2 * (output & 7) + (output >> 3)];
 }
 
+// Halves is Turned for pairs of groups: four sums are of two blocks, both groups of one and then of the other. What
+// moves them about keeps lanes apart that write and that read.
+template <int R> struct Halves {
+  float4 sums[R][16][4];
+
+  __device__ __forceinline__ float4* at(int row, int output, int i) { return &sums[row][output][i ^ (output & 2) ^ (output >> 2 & 1) ^ (R == 4 ? row >> 1 : 0)]; }
+
+  // set has the sums of columns 2*quad and one more, first those of their first groups.
+  __device__ __forceinline__ void set(int lane, int i, const float (&x)[2][4]) {
+    const int quad = lane & 3;
+#pragma unroll
+    for (int o = 0; o < 4; o += 2) {
+      const int output = lane / 4 + 4 * o;
+      if constexpr (R == 1) {
+        *at(0, output, quad) = make_float4(x[0][o], x[1][o], x[0][o + 1], x[1][o + 1]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          const int row = (2 * quad + j) % R, block = i * (8 / R) + 2 * quad / R;
+          ((float2*)at(row, output, block / 2))[block & 1] = make_float2(x[0][o + j], x[1][o + j]);
+        }
+      }
+    }
+  }
+
+  // get has those of an output and row, or two rows of four.
+  template <int CHAINS> __device__ __forceinline__ void get(int lane, float (&x)[CHAINS][16]) {
+#pragma unroll
+    for (int c = 0; c < CHAINS; c++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) *(float4*)&x[c][4 * i] = *at(R == 1 ? 0 : lane / 16 * CHAINS + c, lane & 15, i);
+  }
+};
+
+// multiplyPairs is multiplyChunk for pairs of groups. Tails are scales: of a lane's two columns, of both groups.
+template <int R>
+__device__ __forceinline__ void multiplyPairs(const byte* blocks, const Acts<64> (&acts)[R], const float4 (&tail)[R], Halves<R>& turned, word (&scale)[8]) {
+  constexpr int BLOCK = blockBytes<4, 64, SYMMETRIC>(), SUB = 8 / R;
+  const int lane = threadIdx.x & 31, quad = lane & 3, output = lane & 15;
+#pragma unroll
+  for (int i = 0; i < R; i++) {
+    int sums[2][4];
+#pragma unroll
+    for (int s = 0; s < SUB; s++) {
+      Codes<64> c;
+      unpackSigned<4>(c, blocks + (i * SUB + s) * BLOCK, lane);
+      int d[2][4];
+      multiplySigned<4>(d, c, acts[i]);
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[0][j] = d[0][j], sums[1][j] = d[1][j];
+    }
+    float x[2][4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      x[0][j] = __fmul_rn(signedSum<4>(sums[0][j]), j & 1 ? tail[i].z : tail[i].x);
+      x[1][j] = __fmul_rn(signedSum<4>(sums[1][j]), j & 1 ? tail[i].w : tail[i].y);
+    }
+    turned.set(lane, i, x);
+  }
+#pragma unroll
+  for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + 512))[2 * (output & 7) + (output >> 3)];
+}
+
 // Gates is where what is gated goes as integers: arrived counts the tiles of a group that are there, and is
 // zero before and after. Without it there are none to write.
 // With jobs the matrices are experts of one row: those of pick and the shared one, or those that are listed.
@@ -115,8 +181,8 @@ __device__ __forceinline__ unsigned arriveAt(unsigned* at) {
   return old;
 }
 
-// roundGates has a block's warps round the groups that it is the last to have a tile of.
-__device__ __forceinline__ void roundGates(const Gates& gates, const Part& part, int tiles) {
+// roundGates has a block's warps round the groups that it is the last to have a tile of: H of them at a time.
+template <int H> __device__ __forceinline__ void roundGates(const Gates& gates, const Part& part, int tiles) {
   const int lane = threadIdx.x & 31;
   __syncthreads();
 #pragma unroll 1
@@ -134,19 +200,24 @@ __device__ __forceinline__ void roundGates(const Gates& gates, const Part& part,
 #pragma unroll
     for (int i = 0; i < 2; i++) *(float4*)(v + 4 * i) = __ldcg((const float4*)(part.dst + at + 32 * i));
     word codes[2];
-    const float2 tail = roundEight(v, codes);
+    float2 tails[H];
+    roundBlock<H>(v, codes, tails);
     if (lane < 8) *(word*)(gates.codes + at) = codes[0], *(word*)(gates.codes + at + 32) = codes[1];
-    if (lane == 0) gates.tails[(size_t)group * gates.tailRows] = tail;
+#pragma unroll
+    for (int h = 0; h < H; h++)
+      if (lane == 0) gates.tails[(size_t)(group * H + h) * gates.tailRows] = tails[h];
   }
 }
 
-template <int R, int S, bool ROW, bool GATED>
+template <int SCALES, int R, int S, bool ROW, bool GATED>
 __device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift, const Row& row, const Gates& gates) {
-  constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, false>(), CHUNK = G * BLOCK;
-  constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // groups of a row that are columns together; rows of a lane
+  constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, BRIEF>(), CHUNK = G * BLOCK;
+  constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // blocks of a row that are columns together; rows of a lane
+  constexpr bool PAIRS = SCALES == SYMMETRIC;
+  constexpr int H = PAIRS ? 2 : 1;  // groups of a block
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
-  __shared__ __align__(16) Turned<R> turned[8];
+  __shared__ __align__(16) typename std::conditional<PAIRS, Halves<R>, Turned<R>>::type turned[8];
   __shared__ float gate[4][2][16], upper[33];  // of two tiles of a warp, by turns; of the norm
   __shared__ Picked picked;
   __shared__ __align__(16) Job list[maxPicks + 1];
@@ -154,10 +225,10 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = ROW ? 1 : p.tailRows;
   const int quad = lane & 3, output = lane & 15;
-  RowSpace space;
-  Rounding rounding;
+  RowSpace<H> space;
+  Rounding<H> rounding;
   if constexpr (ROW) {
-    space = RowSpace(ring + 8 * S * CHUNK, row);
+    space = RowSpace<H>(ring + 8 * S * CHUNK, row);
     rounding.prepare(row);
   }
   const bool jobs = GATED ? gates.jobs > 0 : p.jobs != nullptr;
@@ -201,13 +272,13 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   const float2* tails;
   auto look = [&] {
     const int first = ROW || parts.same ? 0 : now.piece.first, n = lane / 4;
-    const int at = (now.k * G + n / R) * GROUP + quad * 16;
+    const int at = (now.k * G + n / R) * GROUP + quad * (16 / H);
     if constexpr (ROW) {
       codes = space.codes + at;
-      tails = space.tails + now.k * G + 2 * quad;
+      tails = space.tails + (now.k * G + 2 * quad) * H;
     } else {
       codes = p.codes + (long long)(first + min(n % R, now.piece.rows - 1)) * p.codeStride + at;
-      tails = p.tails + ((long long)now.k * G + 2 * quad / R) * tailRows + first + 2 * quad % R;
+      tails = p.tails + ((long long)now.k * G + 2 * quad / R) * H * tailRows + first + 2 * quad % R;
     }
   };
   Acts<GROUP> acts[R];
@@ -215,6 +286,20 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   auto ahead = [&] {
 #pragma unroll
     for (int i = 0; i < R; i++) {
+      if constexpr (PAIRS) {
+        loadPair(acts[i], codes + i * SUB * GROUP, codes + i * SUB * GROUP + 32);
+        const float2* at = tails + i * SUB * 2 * tailRows;
+        if constexpr (ROW) {
+          const float4 a = *(const float4*)at, b = *(const float4*)(at + 2);
+          tail[i] = make_float4(a.x, a.z, b.x, b.z);
+        } else if constexpr (R == 1) {
+          tail[i] = make_float4(at[0].x, at[tailRows].x, at[2 * tailRows].x, at[3 * tailRows].x);
+        } else {
+          const float4 a = *(const float4*)at, b = *(const float4*)(at + tailRows);
+          tail[i] = make_float4(a.x, b.x, a.z, b.z);
+        }
+        continue;
+      }
       loadActs<GROUP>(acts[i], codes + i * SUB * GROUP);
       const float2* at = tails + i * SUB * tailRows;
       if constexpr (R == 1 && !ROW) {
@@ -236,22 +321,31 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     arrived<S - 1>();
     __syncwarp();
     word scale[G];
-    multiplyChunk<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
+    if constexpr (PAIRS)
+      multiplyPairs<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
+    else
+      multiplyChunk<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     __syncwarp();
     w.issue(into + stage * CHUNK);
     stage = stage + 1 == S ? 0 : stage + 1;
     const Chunks was = now;
     if (!w.step(now)) {
       codes += G * GROUP << shift;
-      tails += (long long)(G << shift) * tailRows;
+      tails += (long long)(G * H << shift) * tailRows;
     } else if (now.item < total) {
       look();
     }
     if (now.item < total) ahead();
-    float x[CHAINS][G], others[CHAINS][G], slope[G], shifted[G];
-    turned[warp].get(lane, x, others);
+    float x[CHAINS][G * H], others[CHAINS][G], slope[G], shifted[G];
+    if constexpr (PAIRS) {
+      turned[warp].template get<CHAINS>(lane, x);
 #pragma unroll
-    for (int g = 0; g < G; g++) slope[g] = __uint_as_float(scale[g] << 16), shifted[g] = __uint_as_float(scale[g] & 0xffff0000u);
+      for (int g = 0; g < G; g++) slope[g] = half16(scale[g]), shifted[g] = half16(scale[g] >> 16);
+    } else {
+      turned[warp].get(lane, x, others);
+#pragma unroll
+      for (int g = 0; g < G; g++) slope[g] = __uint_as_float(scale[g] << 16), shifted[g] = __uint_as_float(scale[g] & 0xffff0000u);
+    }
     const bool last = was.k == w.chunks - 1;
     const int count = last ? groups - was.k * G : G;
 
@@ -264,7 +358,12 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     for (int g = 0; g < G; g++)
       if (g < count)
 #pragma unroll
-        for (int i = 0; i < CHAINS; i++) acc[i] = __fmaf_rn(shifted[g], others[i][g], __fmaf_rn(x[i][g], slope[g], acc[i]));
+        for (int i = 0; i < CHAINS; i++) {
+          if constexpr (PAIRS)
+            acc[i] = __fmaf_rn(x[i][2 * g + 1], shifted[g], __fmaf_rn(x[i][2 * g], slope[g], acc[i]));
+          else
+            acc[i] = __fmaf_rn(shifted[g], others[i][g], __fmaf_rn(x[i][g], slope[g], acc[i]));
+        }
 #pragma unroll
     for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = last ? 0.0f : acc[i];
     if (size > 1 && (!last || was.item + w.teams < total)) hand(1 + next);
@@ -286,11 +385,22 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     }
   }
   if constexpr (GATED)
-    if (gates.arrived) roundGates(gates, parts.part[2], parts.tiles);
+    if (gates.arrived) roundGates<H>(gates, parts.part[2], parts.tiles);
 }
 
-#define FEW(NAME, R, S)                                                                           \
+#define FEW(NAME, SCALES, R, S)                                                                   \
   extern "C" __global__ void __launch_bounds__(256, 2)                                            \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {   \
-    few<R, S, false, false>(p, parts, shift, Row(), Gates());                                     \
+    few<SCALES, R, S, false, false>(p, parts, shift, Row(), Gates());                             \
+  }
+
+// One row that comes as floats, and two matrices of which one gates the other.
+#define ROWS(ROW_NAME, GATED_NAME, SCALES)                                                                                                                               \
+  extern "C" __global__ void __launch_bounds__(256, 2)                                                                                                                   \
+      ROW_NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row) {                                     \
+    few<SCALES, 1, 2, true, false>(p, parts, shift, row, Gates());                                                                                                       \
+  }                                                                                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(256, 2)                                                                                                                   \
+      GATED_NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row, const __grid_constant__ Gates gates) { \
+    few<SCALES, 1, 2, true, true>(p, parts, shift, row, gates);                                                                                                          \
   }

@@ -4,9 +4,10 @@
 #pragma once
 #include "tensor.cuh"
 
-template <int BITS, int GROUP, bool WIDE, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forceinline__ void many(const Product& p) {
-  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CODES = GROUP * 2 * BITS, ROWS = DOWN * 8 * STRIPS, TILES = 2 * ACROSS, THREADS = 32 * ACROSS * DOWN;
+template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forceinline__ void many(const Product& p) {
+  constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CODES = GROUP * 2 * BITS, ROWS = DOWN * 8 * STRIPS, TILES = 2 * ACROSS, THREADS = 32 * ACROSS * DOWN;
   constexpr int WEIGHTS = TILES * BLOCK, ACTS = ROWS * GROUP, STAGE = WEIGHTS + ACTS + ROWS * 8, ROW = GROUP / 16;
+  static_assert(ROWS <= THREADS);
   extern __shared__ __align__(16) byte stages[];
   release();
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, wo = warp % ACROSS, wr = warp / ACROSS;
@@ -27,6 +28,7 @@ template <int BITS, int GROUP, bool WIDE, int ACROSS, int DOWN, int STRIPS, int 
     code[i] = p.codes + (long long)min(row0 + k / ROW, p.rows - 1) * p.codeStride + k % ROW * 16;
   }
   const float2* tail = p.tails + min(row0 + 2 * (int)threadIdx.x, p.tailRows - 2);
+  if constexpr (SCALES == SYMMETRIC) tail = p.tails + min(row0 + (int)threadIdx.x, p.tailRows - 1);
   auto weights = [&](word to) {
 #pragma unroll
     for (int i = 0; i < NW; i++) {
@@ -37,11 +39,24 @@ template <int BITS, int GROUP, bool WIDE, int ACROSS, int DOWN, int STRIPS, int 
   auto rows = [&](word to) {
 #pragma unroll
     for (int i = 0; i < NA; i++) {
-      if (threadIdx.x + i * THREADS < ROWS * ROW) copy16(to + WEIGHTS + (threadIdx.x + i * THREADS) * 16, code[i]);
+      if (threadIdx.x + i * THREADS < ROWS * ROW) {
+        if constexpr (SCALES == SYMMETRIC)
+          copyPair(to + WEIGHTS + (threadIdx.x + i * THREADS) / ROW * GROUP, (threadIdx.x + i * THREADS) % ROW, code[i]);
+        else
+          copy16(to + WEIGHTS + (threadIdx.x + i * THREADS) * 16, code[i]);
+      }
       code[i] += GROUP;
     }
-    if (threadIdx.x < ROWS / 2) copy16(to + WEIGHTS + ACTS + threadIdx.x * 16, tail);
-    tail += p.tailRows;
+    if constexpr (SCALES == SYMMETRIC) {
+      if (threadIdx.x < ROWS) {
+        copyScale(to + WEIGHTS + ACTS + threadIdx.x * 8, tail);
+        copyScale(to + WEIGHTS + ACTS + threadIdx.x * 8 + 4, tail + p.tailRows);
+      }
+      tail += 2 * p.tailRows;
+    } else {
+      if (threadIdx.x < ROWS / 2) copy16(to + WEIGHTS + ACTS + threadIdx.x * 16, tail);
+      tail += p.tailRows;
+    }
   };
   const word base = (word)__cvta_generic_to_shared(stages);
 #pragma unroll 1
@@ -74,21 +89,29 @@ template <int BITS, int GROUP, bool WIDE, int ACROSS, int DOWN, int STRIPS, int 
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const byte* block = stage + (wo * 2 + i) * BLOCK;
-      unpack<BITS, GROUP>(c[i], block, lane);
-      readScales<WIDE>(s[i], block + CODES, lane);
+      if constexpr (SCALES == SYMMETRIC)
+        unpackSigned<BITS>(c[i], block, lane);
+      else
+        unpack<BITS, GROUP>(c[i], block, lane);
+      readScales<SCALES>(s[i], block + CODES, lane);
     }
 #pragma unroll
     for (int n = 0; n < STRIPS; n++) {
       Acts<GROUP> a;
       loadActs<GROUP>(a, (const signed char*)stage + WEIGHTS + (wr * STRIPS + n) * 8 * GROUP + lane * (GROUP / 4));
       const float4 t = ((const float4*)(stage + WEIGHTS + ACTS))[(wr * STRIPS + n) * 4 + (lane & 3)];
+      if constexpr (SCALES == SYMMETRIC) {
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
-        int d[4];
-        multiply<GROUP>(d, c[i], a);
+        for (int i = 0; i < 2; i++) addPair<BITS>(acc[i][n], c[i], a, t, s[i]);
+      } else {
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-          acc[i][n][j] = __fmaf_rn(s[i][j / 2 * 2 + 1], j & 1 ? t.w : t.y, __fmaf_rn(__fmul_rn(sumOf(d[j]), j & 1 ? t.z : t.x), s[i][j / 2 * 2], acc[i][n][j]));
+        for (int i = 0; i < 2; i++) {
+          int d[4];
+          multiply<GROUP>(d, c[i], a);
+#pragma unroll
+          for (int j = 0; j < 4; j++)
+            acc[i][n][j] = __fmaf_rn(s[i][j / 2 * 2 + 1], j & 1 ? t.w : t.y, __fmaf_rn(__fmul_rn(sumOf(d[j]), j & 1 ? t.z : t.x), s[i][j / 2 * 2], acc[i][n][j]));
+        }
       }
     }
   }
@@ -114,7 +137,7 @@ template <int BITS, int GROUP, bool WIDE, int ACROSS, int DOWN, int STRIPS, int 
 
 // Two tiles of each of two warps, and 8*STRIPS rows of each of DOWN: small blocks, many of which fit on
 // a multiprocessor, so that there is always one that computes.
-#define MANY(NAME, BITS, GROUP, WIDE, DOWN, STRIPS, BLOCKS)                                                           \
+#define MANY(NAME, BITS, GROUP, SCALES, DOWN, STRIPS, BLOCKS)                                                           \
   extern "C" __global__ void __launch_bounds__(64 * DOWN, BLOCKS) NAME(const __grid_constant__ Product p) { \
-    many<BITS, GROUP, WIDE, 2, DOWN, STRIPS, 4>(p);                                                             \
+    many<BITS, GROUP, SCALES, 2, DOWN, STRIPS, 4>(p);                                                             \
   }

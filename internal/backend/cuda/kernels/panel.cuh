@@ -23,7 +23,7 @@ __device__ __forceinline__ const Part& tileOf(const Product& p, const Parts& par
 
 // copyRows copies spans of rows, codes [group, row] and then tails, to one of two buffers after the other. Beyond the
 // last row it copies what lies there, and nobody looks at the results.
-template <int GROUP, int ROWS> __device__ __forceinline__ void copyRows(const Product& p, int panels, int span, int thread, word to) {
+template <int GROUP, int ROWS, int SCALES> __device__ __forceinline__ void copyRows(const Product& p, int panels, int span, int thread, word to) {
   constexpr int PIECE = GROUP / 16, THREADS = 32 * rowWarps, HALF = ROWS / 2;
   const int groups = p.w.groups;
   int next = blockIdx.x, from = 0, buffer = 0;
@@ -31,17 +31,28 @@ template <int GROUP, int ROWS> __device__ __forceinline__ void copyRows(const Pr
     if (next >= panels) return;
     const int count = min(span, groups - from);
     const signed char* codes = p.codes + from * GROUP;
-    const float2* tails = p.tails + (long long)from * p.tailRows;
+    const float2* tails = p.tails + (long long)from * (SCALES == SYMMETRIC ? 2 : 1) * p.tailRows;
     const word at = to + buffer * span * ROWS * (GROUP + 8);
 #pragma unroll 1
     for (int i = thread; i < count * PIECE; i += THREADS) {
       const word into = at + i / PIECE * (ROWS * GROUP) + i % PIECE * 16;
       const signed char* code = codes + i * 16;
+      if constexpr (SCALES == SYMMETRIC) {
+#pragma unroll 8
+        for (int r = 0; r < ROWS; r++, code += p.codeStride) copyPair(at + i / PIECE * (ROWS * GROUP) + r * GROUP, i % PIECE, code);
+      } else {
 #pragma unroll
-      for (int r = 0; r < ROWS; r++, code += p.codeStride) copy16(into + r * GROUP, code);
+        for (int r = 0; r < ROWS; r++, code += p.codeStride) copy16(into + r * GROUP, code);
+      }
     }
+    if constexpr (SCALES == SYMMETRIC) {
 #pragma unroll 1
-    for (int i = thread; i < count * HALF; i += THREADS) copy16(at + span * ROWS * GROUP + i * 16, tails + (long long)(i / HALF) * p.tailRows + i % HALF * 2);
+      for (int i = thread; i < count * 2 * ROWS; i += THREADS)
+        copyScale(at + span * ROWS * GROUP + (i / (2 * ROWS) * ROWS + i % ROWS) * 8 + i / ROWS % 2 * 4, tails + (long long)(i / ROWS) * p.tailRows + i % ROWS);
+    } else {
+#pragma unroll 1
+      for (int i = thread; i < count * HALF; i += THREADS) copy16(at + span * ROWS * GROUP + i * 16, tails + (long long)(i / HALF) * p.tailRows + i % HALF * 2);
+    }
     buffer ^= 1, from += span;
     if (from >= groups) from = 0, next += gridDim.x;
   };
@@ -68,16 +79,16 @@ template <int PARTS> __device__ __forceinline__ void together(int tile) {
 
 // panel multiplies up to 8*NB*PARTS rows. G groups make a chunk, S chunks of a tile are under way. A span is a whole
 // number of chunks.
-template <int BITS, int GROUP, bool WIDE, int NB, int PARTS, int G, int S>
+template <int BITS, int GROUP, int SCALES, int NB, int PARTS, int G, int S>
 __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int span) {
-  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, ROWS = 8 * NB * PARTS;
+  constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, ROWS = 8 * NB * PARTS;
   extern __shared__ __align__(16) byte memory[];
   release();
   const int lane = threadIdx.x & 31, all = blockDim.x / 32 - rowWarps, size = all / PARTS;
   const int warp = threadIdx.x / 32 / PARTS, part = threadIdx.x / 32 % PARTS;  // tile of the panel, part of the rows
   const int tiles = p.only ? p.only->onlys : parts.tiles, panels = (tiles + size - 1) / size;
   if (warp >= size) {
-    copyRows<GROUP, ROWS>(p, panels, span, threadIdx.x - all * 32, (word)__cvta_generic_to_shared(memory));
+    copyRows<GROUP, ROWS, SCALES>(p, panels, span, threadIdx.x - all * 32, (word)__cvta_generic_to_shared(memory));
     return;
   }
   const int groups = p.w.groups, chunks = (groups + G - 1) / G, spanBytes = span * ROWS * (GROUP + 8);
@@ -114,19 +125,26 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
   auto group = [&](const byte* weights, const byte* codes, const byte* tails) {
     Codes<GROUP> c;
     float s[4];
-    unpack<BITS, GROUP>(c, weights, lane);
-    readScales<WIDE>(s, weights + CODES, lane);
+    if constexpr (SCALES == SYMMETRIC)
+      unpackSigned<BITS>(c, weights, lane);
+    else
+      unpack<BITS, GROUP>(c, weights, lane);
+    readScales<SCALES>(s, weights + CODES, lane);
 #pragma unroll
     for (int n = 0; n < NB; n++) {
       Acts<GROUP> b;
       loadActs<GROUP>(b, (const signed char*)codes + n * 8 * GROUP);
       const float4 f = *(const float4*)(tails + n * 64);
-      int d[4];
-      multiply<GROUP>(d, c, b);
+      if constexpr (SCALES == SYMMETRIC) {
+        addPair<BITS>(acc[n], c, b, f, s);
+      } else {
+        int d[4];
+        multiply<GROUP>(d, c, b);
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const int o = j / 2 * 2;
-        acc[n][j] = __fmaf_rn(s[o + 1], j & 1 ? f.w : f.y, __fmaf_rn(__fmul_rn(sumOf(d[j]), j & 1 ? f.z : f.x), s[o], acc[n][j]));
+        for (int j = 0; j < 4; j++) {
+          const int o = j / 2 * 2;
+          acc[n][j] = __fmaf_rn(s[o + 1], j & 1 ? f.w : f.y, __fmaf_rn(__fmul_rn(sumOf(d[j]), j & 1 ? f.z : f.x), s[o], acc[n][j]));
+        }
       }
     }
   };
@@ -180,8 +198,8 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
   }
 }
 
-#define PANEL(NAME, BITS, GROUP, WIDE, NB, PARTS, G, S, TILES)                                                        \
+#define PANEL(NAME, BITS, GROUP, SCALES, NB, PARTS, G, S, TILES)                                                        \
   extern "C" __global__ void __launch_bounds__(32 * (TILES * PARTS + rowWarps), 1)                                    \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int span) {                        \
-    panel<BITS, GROUP, WIDE, NB, PARTS, G, S>(p, parts, span);                                                        \
+    panel<BITS, GROUP, SCALES, NB, PARTS, G, S>(p, parts, span);                                                        \
   }

@@ -20,6 +20,21 @@ extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int x
   quantizeGroup(v, group, codes, tails + (long long)g * tailRows + row);
 }
 
+// quantize_super is quantize for superblocks.
+extern "C" __global__ void __launch_bounds__(256) quantize_super(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, const int* slots, int share, int alone) {
+  release();
+  const int g = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
+  await();
+  if (g * group >= cols) return;
+  const int row = slots ? slots[blockIdx.y] : blockIdx.y;
+  x += (long long)(!share ? row : blockIdx.y < alone ? blockIdx.y / share : blockIdx.y - alone) * xStride + g * group;
+  codes += (long long)row * codeStride + g * group;
+  float v[8];
+#pragma unroll
+  for (int i = 0; i < 8; i++) v[i] = i < 4 || group > 128 ? x[128 * (i / 4) + 4 * lane + i % 4] : 0;
+  quantizeSuper(v, group, codes, tails + 3ll * g * tailRows + row, tailRows);
+}
+
 // values is codes as signed or, where they have biases, unsigned bytes.
 __device__ __forceinline__ word values(const Weight& w, word q) {
   if (w.kind == BIASED) return q;
@@ -34,6 +49,27 @@ __device__ __forceinline__ int dot(const Weight& w, word q, word a, int sum) {
   else
     asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(q), "r"(a));
   return sum;
+}
+
+// groupSums is the integer sums of one output, group g and up to eight rows, and the sums of their codes.
+__device__ __forceinline__ void groupSums(int (&sum)[8], int (&total)[8], const Product& p, const byte* tile, int g, int o, int first, int rows) {
+  const Weight& w = p.w;
+  const byte* block = blockOf(w, tile, g);
+  const signed char* in[8];
+#pragma unroll
+  for (int r = 0; r < 8; r++) {
+    in[r] = p.codes + (long long)(first + min(r, rows - 1)) * p.codeStride + g * w.group;
+    sum[r] = total[r] = 0;
+  }
+  for (int v = 0; v < w.group / 4; v++) {
+    const word q = values(w, fours(w, block, v, o));
+#pragma unroll
+    for (int r = 0; r < 8; r++)
+      if (r < rows) {
+        const word a = ((const word*)in[r])[v];
+        sum[r] = dot(w, q, a, sum[r]), total[r] = __dp4a((int)a, 0x01010101, total[r]);
+      }
+  }
 }
 
 // integerPlain: a block has a tile and eight rows. Of sixteen groups at a time, each thread
@@ -54,23 +90,13 @@ extern "C" __global__ void __launch_bounds__(256) integerPlain(const __grid_cons
       for (int g0 = 0; g0 < w.groups; g0 += 16) {
         const int g = g0 + slot;
         if (g < w.groups) {
-          const byte* block = blockOf(w, tile, g);
-          int sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-          const signed char* in[8];
-#pragma unroll
-          for (int r = 0; r < 8; r++)
-            in[r] = p.codes + (long long)(a.first + r0 + min(r, rows - 1)) * p.codeStride + g * w.group;
-          for (int v = 0; v < w.group / 4; v++) {
-            const word q = values(w, fours(w, block, v, o));
-#pragma unroll
-            for (int r = 0; r < 8; r++)
-              if (r < rows) sum[r] = dot(w, q, ((const word*)in[r])[v], sum[r]);
-          }
+          int sum[8], total[8];
+          groupSums(sum, total, p, tile, g, o, a.first + r0, rows);
 #pragma unroll
           for (int r = 0; r < 8; r++)
             if (r < rows) {
               const float2 t = p.tails[(long long)g * p.tailRows + a.first + r0 + r];
-              products[slot][r][o] = __fmul_rn((float)sum[r], t.x);
+              products[slot][r][o] = __fmul_rn((float)(sum[r] + (int)w.zero * total[r]), t.x);
               if (o == 0) sums[slot][r] = t.y;
             }
           scales[slot][o] = scaleOf(w, tile, g, o);
@@ -80,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(256) integerPlain(const __grid_cons
           for (int k = 0; k < min(16, w.groups - g0); k++) {
             const float2 s = scales[k][o];
             acc = __fmaf_rn(products[k][slot][o], s.x, acc);
-            if (w.kind == BIASED) acc = __fmaf_rn(s.y, sums[k][slot], acc);
+            if (w.kind == BIASED && w.zero == 0) acc = __fmaf_rn(s.y, sums[k][slot], acc);
           }
         __syncthreads();
       }

@@ -152,9 +152,10 @@ __device__ __forceinline__ void put(const Part& part, const Piece& piece, int ro
 // relay multiplies up to 8*NB rows. G groups make a chunk, S chunks are under way; a team has
 // 2^shift warps. Of a last chunk that is not whole, and of rows that are not there, everything but
 // the last step is computed as well, from whatever is there.
-template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, const Parts& parts, int shift) {
-  constexpr int BLOCK = blockBytes<BITS, GROUP, WIDE>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS;
+template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, const Parts& parts, int shift) {
+  constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS;
   constexpr bool AHEAD = NB * G <= 4;  // registers have space for the rows of the next chunk
+  constexpr int H = SCALES == SYMMETRIC ? 2 : 1;  // groups of a block
   extern __shared__ __align__(16) byte ring[];
   __shared__ float4 baton[8][NB][32];
   release();
@@ -179,14 +180,20 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
     const int first = parts.same ? 0 : now.piece.first;
 #pragma unroll
     for (int n = 0; n < NB; n++)
-      rows[n] = p.codes + (long long)(first + min(n * 8 + lane / 4, now.piece.rows - 1)) * p.codeStride + now.k * (G * GROUP) + (lane & 3) * (GROUP / 4);
-    tails = p.tails + (long long)now.k * G * tailRows + first + 2 * (lane & 3);
+      rows[n] = p.codes + (long long)(first + min(n * 8 + lane / 4, now.piece.rows - 1)) * p.codeStride + now.k * (G * GROUP) + (lane & 3) * (GROUP / 4 / H);
+    tails = p.tails + (long long)now.k * (G * H) * tailRows + first + 2 * (lane & 3);
   };
   Acts<GROUP> acts[AHEAD ? G : 1][AHEAD ? NB : 1];
   float4 tail[AHEAD ? G : 1][AHEAD ? NB : 1];
   auto fetch = [&](int g, int n, Acts<GROUP>& a, float4& t) {
-    loadActs<GROUP>(a, rows[n] + g * GROUP);
-    t = *(const float4*)(tails + g * tailRows + n * 8);
+    if constexpr (SCALES == SYMMETRIC) {
+      loadPair(a, rows[n] + g * GROUP, rows[n] + g * GROUP + 32);
+      const float2* at = tails + 2 * g * tailRows + n * 8;
+      t = make_float4(at[0].x, at[tailRows].x, at[1].x, at[tailRows + 1].x);
+    } else {
+      loadActs<GROUP>(a, rows[n] + g * GROUP);
+      t = *(const float4*)(tails + g * tailRows + n * 8);
+    }
   };
   auto ahead = [&] {
     if constexpr (AHEAD)
@@ -206,13 +213,16 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
   while (now.item < total) {
     arrived<S - 1>();
     __syncwarp();
-    float x[G][NB][4], sums[G][NB][2], scale[G][4];
+    float x[G][NB][4], y[G][NB][2 * H], scale[G][4];  // y: the sums of the rows, or the second groups' x
     const byte* blocks = mine + stage * CHUNK;
 #pragma unroll
     for (int g = 0; g < G; g++) {
-      readScales<WIDE>(scale[g], blocks + g * BLOCK + CODES, lane);
+      readScales<SCALES>(scale[g], blocks + g * BLOCK + CODES, lane);
       Codes<GROUP> c;
-      unpack<BITS, GROUP>(c, blocks + g * BLOCK, lane);
+      if constexpr (SCALES == SYMMETRIC)
+        unpackSigned<BITS>(c, blocks + g * BLOCK, lane);
+      else
+        unpack<BITS, GROUP>(c, blocks + g * BLOCK, lane);
 #pragma unroll
       for (int n = 0; n < NB; n++) {
         Acts<GROUP> a;
@@ -221,11 +231,21 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
           a = acts[g][n], t = tail[g][n];
         else
           fetch(g, n, a, t);
-        int d[4];
-        multiply<GROUP>(d, c, a);
-        x[g][n][0] = __fmul_rn(sumOf(d[0]), t.x), x[g][n][1] = __fmul_rn(sumOf(d[1]), t.z);
-        x[g][n][2] = __fmul_rn(sumOf(d[2]), t.x), x[g][n][3] = __fmul_rn(sumOf(d[3]), t.z);
-        sums[g][n][0] = t.y, sums[g][n][1] = t.w;
+        if constexpr (SCALES == SYMMETRIC) {
+          int d[2][4];
+          multiplySigned<BITS>(d, c, a);
+#pragma unroll
+          for (int j = 0; j < 4; j++) {
+            x[g][n][j] = __fmul_rn(signedSum<BITS>(d[0][j]), j & 1 ? t.z : t.x);
+            y[g][n][j] = __fmul_rn(signedSum<BITS>(d[1][j]), j & 1 ? t.w : t.y);
+          }
+        } else {
+          int d[4];
+          multiply<GROUP>(d, c, a);
+          x[g][n][0] = __fmul_rn(sumOf(d[0]), t.x), x[g][n][1] = __fmul_rn(sumOf(d[1]), t.z);
+          x[g][n][2] = __fmul_rn(sumOf(d[2]), t.x), x[g][n][3] = __fmul_rn(sumOf(d[3]), t.z);
+          y[g][n][0] = t.y, y[g][n][1] = t.w;
+        }
       }
     }
     __syncwarp();
@@ -235,7 +255,7 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
     if (!w.step(now)) {
 #pragma unroll
       for (int n = 0; n < NB; n++) rows[n] += G * GROUP << shift;
-      tails += (long long)(G << shift) * tailRows;
+      tails += (long long)(G * H << shift) * tailRows;
     } else if (now.item < total) {
       look();
     }
@@ -253,7 +273,10 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
 #pragma unroll
         for (int j = 0; j < 4; j++) {
           const int o = j / 2 * 2;
-          acc[n][j] = __fmaf_rn(scale[g][o + 1], sums[g][n][j & 1], __fmaf_rn(x[g][n][j], scale[g][o], acc[n][j]));
+          if constexpr (SCALES == SYMMETRIC)
+            acc[n][j] = __fmaf_rn(y[g][n][j], scale[g][o + 1], __fmaf_rn(x[g][n][j], scale[g][o], acc[n][j]));
+          else
+            acc[n][j] = __fmaf_rn(scale[g][o + 1], y[g][n][j & 1], __fmaf_rn(x[g][n][j], scale[g][o], acc[n][j]));
         }
     };
     if (whole) {
@@ -279,8 +302,8 @@ template <int BITS, int GROUP, bool WIDE, int NB, int G, int S> __device__ __for
   }
 }
 
-#define RELAY(NAME, BITS, GROUP, WIDE, NB, G, S, BLOCKS)                                                              \
+#define RELAY(NAME, BITS, GROUP, SCALES, NB, G, S, BLOCKS)                                                              \
   extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                           \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {                       \
-    relay<BITS, GROUP, WIDE, NB, G, S>(p, parts, shift);                                                              \
+    relay<BITS, GROUP, SCALES, NB, G, S>(p, parts, shift);                                                              \
   }

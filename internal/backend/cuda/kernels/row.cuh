@@ -1,5 +1,5 @@
 // One row in shared memory. If it comes as floats, every block of a product norms it, where that is asked for, and
-// rounds it in groups of 64, while its weights are on their way. That is a kernel less to wait for. The
+// rounds it in groups of 64 or 32, while its weights are on their way. That is a kernel less to wait for. The
 // bits are those of rms_norm and quantizeGroup.
 #pragma once
 #include "bits.cuh"
@@ -19,16 +19,16 @@ struct Row {
 
 const int rowPieces = 3;  // that a warp of eight has at most: 256 columns each
 
-// RowSpace is a row in shared memory, with zeros up to whole chunks of eight groups.
-struct RowSpace {
+// RowSpace is a row in shared memory, with zeros up to whole chunks of eight blocks of 64 columns, H groups each.
+template <int H> struct RowSpace {
   float4* row;
   float2* tails;
   signed char* codes;
 
   __device__ __forceinline__ RowSpace() {}
   __device__ __forceinline__ RowSpace(byte* at, const Row& r)
-      : row((float4*)at), tails((float2*)(at + 4 * r.cols)), codes((signed char*)(at + 4 * r.cols + 8 * padded(r))) {}
-  // padded is how many groups there is space for.
+      : row((float4*)at), tails((float2*)(at + 4 * r.cols)), codes((signed char*)(at + 4 * r.cols + 8 * H * padded(r))) {}
+  // padded is how many blocks there is space for.
   static __device__ __forceinline__ int padded(const Row& r) { return (r.cols / 64 + 7) & ~7; }
 };
 
@@ -58,9 +58,40 @@ __device__ __forceinline__ float2 roundEight(const float (&v)[8], word (&codes)[
   return make_float2(scale, mul((float)sum, scale));
 }
 
-// Rounding is a thread's part of it. A lane has columns 4*(lane%8) to +3 of group lane/8 of a piece, and those 32
+// roundPair is roundEight for two groups of 32: eight lanes have four columns of each.
+__device__ __forceinline__ void roundPair(const float (&v)[8], word (&codes)[2], float2 (&tails)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    word top = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) top = max(top, __float_as_uint(v[4 * h + i]) & 0x7fffffffu);
+#pragma unroll
+    for (int d = 4; d > 0; d /= 2) top = max(top, __shfl_xor_sync(~0u, top, d));
+    const float most = __uint_as_float(top), inverse = quot(127.0f, most);
+    const bool finite = top < 0x7f800000u, none = top == 0 || !finite || __float_as_uint(inverse) == 0x7f800000u;
+    const float scale = none ? finite ? 0.0f : __uint_as_float(0x7fc00000u) : quot(most, 127.0f);
+    word n[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) n[i] = __float_as_uint(add(mul(v[4 * h + i], inverse), 12582912.0f));
+    codes[h] = none ? 0 : __byte_perm(__byte_perm(n[0], n[1], 0x40), __byte_perm(n[2], n[3], 0x40), 0x5410);
+    int sum = __dp4a((int)codes[h], 0x01010101, 0);
+#pragma unroll
+    for (int d = 4; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    tails[h] = make_float2(scale, mul((float)sum, scale));
+  }
+}
+
+// roundBlock rounds 64 columns that eight neighboring lanes have, as H groups.
+template <int H> __device__ __forceinline__ void roundBlock(const float (&v)[8], word (&codes)[2], float2 (&tails)[H]) {
+  if constexpr (H == 2)
+    roundPair(v, codes, tails);
+  else
+    tails[0] = roundEight(v, codes);
+}
+
+// Rounding is a thread's part of it. A lane has columns 4*(lane%8) to +3 of block lane/8 of a piece, and those 32
 // further. Gains are weights: prepare asks for them before the kernel waits.
-struct Rounding {
+template <int H> struct Rounding {
   float4 gains[rowPieces][2], part[2 * rowPieces];
 
   __device__ __forceinline__ static int first(int piece) { return (threadIdx.x / 32 + 8 * piece) * 256 + (threadIdx.x & 31) / 8 * 64 + 4 * (threadIdx.x & 7); }
@@ -78,8 +109,8 @@ struct Rounding {
     if (!r.x) {  // as it lies, whole chunks included
 #pragma unroll
       for (int i = 0; i < 2; i++)
-        if (threadIdx.x + 256 * i < 4 * RowSpace::padded(r)) part[i] = ((const float4*)r.codes)[threadIdx.x + 256 * i];
-      if (threadIdx.x < RowSpace::padded(r)) *(float2*)&part[2] = r.tails[(size_t)threadIdx.x * r.tailRows];
+        if (threadIdx.x + 256 * i < 4 * RowSpace<H>::padded(r)) part[i] = ((const float4*)r.codes)[threadIdx.x + 256 * i];
+      if (threadIdx.x < H * RowSpace<H>::padded(r)) *(float2*)&part[2] = r.tails[(size_t)threadIdx.x * r.tailRows];
       return;
     }
 #pragma unroll
@@ -88,14 +119,14 @@ struct Rounding {
   }
 
   // round leaves the row as integers in shared memory, for all threads. upper is wideSum's.
-  __device__ __forceinline__ void round(const Row& r, const RowSpace& space, float upper[33]) {
+  __device__ __forceinline__ void round(const Row& r, const RowSpace<H>& space, float upper[33]) {
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     const float* row = (const float*)space.row;
     if (!r.x) {
 #pragma unroll
       for (int i = 0; i < 2; i++)
-        if (threadIdx.x + 256 * i < 4 * RowSpace::padded(r)) ((float4*)space.codes)[threadIdx.x + 256 * i] = part[i];
-      if (threadIdx.x < RowSpace::padded(r)) space.tails[threadIdx.x] = *(const float2*)&part[2];
+        if (threadIdx.x + 256 * i < 4 * RowSpace<H>::padded(r)) ((float4*)space.codes)[threadIdx.x + 256 * i] = part[i];
+      if (threadIdx.x < H * RowSpace<H>::padded(r)) space.tails[threadIdx.x] = *(const float2*)&part[2];
       __syncthreads();
       return;
     }
@@ -115,8 +146,8 @@ struct Rounding {
     const bool leaves = blockIdx.x == 0;
 #pragma unroll
     for (int p = 0; p < rowPieces; p++) {
-      if ((warp + 8 * p) * 4 >= RowSpace::padded(r)) break;
-      const int at = first(p), group = at / 64;
+      if ((warp + 8 * p) * 4 >= RowSpace<H>::padded(r)) break;
+      const int at = first(p), group = at / 64 * H;
       float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
       if (at < r.cols) {
 #pragma unroll
@@ -131,12 +162,17 @@ struct Rounding {
         }
       }
       word codes[2];
-      const float2 tail = roundEight(v, codes);
+      float2 tails[H];
+      roundBlock<H>(v, codes, tails);
       *(word*)(space.codes + at) = codes[0], *(word*)(space.codes + at + 32) = codes[1];
-      if ((threadIdx.x & 7) == 0) space.tails[group] = tail;
+#pragma unroll
+      for (int h = 0; h < H; h++)
+        if ((threadIdx.x & 7) == 0) space.tails[group + h] = tails[h];
       if (leaves && r.codes && at < r.cols) {
         *(word*)(r.codes + at) = codes[0], *(word*)(r.codes + at + 32) = codes[1];
-        if ((threadIdx.x & 7) == 0) r.tails[(size_t)group * r.tailRows] = tail;
+#pragma unroll
+        for (int h = 0; h < H; h++)
+          if ((threadIdx.x & 7) == 0) r.tails[(size_t)(group + h) * r.tailRows] = tails[h];
       }
     }
     __syncthreads();

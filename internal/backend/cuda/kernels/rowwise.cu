@@ -51,21 +51,50 @@ extern "C" __global__ void __launch_bounds__(256) gather(float *dst, int dstStri
   }
 }
 
+// superColumn is column i of the eight of a superblock that a lane has.
+__device__ __forceinline__ int superColumn(int i) { return 128 * (i / 4) + 4 * (threadIdx.x & 31) + i % 4; }
+
+// roundSuper rounds superblock g of row r, of which lanes have their columns.
+__device__ __forceinline__ void roundSuper(const float v[8], const Codes &c, size_t r, int g) {
+  quantizeSuper(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * 3 * c.tailRows + r, c.tailRows);
+}
+
+// gather_super is gather for products with superblocks.
+extern "C" __global__ void __launch_bounds__(256) gather_super(float *dst, int dstStride, const float *x, int stride, int cols, const Call *call, Codes c) {
+  release();
+  await();
+  const size_t r = blockIdx.y;
+  const float *from = x + (size_t)call->want[r] * stride;
+  for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * c.group < cols; g += gridDim.x * 8) {
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      const int k = g * c.group + superColumn(i);
+      v[i] = 0.0f;
+      if (i < 4 || c.group > 128) v[i] = dst[r * dstStride + k] = from[k];
+    }
+    roundSuper(v, c, r, g);
+  }
+}
+
 // rms_norm: the first 64 threads of a block sum a row's squares, a lane each; then a warp has groups
 // of columns, and rounds them too where a product wants that. Of the second dimension of the grid
 // every block sums the row and has some of its groups; there is one where dst is x. Gains are no
 // kernel's result, so those of a warp's first group are on their way before it waits.
-extern "C" __global__ void __launch_bounds__(512) rms_norm(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, Codes c) {
+template <bool SUPER>
+__device__ __forceinline__ void norm(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, const Codes &c) {
+  constexpr int N = SUPER ? 8 : 4;  // columns of a lane
   extern __shared__ float4 space[];
   __shared__ float upper[33];
   release();
   const int lane = threadIdx.x & 31, warps = blockDim.x / 32, first = blockIdx.y * warps + threadIdx.x / 32;
-  float *row = (float *)space, gains[4];
+  float *row = (float *)space, gains[N];
+  auto column = [&](int i) { return SUPER ? superColumn(i) : lane + 32 * i; };
   auto ask = [&](int g) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int k = g * c.group + lane + 32 * i;
-      gains[i] = lane + 32 * i < c.group && k < cols ? gain[k] : 0.0f;
+    for (int i = 0; i < N; i++) {
+      const int k = g * c.group + column(i);
+      gains[i] = column(i) < c.group && k < cols ? gain[k] : 0.0f;
     }
   };
   ask(first);
@@ -84,19 +113,29 @@ extern "C" __global__ void __launch_bounds__(512) rms_norm(float *dst, int dstSt
   float scale = rsqrt32(add(quot(wideSum(s, upper), (float)cols), eps));
   float *y = dst + (size_t)blockIdx.x * dstStride;
   for (int g = first; g * c.group < cols; g += gridDim.y * warps) {
-    float v[4];
+    float v[N];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      int k = g * c.group + lane + 32 * i;
+    for (int i = 0; i < N; i++) {
+      int k = g * c.group + column(i);
       v[i] = 0.0f;
-      if (lane + 32 * i < c.group && k < cols) {
+      if (column(i) < c.group && k < cols) {
         v[i] = mul(mul(row[k], scale), gains[i]);
         y[k] = v[i];
       }
     }
     ask(g + gridDim.y * warps);
-    if (c.codes) quantizeGroup(v, c.group, c.codes + (size_t)blockIdx.x * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + blockIdx.x);
+    if (SUPER) roundSuper(v, c, blockIdx.x, g);
+    else if (c.codes) quantizeGroup(v, c.group, c.codes + (size_t)blockIdx.x * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + blockIdx.x);
   }
+}
+
+extern "C" __global__ void __launch_bounds__(512) rms_norm(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, Codes c) {
+  norm<false>(dst, dstStride, x, stride, gain, cols, eps, c);
+}
+
+// rms_norm_super is rms_norm for products with superblocks.
+extern "C" __global__ void __launch_bounds__(512) rms_norm_super(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, Codes c) {
+  norm<true>(dst, dstStride, x, stride, gain, cols, eps, c);
 }
 
 // layer_norm: likewise. What lies between the sums is in dst, which may be x.
@@ -150,6 +189,28 @@ extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStri
     if (!c.codes) continue;
     if (unit != c.group) quantizeRow(v, unit, c, r, g * unit);
     else quantizeGroup(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + r);
+  }
+}
+
+// swiglu_super is swiglu for products with superblocks, of which a warp has one at a time.
+extern "C" __global__ void __launch_bounds__(256) swiglu_super(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, int unit, const int *slots, Codes c) {
+  release();
+  await();
+  const size_t r = slots ? slots[blockIdx.y] : blockIdx.y;
+  for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * unit < cols; g += gridDim.x * 8) {
+    float v[8], by[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      const int k = g * unit + superColumn(i);
+      const bool there = i < 4 || unit > 128;
+      v[i] = there ? gate[r * gateStride + k] : 0.0f, by[i] = there ? up[r * upStride + k] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      v[i] = mul(silu32(v[i]), by[i]);
+      if (!slots && (i < 4 || unit > 128)) dst[r * dstStride + g * unit + superColumn(i)] = v[i];
+    }
+    roundSuper(v, c, r, g);
   }
 }
 

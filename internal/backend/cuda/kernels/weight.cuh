@@ -15,12 +15,13 @@ struct Weight {
   int kind, bits;        // how codes become numbers; of a code
   int number, factors;   // type of scales or plain numbers; of the tail
   float zero;            // what biases are in scales
-  int laid;              // words lie for tensor cores
+  int laid;              // words lie for tensor cores, SUPER: as super.cuh says
 };
 
 enum { BIASED, HALVES, LEVELED, BYTES, PLAIN };
 enum { NO_FACTORS, FACTORS_K, FACTORS_6K, FACTORS_XS };
 enum { BF16, F16, F32 };
+enum { SUPER = 2 };
 
 typedef unsigned char byte;
 typedef unsigned int word;
@@ -67,12 +68,17 @@ __device__ __forceinline__ const byte* blockOf(const Weight& w, const byte* tile
   return tile + g * w.block + g / w.per * w.tail;
 }
 
+// paired reports whether w lies for tensor cores as pairs of groups of 32, with signed codes and a half for each
+// group: a block has both.
+__device__ __forceinline__ bool paired(const Weight& w) { return w.laid && w.number == F16; }
+
 // place is where the word of row r and vector v of a plane of fours or bytes is: vector after
 // vector, or as the lanes of mma want it. Lane 4*(r%8)+q has columns 8nq to 8nq+8n-1 of a group
-// of 32n.
+// of 32n, and of each of a pair of groups columns 8q to 8q+7.
 __device__ __forceinline__ int place(const Weight& w, int v, int r) {
   if (!w.laid) return 16 * v + r;
   const int n = w.group / 32, lane = 4 * (r & 7), high = r >> 3;
+  if (paired(w)) return w.bits == 8 ? 128 * (v / 8) + 4 * (lane + v / 2 % 4) + 2 * (v & 1) + high : 4 * (lane + v % 4) + 2 * (v / 4) + high;
   if (w.bits == 8) {
     const int q = v / (2 * n), m = v / 2 % n;
     return 128 * m + 4 * (lane + q) + 2 * (v & 1) + high;
@@ -82,14 +88,15 @@ __device__ __forceinline__ int place(const Weight& w, int v, int r) {
   return 128 * (m >> 1) + 4 * (lane + q) + 2 * (m & 1) + high;
 }
 
-// fours is the codes of columns 4v to 4v+3 of row r, a byte each.
+// fours is the codes of columns 4v to 4v+3 of row r, a byte each. Those that lie signed are raised to what they were.
 __device__ __forceinline__ word fours(const Weight& w, const byte* block, int v, int r) {
   const word* words = (const word*)block;
-  if (w.bits == 8) return words[place(w, v, r)];
+  if (w.bits == 8) return words[place(w, v, r)] ^ (paired(w) ? 0x80808080 : 0);
   word codes = 0;
   int shift = 0;
   if (w.bits >= 4) {
     codes = words[place(w, v / 2, r)] >> 4 * (v & 1) & 0x0f0f0f0f;
+    if (paired(w)) codes ^= 0x08080808;
     block += w.group * 8;
     shift = 4;
   }
@@ -105,41 +112,56 @@ __device__ __forceinline__ word fours(const Weight& w, const byte* block, int v,
   return codes;
 }
 
-// scaleOf is the scale and the bias of row r in group g. Products are exact.
-__device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int g, int r) {
+// tailOf is the tail of superblock i of a tile.
+__device__ __forceinline__ const byte* tailOf(const Weight& w, const byte* tile, int i) {
+  return tile + (i + 1) * (w.per * w.block + w.tail) - w.tail;
+}
+
+// superScales is the scale of row r of a superblock, and of Q4_K and Q5_K that of its biases.
+__device__ __forceinline__ float2 superScales(const Weight& w, const byte* tail, int r) {
+  return make_float2(floatAt(tail, F16, r), w.factors == FACTORS_K ? floatAt(tail + 32, F16, r) : 0.0f);
+}
+
+// factorsOf is what the scale of row r and group g of a superblock has of the superblock's, and likewise
+// the bias, which is subtracted.
+__device__ __forceinline__ int2 factorsOf(const Weight& w, const byte* tail, int g, int r) {
+  if (w.factors == FACTORS_6K) return make_int2((signed char)tail[32 + 16 * g + r], 0);
+  if (w.factors == FACTORS_XS) {
+    const int low = ((const word*)(tail + 32))[r] >> 4 * g & 15;
+    const int high = ((const unsigned short*)(tail + 96))[r] >> 2 * g & 3;
+    return make_int2(low + 16 * high - 32, 0);
+  }
+  const word pairs = ((const word*)(tail + 192))[r] >> 2 * g;
+  const word low = ((const word*)(tail + 64))[r] >> 4 * g & 15;
+  const word least = ((const word*)(tail + 128))[r] >> 4 * g & 15;
+  return make_int2(low + 16 * (pairs & 3), least + 16 * (pairs >> 16 & 3));
+}
+
+// pairOf is the place of row r among the scales of a block that lies for tensor cores: beside the row eight further.
+__device__ __forceinline__ int pairOf(int r) { return 2 * (r & 7) + (r >> 3); }
+
+// scaleOf is the scale and the bias of row r in group g, or in one half of a pair of groups. Products are exact.
+__device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int g, int r, int half = 0) {
   float s, b = 0;
   if (w.factors == NO_FACTORS) {
     const byte* p = blockOf(w, tile, g) + w.codes;
-    if (w.laid && w.number == F32) return ((const float2*)p)[2 * (r & 7) + (r >> 3)];
-    if (w.laid) {
-      const word pair = ((const word*)p)[2 * (r & 7) + (r >> 3)];
+    if (w.laid && w.number == F32) return ((const float2*)p)[pairOf(r)];
+    if (w.laid && w.number == BF16) {
+      const word pair = ((const word*)p)[pairOf(r)];
       return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
     }
-    s = floatAt(p, w.number, r);
+    s = floatAt(p, w.number, paired(w) ? 2 * pairOf(r) + half : r);
     if (w.zero != 0)
       b = __fmul_rn(w.zero, s);
     else if (w.kind == BIASED)
       b = floatAt(p, w.number, 16 + r);
     return make_float2(s, b);
   }
-  const byte* tail = tile + (g / w.per + 1) * (w.per * w.block + w.tail) - w.tail;
-  const float d = floatAt(tail, F16, r);
-  g %= w.per;
-  if (w.factors == FACTORS_6K) {
-    s = __fmul_rn(d, (float)(signed char)tail[32 + 16 * g + r]);
-    return make_float2(s, __fmul_rn(w.zero, s));
-  }
-  if (w.factors == FACTORS_XS) {
-    const int low = ((const word*)(tail + 32))[r] >> 4 * g & 15;
-    const int high = ((const unsigned short*)(tail + 96))[r] >> 2 * g & 3;
-    return make_float2(__fmul_rn(d, (float)(low + 16 * high - 32)), 0);
-  }
-  const word pairs = ((const word*)(tail + 192))[r] >> 2 * g;
-  const word low = ((const word*)(tail + 64))[r] >> 4 * g & 15;
-  const word least = ((const word*)(tail + 128))[r] >> 4 * g & 15;
-  s = __fmul_rn(d, (float)(low + 16 * (pairs & 3)));
-  b = -__fmul_rn(floatAt(tail + 32, F16, r), (float)(least + 16 * (pairs >> 16 & 3)));
-  return make_float2(s, b);
+  const byte* tail = tailOf(w, tile, g / w.per);
+  const int2 factor = factorsOf(w, tail, g % w.per, r);
+  const float2 d = superScales(w, tail, r);
+  s = __fmul_rn(d.x, (float)factor.x);
+  return make_float2(s, w.zero != 0 ? __fmul_rn(w.zero, s) : -__fmul_rn(d.y, (float)factor.y));
 }
 
 // plainAt is column k of row r of a block of plain numbers.
@@ -154,11 +176,34 @@ __device__ __forceinline__ float codedAt(const Weight& w, const byte* block, flo
   return w.kind == BIASED ? __fadd_rn(x, s.y) : x;
 }
 
+// superAt is a number of a tile that lies as super.cuh says.
+__device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int col, int r) {
+  const byte *block = tile + (long long)(col / 256) * w.block, *factors = block + w.group * 2 * w.bits;
+  const int g = col % 256 / 32, v = col % 32 / 4, k = col % 4, lane = 4 * (r & 7) + (v & 3), part = (r >> 3) + 2 * (v >> 2);
+  const word low = ((const word*)block)[128 * (g / 2) + 4 * lane + 2 * (g & 1) + (r >> 3)];
+  word q = low >> (w.factors == FACTORS_XS ? 16 * (v >> 2) + 4 * k : 8 * k + 4 * (v >> 2)) & 15;
+  const byte* high = block + 2048;
+  if (w.bits == 5) q |= (high[128 * (g / 2) + 4 * lane + k] >> (4 * (g & 1) + part) & 1) << 4;
+  if (w.bits == 6) q |= ((high[256 * (g / 2) + 8 * lane + 4 * (g & 1) + k] >> 2 * part & 3) ^ 2) << 4;
+  const int per = w.bits == 6 ? 16 : 8, at = per * (2 * (r & 7) + (r >> 3)), of = w.bits == 6 ? 2 * g + (v >> 2) : g;
+  const byte* scales = factors + 16 * per;
+  const int least = w.factors == FACTORS_K ? scales[at + of] : 0;
+  if (w.factors == FACTORS_K) scales += 128;
+  // The second superblock of a block has its scales behind all blocks.
+  if (w.per == 2 && g >= 4) scales = tile + (long long)w.groups * w.block + (long long)(col / 256) * (w.factors == FACTORS_K ? 64 : 32);
+  const int place = 2 * (r & 7) + (r >> 3);
+  const float s = __fmul_rn(floatAt(scales, F16, place), (float)(signed char)factors[at + of]);
+  const float x = __fmul_rn(s, (float)integer(w, q));
+  if (w.factors == FACTORS_XS) return x;
+  return __fadd_rn(x, w.factors == FACTORS_6K ? __fmul_rn(w.zero, s) : -__fmul_rn(floatAt(scales + 32, F16, place), (float)least));
+}
+
 // numberAt is a number of a matrix.
 __device__ __forceinline__ float numberAt(const Weight& w, int matrix, int row, int col) {
   const byte* tile = w.data + matrix * w.matrix + (long long)(row / 16) * w.tileBytes;
+  if (w.laid == SUPER) return superAt(w, tile, col, row % 16);
   const int g = col / w.group, k = col % w.group, r = row % 16;
   const byte* block = blockOf(w, tile, g);
   if (w.kind == PLAIN) return plainAt(w, block, k, r);
-  return codedAt(w, block, scaleOf(w, tile, g, r), k, r);
+  return codedAt(w, block, scaleOf(w, tile, g, r, k / 32), k, r);
 }

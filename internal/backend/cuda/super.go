@@ -1,0 +1,301 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+)
+
+// superCols is how many columns of a weight with superblocks make a block on the device: one superblock, or two halves.
+const superCols = 256
+
+// superForm is what a format of superblocks has behind the low bits of its codes, in bytes, and the shapes of its
+// kernels, in kernels/super.cu.
+type superForm struct {
+	name                  string
+	high, factors, scales int // biases lie as factors and scales do
+	biases                bool
+	stages                int // blocks that are under way in a relay of up to eight rows
+}
+
+var superForms = map[kernel.Factors][]superForm{ // Q4_K and Q5_K by bits
+	kernel.FactorsK: {
+		{"q4k", 0, 128, 32, true, 4},
+		{"q5k", 512, 128, 32, true, 4},
+	},
+	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, 3}},
+	kernel.FactorsXS: {{"xs", 0, 128, 32, false, 4}},
+}
+
+const (
+	superLow = superCols * kernel.Tile / 2 // bytes of low bits
+	// Blocks of the kernels for many rows.
+	superRows, superTiles, superStages = 64, 4, 2
+)
+
+// super reports whether w lies in blocks of superblocks.
+func (w *weight) super() bool { return w.Integer() && w.packed.Per > 1 }
+
+func (w *weight) superForm() *superForm {
+	list := superForms[w.packed.Factors]
+	return &list[min(w.packed.Bits-4, len(list)-1)]
+}
+
+// pair is the size of the scales of a superblock, and of those of its biases.
+func (f *superForm) pair() int {
+	if f.biases {
+		return 2 * f.scales
+	}
+	return f.scales
+}
+
+func (f *superForm) block() int {
+	n := superLow + f.high + f.factors + f.pair()
+	if f.biases {
+		n += f.factors
+	}
+	return n
+}
+
+// arrangeSuper changes the layout of a weight with superblocks to that of kernels/super.cuh. Where they have 128
+// columns a block has two, and the scales of the second ones lie behind all blocks of a tile.
+func (w *weight) arrangeSuper() {
+	l, f := &w.Layout, w.superForm()
+	l.Per = superCols / (l.Per * l.Group)
+	l.Group, l.Groups = superCols, (w.Cols()+superCols-1)/superCols
+	l.Codes, l.Block, l.Tail = superLow+f.high, f.block(), 0
+	l.TileSize = l.Groups * l.Block
+	if l.Per > 1 {
+		l.TileSize += l.Groups * f.pair()
+	}
+}
+
+// laySuper writes a tile from one that the CPU has packed.
+func (w *weight) laySuper(dst, tile []byte) {
+	clear(dst)
+	le, src, f := binary.LittleEndian, &w.packed, w.superForm()
+	of := superCols / src.Group // groups of a block
+	var codes [superCols / 4 * kernel.Tile]uint32
+	for i := range w.Layout.Groups {
+		block := dst[i*w.Block:][:w.Block]
+		there := min(of, src.Groups-i*of)
+		for g := range there {
+			n := i*of + g
+			w.BlockCodes(codes[g*src.Group/4*kernel.Tile:], tile[n*src.Block+n/src.Per*src.Tail:][:src.Codes])
+		}
+		w.laySuperCodes(block, codes[:there*src.Group/4*kernel.Tile])
+		factors := block[superLow+f.high:]
+		for first := 0; first < there; first += src.Per { // superblocks
+			n := (i*of + first) / src.Per
+			tail := tile[(n+1)*(src.Per*src.Block+src.Tail)-src.Tail:]
+			scales := factors[w.Block-superLow-f.high-f.pair():]
+			if first > 0 {
+				scales = dst[w.Layout.Groups*w.Block+i*f.pair():]
+			}
+			for r := range kernel.Tile {
+				for g := range src.Per {
+					scale, bias := w.SmallFactors(tail, r, g)
+					factors[of*pair(r)+first+g] = byte(scale)
+					if f.biases {
+						factors[f.factors+of*pair(r)+first+g] = byte(bias)
+					}
+				}
+				le.PutUint16(scales[2*pair(r):], le.Uint16(tail[2*r:]))
+				if f.biases {
+					le.PutUint16(scales[f.scales+2*pair(r):], le.Uint16(tail[2*kernel.Tile+2*r:]))
+				}
+			}
+		}
+	}
+}
+
+// laySuperCodes writes the codes of a block, which are as BlockCodes has them: eight words of four columns of every
+// output for each group of 32.
+func (w *weight) laySuperCodes(block []byte, codes []uint32) {
+	const words, nibbles = 8 * kernel.Tile, 0x0f0f0f0f
+	le, bits, xs := binary.LittleEndian, w.packed.Bits, w.packed.Factors == kernel.FactorsXS
+	for g := 0; len(codes) >= words; g, codes = g+1, codes[words:] {
+		group := (*[words]uint32)(codes)
+		low := (*[4 * words]byte)(block[8*words*(g/2)/2:]) // of a pair of groups, of which this has every second eight bytes
+		for lane := range 32 {
+			// Output and columns of the first word; the others are eight outputs further, 16 columns, and both.
+			at := lane/4 + lane%4*kernel.Tile
+			c := [4]uint32{group[at], group[at+8], group[at+4*kernel.Tile], group[at+4*kernel.Tile+8]}
+			var pair uint64
+			if xs {
+				pair = squeeze(c[0]) | squeeze(c[2])<<16 | squeeze(c[1])<<32 | squeeze(c[3])<<48
+			} else {
+				pair = uint64(c[0]&nibbles|c[2]&nibbles<<4) | uint64(c[1]&nibbles|c[3]&nibbles<<4)<<32
+			}
+			le.PutUint64(low[16*lane+8*(g%2):], pair)
+			switch bits {
+			case 5:
+				const one = 0x10101010
+				high := block[superLow+4*(32*(g/2)+lane):]
+				h := (c[0]&one>>4 | c[1]&one>>3 | c[2]&one>>2 | c[3]&one>>1) << (4 * (g % 2))
+				le.PutUint32(high, le.Uint32(high)|h)
+			case 6: // less 32
+				const two = 0x30303030
+				h := c[0]&two>>4 | c[1]&two>>2 | c[2]&two | c[3]&two<<2
+				le.PutUint32(block[superLow+4*(64*(g/2)+2*lane+g%2):], h^0xaaaaaaaa)
+			}
+		}
+	}
+}
+
+// squeeze is four codes of 4 bits without the space between them.
+func squeeze(c uint32) uint64 {
+	c = (c | c>>4) & 0x00ff00ff
+	return uint64((c | c>>8) & 0xffff)
+}
+
+// relaySuper launches products of few rows with weights that lie in superblocks.
+func (b *Backend) relaySuper(tiles int, list ...product) {
+	p := &list[0]
+	l, f := &p.w.Layout, p.w.superForm()
+	const most = 2 * strip // rows of a relay
+	switch {
+	case p.rows > most && p.only == 0:
+		b.panelSuper(tiles, list...)
+		return
+	case p.rows > most:
+		for from := 0; from < p.rows; from += most {
+			b.relaySuper(tiles, p.rowsFrom(from, min(from+most, p.rows)))
+		}
+		return
+	}
+	if p.rows == 1 {
+		row := b.takeSuperRow(tiles, list)
+		b.oneSuper(list, row, nil)
+		if b.passes.recording != nil {
+			b.passes.mark(&joint{slices.Clone(list), &row})
+		}
+		return
+	}
+	name, stages := "super.relay_"+f.name+"_1", f.stages
+	if p.rows > strip {
+		name, stages = "super.relay_"+f.name+"_2", 3
+	}
+	b.superTeams(name, 8*stages*l.Block, list)
+}
+
+// superTeams launches a kernel whose blocks have teams of warps for tiles: more where tiles are fewer than
+// multiprocessors or many for each, and no more than there are blocks of columns.
+func (b *Backend) superTeams(name string, shared int, list []product, more ...any) {
+	tiles := 0
+	for i := range list {
+		tiles += list[i].tiles
+	}
+	shift := 2
+	if tiles <= b.info.Multiprocessors || tiles >= 1000 {
+		shift = 3
+	}
+	for shift > 0 && 1<<shift > list[0].w.Layout.Groups {
+		shift--
+	}
+	args := append([]any{list[0].param(), parts(list), shift}, more...)
+	blocks := min(b.occupancy(name, 256, shared), tiles)
+	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
+}
+
+// oneSuper launches products of one row, which they norm if it comes as numbers, and gate if that is asked for.
+func (b *Backend) oneSuper(list []product, row rowInput, g *gated) {
+	w := list[0].w
+	f := w.superForm()
+	shared := 8 * f.stages * w.Block
+	if row.x != 0 {
+		shared += superRowBytes(row.cols)
+	}
+	gates := fields{driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), 0, 0}
+	if g != nil {
+		gates = fields{b.zeros(&b.gates, w.Rows()/superCols*4), b.at(g.dst), g.codes.codes, g.codes.tails, g.codes.tailRows, 0}
+	}
+	b.superTeams("super.one_"+f.name, shared, list, row.param(), gates)
+}
+
+// takeSuperGate has the two products before a gate, the last operation, gate as well, and leave that as codes.
+func (b *Backend) takeSuperGate(g *gated) {
+	op := b.before(2)
+	if op == nil {
+		return
+	}
+	of, ok := op.of.(*joint)
+	if !ok || len(of.list) != 2 || !of.list[0].w.super() || of.list[0].rows != 1 {
+		return
+	}
+	gate, up := &of.list[0], &of.list[1]
+	dst, wide := b.at(g.dst), gate.w.Rows()
+	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add || gate.only|up.only != 0
+	if wrong || wide != up.w.Rows() || wide%superCols != 0 || g.codes.group != superCols || gate.in.codes == g.codes.codes || (dst|gate.dst|up.dst)%16 != 0 {
+		return
+	}
+	b.undo(2)
+	b.oneSuper(of.list, *of.row, g)
+}
+
+// superRowBytes is how much shared memory a row takes: as floats, as codes, and the sums and scales of superblocks.
+func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
+
+// takeSuperRow is takeRow for products with superblocks: struct SuperRow of kernels/superrow.cuh. Without x there is no norm
+// to take over.
+func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
+	last, p := b.before(1), &list[0]
+	if last == nil || p.jobs != 0 || p.w.Layout.Per > 1 {
+		return none
+	}
+	if of, ok := last.of.(*gated); ok && of.codes.codes == p.in.codes {
+		b.takeSuperGate(of)
+		return none
+	}
+	of, ok := last.of.(*normed)
+	if !ok || of.codes.codes != p.in.codes {
+		return none
+	}
+	row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
+	pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
+	if !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) {
+		return none
+	}
+	b.undo(1)
+	return row
+}
+
+// Blocks of the kernels for a few dozen rows: warps at most, and how many rows each has.
+const superWarps, superPart, superPanelStages = 20, 16, 4
+
+// panelSuper launches products of a few dozen rows. Tiles are spread evenly over the multiprocessors, in as few rounds as
+// warps and memory permit.
+func (b *Backend) panelSuper(tiles int, list ...product) {
+	p := &list[0]
+	f, down := p.w.superForm(), (p.rows+superPart-1)/superPart
+	bytes := func(size int) int {
+		n := size*p.w.Block + down*superPart*(superCols+24)
+		if p.w.Layout.Per > 1 {
+			n += size*f.pair() + down*superPart*24
+		}
+		return superPanelStages * n
+	}
+	size, blocks := 0, 1
+	if p.jobs != 0 { // so many that the device is full anyway
+		blocks, tiles = p.tiles/p.w.Layout.Tiles, tiles*p.w.Layout.Tiles/p.tiles
+		for size = min(tiles, superWarps/down); bytes(size) > b.info.Shared/2; size-- {
+		}
+	}
+	for rounds := 1; size == 0; rounds++ {
+		places := b.info.Multiprocessors * rounds
+		if n := (tiles + places - 1) / places; n*down <= superWarps && bytes(n) <= b.info.Shared {
+			size = n
+		}
+	}
+	b.launchAs("super.panel_"+f.name, sizes(list...), grid{x: (tiles + size - 1) / size * blocks, threads: 32 * size * down, shared: bytes(size)}, p.param(), parts(list), size)
+}
+
+// manySuper launches a product of many rows with such a weight.
+func (b *Backend) manySuper(p *product) {
+	f := p.w.superForm()
+	across, down := (p.tiles+superTiles-1)/superTiles, (p.rows+superRows-1)/superRows
+	shared := superStages * (superTiles*(p.w.Block+f.pair()) + superRows*(superCols+48))
+	b.launchAs("super.many_"+f.name, p.sizes(), grid{x: down, y: across, threads: 128, shared: shared}, p.param())
+}

@@ -1,0 +1,304 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// randomBlocks is a matrix of a block format with random bytes and mild halves. With part, only half of the columns
+// of a block are there.
+func randomBlocks(tb testing.TB, rng *rand.Rand, f dtype.Format, rows, cols int, part bool) dtype.Matrix {
+	tb.Helper()
+	columns, size := f.BlockSize()
+	if part {
+		columns /= 2
+	}
+	m := dtype.NewBlocks(f, rows, cols)
+	if part {
+		m.Part = columns
+	}
+	m.Data = make([]byte, rows*cols/columns*size)
+	for i := range m.Data {
+		m.Data[i] = byte(rng.Uint32())
+	}
+	places := []int{0}
+	switch f {
+	case dtype.Q4_1, dtype.Q5_1, dtype.Q4K, dtype.Q5K:
+		places = []int{0, 2}
+	case dtype.Q6K:
+		places = []int{208}
+	}
+	for at := 0; at < len(m.Data); at += size {
+		for _, p := range places {
+			dtype.FromF32(m.Data[at+p:][:2], dtype.F16, []float32{float32(rng.NormFloat64())})
+		}
+	}
+	if err := m.Validate(); err != nil {
+		tb.Fatal(err)
+	}
+	return m
+}
+
+var superFormats = []dtype.Format{dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4XS}
+
+// TestBlocksEqualCPU multiplies with GGUF's blocks: rows around the sizes of strips, widths that are no whole
+// tile, an odd number of superblocks, and parts of them.
+func TestBlocksEqualCPU(t *testing.T) {
+	b, oracle := open(t, Options{}), backendtest.Open(t, backend.Options{Threads: 1})
+	rng := rand.New(rand.NewPCG(1, 2))
+	check := func(m dtype.Matrix, rows int, p backend.Product) {
+		t.Helper()
+		got, want := multiplied(t, b, m, rows, p), multiplied(t, oracle, m, rows, p)
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Fatalf("%v, parts of %d, %d×%d, %d rows: number %d is %v, want %v", m.Format, m.Part, m.Rows, m.Cols, rows, i, got[i], want[i])
+			}
+		}
+	}
+	for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0, dtype.Q4_1, dtype.IQ4NL} {
+		for _, rows := range []int{1, 9, 40} {
+			check(randomBlocks(t, rng, f, 40, 32*5, false), rows, backend.Product{Add: rows == 9})
+		}
+	}
+	for _, f := range superFormats {
+		for _, rows := range []int{1, 2, 4, 5, 8, 9, 17, 20, 33, 70} {
+			outs, cols := 40, 256*3
+			if rows < 3 {
+				outs, cols = 16*70, 256*9
+			}
+			p := backend.Product{Add: rows%2 == 0}
+			if rows == 4 || rows == 20 {
+				p.Only = []int32{0, 2}
+			}
+			check(randomBlocks(t, rng, f, outs, cols, false), rows, p)
+		}
+		for _, rows := range []int{1, 6, 12, 18, 40} {
+			check(randomBlocks(t, rng, f, 24, 128*5, true), rows, backend.Product{})
+		}
+	}
+}
+
+// TestEmbedOfSuperblocks reads rows of weights that lie for products.
+func TestEmbedOfSuperblocks(t *testing.T) {
+	for _, f := range superFormats {
+		for _, part := range []bool{false, true} {
+			alike(t, open(t, Options{}), func(x *bench) [][]float32 {
+				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, 40, 128*6, part))
+				if err != nil {
+					t.Fatal(err)
+				}
+				y := x.random(4, 128*6, 1)
+				x.b.Embed(y, w, []int32{0, 13, 39, 22})
+				return [][]float32{x.read(y)}
+			})
+		}
+	}
+}
+
+// TestAnswersAreRoundedForSuperblocks has norms, gates and chosen rows round for products with superblocks, and DeltaNet
+// where they have 128 columns.
+func TestAnswersAreRoundedForSuperblocks(t *testing.T) {
+	for _, rows := range []int{1, 2, 12} {
+		b := open(t, Options{})
+		var last *bench
+		alike(t, b, func(x *bench) [][]float32 {
+			last = x
+			load := func(f dtype.Format, outs, cols int, part bool) backend.Weight {
+				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols, part))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: 4, KeyDim: 8, ValueDim: 128, Kernel: 2, Eps: 1e-6}
+			if rows == 2 {
+				d.KeyDim = 128
+			}
+			values := d.ValueHeads * d.ValueDim
+			d.Conv, d.Norm = x.random(2, d.Channels(), 1), x.random(1, d.ValueDim, 1)
+			d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
+			s := backend.Seq{N: rows, Delta: []backend.Recurrent{{
+				State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3, d.Channels(), 1),
+				Keys: x.random(1, d.KeyDim, 1), Deltas: x.random(1, values, 1), Decays: x.random(1, d.ValueHeads, 1),
+			}}}
+			in := backend.DeltaInput{QKV: x.random(rows, d.Channels(), 1), Z: x.random(rows, values, 1), B: x.random(rows, d.ValueHeads, 1), A: x.random(rows, d.ValueHeads, 1)}
+			dst, h, gain := x.alloc(dtype.F32, rows, values), x.alloc(dtype.F32, rows, 256), x.random(1, 256, 1)
+			normed, up, chosen, y := x.alloc(dtype.F32, rows, 256), x.random(rows, 256, 1), x.alloc(dtype.F32, 1, 256), x.random(1, 40, 1)
+			first, second, third, fourth := load(dtype.Q4K, 256, values, true), load(dtype.Q5K, 256, 256, false), load(dtype.Q6K, 256, 256, false), load(dtype.IQ4XS, 40, 256, false)
+			p := backend.Pass{Batch: []backend.Seq{s}, Want: []int32{int32(rows - 1)}}
+			x.pass(p, false, func() {
+				x.b.DeltaNet(dst, d, backend.Place{}, in, p.Batch)
+				x.b.MatMul(dst, backend.Product{Dst: h, W: first})
+				x.b.RMSNorm(normed, h, gain, 1e-6)
+				x.b.MatMul(normed, backend.Product{Dst: h, W: second})
+				x.b.SwiGLU(h, h, up)
+				x.b.MatMul(h, backend.Product{Dst: up, W: third})
+				x.b.Gather(chosen, up, p.Want)
+				x.b.MatMul(chosen, backend.Product{Dst: y, W: fourth, Add: true})
+			})
+			return [][]float32{x.read(dst), x.read(normed), x.read(h), x.read(up), x.read(chosen), x.read(y)}
+		})
+		if n := last.launches["quantize_super"]; n != 0 {
+			t.Errorf("%d rows: %d launches of quantize", rows, n)
+		}
+	}
+}
+
+// TestSuperblocksInPasses has what is before products of superblocks round for them or not, and products of other
+// formats beside them, whose rows are rounded otherwise even if their groups are as wide.
+func TestSuperblocksInPasses(t *testing.T) {
+	for _, rows := range []int{1, 3, 11} {
+		b := open(t, Options{})
+		alike(t, b, func(x *bench) [][]float32 {
+			load := func(f dtype.Format, outs, cols int, part bool) backend.Weight {
+				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols, part))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			const cols, wide = 512, 256
+			in, gain, h := x.random(rows, cols, 3), x.random(1, cols, 1), x.random(rows, cols, 1)
+			gate, up, y, z := x.random(rows, wide, 1), x.random(rows, wide, 1), x.random(rows, 40, 1), x.random(rows, 24, 1)
+			last, u, v := x.random(1, cols, 1), x.random(1, 24, 1), x.random(rows, 24, 1)
+			first, second, third := load(dtype.Q4K, wide, cols, false), load(dtype.Q4K, wide, cols, false), load(dtype.Q6K, 40, wide, false)
+			half, other, affine := load(dtype.Q5K, 24, cols, true), x.load(24, cols, 4, 128), x.load(24, cols, 4, 64)
+			p := backend.Pass{Batch: []backend.Seq{{N: rows}}, Want: []int32{int32(rows - 1)}}
+			x.pass(p, true, func() {
+				x.b.RMSNorm(h, in, gain, 1e-6)
+				x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
+				x.b.SwiGLU(gate, gate, up)
+				x.b.MatMul(gate, backend.Product{Dst: y, W: third, Add: true})
+				x.b.RMSNorm(h, h, gain, 1e-6)
+				x.b.MatMul(h, backend.Product{Dst: z, W: other}, backend.Product{Dst: v, W: half}, backend.Product{Dst: z, W: affine, Add: true})
+				x.b.Gather(last, h, p.Want)
+				x.b.MatMul(last, backend.Product{Dst: u, W: half})
+			})
+			return [][]float32{x.read(h), x.read(gate), x.read(up), x.read(y), x.read(z), x.read(u), x.read(v)}
+		})
+	}
+}
+
+// TestExpertsOfSuperblocks has stacks of them, with shared experts that are alike and others that are not.
+func TestExpertsOfSuperblocks(t *testing.T) {
+	for _, c := range []struct {
+		rows, shared   int
+		gate, up, down dtype.Format
+	}{{1, 256, dtype.Q4K, dtype.Q4K, dtype.Q6K}, {3, 256, dtype.Q5K, dtype.Q5K, dtype.Q5K}, {20, 512, dtype.Q4K, dtype.Q4K, dtype.IQ4XS}, {2, 0, dtype.IQ4XS, dtype.Q8_0, dtype.Q4_0}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			alike(t, open(t, Options{}), func(x *bench) [][]float32 {
+				stack := func(n int, f dtype.Format, outs, cols int) backend.Weight {
+					var list []dtype.Matrix
+					for range n {
+						list = append(list, randomBlocks(t, x.rng, f, outs, cols, false))
+					}
+					w, err := x.b.Load(backend.Int8, list...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return w
+				}
+				const cols, wide, n = 256, 256, 4
+				e := &backend.Experts{
+					Router: x.load(n, cols, 8, 64), Gate: stack(n, c.gate, wide, cols), Up: stack(n, c.up, wide, cols), Down: stack(n, c.down, cols, wide),
+					TopK: 2, Normalize: true,
+				}
+				if c.shared > 0 {
+					e.SharedRouter = x.load(1, cols, 8, 64)
+					e.SharedGate, e.SharedUp, e.SharedDown = stack(1, c.gate, c.shared, cols), stack(1, c.up, c.shared, cols), stack(1, c.down, cols, c.shared)
+				}
+				in, gain, h, dst := x.random(c.rows, cols, 1), x.random(1, cols, 1), x.alloc(dtype.F32, c.rows, cols), x.random(c.rows, cols, 1)
+				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, true, func() {
+					x.b.RMSNorm(h, in, gain, 1e-6)
+					x.b.Experts(dst, h, e)
+				})
+				return [][]float32{x.read(dst), x.read(h)}
+			})
+		})
+	}
+}
+
+// TestSuperblocksOfOneRowNorm has products of one row norm and round it: of one superblock for a warp and more, and with
+// a product of another format behind them, whose rows are rounded alike.
+func TestSuperblocksOfOneRowNorm(t *testing.T) {
+	for i, cols := range []int{256, 2048, 4352, 6144} {
+		for _, f := range superFormats {
+			if i > 1 && f == superFormats[i] {
+				continue
+			}
+			b := open(t, Options{})
+			var last *bench
+			alike(t, b, func(x *bench) [][]float32 {
+				last = x
+				load := func(f dtype.Format, outs int) backend.Weight {
+					w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols, false))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return w
+				}
+				in, gain, h := x.random(1, cols, 3), x.random(1, cols, 1), x.random(1, cols, 1)
+				y, z, u := x.random(1, 40, 1), x.random(1, 24, 1), x.random(1, 24, 1)
+				first, second, third := load(f, 40), load(f, 24), load(superFormats[i], 24)
+				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
+					x.b.RMSNorm(h, in, gain, 1e-6)
+					x.b.MatMul(h, backend.Product{Dst: y, W: first, Add: true}, backend.Product{Dst: z, W: second}, backend.Product{Dst: u, W: third})
+				})
+				return [][]float32{x.read(h), x.read(y), x.read(z), x.read(u)}
+			})
+			if cols >= wideRow && last.launches["rms_norm_super"] > 0 || last.launches["quantize_super"] > 0 {
+				t.Errorf("%v, %d columns: launches %v", f, cols, last.launches)
+			}
+		}
+	}
+}
+
+// TestSuperblocksOfOneRowGate has two matrices of one row gate what they have in common and round it for a third, twice, so
+// that what counts the tiles must be zero again.
+func TestSuperblocksOfOneRowGate(t *testing.T) {
+	for _, c := range []struct {
+		cols, wide  int
+		f, down     dtype.Format
+		add, inside bool
+	}{
+		{4096, 768, dtype.Q4K, dtype.Q6K, true, true},
+		{4352, 256, dtype.Q5K, dtype.Q4K, false, false},
+		{512, 512, dtype.Q6K, dtype.IQ4XS, true, true},
+	} {
+		b := open(t, Options{})
+		var last *bench
+		alike(t, b, func(x *bench) [][]float32 {
+			last = x
+			load := func(f dtype.Format, outs, cols int) backend.Weight {
+				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols, false))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			in, gain, h := x.random(1, c.cols, 3), x.random(1, c.cols, 1), x.random(1, c.cols, 1)
+			gate, up, y := x.random(1, c.wide, 1), x.random(1, c.wide, 1), x.random(1, 40, 1)
+			first, second, third := load(c.f, c.wide, c.cols), load(c.f, c.wide, c.cols), load(c.down, 40, c.wide)
+			dst := gate
+			if !c.inside {
+				dst = x.random(1, c.wide, 1)
+			}
+			x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
+				x.b.RMSNorm(h, in, gain, 1e-6)
+				x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
+				x.b.SwiGLU(dst, gate, up)
+				x.b.MatMul(dst, backend.Product{Dst: y, W: third, Add: c.add})
+			})
+			return [][]float32{x.read(h), x.read(gate), x.read(up), x.read(dst), x.read(y)}
+		})
+		if n := last.launches["swiglu_super"] + last.launches["quantize_super"]; n != 0 {
+			t.Errorf("%+v: launches %v", c, last.launches)
+		}
+	}
+}
