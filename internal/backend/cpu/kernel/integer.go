@@ -123,9 +123,6 @@ func (w *Weight) integerFormat() int {
 	}
 }
 
-// portable reports whether products with w have no kernels yet.
-func (w *Weight) portable() bool { return w.per > 1 || w.zero != 0 }
-
 // set fills in what is the same for all rows and tiles of a weight.
 func (args *integerArgs) set(w *Weight) {
 	args.groups, args.steps = w.groups, w.group/16
