@@ -242,7 +242,7 @@ func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
 // to take over.
 func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
 	last, p := b.before(1), &list[0]
-	if last == nil || p.jobs != 0 || p.w.Layout.Per > 1 {
+	if last == nil || p.jobs != 0 || p.w.Per > 1 {
 		return none
 	}
 	if of, ok := last.of.(*gated); ok && of.codes.codes == p.in.codes {
@@ -272,7 +272,7 @@ func (b *Backend) panelSuper(tiles int, list ...product) {
 	f, down := p.w.superForm(), (p.rows+superPart-1)/superPart
 	bytes := func(size int) int {
 		n := size*p.w.Block + down*superPart*(superCols+24)
-		if p.w.Layout.Per > 1 {
+		if p.w.Per > 1 {
 			n += size*f.pair() + down*superPart*24
 		}
 		return superPanelStages * n

@@ -225,7 +225,7 @@ const symmetricGroup = 32
 // widths than 4 and 8 bits get the next of them, and scales that have biases and are not bf16 become float32: more
 // memory than the file has, for products that are several times as fast.
 func (w *weight) arrange() {
-	if w.Layout.Per > 1 {
+	if w.Per > 1 {
 		w.arrangeSuper()
 		return
 	}
