@@ -24,7 +24,7 @@ const (
 	scaleBF16 = iota
 	scaleF16
 	scaleF32
-	scaleZero    // F16, biases being a multiple of them
+	scaleZero    // F16, of codes that are signed: see rounding.raise
 	scaleFactors // in the tail of a superblock
 )
 
@@ -43,7 +43,6 @@ type integerArgs struct {
 	scale     int // type of scales
 	outTile   int // bytes from tile to tile of out
 
-	zero    float32        // with scaleZero, and for 6 bits scaleFactors: biases in scales
 	per     int            // with scaleFactors: groups of a superblock
 	tail    int            // bytes from its last group to the next one
 	decoded unsafe.Pointer // its scales and biases as kernels decode them, see Scratch
@@ -127,7 +126,7 @@ func (w *Weight) integerFormat() int {
 func (args *integerArgs) set(w *Weight) {
 	args.groups, args.steps = w.groups, w.group/16
 	args.block, args.tileBytes, args.codes = w.block, w.tileBytes(), w.codes
-	args.zero, args.per, args.tail = w.zero, w.per, w.tail
+	args.per, args.tail = w.per, w.tail
 	args.plane = w.group * Tile / 8 * planes(w.bits)[0]
 	switch {
 	case w.per > 1:

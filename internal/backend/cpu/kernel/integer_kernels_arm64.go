@@ -56,34 +56,6 @@ var integerNEON = [integerFormats][4]func(a *integerArgs){
 	},
 }
 
-// superNEON has those for superblocks.
-var superNEON = [integerFormats][4]func(a *integerArgs){
-	integer4: {
-		superNEON4Rows1,
-		superNEON4Rows2,
-		superNEON4Rows3,
-		superNEON4Rows4,
-	},
-	integer5: {
-		superNEON5Rows1,
-		superNEON5Rows2,
-		superNEON5Rows3,
-		superNEON5Rows4,
-	},
-	integer6: {
-		superNEON6Rows1,
-		superNEON6Rows2,
-		superNEON6Rows3,
-		superNEON6Rows4,
-	},
-	integerLevels: {
-		superNEONLevelsRows1,
-		superNEONLevelsRows2,
-		superNEONLevelsRows3,
-		superNEONLevelsRows4,
-	},
-}
-
 // integerDot has the kernels by format and number of rows.
 var integerDot = [integerFormats][4]func(a *integerArgs){
 	integer2: {
@@ -133,34 +105,6 @@ var integerDot = [integerFormats][4]func(a *integerArgs){
 		integerDotLevelsRows2,
 		integerDotLevelsRows3,
 		integerDotLevelsRows4,
-	},
-}
-
-// superDot has those for superblocks.
-var superDot = [integerFormats][4]func(a *integerArgs){
-	integer4: {
-		superDot4Rows1,
-		superDot4Rows2,
-		superDot4Rows3,
-		superDot4Rows4,
-	},
-	integer5: {
-		superDot5Rows1,
-		superDot5Rows2,
-		superDot5Rows3,
-		superDot5Rows4,
-	},
-	integer6: {
-		superDot6Rows1,
-		superDot6Rows2,
-		superDot6Rows3,
-		superDot6Rows4,
-	},
-	integerLevels: {
-		superDotLevelsRows1,
-		superDotLevelsRows2,
-		superDotLevelsRows3,
-		superDotLevelsRows4,
 	},
 }
 
@@ -216,44 +160,7 @@ var integerI8MM = [integerFormats][4]func(a *integerArgs){
 	},
 }
 
-// superI8MM has those for superblocks.
-var superI8MM = [integerFormats][4]func(a *integerArgs){
-	integer4: {
-		superDot4Rows1,
-		superDot4Rows2,
-		superDot4Rows3,
-		superI8MM4Rows4,
-	},
-	integer5: {
-		superDot5Rows1,
-		superDot5Rows2,
-		superDot5Rows3,
-		superI8MM5Rows4,
-	},
-	integer6: {
-		superDot6Rows1,
-		superDot6Rows2,
-		superDot6Rows3,
-		superI8MM6Rows4,
-	},
-	integerLevels: {
-		superDotLevelsRows1,
-		superDotLevelsRows2,
-		superDotLevelsRows3,
-		superI8MMLevelsRows4,
-	},
-}
-
-//go:noescape
-func factorsKNEON(a *integerArgs)
-
-//go:noescape
-func factors6KNEON(a *integerArgs)
-
-//go:noescape
-func factorsXSNEON(a *integerArgs)
-
-// The twin of all kernels is integerTile, for superblocks superTile.
+// The twin of all kernels is integerTile.
 
 //go:noescape
 func integerNEON2Rows1(a *integerArgs)
@@ -352,54 +259,6 @@ func integerNEONLevelsRows3(a *integerArgs)
 func integerNEONLevelsRows4(a *integerArgs)
 
 //go:noescape
-func superNEON4Rows1(a *integerArgs)
-
-//go:noescape
-func superNEON4Rows2(a *integerArgs)
-
-//go:noescape
-func superNEON4Rows3(a *integerArgs)
-
-//go:noescape
-func superNEON4Rows4(a *integerArgs)
-
-//go:noescape
-func superNEON5Rows1(a *integerArgs)
-
-//go:noescape
-func superNEON5Rows2(a *integerArgs)
-
-//go:noescape
-func superNEON5Rows3(a *integerArgs)
-
-//go:noescape
-func superNEON5Rows4(a *integerArgs)
-
-//go:noescape
-func superNEON6Rows1(a *integerArgs)
-
-//go:noescape
-func superNEON6Rows2(a *integerArgs)
-
-//go:noescape
-func superNEON6Rows3(a *integerArgs)
-
-//go:noescape
-func superNEON6Rows4(a *integerArgs)
-
-//go:noescape
-func superNEONLevelsRows1(a *integerArgs)
-
-//go:noescape
-func superNEONLevelsRows2(a *integerArgs)
-
-//go:noescape
-func superNEONLevelsRows3(a *integerArgs)
-
-//go:noescape
-func superNEONLevelsRows4(a *integerArgs)
-
-//go:noescape
 func integerDot2Rows1(a *integerArgs)
 
 //go:noescape
@@ -496,54 +355,6 @@ func integerDotLevelsRows3(a *integerArgs)
 func integerDotLevelsRows4(a *integerArgs)
 
 //go:noescape
-func superDot4Rows1(a *integerArgs)
-
-//go:noescape
-func superDot4Rows2(a *integerArgs)
-
-//go:noescape
-func superDot4Rows3(a *integerArgs)
-
-//go:noescape
-func superDot4Rows4(a *integerArgs)
-
-//go:noescape
-func superDot5Rows1(a *integerArgs)
-
-//go:noescape
-func superDot5Rows2(a *integerArgs)
-
-//go:noescape
-func superDot5Rows3(a *integerArgs)
-
-//go:noescape
-func superDot5Rows4(a *integerArgs)
-
-//go:noescape
-func superDot6Rows1(a *integerArgs)
-
-//go:noescape
-func superDot6Rows2(a *integerArgs)
-
-//go:noescape
-func superDot6Rows3(a *integerArgs)
-
-//go:noescape
-func superDot6Rows4(a *integerArgs)
-
-//go:noescape
-func superDotLevelsRows1(a *integerArgs)
-
-//go:noescape
-func superDotLevelsRows2(a *integerArgs)
-
-//go:noescape
-func superDotLevelsRows3(a *integerArgs)
-
-//go:noescape
-func superDotLevelsRows4(a *integerArgs)
-
-//go:noescape
 func integerI8MM2Rows4(a *integerArgs)
 
 //go:noescape
@@ -577,13 +388,10 @@ func integerI8MMFP4Rows4(a *integerArgs)
 func integerI8MMLevelsRows4(a *integerArgs)
 
 //go:noescape
-func superI8MM4Rows4(a *integerArgs)
+func factorsKNEON(a *integerArgs)
 
 //go:noescape
-func superI8MM5Rows4(a *integerArgs)
+func factors6KNEON(a *integerArgs)
 
 //go:noescape
-func superI8MM6Rows4(a *integerArgs)
-
-//go:noescape
-func superI8MMLevelsRows4(a *integerArgs)
+func factorsXSNEON(a *integerArgs)

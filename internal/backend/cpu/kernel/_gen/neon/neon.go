@@ -36,6 +36,7 @@ func main() {
 		file(name, append(s.Bytes(), body.Bytes()...))
 	}
 	file("integer_kernels_arm64.go", integerDeclarations())
+	file("super_kernels_arm64.go", superDeclarations())
 }
 
 func file(name string, b []byte) {
