@@ -35,7 +35,7 @@ describe('openai batches', () => {
   };
 
   it('runs one to its end', async () => {
-    const batch = await wait((await begin(line('a', { max_tokens: 4 }) + '{\n')).id, 'completed');
+    const batch = await wait((await begin(line('a', { max_tokens: 4, ignore_eos: true }) + '{\n')).id, 'completed');
     assert.deepEqual(batch.request_counts, { total: 2, completed: 1, failed: 1 });
     const output = JSON.parse(await (await client.files.content(batch.output_file_id)).text());
     assert.equal(output.custom_id, 'a');
