@@ -37,12 +37,10 @@ const (
 	// deltaRows is how many rows are convolved before the recurrence runs over them: few
 	// enough for the second cache, enough to make up for bringing the state in.
 	deltaRows = 64
-	// stripWidth is how many columns of a state are kept in the first cache while a few tokens
-	// change it. For many it is up to the kernel.
+	// stripWidth is how many columns of a state are kept in the first cache while tokens change
+	// it: 16 KB with 128 keys. Twice as many would be a little faster in a cache of 48 KB that is
+	// shared with nobody, and much slower in any other.
 	stripWidth = 32
-	// fetchRows is how many rows ahead inputs are asked for: a head's part of a row is too short
-	// for the processor to foresee the next one's.
-	fetchRows = 4
 )
 
 // DeltaNet runs a Gated DeltaNet layer.
@@ -68,15 +66,11 @@ func (op *deltaOp) head(buf *deltaBuffers, seq *backend.Seq, m int) {
 		if to >= certain {
 			to = seq.N // drafts stay together: their state is only in buf
 		}
-		width := stripWidth
-		if certain-from > deltaRows/4 {
-			width = op.strip.Delta.Columns
-		}
 		op.mix(buf, seq, m, from, to)
 		for i := range op.share() {
 			h := m*op.share() + i
-			for c := 0; c < op.d.ValueDim; c += width {
-				op.recur(buf, seq, h, from, to, c, min(width, op.d.ValueDim-c))
+			for c := 0; c < op.d.ValueDim; c += stripWidth {
+				op.recur(buf, seq, h, from, to, c, min(stripWidth, op.d.ValueDim-c))
 			}
 			op.gate(seq, h, from, to)
 		}
@@ -112,51 +106,43 @@ func (op *deltaOp) mix(buf *deltaBuffers, seq *backend.Seq, m, from, to int) {
 	buf.kq, buf.gate = kernel.Grow(buf.kq, n), kernel.Grow(buf.gate, n)
 	buf.decay, buf.beta = kernel.Grow(buf.decay, n*op.share()), kernel.Grow(buf.beta, n*op.share())
 	buf.taps = kernel.Grow(buf.taps, d.Kernel)
-	scale := exactmath.RSqrt32(float32(d.KeyDim))
 	at := 0
 	for _, c := range op.channels(m) {
 		op.convolve(buf, seq, c[0], c[1], from, to, at)
 		at += c[1]
 	}
-	for t := range n {
-		y := buf.mixed[t*width:][:width]
-		q, k := y[:d.KeyDim], y[d.KeyDim:2*d.KeyDim]
-		op.vector.Normalize(q, scale)
-		op.vector.Normalize(k, 1)
-		buf.kq[t] = op.vector.Dot(k, q)
-	}
+	op.vector.Delta.Keys(buf.mixed, width, d.KeyDim, exactmath.RSqrt32(float32(d.KeyDim)), buf.kq)
 	rate, bias := row(d.DecayRate, 0), row(d.DecayBias, 0)
 	for i := range op.share() {
 		h := m*op.share() + i
-		for t := range n {
-			buf.gate[t] = row(op.in.A, seq.First+from+t)[h]
-		}
+		column(buf.gate, op.in.A, seq.First+from, h)
 		op.vector.Decays(buf.decay[i*n:][:n], buf.gate, rate[h], bias[h])
-		for t := range n {
-			buf.gate[t] = row(op.in.B, seq.First+from+t)[h]
-		}
+		column(buf.gate, op.in.B, seq.First+from, h)
 		op.vector.Sigmoids(buf.beta[i*n:][:n], buf.gate)
+	}
+}
+
+// column copies column c of rows of t, the first of them first.
+func column(dst []float32, t backend.Tensor, first, c int) {
+	rows := rowsOf(t)
+	for i := range dst {
+		dst[i] = rows.Data[(first+i)*rows.Stride+c]
 	}
 }
 
 // convolve convolves w channels from channel c on of tokens [from, to), into columns at, … of mixed.
 func (op *deltaOp) convolve(buf *deltaBuffers, seq *backend.Seq, c, w, from, to, at int) {
-	width, taps := op.width(), buf.taps
-	for j := range taps { // of the token before
-		taps[j].W = &row(op.d.Conv, j)[c]
-		if j > 0 {
-			taps[j].X = &op.input(seq, from-len(taps)+j)[c]
+	width, before := op.width(), op.d.Kernel-1
+	for t := from; t < to; {
+		rows := to - t
+		if t < before { // some of its inputs are in the tail
+			rows = 1
 		}
-	}
-	for t := from; t < to; t++ {
-		if t+fetchRows < seq.N {
-			kernel.Fetch(op.input(seq, t+fetchRows)[c:][:w])
+		for j := range buf.taps {
+			buf.taps[j] = kernel.Tap{W: &row(op.d.Conv, j)[c], X: &op.input(seq, t-before+j)[c]}
 		}
-		for j := range len(taps) - 1 {
-			taps[j].X = taps[j+1].X
-		}
-		taps[len(taps)-1].X = &op.input(seq, t)[c]
-		op.vector.Convolve(buf.mixed[(t-from)*width+at:][:w], taps)
+		op.vector.Delta.Convolve(buf.mixed[(t-from)*width+at:], width, w, rows, buf.taps, op.in.QKV.Stride)
+		t += rows
 	}
 }
 
@@ -239,18 +225,16 @@ func (op *deltaOp) home(mem *backend.Recurrent, h, c, w int) stateStrip {
 
 // gate normalizes head h's outputs and multiplies them with their gates.
 func (op *deltaOp) gate(seq *backend.Seq, h, from, to int) {
-	d := op.d
-	for r := seq.First + from; r < seq.First+to; r++ {
-		if r+fetchRows < seq.First+to {
-			kernel.Fetch(row(op.in.Z, r+fetchRows)[h*d.ValueDim:][:d.ValueDim])
-		}
-		out, z := row(op.dst, r)[h*d.ValueDim:][:d.ValueDim], row(op.in.Z, r)[h*d.ValueDim:][:d.ValueDim]
+	d, first, c := op.d, seq.First+from, h*op.d.ValueDim
+	if !d.SigmoidGate {
+		dst, z := rowsOf(op.dst), rowsOf(op.in.Z)
+		op.vector.Delta.GatedNorm(dst.Data[first*dst.Stride+c:], dst.Stride, to-from, z.Data[first*z.Stride+c:], z.Stride, row(d.Norm, 0), d.Eps)
+		return
+	}
+	for r := first; r < seq.First+to; r++ {
+		out, z := row(op.dst, r)[c:][:d.ValueDim], row(op.in.Z, r)[c:][:d.ValueDim]
 		op.vector.Norm(out, out, row(d.Norm, 0), d.Eps)
-		if d.SigmoidGate {
-			op.vector.GateSigmoid(out, z, 1)
-		} else {
-			op.vector.GateSiLU(out, z)
-		}
+		op.vector.GateSigmoid(out, z, 1)
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 //
 //	by fours  [group/4, rows, 4], so that one vector of a weight meets neighbors
 //	by row    [rows, group], the groups padded to whole cache lines, and the last strip
-//	          filled with rows of zeros: the shape of AMX tiles
+//	          filled with rows of zeros: the shape of AMX tiles. Superblocks are
+//	          [group/64, rows, 64]: a tile is read in whole, and not in lines that lie apart
 type Activations struct {
 	rows, groups int
 	rounding
@@ -67,8 +68,12 @@ const (
 	levelOffset = 132
 	// rowTail is the size of what follows a row's codes in a group that is no superblock.
 	rowTail = 12
-	// byRowAtOnce is how many rows that lie by row are multiplied at once.
+	// byRowAtOnce is how many rows that lie by row are multiplied at once, superAtOnce of superblocks, of
+	// which unpacking is a larger part.
 	byRowAtOnce = 256
+	superAtOnce = 512
+	// superWidth is how many codes of a superblock lie side by side that lies by row.
+	superWidth = 64
 	// cacheLine is the alignment of activations.
 	cacheLine = 64
 )
@@ -117,7 +122,10 @@ func (a *Activations) OutRows() int {
 // AtOnce is how many rows are best multiplied with many tiles before the next ones are: so many that a
 // weight is seldom read, and so few that they stay in the second cache.
 func (a *Activations) AtOnce() int {
-	if a.byRow {
+	switch {
+	case a.byRow && a.part > 0:
+		return superAtOnce
+	case a.byRow:
 		return byRowAtOnce
 	}
 	const codes = 256 << 10
@@ -167,6 +175,7 @@ func (a *Activations) strip(first int) []byte {
 type place struct {
 	first  int // code of the row
 	vector int // from four codes to the next four
+	skip   int // more than that after every 64 codes; only rows by row have it
 	tail   int // from the group's first code to its scale
 	across int // from scale to sum, and from sum to offset, or to the next pair of sums
 	next   int // from one group to the next
@@ -180,11 +189,19 @@ func (a *Activations) place(r int) place {
 	n := a.inStrip(r - i)
 	p := place{first: 4 * i, vector: 4 * n, tail: n * a.group, across: 4 * n, next: a.stride(n), part: a.part, raise: int(a.raise)}
 	if a.byRow {
-		p.first, p.vector = i*a.group, 4
+		width := a.group
+		if a.part > 0 {
+			width = superWidth
+			p.skip = (n - 1) * width
+		}
+		p.first, p.vector = i*width, 4
 		p.tail += 4*i - p.first
 	}
 	return p
 }
+
+// code is where the four codes are that column k of a group belongs to, from the first.
+func (p *place) code(k int) int { return k/4*p.vector + k/superWidth*p.skip }
 
 // Put quantizes x as row r of a, which k has laid out.
 func (k *Set) Put(a *Activations, r int, x []float32) { a.put(r, x, k.quantize) }
@@ -206,7 +223,7 @@ func quantizeRow(dst []byte, x []float32, group int, p place) {
 	for ; len(x) > 0; x = x[group:] {
 		scale, sum, total := quantizeGroup(q, x[:group])
 		for v := 0; v < group; v += 4 {
-			out, c := dst[at+v/4*p.vector:][:4], q[v:][:4]
+			out, c := dst[at+p.code(v):][:4], q[v:][:4]
 			out[0], out[1], out[2], out[3] = byte(c[0]), byte(c[1]), byte(c[2]), byte(c[3])
 		}
 		tail := dst[at+p.tail:]
@@ -239,7 +256,7 @@ func (a *Activations) codes(q []int8, r, g int) (scale, sum float32) {
 	p := a.place(r)
 	b := a.strip(r - r%a.height)[p.first+g*p.next:]
 	for k := range q {
-		q[k] = int8(b[k/4*p.vector+k%4])
+		q[k] = int8(b[p.code(k)+k%4])
 	}
 	tail := b[p.tail:]
 	return math.Float32frombits(binary.LittleEndian.Uint32(tail)), math.Float32frombits(binary.LittleEndian.Uint32(tail[p.across:]))

@@ -6,20 +6,40 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// convolve sets dst to silu of the sum of the taps, the first of them first.
-func convolve(dst []float32, taps []Tap) {
-	for i, t := range taps {
-		w, x := unsafe.Slice(t.W, len(dst)), unsafe.Slice(t.X, len(dst))
-		for c := range dst {
-			if i == 0 {
-				dst[c] = w[c] * x[c]
-			} else {
-				dst[c] = exactmath.FMA32(w[c], x[c], dst[c])
+// convolve sets columns numbers of each row of dst to silu of the sum of the taps, the first of them
+// first. Rows are stride numbers apart, and their inputs step.
+func convolve(dst []float32, stride, columns, rows int, taps []Tap, step int) {
+	for r := range rows {
+		y := dst[r*stride:][:columns]
+		for i, t := range taps {
+			w, x := t.row(r, columns, step)
+			for c := range y {
+				if i == 0 {
+					y[c] = w[c] * x[c]
+				} else {
+					y[c] = exactmath.FMA32(w[c], x[c], y[c])
+				}
 			}
 		}
+		for c, v := range y {
+			y[c] = exactmath.SiLU32(v)
+		}
 	}
-	for c, v := range dst {
-		dst[c] = exactmath.SiLU32(v)
+}
+
+// row is the weights and the input of row r.
+func (t Tap) row(r, columns, step int) (w, x []float32) {
+	return unsafe.Slice(t.W, columns), unsafe.Slice(t.X, r*step+columns)[r*step:]
+}
+
+// keys scales the query and the key that each row of mixed begins with to length one, the query
+// times scale, and sets kq to their products. It has as many rows as kq numbers.
+func keys(mixed []float32, stride, keys int, scale float32, kq []float32) {
+	for r := range kq {
+		q, k := mixed[r*stride:][:keys], mixed[r*stride+keys:][:keys]
+		normalize(q, scale)
+		normalize(k, 1)
+		kq[r] = exactmath.Dot32(k, q)
 	}
 }
 
@@ -28,6 +48,16 @@ func normalize(x []float32, scale float32) {
 	s := exactmath.RSqrt32(exactmath.Dot32(x, x)+1e-6) * scale
 	for i := range x {
 		x[i] *= s
+	}
+}
+
+// gatedNorm is rmsNorm of rows of dst, as long as gain, times silu(z). They are stride numbers
+// apart, and their z step.
+func gatedNorm(dst []float32, stride, rows int, z []float32, step int, gain []float32, eps float32) {
+	for r := range rows {
+		y := dst[r*stride:][:len(gain)]
+		rmsNorm(y, y, gain, eps)
+		swiglu(y, z[r*step:][:len(gain)], y)
 	}
 }
 

@@ -14,6 +14,9 @@
 // TILELOADD loads tile t from displacement(base), its rows index bytes apart.
 #define TILELOADD(t, displacement, base, index) BYTE $0xc4; BYTE $(0xe2^(((base)>>3)<<5)); BYTE $0x7b; BYTE $0x4b; BYTE $(0x84|((t)<<3)); BYTE $(((index)<<3)|((base)&7)); LONG $displacement
 
+// TILELOADDT1 is the same, past the first cache.
+#define TILELOADDT1(t, displacement, base, index) BYTE $0xc4; BYTE $(0xe2^(((base)>>3)<<5)); BYTE $0x79; BYTE $0x4b; BYTE $(0x84|((t)<<3)); BYTE $(((index)<<3)|((base)&7)); LONG $displacement
+
 // TILESTORED stores tile t to displacement(base), its rows index bytes apart.
 #define TILESTORED(t, displacement, base, index) BYTE $0xc4; BYTE $(0xe2^(((base)>>3)<<5)); BYTE $0x7a; BYTE $0x4b; BYTE $(0x84|((t)<<3)); BYTE $(((index)<<3)|((base)&7)); LONG $displacement
 

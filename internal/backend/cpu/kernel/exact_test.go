@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -141,12 +142,16 @@ func rowBits(_ testing.TB, b *bitsOf, set *Set) {
 			func() { v.Norm(z, x, y, 1e-6) },
 			func() { v.WideNorm(z, x, y, 1e-6) },
 			func() { v.SwiGLU(z, x, y) },
-			func() { v.GateSiLU(z, x) },
+			func() { v.SwiGLU(z, x, z) },
 			func() { v.GateSigmoid(z, y, 1.7) },
 			func() { v.Decays(z, x, -0.7, 0.2) },
 			func() { v.Sigmoids(z, y) },
-			func() { v.Normalize(z, 0.4) },
-			func() { v.Convolve(z, []Tap{{&x[0], &y[0]}, {&y[0], &y[0]}, {&x[0], &x[0]}}) },
+			func() {
+				both := slices.Concat(z, z) // a query and a key
+				v.Delta.Keys(both, 0, n, 0.4, make([]float32, 1))
+				copy(z, both)
+			},
+			func() { v.Delta.Convolve(z, 0, n, 1, []Tap{{&x[0], &y[0]}, {&y[0], &y[0]}, {&x[0], &x[0]}}, 0) },
 		} {
 			f()
 			b.add(z...)

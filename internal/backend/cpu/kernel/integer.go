@@ -53,59 +53,75 @@ type integerArgs struct {
 	rows     int            // of a strip
 	strips   int            // at least one
 	more     int            // 1: out has the sums of the groups before
-	panel    int            // groups of a panel of many strips
 	actRow   int            // bytes from row to row of codes
 	actGroup int            // bytes from group to group
 	actStrip int            // bytes from strip to strip
 	actTail  int            // where the scales begin in a group
-	slots    unsafe.Pointer // two panels of two tiles, each amxSlotBytes from the one before
+	slots    unsafe.Pointer // blocks that are unpacked
 	slot     int            // bytes of one
 	slotTail int            // where the scales begin in a slot
 	products unsafe.Pointer // of a panel
 
 	// Where the AMX kernels are. No pointers: they may be behind the end.
-	unpack             uintptr // code that unpacks a block
-	second, outSecond  int     // bytes from one tile to the other; 0: there is none
-	pairBlock, pairOut uintptr // of the first tile
-	pairsLeft          int     // of tiles to multiply
-	pairsNext          int     // of tiles to unpack
-	nextBlock          uintptr // first block of the panel that is unpacked
+	unpack             uintptr    // code that unpacks a block
+	scalesAt           int        // where its scales go, from the slot on
+	slotAt             [4]uintptr // slots of a panel
+	side, sideLeft     int        // tiles side by side
+	toSide, outSide    int        // bytes from one to the next
+	askAcross          int        // bytes to the stream that lines are asked of, too
+	pairBlock, pairOut uintptr    // of the first tile
+	pairsLeft          int        // of tiles to unpack
+	nextBlock          uintptr    // first block of the next panel
 	nextSlots          uintptr
+	nextActs, nextOut  uintptr
+	nextMore           int // 1: out has the sums of the panels before
 	nextLeft           int // groups of these tiles, from nextBlock on
 	nextGroups         int
 	unpackLeft         int     // of nextGroups
+	unpackNow          int     // blocks to unpack during this run
 	panelSlots         uintptr // of the panel that is multiplied
 	panelActs          uintptr
-	panelGroups        int
+	panelScales        int // where its scales are, from a slot on
 	panelMore          int // 1: out has the sums of the panels before
 	groupsLeft         int // after this panel
 	lag                int // turns before the first is added
-	actSkip            int // bytes from the end of a strip's groups to the next strip's
 	stripsLeft         int // after these
-	stripsNow          int
 	stripActs          uintptr
 	stripOut           uintptr
+	addGroups          int // of the run before, which is added
+
+	// For AMX with many strips: pairs of tiles, and what the next turn adds.
+	second, outSecond    int     // bytes from one tile to the other
+	pairsNext            int     // to unpack
+	pace                 int     // blocks that a turn unpacks
+	unpackSlot           uintptr // where the next of them goes
+	addActs              uintptr // scales of the strip
+	addSlots             uintptr // scales of the first tile
+	addOut, addOutSecond uintptr
+	addMore              int            // -1: these have the sums of the panels before
+	nowhere              unsafe.Pointer // output of a strip that nobody reads
 
 	// For AMX with superblocks.
 	supers       int            // superblocks of a tile
 	columns      int            // of a superblock, in steps of 64
 	pairSkip     int            // bytes from the sums of the first two pairs of groups to those of the others
-	pace         int            // steps of a turn that unpack
 	scaled       unsafe.Pointer // ring of scales of superblocks
 	factors      uintptr        // code that decodes factors
-	factorAt     uintptr        // of the next group, decoded
-	unpackSlot   uintptr        // where its planes go
 	nextFactors  uintptr        // where the scales of the next superblock go
 	panelFactors uintptr        // scales of the one that is multiplied
-	supersNext   int            // superblocks to unpack
-	turnsLeft    int            // to multiply; then two more
-	stepsLeft    int            // of a turn
-	multiplyLeft int            // of these, to multiply
-	paceLeft     int            // of these, to unpack
-	actSecond    int            // bytes from the first strip of a turn to the second; 0: there is none
-	addSecond    int            // 0: there is no second strip to add
+	fetchAt      uintptr        // what to ask memory for, up to fetchEnd
+	fetchEnd     uintptr
+	fetchLines   int // in a step
+	fetchSkip    int // bytes from the superblock that is next to what to ask for
+	supersNext   int // superblocks to unpack
+	turnsLeft    int // to multiply; then two more
+	stepsLeft    int // of a turn
+	multiplyLeft int // of these, to multiply
+	panelHalf    int // 0: the first tile of a pair is multiplied
+	actSecond    int // bytes from the first strip of a turn to the second; 0: there is none
+	addSecond    int // 0: there is no second strip to add
 	queueAt      int
-	queue        [32]uintptr // of turns that are to be added, four times: scales, output, and so on
+	queue        [32]uintptr // of what is to be added, four times: scales, output, and so on
 }
 
 // integerFormat is the format of w as an index.

@@ -41,7 +41,6 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 		return
 	}
 	args, rows := &s.integer, a.OutRows()
-	multiply := amxKernel(w, rows >= amxMany)
 	args.set(w)
 	args.setAMX(a, s)
 	if w.per > 1 {
@@ -50,20 +49,50 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 	args.format = w.integerFormat()
 	args.outTile = rows * Tile * 4
 	args.decoded = s.decoded()
-	span := amxCodes / min(rows, amxRowsAtOnce) / w.group / w.per * w.per
+	unit, atOnce := max(4, w.per), a.AtOnce()
+	span := amxCodes / min(rows, atOnce) / w.group / unit * unit
 	for g := 0; g < w.groups; g += span {
-		args.groups, args.more = min(span, w.groups-g), min(g, 1)
-		args.supers = args.groups / w.per
-		for r := 0; r < rows; r += amxRowsAtOnce {
-			args.strips = min(amxRowsAtOnce, rows-r) / a.height
-			args.tiles = to - from
-			args.weights = unsafe.Pointer(unsafe.SliceData(w.at(n, from, g)))
+		for r := 0; r < rows; r += atOnce {
+			args.groups, args.more = min(span, w.groups-g), min(g, 1)
+			args.supers = args.groups / w.per
+			args.strips = min(atOnce, rows-r) / a.height
 			args.acts = unsafe.Pointer(&a.strip(r)[g/w.per*args.actGroup])
 			args.out = unsafe.Pointer(&out[r*Tile])
-			multiply(args)
+			args.run(w, n, from, to, g)
 		}
 	}
 	*args = integerArgs{}
+}
+
+// run multiplies the strips with tiles [from, to), from group g on. The kernels for superblocks take pairs of
+// tiles, or one. What does not fit the kernel for many strips, a last tile and up to three groups, is left to
+// the one for few.
+func (args *integerArgs) run(w *Weight, n, from, to, g int) {
+	groups, out, acts, more := args.groups, args.out, args.acts, args.more
+	part := func(first, end, skip, groups int, many bool) {
+		if first == end || groups == 0 {
+			return
+		}
+		args.tiles, args.groups, args.more = end-first, groups, more
+		if skip > 0 {
+			args.more = 1
+		}
+		args.weights = unsafe.Pointer(unsafe.SliceData(w.at(n, first, g+skip)))
+		args.acts = unsafe.Add(acts, skip*args.actGroup)
+		args.out = unsafe.Add(out, (first-from)*args.outTile)
+		amxKernel(w, many)(args)
+	}
+	pairs, panels := from+(to-from)&^1, groups&^3
+	switch {
+	case w.per > 1:
+		part(from, pairs, 0, groups, false)
+	case args.rows < amxHeight || args.strips*amxHeight < amxLow(w.group):
+		pairs = from
+	default:
+		part(from, pairs, 0, panels, true)
+		part(from, pairs, panels, groups-panels, false)
+	}
+	part(pairs, to, 0, groups, false)
 }
 
 // amxKernel is the kernel for a weight, and for many strips, or few.
@@ -85,17 +114,15 @@ func amxKernel(w *Weight, many bool) func(*integerArgs) {
 	}
 }
 
-// What the AMX kernels work on at a time. Activations of amxRowsAtOnce rows, and amxCodes codes
-// of them, stay in the second cache while tiles pass. In the first are amxPanel groups of two
-// tiles, unpacked, the next as many, and the products of the former with two strips: with more
-// groups the caches of a core whose other half works for somebody else are too small. The kernel
-// for many strips has half of these slots for one tile, and a ring of four products.
+// What the AMX kernels work on at a time. Activations of as many rows as Activations.AtOnce says,
+// and amxCodes codes of them, stay in the second cache while tiles pass. In the first are the codes of four groups
+// of a tile, unpacked, with their scales and those of the next four, and four products: with more
+// groups the caches of a core whose other half works for somebody else are too small. For many strips
+// it is four groups of two tiles, the next as many, and a strip.
 const (
-	amxRowsAtOnce = byRowAtOnce
 	amxCodes      = 512 << 10
-	amxPanel      = 2
-	amxSlotBytes  = amxPanel * Tile * (128 + 2*4)      // of a tile
-	amxProducts   = amxPanel * 2 * 2 * Tile * Tile * 4 // bytes
+	manySlotBytes = 4 * Tile * (128 + 2*2*4)    // four groups of a tile
+	manyProducts  = 2 * 2 * 4 * Tile * Tile * 4 // of two turns, in bytes
 )
 
 // setAMX fills in what depends on the rows.
@@ -104,12 +131,14 @@ func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 	args.actRow, args.actGroup, args.actTail = a.group, a.stride(a.height), a.group*a.height
 	args.actStrip = a.groups * args.actGroup
 	args.slotTail = a.group * Tile
-	args.slot = args.slotTail + 2*Tile*4
-	args.panel = 2 * amxSlotBytes / args.slot
-	s.tiles = aligned(s.tiles, 2*amxProducts+4*amxSlotBytes)
-	products := unsafe.Pointer(&s.tiles[0])
-	args.products = unsafe.Add(products, -int(uintptr(products))&(amxProducts-1))
-	args.slots = unsafe.Add(args.products, amxProducts)
+	args.slot = args.slotTail + 2*2*Tile*4
+	args.scalesAt = args.slotTail
+	args.pace = 1 + 8*a.height/min(a.OutRows(), a.AtOnce())
+	s.tiles = aligned(s.tiles, 2*manyProducts+4*manySlotBytes+Tile*Tile*4)
+	products := unsafe.Pointer(&s.tiles[0]) // few strips need half of them
+	args.products = unsafe.Add(products, -int(uintptr(products))&(manyProducts-1))
+	args.slots = unsafe.Add(args.products, manyProducts)
+	args.nowhere = unsafe.Add(args.slots, 4*manySlotBytes)
 	width := min(a.group, 64)
 	args.config = [64]byte{0: 1}
 	for t := range 8 { // bytes of a row, rows
@@ -142,8 +171,12 @@ func (args *integerArgs) setSuper(w *Weight, a *Activations, s *Scratch) {
 	if w.per == 8 {
 		args.pairSkip = 8 * a.height
 	}
-	turns := (min(a.OutRows(), amxRowsAtOnce)/a.height + 1) / 2
-	args.pace = min(4, (w.per+turns-1)/turns)
+	turns := (min(a.OutRows(), a.AtOnce())/a.height + 1) / 2
+	fetches := turns * 2 * 3 // of all steps of the two tiles but the first of a turn
+	args.fetchLines = (w.superBytes()/cacheLine + fetches - 1) / fetches
+	if args.fetchSkip = 0; turns < 4 { // the next superblock is too near
+		args.fetchSkip = w.superBytes()
+	}
 }
 
 // stripsAMX is Set.strips. A few strips are all of one height, and no higher than
@@ -156,8 +189,8 @@ func stripsAMX(rows int, r rounding) strips {
 	if rows < least || r.part == 0 && r.group > 128 || r.group&(r.group-1) != 0 {
 		return stripsAVX512(rows, r)
 	}
-	height := 16
-	if rows < amxLow {
+	height := amxHeight
+	if rows < amxLow(r.group) {
 		n := (rows + height - 1) / height
 		height = (rows + n - 1) / n
 	}
@@ -169,16 +202,21 @@ func stripsAMX(rows int, r rounding) strips {
 // 0.7 to 0.9, 16 rows 0.6 to 0.7, 32 rows 0.5. The kernels count on it: no strip has fewer.
 const amxRows = 9
 
-// amxSuperRows is the same for superblocks with groups of 32: unpacking takes longer there, and one strip
-// does not make up for it. On one thread, weights from the caches, 9 to 16 rows take 0.9 to 1.2 of
-// the time of AVX-512, 24 and 32 rows 0.6 to 0.8; with groups of 16 9 to 16 rows take 0.9 to 1.0, 24 and
-// 32 rows 0.6.
-const amxSuperRows = 17
+// amxSuperRows is the same for superblocks with groups of 32: unpacking takes longer there. On one thread,
+// weights from the caches, 9 rows take 0.85 to 1.0 of the time of AVX-512 and 16 rows 0.75 to 0.85; from
+// memory 9 rows 1.15 to 1.45, 12 rows 1.05 to 1.2 and 16 rows 0.8 to 0.9.
+const amxSuperRows = 16
 
-// amxLow is from how many rows on strips are as high as they can be: padding is a small part.
-const amxLow = 49
+// amxHeight is how many rows a strip can have.
+const amxHeight = 16
 
-// amxMany is from how many rows on, all of them in whole strips, tiles and sums take turns group
-// by group. At 128 rows and more that takes 0.95 of the time of the other way, and 0.7 to 0.85 while
-// another guest has half of the core; at 64 rows with weights from memory 1.1 and 0.95.
-const amxMany = amxLow
+// amxLow is from how many rows on strips are as high as they can be, so that the kernel for many strips
+// can have them. On one thread, with groups of 64, 48 rows take 1.05 to 1.1 of the time of the other kernel, 64
+// rows 0.98 to 1.03, 80 rows 0.91 to 0.97; with groups of 32 48 rows take 0.93, and padding to 48 rows costs as much
+// as it gains at 33 to 36 rows. For superblocks it is where padding is a small part.
+func amxLow(group int) int {
+	if group < 64 {
+		return 37
+	}
+	return 49
+}

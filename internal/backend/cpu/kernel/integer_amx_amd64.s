@@ -8,78 +8,83 @@
 
 // integerUnpack<format>
 //
-// Writes the codes of the block at R8 to R9, one byte each, as [group/4, 16 rows, 4], and
-// behind them the 16 scales and 16 biases as float32, and moves R8 and R9 on. The twins are
-// Weight.integers and Weight.scales. The kernels below call it.
+// Writes the codes of the block at R8 to the slot at R9, one byte each, as [group/4, 16 rows, 4],
+// and the 16 scales and 16 biases as float32 to where scalesAt says, and moves R8 and R9 on. The
+// twins are Weight.integers and Weight.scales. The kernels below call it.
 //
 //	AX  arguments     R8  block           SI  first plane    DI  second plane
-//	                  R9  slot            R14 steps left     R13 scales
+//	                  R9  slot            R14 in the slot    R13 scales, before that askAcross
 //
 // Vectors as in the kernels of AVX-512.
 //
 // func integerAMX(a *integerArgs), func integerAMXSigned(a *integerArgs)
 //
-// Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. The
-// first half of the tiles and the second are read side by side, as two streams. Of an odd number
-// the last is computed at the end, without another. A panel is some groups of two tiles. It is
-// multiplied with two strips at a time, or with the last one: first all products are written to
-// memory, and meanwhile the next panel is unpacked; then the products are scaled and added. That
-// tiles and sums do not take turns by the group is because half of the multipliers of vectors
-// rest while tiles are in use: 64 multiplications of 16 numbers take 13 ns, and 25 ns with one
-// tile instruction among them. Of the signed form codes are signed, and there are no biases.
+// Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. Four parts
+// of the tiles are read side by side, as four streams; what four do not divide comes at the end. A
+// panel is up to four groups of a tile. A run is a panel and a strip, in four turns. A turn
+// multiplies a group, unpacks one of the next panel into its slot if this is the last strip,
+// stores the products of the turn before, and scales and adds those of the turn before the last
+// two, when memory has them: three of these turns are of the run before. So tiles, both ports of
+// vectors and memory have work all the time. Offsets within a run are fixed, since
+// instructions for addresses and branches take the ports that multiply. Of the signed form codes
+// are signed, and there are no biases.
 //
-//	AX  arguments
-//
-//	to multiply:                      to add:
-//	R10 activations                   R10 scales of the weight
-//	R11 activations, second strip     R13 scales of activations, SI sums
-//	DX  slot                          R11 products
-//	R15 products                      R15 output
-//	BX  64                            BX  group to group of products
-//	CX  row to row of activations     CX  what to ask memory for, DI bytes
-//	R12 groups left                   R12 groups left
-//	R8, R9: to unpack                 R8  strips left of these, R9 products of the strip
-//	                                  R14 rows, DX activations of the strip
+//	AX  arguments                       R10 scales of the run that is added, from a slot on
+//	BX  64                              R11 products
+//	CX  row to row of activations       R12 groups of the run that is multiplied
+//	DX  activations of the next group   R15 scales of activations of the next group to add
+//	R8, R9: to unpack                   R13, SI, DI, R14: the same, and sums; scales of the weight; rows
 //
 // Vectors: Z0 on: float32 sums of the rows; Z16, Z17: scales and biases; Z18 to Z21: products.
-// Tiles: 0 to 3 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
+// Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
 // are aligned to 64 bytes.
 //
 // func integerMany(a *integerArgs), func integerManySigned(a *integerArgs)
 //
-// The same for many strips of 16 rows. A panel is some groups of one tile. The groups of one
-// strip after another are multiplied; the turn after that the products are stored, and two
-// turns later, when memory has them, scaled and added.
+// The same for three strips of 16 rows and more, pairs of tiles that lie behind one another, and groups in
+// fours: those are a panel. A turn multiplies a strip with a panel, so that eight tiles of products share
+// four of activations, and stores each product when the next group of its tile begins. Meanwhile, from step
+// manyLag of 32 on, it adds the products of the turn before, a row of all four groups in each step. The
+// rest, the last rows of the second tile, follows in the turn after that: by then memory has had time to
+// take what is stored, and two sets of eight products are enough. So it goes on from strip to strip, panel
+// to panel and pair to pair. What is added in the first turns is of no use, and goes nowhere, and so is what
+// is multiplied in the last two. Between turns a part of the next panel is unpacked.
 //
-//	AX  arguments                   to multiply:            to add:
-//	BX  64                          DX  activations         R13 scales of activations
-//	CX  row to row of activations   SI  slot                R10 slot
-//	R15 output                      DI  products            R11 products
-//	R12 turns left                  R8  groups left         R9  groups left
+//	AX  arguments                   to multiply:        to add:
+//	BX  64                          DX  activations     R8, R9, R10, R13 scales of activations, by group
+//	CX  row to row of activations   SI  slot            R11 products
+//	R12 group to group of these     DI  products        R15 output
+//	R14 slot to slot
 //
-// Vectors as above. Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes, in turn. The
-// ring of four products is aligned to 8192 bytes.
+// Vectors: Z0 to Z3: scales, by group; Z4 to Z7: biases; Z8 to Z11: sums; Z12 to Z19: products; Z22: see
+// magic. K5 is none before the output has sums. Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes;
+// 2 and 3 activations and codes of second halves. Products are aligned to 16384 bytes.
 //
 // func integerSuper(a *integerArgs), func integerSuperLeast(a *integerArgs)
 //
 // The same for superblocks, the second with biases. Codes are multiplied by the factors of their groups
-// when they are unpacked, and the products, of 16 bits, are two planes: the low bytes, unsigned, and the
-// high ones. So tiles add up a whole superblock, and vectors have little to do.
+// when they are unpacked, and the products are two planes: the low bytes, unsigned, and the high ones. With
+// biases a plane is the products with one digit of the factor, three bits. So tiles add up a whole
+// superblock, and vectors have little to do.
 //
-// A turn is a superblock of a tile and two strips. Three things go on in it: its products are
-// multiplied, in four steps of 64 columns; those of two turns before, which memory has by now, are
-// scaled and added to the output, a quarter of the rows in each step; and a part of the next superblock
-// is unpacked, see integerUnpackSome. What is to be done with products is in a queue meanwhile.
+// A turn is a superblock of a tile and two strips. Two things go on in it: its products are
+// multiplied, in four steps of 64 columns; and those of two turns before, which memory has by now, are
+// scaled and added to the output, a quarter of the rows in each step. What is to be done with products is
+// in a queue meanwhile. The first half of the tiles and the second are multiplied side by side, or there is
+// one tile: two turns have the same strips, which the second finds in the first cache. Turns of two whole
+// strips, nearly all, have code of their own, without conditions.
 //
 //	AX  arguments                   to multiply:        to add:
 //	BX  64                          DX  activations     R11 products     R13, R12 scales, sums of activations
-//	CX  row to row of activations   R10 planes          R15 output       R8, R9 those of the second strip
+//	CX  step to step of activations R10 planes          R15 output       R8, R9 those of the second strip
 //	R8, R9, R12, SI, DI: to unpack                      R14 rows left    DI  strip to strip of the output
 //	                                                                     SI  pair to pair of sums
 //
+// With whole strips R8 is the scales and R12 the activations of the second strip.
+//
 // Vectors: Z0: scales, Z1: scales of biases, Z4 to Z7: pairs of factors of biases; Z12 to Z14: products;
-// Z15, Z18 to Z20: constants; Z17 and Z21 on: to unpack. K3 and K4 are even and odd bytes, K5 is none before
-// the output has sums. Tiles: 0 to 3 products, low and high of each strip, 4 and 5 activations, 6 and 7
+// Z15, Z18 to Z20: constants; Z8 to Z10, Z17 and Z21 on: to unpack. K3 and K4 are even and odd bytes, K5 is none
+// before the output has sums. Tiles: 0 to 3 products, low and high of each strip, 4 and 5 activations, 6 and 7
 // planes. Products of two turns have every other line of memory: what is loaded while another line with
 // the same place in a page is about to be stored has to wait.
 
@@ -298,25 +303,75 @@ TEXT integerUnpack2<>(SB), NOSPLIT, $0-0
 	VPBROADCASTD CX, Z31
 	MOVQ R13, CX
 	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ R9, R14
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	VPSRLD $2, Z25, Z24
 	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 64(R9)
+	VMOVDQU32 Z24, 64(R14)
 	VPSRLD $4, Z25, Z24
 	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $6, Z25, Z24
 	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 192(R9)
-	ADDQ $64, SI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z24, 192(R14)
+	JLT unpacked
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VMOVDQU32 Z24, 256(R14)
+	VPSRLD $2, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 320(R14)
+	VPSRLD $4, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 384(R14)
+	VPSRLD $6, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	VMOVDQU32 Z24, 512(R14)
+	VPSRLD $2, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 576(R14)
+	VPSRLD $4, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 640(R14)
+	VPSRLD $6, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 704(R14)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VMOVDQU32 Z24, 768(R14)
+	VPSRLD $2, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 832(R14)
+	VPSRLD $4, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 896(R14)
+	VPSRLD $6, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	VMOVDQU32 Z24, 960(R14)
+	CMPQ integerArgs_steps(AX), $4
+	JEQ unpacked
+	CMPQ R14, R9
+	JNE unpacked
+	ADDQ $1024, R14
+	ADDQ $256, SI
+	JMP steps
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT1 4608(R13)
@@ -328,10 +383,9 @@ step:
 	VPMOVZXWD 32(R13), Z25
 	VPSLLD $16, Z25, Z25
 scaled0:
-	VMOVUPS Z24, (R9)
-	VMOVUPS Z25, 64(R9)
+	VMOVUPS Z24, (R14)
+	VMOVUPS Z25, 64(R14)
 added0:
-	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
@@ -351,37 +405,114 @@ TEXT integerUnpack3<>(SB), NOSPLIT, $0-0
 	VPBROADCASTD CX, Z30
 	MOVQ R13, CX
 	MOVQ R8, SI
+	MOVQ R9, R14
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	KMOVQ 0(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	VPSRLD $2, Z25, Z24
 	VPANDD Z31, Z24, Z24
 	KMOVQ 8(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 64(R9)
+	VMOVDQU32 Z24, 64(R14)
 	VPSRLD $4, Z25, Z24
 	VPANDD Z31, Z24, Z24
 	KMOVQ 16(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $6, Z25, Z24
 	VPANDD Z31, Z24, Z24
 	KMOVQ 24(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 192(R9)
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z24, 192(R14)
+	JLT unpacked
+	PREFETCHT1 4640(DI)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	KMOVQ 32(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 256(R14)
+	VPSRLD $2, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 40(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 320(R14)
+	VPSRLD $4, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 48(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 384(R14)
+	VPSRLD $6, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 56(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 448(R14)
+	JEQ unpacked
+	PREFETCHT1 4672(DI)
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	KMOVQ 64(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 512(R14)
+	VPSRLD $2, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 72(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 576(R14)
+	VPSRLD $4, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 80(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 640(R14)
+	VPSRLD $6, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 88(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 704(R14)
+	PREFETCHT1 4704(DI)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	KMOVQ 96(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 768(R14)
+	VPSRLD $2, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 104(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 832(R14)
+	VPSRLD $4, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 112(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 896(R14)
+	VPSRLD $6, Z25, Z24
+	VPANDD Z31, Z24, Z24
+	KMOVQ 120(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 960(R14)
+	CMPQ integerArgs_steps(AX), $4
+	JEQ unpacked
+	CMPQ R14, R9
+	JNE unpacked
+	ADDQ $1024, R14
+	ADDQ $256, SI
+	ADDQ $128, DI
+	JMP steps
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT1 4608(R13)
@@ -393,10 +524,9 @@ step:
 	VPMOVZXWD 32(R13), Z25
 	VPSLLD $16, Z25, Z25
 scaled0:
-	VMOVUPS Z24, (R9)
-	VMOVUPS Z25, 64(R9)
+	VMOVUPS Z24, (R14)
+	VMOVUPS Z25, 64(R14)
 added0:
-	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
@@ -414,26 +544,79 @@ TEXT integerUnpack4<>(SB), NOSPLIT, $0-0
 	VPBROADCASTD CX, Z31
 	MOVQ R13, CX
 	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ R9, R14
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
-	VMOVDQU32 Z24, 0(R9)
-	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 Z24, 0(R14)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
+	PREFETCHT1 4672(SI)(R13*1)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
-	VMOVDQU32 Z24, 128(R9)
-	VMOVDQU32 Z25, 192(R9)
-	ADDQ $128, SI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z24, 128(R14)
+	VMOVDQU32 Z25, 192(R14)
+	JLT unpacked
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VMOVDQU32 Z24, 256(R14)
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VMOVDQU32 Z24, 384(R14)
+	VMOVDQU32 Z25, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 256(SI), Z25
+	PREFETCHT1 4864(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VMOVDQU32 Z24, 512(R14)
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VMOVDQU32 Z24, 640(R14)
+	VMOVDQU32 Z25, 704(R14)
+	VMOVDQU32 384(SI), Z25
+	PREFETCHT1 4992(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VMOVDQU32 Z24, 768(R14)
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 448(SI), Z25
+	PREFETCHT1 5056(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VMOVDQU32 Z24, 896(R14)
+	VMOVDQU32 Z25, 960(R14)
+	CMPQ integerArgs_steps(AX), $4
+	JEQ unpacked
+	CMPQ R14, R9
+	JNE unpacked
+	ADDQ $1024, R14
+	ADDQ $512, SI
+	JMP steps
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT1 4608(R13)
@@ -445,10 +628,9 @@ step:
 	VPMOVZXWD 32(R13), Z25
 	VPSLLD $16, Z25, Z25
 scaled0:
-	VMOVUPS Z24, (R9)
-	VMOVUPS Z25, 64(R9)
+	VMOVUPS Z24, (R14)
+	VMOVUPS Z25, 64(R14)
 added0:
-	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
@@ -473,34 +655,91 @@ TEXT integerUnpack4Signed<>(SB), NOSPLIT, $0-0
 	VPBROADCASTD CX, Z29
 	MOVQ R13, CX
 	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ R9, R14
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	VPADDB Z29, Z24, Z24
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	VPADDB Z29, Z25, Z25
-	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
+	PREFETCHT1 4672(SI)(R13*1)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	VPADDB Z29, Z24, Z24
-	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 Z24, 128(R14)
 	VPADDB Z29, Z25, Z25
-	VMOVDQU32 Z25, 192(R9)
-	ADDQ $128, SI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z25, 192(R14)
+	JLT unpacked
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 256(R14)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 384(R14)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 256(SI), Z25
+	PREFETCHT1 4864(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 512(R14)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 640(R14)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 704(R14)
+	VMOVDQU32 384(SI), Z25
+	PREFETCHT1 4992(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 768(R14)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 448(SI), Z25
+	PREFETCHT1 5056(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 896(R14)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 960(R14)
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	VCVTPH2PS (R8)(R13*1), Z24
-	VMOVUPS Z24, (R9)
-	ADDQ $128, R9
+	VMOVUPS Z24, (R14)
 	ADDQ integerArgs_block(AX), R8
 	RET
 
@@ -512,10 +751,12 @@ TEXT integerUnpack5<>(SB), NOSPLIT, $0-0
 	VPBROADCASTD CX, Z30
 	MOVQ R13, CX
 	MOVQ R8, SI
+	MOVQ R9, R14
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT1 4608(SI)
@@ -524,26 +765,104 @@ step:
 	VPANDD Z31, Z25, Z25
 	KMOVQ 0(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	KMOVQ 8(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
+	PREFETCHT1 4672(SI)(R13*1)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	KMOVQ 16(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 Z24, 128(R14)
 	KMOVQ 24(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 192(R9)
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z25, 192(R14)
+	JLT unpacked
+	PREFETCHT1 4640(DI)
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 32(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 256(R14)
+	KMOVQ 40(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 48(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 384(R14)
+	KMOVQ 56(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VMOVDQU32 Z25, 448(R14)
+	JEQ unpacked
+	PREFETCHT1 4672(DI)
+	VMOVDQU32 256(SI), Z25
+	PREFETCHT1 4864(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 64(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 512(R14)
+	KMOVQ 72(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 80(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 640(R14)
+	KMOVQ 88(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VMOVDQU32 Z25, 704(R14)
+	PREFETCHT1 4704(DI)
+	VMOVDQU32 384(SI), Z25
+	PREFETCHT1 4992(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 96(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 768(R14)
+	KMOVQ 104(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 448(SI), Z25
+	PREFETCHT1 5056(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 112(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VMOVDQU32 Z24, 896(R14)
+	KMOVQ 120(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VMOVDQU32 Z25, 960(R14)
+	CMPQ integerArgs_steps(AX), $4
+	JEQ unpacked
+	CMPQ R14, R9
+	JNE unpacked
+	ADDQ $1024, R14
+	ADDQ $512, SI
+	ADDQ $128, DI
+	JMP steps
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT1 4608(R13)
@@ -555,10 +874,9 @@ step:
 	VPMOVZXWD 32(R13), Z25
 	VPSLLD $16, Z25, Z25
 scaled0:
-	VMOVUPS Z24, (R9)
-	VMOVUPS Z25, 64(R9)
+	VMOVUPS Z24, (R14)
+	VMOVUPS Z25, 64(R14)
 added0:
-	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
@@ -585,10 +903,12 @@ TEXT integerUnpack5Signed<>(SB), NOSPLIT, $0-0
 	VPBROADCASTD CX, Z29
 	MOVQ R13, CX
 	MOVQ R8, SI
+	MOVQ R9, R14
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT1 4608(SI)
@@ -598,33 +918,114 @@ step:
 	KMOVQ 0(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VPADDB Z29, Z24, Z24
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	KMOVQ 8(DI), K1
 	VPADDB Z30, Z25, K1, Z25
 	VPADDB Z29, Z25, Z25
-	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
+	PREFETCHT1 4672(SI)(R13*1)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	KMOVQ 16(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VPADDB Z29, Z24, Z24
-	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 Z24, 128(R14)
 	KMOVQ 24(DI), K1
 	VPADDB Z30, Z25, K1, Z25
 	VPADDB Z29, Z25, Z25
-	VMOVDQU32 Z25, 192(R9)
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z25, 192(R14)
+	JLT unpacked
+	PREFETCHT1 4640(DI)
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 32(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 256(R14)
+	KMOVQ 40(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 48(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 384(R14)
+	KMOVQ 56(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 448(R14)
+	JEQ unpacked
+	PREFETCHT1 4672(DI)
+	VMOVDQU32 256(SI), Z25
+	PREFETCHT1 4864(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 64(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 512(R14)
+	KMOVQ 72(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 80(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 640(R14)
+	KMOVQ 88(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 704(R14)
+	PREFETCHT1 4704(DI)
+	VMOVDQU32 384(SI), Z25
+	PREFETCHT1 4992(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 96(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 768(R14)
+	KMOVQ 104(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 448(SI), Z25
+	PREFETCHT1 5056(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	KMOVQ 112(DI), K1
+	VPADDB Z30, Z24, K1, Z24
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 896(R14)
+	KMOVQ 120(DI), K1
+	VPADDB Z30, Z25, K1, Z25
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 960(R14)
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	VCVTPH2PS (R8)(R13*1), Z24
-	VMOVUPS Z24, (R9)
-	ADDQ $128, R9
+	VMOVUPS Z24, (R14)
 	ADDQ integerArgs_block(AX), R8
 	RET
 
@@ -636,10 +1037,12 @@ TEXT integerUnpack6<>(SB), NOSPLIT, $0-0
 	VPBROADCASTD CX, Z30
 	MOVQ R13, CX
 	MOVQ R8, SI
+	MOVQ R9, R14
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(DI), Z26
 	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
@@ -649,25 +1052,103 @@ step:
 	VPANDD Z31, Z25, Z25
 	VPSLLD $4, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
+	PREFETCHT1 4672(SI)(R13*1)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 192(R9)
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z25, 192(R14)
+	JLT unpacked
+	VMOVDQU32 64(DI), Z26
+	PREFETCHT1 4672(DI)
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSLLD $4, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
+	VMOVDQU32 Z24, 256(R14)
+	VPSLLD $2, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
+	VMOVDQU32 Z24, 384(R14)
+	VPSRLD $2, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
+	VMOVDQU32 Z25, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 128(DI), Z26
+	PREFETCHT1 4736(DI)
+	VMOVDQU32 256(SI), Z25
+	PREFETCHT1 4864(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSLLD $4, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
+	VMOVDQU32 Z24, 512(R14)
+	VPSLLD $2, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
+	VMOVDQU32 Z24, 640(R14)
+	VPSRLD $2, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
+	VMOVDQU32 Z25, 704(R14)
+	VMOVDQU32 192(DI), Z26
+	PREFETCHT1 4800(DI)
+	VMOVDQU32 384(SI), Z25
+	PREFETCHT1 4992(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSLLD $4, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
+	VMOVDQU32 Z24, 768(R14)
+	VPSLLD $2, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 448(SI), Z25
+	PREFETCHT1 5056(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
+	VMOVDQU32 Z24, 896(R14)
+	VPSRLD $2, Z26, Z27
+	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
+	VMOVDQU32 Z25, 960(R14)
+	CMPQ integerArgs_steps(AX), $4
+	JEQ unpacked
+	CMPQ R14, R9
+	JNE unpacked
+	ADDQ $1024, R14
+	ADDQ $512, SI
+	ADDQ $256, DI
+	JMP steps
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT1 4608(R13)
@@ -679,10 +1160,9 @@ step:
 	VPMOVZXWD 32(R13), Z25
 	VPSLLD $16, Z25, Z25
 scaled0:
-	VMOVUPS Z24, (R9)
-	VMOVUPS Z25, 64(R9)
+	VMOVUPS Z24, (R14)
+	VMOVUPS Z25, 64(R14)
 added0:
-	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
@@ -698,24 +1178,71 @@ TEXT integerUnpack8<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
 	MOVQ R13, CX
 	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ R9, R14
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(SI), Z24
 	PREFETCHT1 4608(SI)
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
-	VMOVDQU32 Z25, 64(R9)
+	PREFETCHT1 4672(SI)(R13*1)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 128(SI), Z26
 	PREFETCHT1 4736(SI)
-	VMOVDQU32 Z26, 128(R9)
+	VMOVDQU32 Z26, 128(R14)
 	VMOVDQU32 192(SI), Z27
-	PREFETCHT1 4800(SI)
-	VMOVDQU32 Z27, 192(R9)
-	ADDQ $256, SI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	PREFETCHT1 4800(SI)(R13*1)
+	VMOVDQU32 Z27, 192(R14)
+	JLT unpacked
+	VMOVDQU32 256(SI), Z24
+	PREFETCHT1 4864(SI)
+	VMOVDQU32 Z24, 256(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 384(SI), Z26
+	PREFETCHT1 4992(SI)
+	VMOVDQU32 Z26, 384(R14)
+	VMOVDQU32 448(SI), Z27
+	PREFETCHT1 5056(SI)(R13*1)
+	VMOVDQU32 Z27, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 512(SI), Z24
+	PREFETCHT1 5120(SI)
+	VMOVDQU32 Z24, 512(R14)
+	VMOVDQU32 576(SI), Z25
+	PREFETCHT1 5184(SI)(R13*1)
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 640(SI), Z26
+	PREFETCHT1 5248(SI)
+	VMOVDQU32 Z26, 640(R14)
+	VMOVDQU32 704(SI), Z27
+	PREFETCHT1 5312(SI)(R13*1)
+	VMOVDQU32 Z27, 704(R14)
+	VMOVDQU32 768(SI), Z24
+	PREFETCHT1 5376(SI)
+	VMOVDQU32 Z24, 768(R14)
+	VMOVDQU32 832(SI), Z25
+	PREFETCHT1 5440(SI)(R13*1)
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 896(SI), Z26
+	PREFETCHT1 5504(SI)
+	VMOVDQU32 Z26, 896(R14)
+	VMOVDQU32 960(SI), Z27
+	PREFETCHT1 5568(SI)(R13*1)
+	VMOVDQU32 Z27, 960(R14)
+	CMPQ integerArgs_steps(AX), $4
+	JEQ unpacked
+	CMPQ R14, R9
+	JNE unpacked
+	ADDQ $1024, R14
+	ADDQ $1024, SI
+	JMP steps
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT1 4608(R13)
@@ -727,10 +1254,9 @@ step:
 	VPMOVZXWD 32(R13), Z25
 	VPSLLD $16, Z25, Z25
 scaled0:
-	VMOVUPS Z24, (R9)
-	VMOVUPS Z25, 64(R9)
+	VMOVUPS Z24, (R14)
+	VMOVUPS Z25, 64(R14)
 added0:
-	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
@@ -753,32 +1279,83 @@ TEXT integerUnpack8Signed<>(SB), NOSPLIT, $0-0
 	VPBROADCASTD CX, Z29
 	MOVQ R13, CX
 	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ R9, R14
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(SI), Z24
 	PREFETCHT1 4608(SI)
 	VPADDB Z29, Z24, Z24
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
+	PREFETCHT1 4672(SI)(R13*1)
 	VPADDB Z29, Z25, Z25
-	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 128(SI), Z26
 	PREFETCHT1 4736(SI)
 	VPADDB Z29, Z26, Z26
-	VMOVDQU32 Z26, 128(R9)
+	VMOVDQU32 Z26, 128(R14)
 	VMOVDQU32 192(SI), Z27
-	PREFETCHT1 4800(SI)
+	PREFETCHT1 4800(SI)(R13*1)
 	VPADDB Z29, Z27, Z27
-	VMOVDQU32 Z27, 192(R9)
-	ADDQ $256, SI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z27, 192(R14)
+	JLT unpacked
+	VMOVDQU32 256(SI), Z24
+	PREFETCHT1 4864(SI)
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 256(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 384(SI), Z26
+	PREFETCHT1 4992(SI)
+	VPADDB Z29, Z26, Z26
+	VMOVDQU32 Z26, 384(R14)
+	VMOVDQU32 448(SI), Z27
+	PREFETCHT1 5056(SI)(R13*1)
+	VPADDB Z29, Z27, Z27
+	VMOVDQU32 Z27, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 512(SI), Z24
+	PREFETCHT1 5120(SI)
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 512(R14)
+	VMOVDQU32 576(SI), Z25
+	PREFETCHT1 5184(SI)(R13*1)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 640(SI), Z26
+	PREFETCHT1 5248(SI)
+	VPADDB Z29, Z26, Z26
+	VMOVDQU32 Z26, 640(R14)
+	VMOVDQU32 704(SI), Z27
+	PREFETCHT1 5312(SI)(R13*1)
+	VPADDB Z29, Z27, Z27
+	VMOVDQU32 Z27, 704(R14)
+	VMOVDQU32 768(SI), Z24
+	PREFETCHT1 5376(SI)
+	VPADDB Z29, Z24, Z24
+	VMOVDQU32 Z24, 768(R14)
+	VMOVDQU32 832(SI), Z25
+	PREFETCHT1 5440(SI)(R13*1)
+	VPADDB Z29, Z25, Z25
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 896(SI), Z26
+	PREFETCHT1 5504(SI)
+	VPADDB Z29, Z26, Z26
+	VMOVDQU32 Z26, 896(R14)
+	VMOVDQU32 960(SI), Z27
+	PREFETCHT1 5568(SI)(R13*1)
+	VPADDB Z29, Z27, Z27
+	VMOVDQU32 Z27, 960(R14)
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	VCVTPH2PS (R8)(R13*1), Z24
-	VMOVUPS Z24, (R9)
-	ADDQ $128, R9
+	VMOVUPS Z24, (R14)
 	ADDQ integerArgs_block(AX), R8
 	RET
 
@@ -789,30 +1366,88 @@ TEXT integerUnpackFP4<>(SB), NOSPLIT, $0-0
 	VBROADCASTI32X4 integerSigned<>(SB), Z30
 	MOVQ R13, CX
 	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ R9, R14
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	VPSHUFB Z24, Z30, Z24
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
+	PREFETCHT1 4672(SI)(R13*1)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	VPSHUFB Z24, Z30, Z24
-	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 Z24, 128(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 192(R9)
-	ADDQ $128, SI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z25, 192(R14)
+	JLT unpacked
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 256(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 384(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 256(SI), Z25
+	PREFETCHT1 4864(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 512(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 640(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 704(R14)
+	VMOVDQU32 384(SI), Z25
+	PREFETCHT1 4992(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 768(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 448(SI), Z25
+	PREFETCHT1 5056(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 896(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 960(R14)
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT1 4608(R13)
@@ -822,9 +1457,8 @@ step:
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 scaled0:
-	VMOVUPS Z24, (R9)
+	VMOVUPS Z24, (R14)
 added0:
-	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
@@ -841,30 +1475,88 @@ TEXT integerUnpackLevels<>(SB), NOSPLIT, $0-0
 	VBROADCASTI32X4 integerLevels<>(SB), Z30
 	MOVQ R13, CX
 	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R14
-step:
+	MOVQ R9, R14
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(SI), Z25
 	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	VPSHUFB Z24, Z30, Z24
-	VMOVDQU32 Z24, 0(R9)
+	VMOVDQU32 Z24, 0(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 64(R9)
+	VMOVDQU32 Z25, 64(R14)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
+	PREFETCHT1 4672(SI)(R13*1)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	VPSHUFB Z24, Z30, Z24
-	VMOVDQU32 Z24, 128(R9)
+	VMOVDQU32 Z24, 128(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 192(R9)
-	ADDQ $128, SI
-	ADDQ $256, R9
-	DECQ R14
-	JNZ step
+	VMOVDQU32 Z25, 192(R14)
+	JLT unpacked
+	VMOVDQU32 128(SI), Z25
+	PREFETCHT1 4736(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 256(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 192(SI), Z25
+	PREFETCHT1 4800(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 384(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 256(SI), Z25
+	PREFETCHT1 4864(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 512(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 640(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 704(R14)
+	VMOVDQU32 384(SI), Z25
+	PREFETCHT1 4992(SI)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 768(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 448(SI), Z25
+	PREFETCHT1 5056(SI)(R13*1)
+	VPANDD Z31, Z25, Z24
+	VPSRLD $4, Z25, Z25
+	VPANDD Z31, Z25, Z25
+	VPSHUFB Z24, Z30, Z24
+	VMOVDQU32 Z24, 896(R14)
+	VPSHUFB Z25, Z30, Z25
+	VMOVDQU32 Z25, 960(R14)
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
 	MOVQ integerArgs_codes(AX), R13
 	ADDQ R8, R13
 	PREFETCHT1 4608(R13)
@@ -874,9 +1566,8 @@ step:
 	VPMOVZXWD 0(R13), Z24
 	VPSLLD $16, Z24, Z24
 scaled0:
-	VMOVUPS Z24, (R9)
+	VMOVUPS Z24, (R14)
 added0:
-	ADDQ $128, R9
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
@@ -912,155 +1603,145 @@ DATA superLevels<>+0(SB)/8, $0x766a5d4f3f2d1801
 DATA superLevels<>+8(SB)/8, $0xf1d9c5b5a6998d81
 GLOBL superLevels<>(SB), RODATA|NOPTR, $16
 
-// integerPlanes4 writes the planes of the group at R8, whose factors are at SI, to R9.
+// integerPlanes4 writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
+// R8 to the end of its groups.
 TEXT integerPlanes4<>(SB), NOSPLIT, $0-0
-	VMOVDQU32 (SI), Z23
-	VBROADCASTI32X4 superEven<>(SB), Z24
-	VPSHUFB Z24, Z23, Z21
-	VBROADCASTI32X4 superOdd<>(SB), Z24
-	VPSHUFB Z24, Z23, Z22
+	MOVL $0x00070007, R12
+	VPBROADCASTD R12, Z8
 	MOVL $0x0f0f0f0f, R12
 	VPBROADCASTD R12, Z31
+	MOVQ integerArgs_per(AX), R13
+group:
+	VMOVDQU32 (R14), Z23
+	VPSLLD $16, Z23, Z22
+	VPORD Z22, Z23, Z22
+	VPANDD Z8, Z22, Z21
+	VPSRLW $3, Z22, Z22
 	MOVQ R8, SI
 	MOVQ integerArgs_steps(AX), R12
 step:
 	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
+	VPMULLW Z21, Z24, Z28
+	VPMULLW Z22, Z24, Z29
 	VMOVDQU32 Z28, 0(R9)
-	VMOVDQU32 Z17, 4096(R9)
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z29, 4096(R9)
+	VPMULLW Z21, Z25, Z28
+	VPMULLW Z22, Z25, Z29
 	VMOVDQU32 Z28, 64(R9)
-	VMOVDQU32 Z17, 4160(R9)
+	VMOVDQU32 Z29, 4160(R9)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
+	VPMULLW Z21, Z24, Z28
+	VPMULLW Z22, Z24, Z29
 	VMOVDQU32 Z28, 128(R9)
-	VMOVDQU32 Z17, 4224(R9)
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z29, 4224(R9)
+	VPMULLW Z21, Z25, Z28
+	VPMULLW Z22, Z25, Z29
 	VMOVDQU32 Z28, 192(R9)
-	VMOVDQU32 Z17, 4288(R9)
+	VMOVDQU32 Z29, 4288(R9)
 	ADDQ $128, SI
 	ADDQ $256, R9
 	DECQ R12
 	JNZ step
+	ADDQ integerArgs_block(AX), R8
+	ADDQ $64, R14
+	DECQ R13
+	JNZ group
 	RET
 
-// integerPlanes5 writes the planes of the group at R8, whose factors are at SI, to R9.
+// integerPlanes5 writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
+// R8 to the end of its groups.
 TEXT integerPlanes5<>(SB), NOSPLIT, $0-0
-	VMOVDQU32 (SI), Z23
-	VBROADCASTI32X4 superEven<>(SB), Z24
-	VPSHUFB Z24, Z23, Z21
-	VBROADCASTI32X4 superOdd<>(SB), Z24
-	VPSHUFB Z24, Z23, Z22
+	MOVL $0x00070007, R12
+	VPBROADCASTD R12, Z8
 	MOVL $0x0f0f0f0f, R12
 	VPBROADCASTD R12, Z31
 	MOVL $0x10101010, R12
 	VPBROADCASTD R12, Z30
+	MOVQ integerArgs_per(AX), R13
+group:
+	VMOVDQU32 (R14), Z23
+	VPSLLD $16, Z23, Z22
+	VPORD Z22, Z23, Z22
+	VPANDD Z8, Z22, Z21
+	VPSRLW $3, Z22, Z22
 	MOVQ R8, SI
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
 	MOVQ integerArgs_steps(AX), R12
 step:
-	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	KMOVQ 0(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
+	VPMULLW Z21, Z24, Z28
+	VPMULLW Z22, Z24, Z29
 	VMOVDQU32 Z28, 0(R9)
-	VMOVDQU32 Z17, 4096(R9)
+	VMOVDQU32 Z29, 4096(R9)
 	KMOVQ 8(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
+	VPMULLW Z21, Z25, Z28
+	VPMULLW Z22, Z25, Z29
 	VMOVDQU32 Z28, 64(R9)
-	VMOVDQU32 Z17, 4160(R9)
+	VMOVDQU32 Z29, 4160(R9)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
 	KMOVQ 16(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
+	VPMULLW Z21, Z24, Z28
+	VPMULLW Z22, Z24, Z29
 	VMOVDQU32 Z28, 128(R9)
-	VMOVDQU32 Z17, 4224(R9)
+	VMOVDQU32 Z29, 4224(R9)
 	KMOVQ 24(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
+	VPMULLW Z21, Z25, Z28
+	VPMULLW Z22, Z25, Z29
 	VMOVDQU32 Z28, 192(R9)
-	VMOVDQU32 Z17, 4288(R9)
+	VMOVDQU32 Z29, 4288(R9)
 	ADDQ $128, SI
 	ADDQ $32, DI
 	ADDQ $256, R9
 	DECQ R12
 	JNZ step
+	ADDQ integerArgs_block(AX), R8
+	ADDQ $64, R14
+	DECQ R13
+	JNZ group
 	RET
 
-// integerPlanes6 writes the planes of the group at R8, whose factors are at SI, to R9.
+// integerPlanes6 writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
+// R8 to the end of its groups.
 TEXT integerPlanes6<>(SB), NOSPLIT, $0-0
-	VMOVDQU32 (SI), Z23
-	VBROADCASTI32X4 superEven<>(SB), Z24
-	VPSHUFB Z24, Z23, Z21
-	VBROADCASTI32X4 superOdd<>(SB), Z24
-	VPSHUFB Z24, Z23, Z22
-	VBROADCASTI32X4 superWords<>(SB), Z24
-	VPSHUFB Z24, Z23, Z23
-	VPSLLW $5, Z23, Z23
+	VBROADCASTI32X4 superEven<>(SB), Z8
+	VBROADCASTI32X4 superOdd<>(SB), Z9
+	VBROADCASTI32X4 superWords<>(SB), Z10
 	MOVL $0x0f0f0f0f, R12
 	VPBROADCASTD R12, Z31
 	MOVL $0x30303030, R12
 	VPBROADCASTD R12, Z30
+	MOVQ integerArgs_per(AX), R13
+group:
+	VMOVDQU32 (R14), Z23
+	VPSHUFB Z8, Z23, Z21
+	VPSHUFB Z9, Z23, Z22
+	VPSHUFB Z10, Z23, Z23
+	VPSLLW $5, Z23, Z23
 	MOVQ R8, SI
 	MOVQ integerArgs_plane(AX), DI
 	ADDQ R8, DI
 	MOVQ integerArgs_steps(AX), R12
 step:
 	VMOVDQU32 0(DI), Z26
-	PREFETCHT1 4608(DI)
 	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -1087,7 +1768,6 @@ step:
 	VMOVDQU32 Z28, 64(R9)
 	VMOVDQU32 Z17, 4160(R9)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -1117,26 +1797,32 @@ step:
 	ADDQ $256, R9
 	DECQ R12
 	JNZ step
+	ADDQ integerArgs_block(AX), R8
+	ADDQ $64, R14
+	DECQ R13
+	JNZ group
 	RET
 
-// integerPlanesLevels writes the planes of the group at R8, whose factors are at SI, to R9.
+// integerPlanesLevels writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
+// R8 to the end of its groups.
 TEXT integerPlanesLevels<>(SB), NOSPLIT, $0-0
-	VMOVDQU32 (SI), Z23
-	VBROADCASTI32X4 superEven<>(SB), Z24
-	VPSHUFB Z24, Z23, Z21
-	VBROADCASTI32X4 superOdd<>(SB), Z24
-	VPSHUFB Z24, Z23, Z22
-	VBROADCASTI32X4 superWords<>(SB), Z24
-	VPSHUFB Z24, Z23, Z23
-	VPSLLW $7, Z23, Z23
+	VBROADCASTI32X4 superEven<>(SB), Z8
+	VBROADCASTI32X4 superOdd<>(SB), Z9
+	VBROADCASTI32X4 superWords<>(SB), Z10
 	MOVL $0x0f0f0f0f, R12
 	VPBROADCASTD R12, Z31
 	VBROADCASTI32X4 superLevels<>(SB), Z30
+	MOVQ integerArgs_per(AX), R13
+group:
+	VMOVDQU32 (R14), Z23
+	VPSHUFB Z8, Z23, Z21
+	VPSHUFB Z9, Z23, Z22
+	VPSHUFB Z10, Z23, Z23
+	VPSLLW $7, Z23, Z23
 	MOVQ R8, SI
 	MOVQ integerArgs_steps(AX), R12
 step:
 	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -1161,7 +1847,6 @@ step:
 	VMOVDQU32 Z28, 64(R9)
 	VMOVDQU32 Z17, 4160(R9)
 	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)
 	VPANDD Z31, Z25, Z24
 	VPSRLD $4, Z25, Z25
 	VPANDD Z31, Z25, Z25
@@ -1189,24 +1874,20 @@ step:
 	ADDQ $256, R9
 	DECQ R12
 	JNZ step
+	ADDQ integerArgs_block(AX), R8
+	ADDQ $64, R14
+	DECQ R13
+	JNZ group
 	RET
 
-// integerUnpackSome unpacks the next group. Before the first of a superblock it decodes the factors of
-// all of its groups, and after the last it finds the next one, in this tile or the next. It changes
-// R8, R9, R12, SI, DI and vectors from Z21 on, and Z17.
-TEXT integerUnpackSome<>(SB), NOSPLIT, $40-0
-	MOVQ integerArgs_unpackLeft(AX), R12
-	CMPQ R12, integerArgs_per(AX)
-	JNE decoded
+// integerUnpackSuper unpacks the next superblock and finds the one after it: that of the second tile of a pair,
+// or the next one of the first. It changes R8, R9, R12, SI, DI, vectors from Z21 on, Z8 to Z10 and Z17.
+TEXT integerUnpackSuper<>(SB), NOSPLIT, $40-0
 	MOVQ CX, 0(SP)
 	MOVQ R11, 8(SP)
 	MOVQ R13, 16(SP)
 	MOVQ R14, 24(SP)
 	MOVQ R15, 32(SP)
-	MOVQ integerArgs_nextSlots(AX), R11
-	MOVQ R11, integerArgs_unpackSlot(AX)
-	MOVQ integerArgs_decoded(AX), R11
-	MOVQ R11, integerArgs_factorAt(AX)
 	MOVQ integerArgs_nextBlock(AX), R8
 	XORL R11, R11
 	MOVL $1, CX
@@ -1235,35 +1916,48 @@ whole:
 	ADDQ $512, R9
 	ANDQ $~2048, R9
 	MOVQ R9, integerArgs_nextFactors(AX)
+	MOVQ integerArgs_nextSlots(AX), R9
+	MOVQ integerArgs_unpack(AX), R12
+	CALL R12
 	MOVQ 0(SP), CX
 	MOVQ 8(SP), R11
 	MOVQ 16(SP), R13
 	MOVQ 24(SP), R14
 	MOVQ 32(SP), R15
-decoded:
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_unpackSlot(AX), R9
-	MOVQ integerArgs_factorAt(AX), SI
-	ADDQ $64, integerArgs_factorAt(AX)
-	MOVQ integerArgs_unpack(AX), R12
-	CALL R12
-	MOVQ R9, integerArgs_unpackSlot(AX)
-	ADDQ integerArgs_block(AX), R8
-	DECQ integerArgs_unpackLeft(AX)
-	JNZ found
 	DECQ integerArgs_supersNext(AX)
-	MOVQ integerArgs_slots(AX), R9
-	LEAQ 8192(R9)(R9*1), R9
-	SUBQ integerArgs_nextSlots(AX), R9
+	CMPQ integerArgs_second(AX), $0
+	JEQ alone
+	MOVQ integerArgs_nextSlots(AX), R9
+	SUBQ integerArgs_slots(AX), R9
+	XORQ $8192, R9
+	MOVQ R9, R12
+	ADDQ integerArgs_slots(AX), R9
 	MOVQ R9, integerArgs_nextSlots(AX)
+	TESTQ R12, R12
+	JZ both
+	MOVQ integerArgs_nextBlock(AX), R8
+	ADDQ integerArgs_second(AX), R8
+	JMP found
+both:
+	SUBQ integerArgs_second(AX), R8
+alone:
 	ADDQ integerArgs_tail(AX), R8
 	DECQ integerArgs_nextLeft(AX)
-	JNZ found
+	JNZ near
 	MOVQ integerArgs_supers(AX), R9
 	MOVQ R9, integerArgs_nextLeft(AX)
 	MOVQ integerArgs_tileBytes(AX), R8
 	ADDQ integerArgs_pairBlock(AX), R8
 	MOVQ R8, integerArgs_pairBlock(AX)
+near:
+	MOVQ integerArgs_per(AX), R9
+	IMULQ integerArgs_block(AX), R9
+	ADDQ integerArgs_tail(AX), R9
+	MOVQ integerArgs_fetchSkip(AX), R12
+	ADDQ R8, R12
+	MOVQ R12, integerArgs_fetchAt(AX)
+	ADDQ R9, R12
+	MOVQ R12, integerArgs_fetchEnd(AX)
 found:
 	MOVQ R8, integerArgs_nextBlock(AX)
 	RET
@@ -1272,6 +1966,11 @@ part:
 	VMOVDQU32 Z24, 256(R9)
 	VMOVDQU32 Z24, 320(R9)
 	JMP whole
+
+#define MANY_SCALED(acts, row, scales, t, sums) VMULPS.BCST row(acts), t, t; VFMADD231PS scales, t, sums
+#define MANY_CONVERTED(products, acts, row, scales, t, sums) VCVTDQ2PS products(R11), t; MANY_SCALED(acts, row, scales, t, sums)
+#define MANY_SIGNED(products, acts, row, scales, t, sums) VPADDD products(R11), Z22, t; VSUBPS Z22, t, t; MANY_SCALED(acts, row, scales, t, sums)
+#define MANY_BIASED(products, acts, row, scales, biases, t, sums) MANY_SIGNED(products, acts, row, scales, t, sums); VFMADD231PS.BCST (4*16+row)(acts), biases, sums
 
 TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -1299,1007 +1998,798 @@ chosen:
 	MOVQ R11, integerArgs_unpack(AX)
 	MOVL $0x4b400000, R11
 	VPBROADCASTD R11, Z22
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
 	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_second(AX)
 	MOVQ integerArgs_weights(AX), R11
 	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_outSecond(AX)
 	MOVQ integerArgs_out(AX), R11
 	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $4, R12
+	SHRQ $2, R10
+	JZ last
 begin:
+	MOVQ R12, integerArgs_side(AX)
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_toSide(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_outSide(AX)
 	MOVQ R10, integerArgs_pairsLeft(AX)
-	MOVQ R10, integerArgs_pairsNext(AX)
+	MOVQ $0, integerArgs_addGroups(AX)
+	MOVQ integerArgs_side(AX), R11
+	MOVQ R11, integerArgs_sideLeft(AX)
 	MOVQ integerArgs_pairBlock(AX), R11
 	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R11
-	MOVQ R11, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_nextOut(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_nextActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_nextMore(AX)
 	MOVQ integerArgs_groups(AX), R11
 	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $const_amxPanel, R12
-	CMPQ R12, R11
-	CMOVQGT R11, R12
-	MOVQ R12, integerArgs_nextGroups(AX)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_nextSlots(AX), R9
+	MOVQ $4, R10
+	CMPQ R10, R11
+	CMOVQGT R11, R10
+	MOVQ R10, integerArgs_nextGroups(AX)
+	MOVQ integerArgs_pairBlock(AX), R8
+	MOVQ integerArgs_slots(AX), R9
+	MOVQ R9, R11
+	MOVQ R11, integerArgs_slotAt+0(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+8(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+16(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+24(AX)
+	ADDQ integerArgs_slot(AX), R11
 unpack:
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ unpackAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
+	DECQ R10
+	JNZ unpack
+	JMP panel
+run:
+	MOVQ integerArgs_products(AX), R11
+	CMPQ R12, $0
+	JLE multiplied0
+	MOVQ integerArgs_slotAt+0(AX), SI
+	TILEZERO(0)
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 6, 3)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole0
+	TILELOADD(4, 64, 2, 1)
+	TILELOADD(6, 1024, 6, 3)
+	TDPBSUD(0, 4, 6)
+whole0:
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied0:
+	CMPQ integerArgs_unpackNow(AX), $0
+	JLE unpacked0
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-unpackAlone:
-	DECQ integerArgs_unpackLeft(AX)
-	DECQ R12
-	JNZ unpack
-tile:
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_panelActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
+unpacked0:
+	TILESTORED(1, 3072, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $1
+	JLE added0
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*4), SI
+	MOVQ integerArgs_slotAt+8(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	VMOVUPS 64(DI)(R10*1), Z17
+	CMPQ R14, $16
+	JEQ row0Of16
+	CMPQ R14, $15
+	JEQ row0Of15
+	CMPQ R14, $14
+	JEQ row0Of14
+	CMPQ R14, $13
+	JEQ row0Of13
+	CMPQ R14, $12
+	JEQ row0Of12
+	CMPQ R14, $11
+	JEQ row0Of11
+	CMPQ R14, $10
+	JEQ row0Of10
+	JMP row0Of9
+row0Of16:
+	VPADDD 1984(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+	VFMADD231PS.BCST 60(SI), Z17, Z15
+row0Of15:
+	VPADDD 1920(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	VFMADD231PS.BCST 56(SI), Z17, Z14
+row0Of14:
+	VPADDD 1856(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	VFMADD231PS.BCST 52(SI), Z17, Z13
+row0Of13:
+	VCVTDQ2PS 1792(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	VFMADD231PS.BCST 48(SI), Z17, Z12
+row0Of12:
+	VPADDD 1728(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	VFMADD231PS.BCST 44(SI), Z17, Z11
+row0Of11:
+	VPADDD 1664(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	VFMADD231PS.BCST 40(SI), Z17, Z10
+row0Of10:
+	VPADDD 1600(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	VFMADD231PS.BCST 36(SI), Z17, Z9
+row0Of9:
+	VCVTDQ2PS 1536(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VFMADD231PS.BCST 32(SI), Z17, Z8
+	VPADDD 1472(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VFMADD231PS.BCST 28(SI), Z17, Z7
+	VPADDD 1408(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VFMADD231PS.BCST 24(SI), Z17, Z6
+	VPADDD 1344(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VFMADD231PS.BCST 20(SI), Z17, Z5
+	VCVTDQ2PS 1280(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VFMADD231PS.BCST 16(SI), Z17, Z4
+	VPADDD 1216(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VFMADD231PS.BCST 12(SI), Z17, Z3
+	VPADDD 1152(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS.BCST 8(SI), Z17, Z2
+	VPADDD 1088(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VFMADD231PS.BCST 4(SI), Z17, Z1
+	VCVTDQ2PS 1024(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	VFMADD231PS.BCST 0(SI), Z17, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added0:
+	CMPQ R12, $1
+	JLE multiplied1
+	MOVQ integerArgs_slotAt+8(AX), SI
+	TILEZERO(1)
+	TILELOADD(5, 0, 2, 1)
+	TILELOADD(7, 0, 6, 3)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole1
+	TILELOADD(5, 64, 2, 1)
+	TILELOADD(7, 1024, 6, 3)
+	TDPBSUD(1, 5, 7)
+whole1:
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied1:
+	CMPQ integerArgs_unpackNow(AX), $1
+	JLE unpacked1
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked1:
+	TILESTORED(0, 0, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $2
+	JLE added1
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*4), SI
+	MOVQ integerArgs_slotAt+16(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	VMOVUPS 64(DI)(R10*1), Z17
+	CMPQ R14, $16
+	JEQ row1Of16
+	CMPQ R14, $15
+	JEQ row1Of15
+	CMPQ R14, $14
+	JEQ row1Of14
+	CMPQ R14, $13
+	JEQ row1Of13
+	CMPQ R14, $12
+	JEQ row1Of12
+	CMPQ R14, $11
+	JEQ row1Of11
+	CMPQ R14, $10
+	JEQ row1Of10
+	JMP row1Of9
+row1Of16:
+	VPADDD 3008(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+	VFMADD231PS.BCST 60(SI), Z17, Z15
+row1Of15:
+	VPADDD 2944(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	VFMADD231PS.BCST 56(SI), Z17, Z14
+row1Of14:
+	VPADDD 2880(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	VFMADD231PS.BCST 52(SI), Z17, Z13
+row1Of13:
+	VCVTDQ2PS 2816(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	VFMADD231PS.BCST 48(SI), Z17, Z12
+row1Of12:
+	VPADDD 2752(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	VFMADD231PS.BCST 44(SI), Z17, Z11
+row1Of11:
+	VPADDD 2688(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	VFMADD231PS.BCST 40(SI), Z17, Z10
+row1Of10:
+	VPADDD 2624(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	VFMADD231PS.BCST 36(SI), Z17, Z9
+row1Of9:
+	VCVTDQ2PS 2560(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VFMADD231PS.BCST 32(SI), Z17, Z8
+	VPADDD 2496(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VFMADD231PS.BCST 28(SI), Z17, Z7
+	VPADDD 2432(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VFMADD231PS.BCST 24(SI), Z17, Z6
+	VPADDD 2368(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VFMADD231PS.BCST 20(SI), Z17, Z5
+	VCVTDQ2PS 2304(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VFMADD231PS.BCST 16(SI), Z17, Z4
+	VPADDD 2240(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VFMADD231PS.BCST 12(SI), Z17, Z3
+	VPADDD 2176(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS.BCST 8(SI), Z17, Z2
+	VPADDD 2112(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VFMADD231PS.BCST 4(SI), Z17, Z1
+	VCVTDQ2PS 2048(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	VFMADD231PS.BCST 0(SI), Z17, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added1:
+	CMPQ R12, $2
+	JLE multiplied2
+	MOVQ integerArgs_slotAt+16(AX), SI
+	TILEZERO(0)
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 6, 3)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole2
+	TILELOADD(4, 64, 2, 1)
+	TILELOADD(6, 1024, 6, 3)
+	TDPBSUD(0, 4, 6)
+whole2:
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied2:
+	CMPQ integerArgs_unpackNow(AX), $2
+	JLE unpacked2
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked2:
+	TILESTORED(1, 1024, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $3
+	JLE added2
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*4), SI
+	MOVQ integerArgs_slotAt+24(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	VMOVUPS 64(DI)(R10*1), Z17
+	CMPQ R14, $16
+	JEQ row2Of16
+	CMPQ R14, $15
+	JEQ row2Of15
+	CMPQ R14, $14
+	JEQ row2Of14
+	CMPQ R14, $13
+	JEQ row2Of13
+	CMPQ R14, $12
+	JEQ row2Of12
+	CMPQ R14, $11
+	JEQ row2Of11
+	CMPQ R14, $10
+	JEQ row2Of10
+	JMP row2Of9
+row2Of16:
+	VPADDD 4032(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+	VFMADD231PS.BCST 60(SI), Z17, Z15
+row2Of15:
+	VPADDD 3968(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	VFMADD231PS.BCST 56(SI), Z17, Z14
+row2Of14:
+	VPADDD 3904(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	VFMADD231PS.BCST 52(SI), Z17, Z13
+row2Of13:
+	VCVTDQ2PS 3840(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	VFMADD231PS.BCST 48(SI), Z17, Z12
+row2Of12:
+	VPADDD 3776(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	VFMADD231PS.BCST 44(SI), Z17, Z11
+row2Of11:
+	VPADDD 3712(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	VFMADD231PS.BCST 40(SI), Z17, Z10
+row2Of10:
+	VPADDD 3648(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	VFMADD231PS.BCST 36(SI), Z17, Z9
+row2Of9:
+	VCVTDQ2PS 3584(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VFMADD231PS.BCST 32(SI), Z17, Z8
+	VPADDD 3520(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VFMADD231PS.BCST 28(SI), Z17, Z7
+	VPADDD 3456(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VFMADD231PS.BCST 24(SI), Z17, Z6
+	VPADDD 3392(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VFMADD231PS.BCST 20(SI), Z17, Z5
+	VCVTDQ2PS 3328(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VFMADD231PS.BCST 16(SI), Z17, Z4
+	VPADDD 3264(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VFMADD231PS.BCST 12(SI), Z17, Z3
+	VPADDD 3200(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS.BCST 8(SI), Z17, Z2
+	VPADDD 3136(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VFMADD231PS.BCST 4(SI), Z17, Z1
+	VCVTDQ2PS 3072(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	VFMADD231PS.BCST 0(SI), Z17, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added2:
+	CMPQ R12, $3
+	JLE multiplied3
+	MOVQ integerArgs_slotAt+24(AX), SI
+	TILEZERO(1)
+	TILELOADD(5, 0, 2, 1)
+	TILELOADD(7, 0, 6, 3)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole3
+	TILELOADD(5, 64, 2, 1)
+	TILELOADD(7, 1024, 6, 3)
+	TDPBSUD(1, 5, 7)
+whole3:
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied3:
+	CMPQ integerArgs_unpackNow(AX), $3
+	JLE unpacked3
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked3:
+	TILESTORED(0, 2048, 11, 3)
+	MOVQ integerArgs_rows(AX), R14
+	CMPQ integerArgs_addGroups(AX), $0
+	JEQ summed
+	MOVQ integerArgs_addOut(AX), R13
+	CMPQ R14, $16
+	JEQ storeOf16
+	CMPQ R14, $15
+	JEQ storeOf15
+	CMPQ R14, $14
+	JEQ storeOf14
+	CMPQ R14, $13
+	JEQ storeOf13
+	CMPQ R14, $12
+	JEQ storeOf12
+	CMPQ R14, $11
+	JEQ storeOf11
+	CMPQ R14, $10
+	JEQ storeOf10
+	JMP storeOf9
+storeOf16:
+	VMOVUPS Z15, 960(R13)
+storeOf15:
+	VMOVUPS Z14, 896(R13)
+storeOf14:
+	VMOVUPS Z13, 832(R13)
+storeOf13:
+	VMOVUPS Z12, 768(R13)
+storeOf12:
+	VMOVUPS Z11, 704(R13)
+storeOf11:
+	VMOVUPS Z10, 640(R13)
+storeOf10:
+	VMOVUPS Z9, 576(R13)
+storeOf9:
+	VMOVUPS Z8, 512(R13)
+	VMOVUPS Z7, 448(R13)
+	VMOVUPS Z6, 384(R13)
+	VMOVUPS Z5, 320(R13)
+	VMOVUPS Z4, 256(R13)
+	VMOVUPS Z3, 192(R13)
+	VMOVUPS Z2, 128(R13)
+	VMOVUPS Z1, 64(R13)
+	VMOVUPS Z0, 0(R13)
+summed:
+	MOVQ R12, integerArgs_addGroups(AX)
+	TESTQ R12, R12
+	JEQ done
+	MOVQ integerArgs_panelScales(AX), R10
+	MOVQ integerArgs_stripActs(AX), R15
+	ADDQ integerArgs_actTail(AX), R15
+	MOVQ integerArgs_stripOut(AX), R13
+	MOVQ R13, integerArgs_addOut(AX)
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE more
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP begun
+more:
+	CMPQ R14, $16
+	JEQ loadOf16
+	CMPQ R14, $15
+	JEQ loadOf15
+	CMPQ R14, $14
+	JEQ loadOf14
+	CMPQ R14, $13
+	JEQ loadOf13
+	CMPQ R14, $12
+	JEQ loadOf12
+	CMPQ R14, $11
+	JEQ loadOf11
+	CMPQ R14, $10
+	JEQ loadOf10
+	JMP loadOf9
+loadOf16:
+	VMOVUPS 960(R13), Z15
+loadOf15:
+	VMOVUPS 896(R13), Z14
+loadOf14:
+	VMOVUPS 832(R13), Z13
+loadOf13:
+	VMOVUPS 768(R13), Z12
+loadOf12:
+	VMOVUPS 704(R13), Z11
+loadOf11:
+	VMOVUPS 640(R13), Z10
+loadOf10:
+	VMOVUPS 576(R13), Z9
+loadOf9:
+	VMOVUPS 512(R13), Z8
+	VMOVUPS 448(R13), Z7
+	VMOVUPS 384(R13), Z6
+	VMOVUPS 320(R13), Z5
+	VMOVUPS 256(R13), Z4
+	VMOVUPS 192(R13), Z3
+	VMOVUPS 128(R13), Z2
+	VMOVUPS 64(R13), Z1
+	VMOVUPS 0(R13), Z0
+begun:
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*4), SI
+	MOVQ integerArgs_slotAt+0(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	VMOVUPS 64(DI)(R10*1), Z17
+	CMPQ R14, $16
+	JEQ row3Of16
+	CMPQ R14, $15
+	JEQ row3Of15
+	CMPQ R14, $14
+	JEQ row3Of14
+	CMPQ R14, $13
+	JEQ row3Of13
+	CMPQ R14, $12
+	JEQ row3Of12
+	CMPQ R14, $11
+	JEQ row3Of11
+	CMPQ R14, $10
+	JEQ row3Of10
+	JMP row3Of9
+row3Of16:
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+	VFMADD231PS.BCST 60(SI), Z17, Z15
+row3Of15:
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+	VFMADD231PS.BCST 56(SI), Z17, Z14
+row3Of14:
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+	VFMADD231PS.BCST 52(SI), Z17, Z13
+row3Of13:
+	VCVTDQ2PS 768(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+	VFMADD231PS.BCST 48(SI), Z17, Z12
+row3Of12:
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+	VFMADD231PS.BCST 44(SI), Z17, Z11
+row3Of11:
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+	VFMADD231PS.BCST 40(SI), Z17, Z10
+row3Of10:
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+	VFMADD231PS.BCST 36(SI), Z17, Z9
+row3Of9:
+	VCVTDQ2PS 512(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VFMADD231PS.BCST 32(SI), Z17, Z8
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VFMADD231PS.BCST 28(SI), Z17, Z7
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VFMADD231PS.BCST 24(SI), Z17, Z6
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VFMADD231PS.BCST 20(SI), Z17, Z5
+	VCVTDQ2PS 256(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VFMADD231PS.BCST 16(SI), Z17, Z4
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VFMADD231PS.BCST 12(SI), Z17, Z3
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS.BCST 8(SI), Z17, Z2
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VFMADD231PS.BCST 4(SI), Z17, Z1
+	VCVTDQ2PS 0(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	VFMADD231PS.BCST 0(SI), Z17, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added3:
+	DECQ integerArgs_stripsLeft(AX)
+	JZ whole
+	MOVQ integerArgs_actStrip(AX), R11
+	ADDQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_rows(AX), R11
+	SHLQ $6, R11
+	ADDQ R11, integerArgs_stripOut(AX)
+	JMP strip
+whole:
+	XORL R12, R12
+	MOVQ R12, integerArgs_unpackNow(AX)
+	CMPQ integerArgs_nextGroups(AX), $0
+	JEQ run
 panel:
-	MOVQ integerArgs_nextSlots(AX), R11
-	MOVQ R11, integerArgs_panelSlots(AX)
-	MOVQ integerArgs_slots(AX), R10
-	LEAQ (2*const_amxSlotBytes)(R10)(R10*1), R10
-	SUBQ R11, R10
-	MOVQ R10, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_nextGroups(AX), R12
-	MOVQ R12, integerArgs_panelGroups(AX)
-	SUBQ R12, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_nextLeft(AX), R11
-	SUBQ R12, R11
-	IMULQ integerArgs_block(AX), R12
-	ADDQ R12, integerArgs_nextBlock(AX)
-	TESTQ R11, R11
-	JNZ found
-	DECQ integerArgs_pairsNext(AX)
-	JZ found // no group
-	MOVQ integerArgs_tileBytes(AX), R10
-	ADDQ integerArgs_pairBlock(AX), R10
-	MOVQ R10, integerArgs_pairBlock(AX)
-	MOVQ R10, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_groups(AX), R11
-found:
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $const_amxPanel, R12
-	CMPQ R12, R11
-	CMOVQGT R11, R12
-	MOVQ R12, integerArgs_nextGroups(AX)
-	MOVQ R12, integerArgs_unpackLeft(AX)
+	MOVQ integerArgs_nextActs(AX), R11
+	MOVQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_nextOut(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+	MOVQ integerArgs_nextMore(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_scalesAt(AX), R11
+	MOVQ R11, integerArgs_panelScales(AX)
 	MOVQ integerArgs_strips(AX), R11
 	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_panelActs(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-strip:
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_panelSlots(AX), DX
-	MOVQ integerArgs_products(AX), R15
-	MOVQ integerArgs_panelGroups(AX), R12
+	XORQ $128, integerArgs_scalesAt(AX)
+	MOVQ integerArgs_nextGroups(AX), R12
+	MOVQ integerArgs_slots(AX), R9
+	MOVQ integerArgs_toSide(AX), SI
+	MOVQ integerArgs_outSide(AX), DI
 	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_nextSlots(AX), R9
-	MOVQ integerArgs_stripActs(AX), R10
-	CMPQ integerArgs_stripsLeft(AX), $1
-	JEQ one
-	MOVQ $2, integerArgs_stripsNow(AX)
-	MOVQ R10, R11
-	ADDQ integerArgs_actStrip(AX), R11
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TILELOADD(5, 0, 11, 1)
-	TILEZERO(0)
-	TDPBSUD(0, 4, 6)
-	TILEZERO(1)
-	TDPBSUD(1, 4, 7)
-	TILEZERO(2)
-	TDPBSUD(2, 5, 6)
-	TILEZERO(3)
-	TDPBSUD(3, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
-	JLE twoFirstWhole
-	TILELOADD(4, 64, 10, 1)
-	TILELOADD(6, (1024+0*const_amxSlotBytes), 2, 3)
-	TILELOADD(7, (1024+1*const_amxSlotBytes), 2, 3)
-	TILELOADD(5, 64, 11, 1)
-	TDPBSUD(0, 4, 6)
-	TDPBSUD(1, 4, 7)
-	TDPBSUD(2, 5, 6)
-	TDPBSUD(3, 5, 7)
-twoFirstWhole:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ twoFirst
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ twoFirstAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-twoFirstAlone:
-	DECQ integerArgs_unpackLeft(AX)
-twoFirst:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_actGroup(AX), R11
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $4096, R15
-	DECQ R12
-	JZ twoStored
-twoNext:
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TILELOADD(5, 0, 11, 1)
-	TILESTORED(0, -4096, 15, 3)
-	TILEZERO(0)
-	TDPBSUD(0, 4, 6)
-	TILESTORED(1, -3072, 15, 3)
-	TILEZERO(1)
-	TDPBSUD(1, 4, 7)
-	TILESTORED(2, -2048, 15, 3)
-	TILEZERO(2)
-	TDPBSUD(2, 5, 6)
-	TILESTORED(3, -1024, 15, 3)
-	TILEZERO(3)
-	TDPBSUD(3, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
-	JLE twoThenWhole
-	TILELOADD(4, 64, 10, 1)
-	TILELOADD(6, (1024+0*const_amxSlotBytes), 2, 3)
-	TILELOADD(7, (1024+1*const_amxSlotBytes), 2, 3)
-	TILELOADD(5, 64, 11, 1)
-	TDPBSUD(0, 4, 6)
-	TDPBSUD(1, 4, 7)
-	TDPBSUD(2, 5, 6)
-	TDPBSUD(3, 5, 7)
-twoThenWhole:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ twoThen
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ twoThenAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-twoThenAlone:
-	DECQ integerArgs_unpackLeft(AX)
-twoThen:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_actGroup(AX), R11
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $4096, R15
-	DECQ R12
-	JNZ twoNext
-twoStored:
-	TILESTORED(0, -4096, 15, 3)
-	TILESTORED(1, -3072, 15, 3)
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-	JMP rest
-one:
-	MOVQ $1, integerArgs_stripsNow(AX)
-oneNext:
-	TESTQ $1, R12
-	JNZ odd
-	TILEZERO(0)
-	TILEZERO(1)
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TDPBSUD(0, 4, 6)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TDPBSUD(1, 4, 7)
-	CMPQ integerArgs_steps(AX), $4
-	JLE evenWhole
-	TILELOADD(4, 64, 10, 1)
-	TILELOADD(6, (1024+0*const_amxSlotBytes), 2, 3)
-	TDPBSUD(0, 4, 6)
-	TILELOADD(7, (1024+1*const_amxSlotBytes), 2, 3)
-	TDPBSUD(1, 4, 7)
-evenWhole:
-	CMPQ R12, integerArgs_panelGroups(AX)
-	JEQ stored
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-	JMP stored
-odd:
-	TILEZERO(2)
-	TILEZERO(3)
-	TILELOADD(5, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TDPBSUD(2, 5, 6)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TDPBSUD(3, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
-	JLE oddWhole
-	TILELOADD(5, 64, 10, 1)
-	TILELOADD(6, (1024+0*const_amxSlotBytes), 2, 3)
-	TDPBSUD(2, 5, 6)
-	TILELOADD(7, (1024+1*const_amxSlotBytes), 2, 3)
-	TDPBSUD(3, 5, 7)
-oddWhole:
-	CMPQ R12, integerArgs_panelGroups(AX)
-	JEQ stored
-	TILESTORED(0, -2048, 15, 3)
-	TILESTORED(1, -1024, 15, 3)
-stored:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ oneAlso
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ oneAlsoAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-oneAlsoAlone:
-	DECQ integerArgs_unpackLeft(AX)
-oneAlso:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $2048, R15
-	DECQ R12
-	JNZ oneNext
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-rest:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ sum
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ restAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-restAlone:
-	DECQ integerArgs_unpackLeft(AX)
-	JMP rest
-sum:
-	MOVQ integerArgs_stripsNow(AX), R8
-	SUBQ R8, integerArgs_stripsLeft(AX)
-	MOVQ R8, BX
-	SHLQ $11, BX
-	MOVQ integerArgs_products(AX), R9
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_stripOut(AX), R15
-	MOVQ integerArgs_rows(AX), R14
-add:
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE firstMore
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP firstBegun
-firstMore:
-	VMOVUPS 0(R15), Z0
-	VMOVUPS 64(R15), Z1
-	VMOVUPS 128(R15), Z2
-	VMOVUPS 192(R15), Z3
-	VMOVUPS 256(R15), Z4
-	VMOVUPS 320(R15), Z5
-	VMOVUPS 384(R15), Z6
-	VMOVUPS 448(R15), Z7
-	VMOVUPS 512(R15), Z8
-	CMPQ R14, $9
-	JEQ firstBegun
-	VMOVUPS 576(R15), Z9
-	CMPQ R14, $10
-	JEQ firstBegun
-	VMOVUPS 640(R15), Z10
-	CMPQ R14, $11
-	JEQ firstBegun
-	VMOVUPS 704(R15), Z11
-	CMPQ R14, $12
-	JEQ firstBegun
-	VMOVUPS 768(R15), Z12
-	CMPQ R14, $13
-	JEQ firstBegun
-	VMOVUPS 832(R15), Z13
-	CMPQ R14, $14
-	JEQ firstBegun
-	VMOVUPS 896(R15), Z14
-	CMPQ R14, $15
-	JEQ firstBegun
-	VMOVUPS 960(R15), Z15
-firstBegun:
-	MOVQ integerArgs_panelSlots(AX), R10
-	ADDQ integerArgs_slotTail(AX), R10
-	LEAQ 0(R9), R11
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_panelGroups(AX), R12
-	MOVQ integerArgs_block(AX), DI
-	CMPQ DX, integerArgs_panelActs(AX)
-	JEQ firstAsk
-	XORL DI, DI
-	CMPQ R14, $16
-	JEQ firstHigh
-firstAsk:
-	MOVQ integerArgs_nextBlock(AX), CX
-firstGroup:
-	VMOVUPS (R10), Z16
-	VMOVUPS 64(R10), Z17
-	LEAQ (R13)(R14*4), SI
-	CMPQ DI, $0
-	JLE firstAsked0
-	PREFETCHT1 4608(CX)
-firstAsked0:
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z17, Z0
-	CMPQ DI, $128
-	JLE firstAsked1
-	PREFETCHT1 4736(CX)
-firstAsked1:
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z17, Z1
-	CMPQ DI, $256
-	JLE firstAsked2
-	PREFETCHT1 4864(CX)
-firstAsked2:
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z17, Z2
-	CMPQ DI, $384
-	JLE firstAsked3
-	PREFETCHT1 4992(CX)
-firstAsked3:
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z17, Z3
-	CMPQ DI, $512
-	JLE firstAsked4
-	PREFETCHT1 5120(CX)
-firstAsked4:
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z17, Z4
-	CMPQ DI, $640
-	JLE firstAsked5
-	PREFETCHT1 5248(CX)
-firstAsked5:
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z17, Z5
-	CMPQ DI, $768
-	JLE firstAsked6
-	PREFETCHT1 5376(CX)
-firstAsked6:
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z17, Z6
-	CMPQ DI, $896
-	JLE firstAsked7
-	PREFETCHT1 5504(CX)
-firstAsked7:
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z17, Z7
-	CMPQ DI, $1024
-	JLE firstAsked8
-	PREFETCHT1 5632(CX)
-firstAsked8:
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z17, Z8
-	CMPQ R14, $9
-	JEQ firstRows
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z17, Z9
-	CMPQ R14, $10
-	JEQ firstRows
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z17, Z10
-	CMPQ R14, $11
-	JEQ firstRows
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z17, Z11
-	CMPQ R14, $12
-	JEQ firstRows
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z17, Z12
-	CMPQ R14, $13
-	JEQ firstRows
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z17, Z13
-	CMPQ R14, $14
-	JEQ firstRows
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z17, Z14
-	CMPQ R14, $15
-	JEQ firstRows
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z17, Z15
-firstRows:
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	ADDQ DI, CX
-	DECQ R12
-	JNZ firstGroup
-	JMP firstAdded
-firstHigh:
-firstHighGroup:
-	VMOVUPS (R10), Z16
-	VMOVUPS 64(R10), Z17
-	LEAQ (R13)(R14*4), SI
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z17, Z0
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z17, Z1
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z17, Z2
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z17, Z3
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z17, Z4
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z17, Z5
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z17, Z6
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z17, Z7
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z17, Z8
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z17, Z9
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z17, Z10
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z17, Z11
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z17, Z12
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z17, Z13
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z17, Z14
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z17, Z15
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	DECQ R12
-	JNZ firstHighGroup
-firstAdded:
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	VMOVUPS Z4, 256(R15)
-	VMOVUPS Z5, 320(R15)
-	VMOVUPS Z6, 384(R15)
-	VMOVUPS Z7, 448(R15)
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ firstStored
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ firstStored
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ firstStored
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ firstStored
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ firstStored
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ firstStored
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ firstStored
-	VMOVUPS Z15, 960(R15)
-firstStored:
-	CMPQ integerArgs_second(AX), $0
-	JEQ alone
-	ADDQ integerArgs_outSecond(AX), R15
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE secondMore
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP secondBegun
-secondMore:
-	VMOVUPS 0(R15), Z0
-	VMOVUPS 64(R15), Z1
-	VMOVUPS 128(R15), Z2
-	VMOVUPS 192(R15), Z3
-	VMOVUPS 256(R15), Z4
-	VMOVUPS 320(R15), Z5
-	VMOVUPS 384(R15), Z6
-	VMOVUPS 448(R15), Z7
-	VMOVUPS 512(R15), Z8
-	CMPQ R14, $9
-	JEQ secondBegun
-	VMOVUPS 576(R15), Z9
-	CMPQ R14, $10
-	JEQ secondBegun
-	VMOVUPS 640(R15), Z10
-	CMPQ R14, $11
-	JEQ secondBegun
-	VMOVUPS 704(R15), Z11
-	CMPQ R14, $12
-	JEQ secondBegun
-	VMOVUPS 768(R15), Z12
-	CMPQ R14, $13
-	JEQ secondBegun
-	VMOVUPS 832(R15), Z13
-	CMPQ R14, $14
-	JEQ secondBegun
-	VMOVUPS 896(R15), Z14
-	CMPQ R14, $15
-	JEQ secondBegun
-	VMOVUPS 960(R15), Z15
-secondBegun:
-	MOVQ integerArgs_panelSlots(AX), R10
-	ADDQ integerArgs_slotTail(AX), R10
-	ADDQ $const_amxSlotBytes, R10
-	LEAQ 1024(R9), R11
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_panelGroups(AX), R12
-	MOVQ integerArgs_block(AX), DI
-	CMPQ DX, integerArgs_panelActs(AX)
-	JEQ secondAsk
-	XORL DI, DI
-	CMPQ R14, $16
-	JEQ secondHigh
-secondAsk:
-	MOVQ integerArgs_nextBlock(AX), CX
-	ADDQ integerArgs_second(AX), CX
-secondGroup:
-	VMOVUPS (R10), Z16
-	VMOVUPS 64(R10), Z17
-	LEAQ (R13)(R14*4), SI
-	CMPQ DI, $0
-	JLE secondAsked0
-	PREFETCHT1 4608(CX)
-secondAsked0:
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z17, Z0
-	CMPQ DI, $128
-	JLE secondAsked1
-	PREFETCHT1 4736(CX)
-secondAsked1:
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z17, Z1
-	CMPQ DI, $256
-	JLE secondAsked2
-	PREFETCHT1 4864(CX)
-secondAsked2:
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z17, Z2
-	CMPQ DI, $384
-	JLE secondAsked3
-	PREFETCHT1 4992(CX)
-secondAsked3:
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z17, Z3
-	CMPQ DI, $512
-	JLE secondAsked4
-	PREFETCHT1 5120(CX)
-secondAsked4:
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z17, Z4
-	CMPQ DI, $640
-	JLE secondAsked5
-	PREFETCHT1 5248(CX)
-secondAsked5:
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z17, Z5
-	CMPQ DI, $768
-	JLE secondAsked6
-	PREFETCHT1 5376(CX)
-secondAsked6:
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z17, Z6
-	CMPQ DI, $896
-	JLE secondAsked7
-	PREFETCHT1 5504(CX)
-secondAsked7:
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z17, Z7
-	CMPQ DI, $1024
-	JLE secondAsked8
-	PREFETCHT1 5632(CX)
-secondAsked8:
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z17, Z8
-	CMPQ R14, $9
-	JEQ secondRows
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z17, Z9
-	CMPQ R14, $10
-	JEQ secondRows
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z17, Z10
-	CMPQ R14, $11
-	JEQ secondRows
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z17, Z11
-	CMPQ R14, $12
-	JEQ secondRows
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z17, Z12
-	CMPQ R14, $13
-	JEQ secondRows
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z17, Z13
-	CMPQ R14, $14
-	JEQ secondRows
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z17, Z14
-	CMPQ R14, $15
-	JEQ secondRows
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z17, Z15
-secondRows:
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	ADDQ DI, CX
-	DECQ R12
-	JNZ secondGroup
-	JMP secondAdded
-secondHigh:
-secondHighGroup:
-	VMOVUPS (R10), Z16
-	VMOVUPS 64(R10), Z17
-	LEAQ (R13)(R14*4), SI
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z17, Z0
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z17, Z1
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z17, Z2
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z17, Z3
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z17, Z4
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z17, Z5
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z17, Z6
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z17, Z7
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z17, Z8
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z17, Z9
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z17, Z10
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z17, Z11
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z17, Z12
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z17, Z13
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z17, Z14
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z17, Z15
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	DECQ R12
-	JNZ secondHighGroup
-secondAdded:
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	VMOVUPS Z4, 256(R15)
-	VMOVUPS Z5, 320(R15)
-	VMOVUPS Z6, 384(R15)
-	VMOVUPS Z7, 448(R15)
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ secondStored
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ secondStored
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ secondStored
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ secondStored
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ secondStored
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ secondStored
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ secondStored
-	VMOVUPS Z15, 960(R15)
-secondStored:
-	SUBQ integerArgs_outSecond(AX), R15
-alone:
-	ADDQ integerArgs_actStrip(AX), DX
-	MOVQ R14, R10
-	SHLQ $6, R10
-	ADDQ R10, R15
-	ADDQ $2048, R9
-	DECQ R8
-	JNZ add
-	MOVQ DX, integerArgs_stripActs(AX)
-	MOVQ R15, integerArgs_stripOut(AX)
-	CMPQ integerArgs_stripsLeft(AX), $0
-	JNE strip
-	MOVQ $1, integerArgs_panelMore(AX)
-	MOVQ integerArgs_panelGroups(AX), R10
-	IMULQ integerArgs_actGroup(AX), R10
-	ADDQ R10, integerArgs_panelActs(AX)
-	CMPQ integerArgs_groupsLeft(AX), $0
-	JNE panel
-	MOVQ integerArgs_outTile(AX), R10
-	ADDQ R10, integerArgs_pairOut(AX)
+	ADDQ SI, R8
+	ADDQ DI, integerArgs_nextOut(AX)
+	DECQ integerArgs_sideLeft(AX)
+	JNZ placed
+	MOVQ integerArgs_side(AX), R11
+	MOVQ R11, integerArgs_sideLeft(AX)
+	IMULQ R11, SI
+	IMULQ R11, DI
+	SUBQ SI, R8
+	SUBQ DI, integerArgs_nextOut(AX)
+	MOVQ R12, R11
+	IMULQ integerArgs_block(AX), R11
+	ADDQ R11, R8
+	MOVQ R12, R11
+	IMULQ integerArgs_actGroup(AX), R11
+	ADDQ R11, integerArgs_nextActs(AX)
+	MOVQ $1, integerArgs_nextMore(AX)
+	MOVQ integerArgs_nextLeft(AX), R11
+	SUBQ R12, R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	JNZ found
 	DECQ integerArgs_pairsLeft(AX)
-	JNZ tile
+	JZ found // no group
+	MOVQ integerArgs_tileBytes(AX), R8
+	ADDQ integerArgs_pairBlock(AX), R8
+	MOVQ R8, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	ADDQ R11, integerArgs_pairOut(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_nextOut(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_nextActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_nextMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+found:
+	MOVQ $4, R14
+	CMPQ R14, R11
+	CMOVQGT R11, R14
+	MOVQ R14, integerArgs_nextGroups(AX)
+placed:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	XORL R11, R11
+	MOVQ integerArgs_toSide(AX), SI
+	ADDQ SI, SI
+	MOVQ SI, DI
+	NEGQ DI
+	CMPQ integerArgs_sideLeft(AX), $2
+	CMOVQLE DI, SI
+	CMPQ integerArgs_side(AX), $4
+	CMOVQNE R11, SI
+	MOVQ SI, integerArgs_askAcross(AX)
+strip:
+	MOVQ integerArgs_stripActs(AX), DX
+	CMPQ integerArgs_stripsLeft(AX), $1
+	JNE run
+	MOVQ integerArgs_nextGroups(AX), R11
+	MOVQ R11, integerArgs_unpackNow(AX)
+	JMP run
+done:
+	MOVQ integerArgs_slotTail(AX), R11
+	MOVQ R11, integerArgs_scalesAt(AX)
+	MOVQ $0, integerArgs_askAcross(AX)
 last:
 	MOVQ integerArgs_tiles(AX), R10
-	TESTQ $1, R10
+	MOVQ R10, R12
+	ANDQ $3, R12
 	JZ end
+	SUBQ R12, R10
 	MOVQ $0, integerArgs_tiles(AX)
-	DECQ R10
-	MOVQ $0, integerArgs_second(AX)
 	MOVQ integerArgs_tileBytes(AX), R11
 	IMULQ R10, R11
 	ADDQ integerArgs_weights(AX), R11
 	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ $0, integerArgs_outSecond(AX)
 	MOVQ integerArgs_outTile(AX), R11
 	IMULQ R10, R11
 	ADDQ integerArgs_out(AX), R11
@@ -2311,7 +2801,7 @@ end:
 	VZEROUPPER
 	RET
 
-TEXT ·integerMany(SB), NOSPLIT, $0-8
+TEXT ·integerMany(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
 	LEAQ integerArgs_config(AX), DX
 	LDTILECFG_DX
@@ -2337,282 +2827,521 @@ chosen:
 	MOVQ R11, integerArgs_unpack(AX)
 	MOVL $0x4b400000, R11
 	VPBROADCASTD R11, Z22
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $0, integerArgs_second(AX)
-tile:
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_panelActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-panel:
-	MOVQ integerArgs_groupsLeft(AX), R11
-	MOVQ integerArgs_panel(AX), R12
-	CMPQ R12, R11
-	CMOVQGT R11, R12
-	MOVQ R12, integerArgs_panelGroups(AX)
-	SUBQ R12, R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-unpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ unpackAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-unpackAlone:
-	DECQ integerArgs_unpackLeft(AX)
-	DECQ R12
-	JNZ unpack
-	MOVQ R8, integerArgs_nextBlock(AX)
 	MOVQ $64, BX
 	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_panelGroups(AX), R8
-	MOVQ R8, R9
-	MOVQ integerArgs_strips(AX), R12
-	MOVQ R12, integerArgs_stripsLeft(AX)
-	IMULQ R8, R12
-	MOVQ $3, integerArgs_lag(AX)
-	MOVQ integerArgs_panelActs(AX), DX
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_slots(AX), SI
-	MOVQ SI, R10
-	ADDQ integerArgs_slotTail(AX), R10
+	MOVQ integerArgs_actGroup(AX), R12
+	MOVQ integerArgs_weights(AX), R14
+	MOVQ R14, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_weights(AX), R14
+	MOVQ R14, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_slots(AX), R14
+	MOVQ R14, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_slots(AX), R14
+	MOVQ R14, integerArgs_unpackSlot(AX)
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_nextLeft(AX)
+	MOVQ integerArgs_nowhere(AX), R14
+	MOVQ R14, integerArgs_addOut(AX)
+	MOVQ integerArgs_nowhere(AX), R14
+	MOVQ R14, integerArgs_addOutSecond(AX)
+	MOVQ integerArgs_tiles(AX), R14
+	SHRQ $1, R14
+	MOVQ R14, integerArgs_pairsNext(AX)
+	INCQ R14
+	MOVQ R14, integerArgs_pairsLeft(AX)
+	MOVQ integerArgs_outTile(AX), R14
+	MOVQ R14, integerArgs_outSecond(AX)
+	ADDQ R14, R14
+	MOVQ integerArgs_out(AX), SI
+	SUBQ R14, SI
+	MOVQ SI, integerArgs_pairOut(AX)
+	XORL R14, R14
+	MOVQ R14, integerArgs_groupsLeft(AX)
+	MOVQ R14, integerArgs_addMore(AX)
+	KXORW K5, K5, K5
+	MOVQ $8, integerArgs_unpackLeft(AX)
 	MOVQ integerArgs_products(AX), DI
-	MOVQ DI, R11
-	MOVQ integerArgs_pairOut(AX), R15
-	MOVQ integerArgs_actStrip(AX), R14
-	MOVQ R14, integerArgs_actSkip(AX)
-	MOVQ R8, R14
-	IMULQ integerArgs_actGroup(AX), R14
-	SUBQ R14, integerArgs_actSkip(AX)
-strip:
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE more
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP turn
-more:
-	VMOVUPS 0(R15), Z0
-	VMOVUPS 64(R15), Z1
-	VMOVUPS 128(R15), Z2
-	VMOVUPS 192(R15), Z3
-	VMOVUPS 256(R15), Z4
-	VMOVUPS 320(R15), Z5
-	VMOVUPS 384(R15), Z6
-	VMOVUPS 448(R15), Z7
-	VMOVUPS 512(R15), Z8
-	VMOVUPS 576(R15), Z9
-	VMOVUPS 640(R15), Z10
-	VMOVUPS 704(R15), Z11
-	VMOVUPS 768(R15), Z12
-	VMOVUPS 832(R15), Z13
-	VMOVUPS 896(R15), Z14
-	VMOVUPS 960(R15), Z15
+	LEAQ 8192(DI), R11
+	MOVQ integerArgs_nowhere(AX), R15
+	MOVQ integerArgs_acts(AX), R8
+	ADDQ integerArgs_actTail(AX), R8
+	MOVQ R8, integerArgs_addActs(AX)
+	LEAQ (R8)(R12*1), R9
+	LEAQ (R8)(R12*2), R10
+	LEAQ (R9)(R12*2), R13
+	MOVQ integerArgs_slots(AX), R14
+	ADDQ integerArgs_slotTail(AX), R14
+	MOVQ R14, integerArgs_addSlots(AX)
+	JMP panel
 turn:
-	TESTQ R12, R12
-	JLE multiplied
-	TESTQ $1, R12
-	JNZ odd
+	TILELOADDT1(4, 0, 2, 1)
+	VMOVUPS.Z 384(R15), K5, Z10
+	MANY_BIASED(4480, R8, 24, Z0, Z4, Z12, Z10)
+	MANY_BIASED(5504, R9, 24, Z1, Z5, Z13, Z10)
+	MANY_BIASED(6528, R10, 24, Z2, Z6, Z14, Z10)
+	MANY_BIASED(7552, R13, 24, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 384(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 448(R15), K5, Z11
+	MANY_BIASED(4544, R8, 28, Z0, Z4, Z16, Z11)
+	MANY_BIASED(5568, R9, 28, Z1, Z5, Z17, Z11)
+	MANY_BIASED(6592, R10, 28, Z2, Z6, Z18, Z11)
+	MANY_BIASED(7616, R13, 28, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 448(R15)
+	TILESTORED(0, 3072, 7, 3)
 	TILEZERO(0)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(6, 0, 6, 3)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole0
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(6, 1024, 6, 3)
-	TDPBSUD(0, 4, 6)
-whole0:
-	JMP begun
-odd:
-	TILEZERO(1)
-	TILELOADD(5, 0, 2, 1)
-	TILELOADD(7, 0, 6, 3)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
-	JLE whole1
-	TILELOADD(5, 64, 2, 1)
-	TILELOADD(7, 1024, 6, 3)
-	TDPBSUD(1, 5, 7)
-whole1:
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	ADDQ integerArgs_slot(AX), SI
-	DECQ R8
-	JNZ multiplied
-	ADDQ integerArgs_actSkip(AX), DX
-	MOVQ integerArgs_slots(AX), SI
-	MOVQ integerArgs_panelGroups(AX), R8
-multiplied:
-	CMPQ integerArgs_lag(AX), $3
-	JEQ kept
-	TESTQ R12, R12
-	JLT kept
-	TESTQ $1, R12
-	JNZ even
-	TILESTORED(1, 0, 7, 3)
-	JMP stored
-even:
-	TILESTORED(0, 0, 7, 3)
-stored:
-	ADDQ $1024, DI
-	ANDQ $~4096, DI
-kept:
-	DECQ R12
-	DECQ integerArgs_lag(AX)
-	JGE turn
-	VMOVUPS (R10), Z16
-	VMOVUPS 64(R10), Z17
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 64(R13), Z17, Z0
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 68(R13), Z17, Z1
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 72(R13), Z17, Z2
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 76(R13), Z17, Z3
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 80(R13), Z17, Z4
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 84(R13), Z17, Z5
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 88(R13), Z17, Z6
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 92(R13), Z17, Z7
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 96(R13), Z17, Z8
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 100(R13), Z17, Z9
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 104(R13), Z17, Z10
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 108(R13), Z17, Z11
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 112(R13), Z17, Z12
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 116(R13), Z17, Z13
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 120(R13), Z17, Z14
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 124(R13), Z17, Z15
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ $1024, R11
-	ANDQ $~4096, R11
-	DECQ R9
-	JNZ turn
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	VMOVUPS Z4, 256(R15)
-	VMOVUPS Z5, 320(R15)
-	VMOVUPS Z6, 384(R15)
-	VMOVUPS Z7, 448(R15)
+	VMOVUPS.Z 512(R15), K5, Z8
+	MANY_BIASED(4608, R8, 32, Z0, Z4, Z12, Z8)
+	MANY_BIASED(5632, R9, 32, Z1, Z5, Z13, Z8)
+	MANY_BIASED(6656, R10, 32, Z2, Z6, Z14, Z8)
+	MANY_BIASED(7680, R13, 32, Z3, Z7, Z15, Z8)
 	VMOVUPS Z8, 512(R15)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE first0
+	TILELOADDT1(2, 64, 2, 1)
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+	TDPBSUD(0, 2, 3)
+first0:
+	VMOVUPS.Z 576(R15), K5, Z9
+	MANY_BIASED(4672, R8, 36, Z0, Z4, Z16, Z9)
+	MANY_BIASED(5696, R9, 36, Z1, Z5, Z17, Z9)
+	MANY_BIASED(6720, R10, 36, Z2, Z6, Z18, Z9)
+	MANY_BIASED(7744, R13, 36, Z3, Z7, Z19, Z9)
 	VMOVUPS Z9, 576(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 640(R15), K5, Z10
+	MANY_BIASED(4736, R8, 40, Z0, Z4, Z12, Z10)
+	MANY_BIASED(5760, R9, 40, Z1, Z5, Z13, Z10)
+	MANY_BIASED(6784, R10, 40, Z2, Z6, Z14, Z10)
+	MANY_BIASED(7808, R13, 40, Z3, Z7, Z15, Z10)
 	VMOVUPS Z10, 640(R15)
+	TILESTORED(1, 7168, 7, 3)
+	TILEZERO(1)
+	XORQ $8192, DI
+	VMOVUPS.Z 704(R15), K5, Z11
+	MANY_BIASED(4800, R8, 44, Z0, Z4, Z16, Z11)
+	MANY_BIASED(5824, R9, 44, Z1, Z5, Z17, Z11)
+	MANY_BIASED(6848, R10, 44, Z2, Z6, Z18, Z11)
+	MANY_BIASED(7872, R13, 44, Z3, Z7, Z19, Z11)
 	VMOVUPS Z11, 704(R15)
-	VMOVUPS Z12, 768(R15)
-	VMOVUPS Z13, 832(R15)
-	VMOVUPS Z14, 896(R15)
-	VMOVUPS Z15, 960(R15)
-	ADDQ $1024, R15
-	ADDQ integerArgs_actSkip(AX), R13
-	MOVQ integerArgs_slots(AX), R10
-	ADDQ integerArgs_slotTail(AX), R10
-	MOVQ integerArgs_panelGroups(AX), R9
+	TDPBSUD(1, 4, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE second0
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
+	TDPBSUD(1, 2, 3)
+second0:
+	VMOVUPS.Z 768(R15), K5, Z8
+	MANY_BIASED(4864, R8, 48, Z0, Z4, Z12, Z8)
+	MANY_BIASED(5888, R9, 48, Z1, Z5, Z13, Z8)
+	MANY_BIASED(6912, R10, 48, Z2, Z6, Z14, Z8)
+	MANY_BIASED(7936, R13, 48, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 768(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 832(R15), K5, Z9
+	MANY_BIASED(4928, R8, 52, Z0, Z4, Z16, Z9)
+	MANY_BIASED(5952, R9, 52, Z1, Z5, Z17, Z9)
+	MANY_BIASED(6976, R10, 52, Z2, Z6, Z18, Z9)
+	MANY_BIASED(8000, R13, 52, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 832(R15)
+	TILELOADDT1(5, 0, 2, 1)
+	VMOVUPS.Z 896(R15), K5, Z10
+	MANY_BIASED(4992, R8, 56, Z0, Z4, Z12, Z10)
+	MANY_BIASED(6016, R9, 56, Z1, Z5, Z13, Z10)
+	MANY_BIASED(7040, R10, 56, Z2, Z6, Z14, Z10)
+	MANY_BIASED(8064, R13, 56, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 896(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 960(R15), K5, Z11
+	MANY_BIASED(5056, R8, 60, Z0, Z4, Z16, Z11)
+	MANY_BIASED(6080, R9, 60, Z1, Z5, Z17, Z11)
+	MANY_BIASED(7104, R10, 60, Z2, Z6, Z18, Z11)
+	MANY_BIASED(8128, R13, 60, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 960(R15)
+	TILESTORED(0, 0, 7, 3)
+	TILEZERO(0)
+	MOVQ integerArgs_addSlots(AX), R15
+	VMOVUPS (R15), Z0
+	VMOVUPS 64(R15), Z4
+	ADDQ R14, R15
+	VMOVUPS (R15), Z1
+	VMOVUPS 64(R15), Z5
+	ADDQ R14, R15
+	VMOVUPS (R15), Z2
+	VMOVUPS 64(R15), Z6
+	ADDQ R14, R15
+	VMOVUPS (R15), Z3
+	VMOVUPS 64(R15), Z7
+	ADDQ R14, R15
+	MOVQ integerArgs_addOut(AX), R15
+	MOVQ integerArgs_addActs(AX), R8
+	LEAQ (R8)(R12*1), R9
+	LEAQ (R8)(R12*2), R10
+	LEAQ (R9)(R12*2), R13
+	KMOVW integerArgs_addMore(AX), K5
+	XORQ $8192, R11
+	VMOVUPS.Z 0(R15), K5, Z8
+	MANY_BIASED(0, R8, 0, Z0, Z4, Z12, Z8)
+	MANY_BIASED(1024, R9, 0, Z1, Z5, Z13, Z8)
+	MANY_BIASED(2048, R10, 0, Z2, Z6, Z14, Z8)
+	MANY_BIASED(3072, R13, 0, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 0(R15)
+	TDPBSUD(0, 5, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE first1
+	TILELOADDT1(2, 64, 2, 1)
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+	TDPBSUD(0, 2, 3)
+first1:
+	VMOVUPS.Z 64(R15), K5, Z9
+	MANY_BIASED(64, R8, 4, Z0, Z4, Z16, Z9)
+	MANY_BIASED(1088, R9, 4, Z1, Z5, Z17, Z9)
+	MANY_BIASED(2112, R10, 4, Z2, Z6, Z18, Z9)
+	MANY_BIASED(3136, R13, 4, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 64(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 128(R15), K5, Z10
+	MANY_BIASED(128, R8, 8, Z0, Z4, Z12, Z10)
+	MANY_BIASED(1152, R9, 8, Z1, Z5, Z13, Z10)
+	MANY_BIASED(2176, R10, 8, Z2, Z6, Z14, Z10)
+	MANY_BIASED(3200, R13, 8, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 128(R15)
+	TILESTORED(1, 4096, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 192(R15), K5, Z11
+	MANY_BIASED(192, R8, 12, Z0, Z4, Z16, Z11)
+	MANY_BIASED(1216, R9, 12, Z1, Z5, Z17, Z11)
+	MANY_BIASED(2240, R10, 12, Z2, Z6, Z18, Z11)
+	MANY_BIASED(3264, R13, 12, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 192(R15)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE second1
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
+	TDPBSUD(1, 2, 3)
+second1:
+	VMOVUPS.Z 256(R15), K5, Z8
+	MANY_BIASED(256, R8, 16, Z0, Z4, Z12, Z8)
+	MANY_BIASED(1280, R9, 16, Z1, Z5, Z13, Z8)
+	MANY_BIASED(2304, R10, 16, Z2, Z6, Z14, Z8)
+	MANY_BIASED(3328, R13, 16, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 256(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 320(R15), K5, Z9
+	MANY_BIASED(320, R8, 20, Z0, Z4, Z16, Z9)
+	MANY_BIASED(1344, R9, 20, Z1, Z5, Z17, Z9)
+	MANY_BIASED(2368, R10, 20, Z2, Z6, Z18, Z9)
+	MANY_BIASED(3392, R13, 20, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 320(R15)
+	TILELOADDT1(4, 0, 2, 1)
+	VMOVUPS.Z 384(R15), K5, Z10
+	MANY_BIASED(384, R8, 24, Z0, Z4, Z12, Z10)
+	MANY_BIASED(1408, R9, 24, Z1, Z5, Z13, Z10)
+	MANY_BIASED(2432, R10, 24, Z2, Z6, Z14, Z10)
+	MANY_BIASED(3456, R13, 24, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 384(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 448(R15), K5, Z11
+	MANY_BIASED(448, R8, 28, Z0, Z4, Z16, Z11)
+	MANY_BIASED(1472, R9, 28, Z1, Z5, Z17, Z11)
+	MANY_BIASED(2496, R10, 28, Z2, Z6, Z18, Z11)
+	MANY_BIASED(3520, R13, 28, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 448(R15)
+	TILESTORED(0, 1024, 7, 3)
+	TILEZERO(0)
+	VMOVUPS.Z 512(R15), K5, Z8
+	MANY_BIASED(512, R8, 32, Z0, Z4, Z12, Z8)
+	MANY_BIASED(1536, R9, 32, Z1, Z5, Z13, Z8)
+	MANY_BIASED(2560, R10, 32, Z2, Z6, Z14, Z8)
+	MANY_BIASED(3584, R13, 32, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 512(R15)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE first2
+	TILELOADDT1(2, 64, 2, 1)
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+	TDPBSUD(0, 2, 3)
+first2:
+	VMOVUPS.Z 576(R15), K5, Z9
+	MANY_BIASED(576, R8, 36, Z0, Z4, Z16, Z9)
+	MANY_BIASED(1600, R9, 36, Z1, Z5, Z17, Z9)
+	MANY_BIASED(2624, R10, 36, Z2, Z6, Z18, Z9)
+	MANY_BIASED(3648, R13, 36, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 576(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 640(R15), K5, Z10
+	MANY_BIASED(640, R8, 40, Z0, Z4, Z12, Z10)
+	MANY_BIASED(1664, R9, 40, Z1, Z5, Z13, Z10)
+	MANY_BIASED(2688, R10, 40, Z2, Z6, Z14, Z10)
+	MANY_BIASED(3712, R13, 40, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 640(R15)
+	TILESTORED(1, 5120, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 704(R15), K5, Z11
+	MANY_BIASED(704, R8, 44, Z0, Z4, Z16, Z11)
+	MANY_BIASED(1728, R9, 44, Z1, Z5, Z17, Z11)
+	MANY_BIASED(2752, R10, 44, Z2, Z6, Z18, Z11)
+	MANY_BIASED(3776, R13, 44, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 704(R15)
+	TDPBSUD(1, 4, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE second2
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
+	TDPBSUD(1, 2, 3)
+second2:
+	VMOVUPS.Z 768(R15), K5, Z8
+	MANY_BIASED(768, R8, 48, Z0, Z4, Z12, Z8)
+	MANY_BIASED(1792, R9, 48, Z1, Z5, Z13, Z8)
+	MANY_BIASED(2816, R10, 48, Z2, Z6, Z14, Z8)
+	MANY_BIASED(3840, R13, 48, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 768(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 832(R15), K5, Z9
+	MANY_BIASED(832, R8, 52, Z0, Z4, Z16, Z9)
+	MANY_BIASED(1856, R9, 52, Z1, Z5, Z17, Z9)
+	MANY_BIASED(2880, R10, 52, Z2, Z6, Z18, Z9)
+	MANY_BIASED(3904, R13, 52, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 832(R15)
+	TILELOADDT1(5, 0, 2, 1)
+	VMOVUPS.Z 896(R15), K5, Z10
+	MANY_BIASED(896, R8, 56, Z0, Z4, Z12, Z10)
+	MANY_BIASED(1920, R9, 56, Z1, Z5, Z13, Z10)
+	MANY_BIASED(2944, R10, 56, Z2, Z6, Z14, Z10)
+	MANY_BIASED(3968, R13, 56, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 896(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 960(R15), K5, Z11
+	MANY_BIASED(960, R8, 60, Z0, Z4, Z16, Z11)
+	MANY_BIASED(1984, R9, 60, Z1, Z5, Z17, Z11)
+	MANY_BIASED(3008, R10, 60, Z2, Z6, Z18, Z11)
+	MANY_BIASED(4032, R13, 60, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 960(R15)
+	TILESTORED(0, 2048, 7, 3)
+	TILEZERO(0)
+	MOVQ integerArgs_addSlots(AX), R15
+	ADDQ $const_manySlotBytes, R15
+	VMOVUPS (R15), Z0
+	VMOVUPS 64(R15), Z4
+	ADDQ R14, R15
+	VMOVUPS (R15), Z1
+	VMOVUPS 64(R15), Z5
+	ADDQ R14, R15
+	VMOVUPS (R15), Z2
+	VMOVUPS 64(R15), Z6
+	ADDQ R14, R15
+	VMOVUPS (R15), Z3
+	VMOVUPS 64(R15), Z7
+	ADDQ R14, R15
+	MOVQ integerArgs_addOutSecond(AX), R15
+	VMOVUPS.Z 0(R15), K5, Z8
+	MANY_BIASED(4096, R8, 0, Z0, Z4, Z12, Z8)
+	MANY_BIASED(5120, R9, 0, Z1, Z5, Z13, Z8)
+	MANY_BIASED(6144, R10, 0, Z2, Z6, Z14, Z8)
+	MANY_BIASED(7168, R13, 0, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 0(R15)
+	TDPBSUD(0, 5, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE first3
+	TILELOADDT1(2, 64, 2, 1)
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+	TDPBSUD(0, 2, 3)
+first3:
+	VMOVUPS.Z 64(R15), K5, Z9
+	MANY_BIASED(4160, R8, 4, Z0, Z4, Z16, Z9)
+	MANY_BIASED(5184, R9, 4, Z1, Z5, Z17, Z9)
+	MANY_BIASED(6208, R10, 4, Z2, Z6, Z18, Z9)
+	MANY_BIASED(7232, R13, 4, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 64(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 128(R15), K5, Z10
+	MANY_BIASED(4224, R8, 8, Z0, Z4, Z12, Z10)
+	MANY_BIASED(5248, R9, 8, Z1, Z5, Z13, Z10)
+	MANY_BIASED(6272, R10, 8, Z2, Z6, Z14, Z10)
+	MANY_BIASED(7296, R13, 8, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 128(R15)
+	TILESTORED(1, 6144, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 192(R15), K5, Z11
+	MANY_BIASED(4288, R8, 12, Z0, Z4, Z16, Z11)
+	MANY_BIASED(5312, R9, 12, Z1, Z5, Z17, Z11)
+	MANY_BIASED(6336, R10, 12, Z2, Z6, Z18, Z11)
+	MANY_BIASED(7360, R13, 12, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 192(R15)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE second3
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
+	TDPBSUD(1, 2, 3)
+second3:
+	VMOVUPS.Z 256(R15), K5, Z8
+	MANY_BIASED(4352, R8, 16, Z0, Z4, Z12, Z8)
+	MANY_BIASED(5376, R9, 16, Z1, Z5, Z13, Z8)
+	MANY_BIASED(6400, R10, 16, Z2, Z6, Z14, Z8)
+	MANY_BIASED(7424, R13, 16, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 256(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 320(R15), K5, Z9
+	MANY_BIASED(4416, R8, 20, Z0, Z4, Z16, Z9)
+	MANY_BIASED(5440, R9, 20, Z1, Z5, Z17, Z9)
+	MANY_BIASED(6464, R10, 20, Z2, Z6, Z18, Z9)
+	MANY_BIASED(7488, R13, 20, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 320(R15)
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ DX, SI
+	ADDQ integerArgs_actTail(AX), SI
+	MOVQ SI, integerArgs_addActs(AX)
+	MOVQ integerArgs_panelSlots(AX), SI
+	ADDQ integerArgs_slotTail(AX), SI
+	MOVQ SI, integerArgs_addSlots(AX)
+	MOVQ integerArgs_stripOut(AX), SI
+	MOVQ SI, integerArgs_addOut(AX)
+	ADDQ $1024, integerArgs_stripOut(AX)
+	ADDQ integerArgs_outSecond(AX), SI
+	MOVQ SI, integerArgs_addOutSecond(AX)
+	MOVQ integerArgs_panelMore(AX), SI
+	NEGQ SI
+	MOVQ SI, integerArgs_addMore(AX)
+	ADDQ integerArgs_actStrip(AX), DX
+	MOVQ DX, integerArgs_stripActs(AX)
 	DECQ integerArgs_stripsLeft(AX)
-	JNZ strip
+	JZ panel
+	MOVQ integerArgs_pace(AX), DX
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ someUnpacked
+	MOVQ R8, 0(SP)
+	MOVQ R9, 8(SP)
+	MOVQ R13, 16(SP)
+	MOVQ DI, 24(SP)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_unpackSlot(AX), R9
+someUnpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	MOVQ integerArgs_tileBytes(AX), R13
+	TESTQ $1, integerArgs_unpackLeft(AX)
+	JNZ someSecond
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ R13, R8
+	ADDQ $const_manySlotBytes, R9
+	JMP someFirst
+someSecond:
+	SUBQ R13, R8
+	SUBQ $const_manySlotBytes, R9
+someFirst:
+	DECQ integerArgs_unpackLeft(AX)
+	JZ someDone
+	DECQ DX
+	JNZ someUnpack
+someDone:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ R9, integerArgs_unpackSlot(AX)
+	MOVQ 0(SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R13
+	MOVQ 24(SP), DI
+someUnpacked:
+go:
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ integerArgs_panelSlots(AX), SI
+	MOVQ integerArgs_slot(AX), R14
+	JMP turn
+panel:
+	MOVQ $8, DX
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ restUnpacked
+	MOVQ R8, 0(SP)
+	MOVQ R9, 8(SP)
+	MOVQ R13, 16(SP)
+	MOVQ DI, 24(SP)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_unpackSlot(AX), R9
+restUnpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	MOVQ integerArgs_tileBytes(AX), R13
+	TESTQ $1, integerArgs_unpackLeft(AX)
+	JNZ restSecond
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ R13, R8
+	ADDQ $const_manySlotBytes, R9
+	JMP restFirst
+restSecond:
+	SUBQ R13, R8
+	SUBQ $const_manySlotBytes, R9
+restFirst:
+	DECQ integerArgs_unpackLeft(AX)
+	JZ restDone
+	DECQ DX
+	JNZ restUnpack
+restDone:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ R9, integerArgs_unpackSlot(AX)
+	MOVQ 0(SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R13
+	MOVQ 24(SP), DI
+restUnpacked:
+	MOVQ integerArgs_strips(AX), R14
+	MOVQ R14, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_nextSlots(AX), R14
+	MOVQ R14, integerArgs_panelSlots(AX)
 	MOVQ $1, integerArgs_panelMore(AX)
-	IMULQ integerArgs_actGroup(AX), R9
-	ADDQ R9, integerArgs_panelActs(AX)
+	LEAQ (R12*4), DX
+	ADDQ integerArgs_panelActs(AX), DX
 	CMPQ integerArgs_groupsLeft(AX), $0
-	JNE panel
-	MOVQ integerArgs_outTile(AX), R10
-	ADDQ R10, integerArgs_pairOut(AX)
-	MOVQ integerArgs_tileBytes(AX), R10
-	ADDQ R10, integerArgs_pairBlock(AX)
-	DECQ integerArgs_tiles(AX)
-	JNZ tile
+	JNE inside
+	MOVQ integerArgs_nowhere(AX), R14
+	DECQ integerArgs_pairsLeft(AX)
+	JZ last
+	JLT end
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_more(AX), R14
+	MOVQ R14, integerArgs_panelMore(AX)
+	MOVQ integerArgs_outTile(AX), R14
+	LEAQ (R14)(R14*1), R14
+	ADDQ integerArgs_pairOut(AX), R14
+	MOVQ R14, integerArgs_pairOut(AX)
+	MOVQ integerArgs_acts(AX), DX
+inside:
+	MOVQ DX, integerArgs_panelActs(AX)
+	MOVQ DX, integerArgs_stripActs(AX)
+	MOVQ integerArgs_pairOut(AX), R14
+	MOVQ R14, integerArgs_stripOut(AX)
+	SUBQ $4, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_slots(AX), R14
+	LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14
+	SUBQ integerArgs_panelSlots(AX), R14
+	MOVQ R14, integerArgs_nextSlots(AX)
+	MOVQ R14, integerArgs_unpackSlot(AX)
+	MOVQ $8, integerArgs_unpackLeft(AX)
+	SUBQ $4, integerArgs_nextLeft(AX)
+	JNZ go
+	MOVQ integerArgs_tileBytes(AX), R14
+	LEAQ (R14)(R14*1), R14
+	ADDQ integerArgs_pairBlock(AX), R14
+	MOVQ R14, integerArgs_pairBlock(AX)
+	MOVQ R14, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_nextLeft(AX)
+	DECQ integerArgs_pairsNext(AX)
+	JNZ go
+	MOVQ $0, integerArgs_unpackLeft(AX)
+	JMP go
+last:
+	MOVQ R14, integerArgs_stripOut(AX)
+	MOVQ $0, integerArgs_outSecond(AX)
+	MOVQ $2, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_acts(AX), R14
+	MOVQ R14, integerArgs_stripActs(AX)
+	JMP go
+end:
 	TILERELEASE
 	VZEROUPPER
 	RET
@@ -2640,901 +3369,706 @@ chosen:
 	MOVQ R11, integerArgs_unpack(AX)
 	MOVL $0x4b400000, R11
 	VPBROADCASTD R11, Z22
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
 	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_second(AX)
 	MOVQ integerArgs_weights(AX), R11
 	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_outSecond(AX)
 	MOVQ integerArgs_out(AX), R11
 	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $4, R12
+	SHRQ $2, R10
+	JZ last
 begin:
+	MOVQ R12, integerArgs_side(AX)
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_toSide(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_outSide(AX)
 	MOVQ R10, integerArgs_pairsLeft(AX)
-	MOVQ R10, integerArgs_pairsNext(AX)
+	MOVQ $0, integerArgs_addGroups(AX)
+	MOVQ integerArgs_side(AX), R11
+	MOVQ R11, integerArgs_sideLeft(AX)
 	MOVQ integerArgs_pairBlock(AX), R11
 	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R11
-	MOVQ R11, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_nextOut(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_nextActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_nextMore(AX)
 	MOVQ integerArgs_groups(AX), R11
 	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $const_amxPanel, R12
-	CMPQ R12, R11
-	CMOVQGT R11, R12
-	MOVQ R12, integerArgs_nextGroups(AX)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_nextSlots(AX), R9
+	MOVQ $4, R10
+	CMPQ R10, R11
+	CMOVQGT R11, R10
+	MOVQ R10, integerArgs_nextGroups(AX)
+	MOVQ integerArgs_pairBlock(AX), R8
+	MOVQ integerArgs_slots(AX), R9
+	MOVQ R9, R11
+	MOVQ R11, integerArgs_slotAt+0(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+8(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+16(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+24(AX)
+	ADDQ integerArgs_slot(AX), R11
 unpack:
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ unpackAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
+	DECQ R10
+	JNZ unpack
+	JMP panel
+run:
+	MOVQ integerArgs_products(AX), R11
+	CMPQ R12, $0
+	JLE multiplied0
+	MOVQ integerArgs_slotAt+0(AX), SI
+	TILEZERO(0)
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 6, 3)
+	TDPBSSD(0, 4, 6)
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied0:
+	CMPQ integerArgs_unpackNow(AX), $0
+	JLE unpacked0
 	MOVQ integerArgs_unpack(AX), R13
 	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-unpackAlone:
-	DECQ integerArgs_unpackLeft(AX)
-	DECQ R12
-	JNZ unpack
-tile:
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_panelActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
+unpacked0:
+	TILESTORED(1, 3072, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $1
+	JLE added0
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*4), SI
+	MOVQ integerArgs_slotAt+8(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	CMPQ R14, $16
+	JEQ row0Of16
+	CMPQ R14, $15
+	JEQ row0Of15
+	CMPQ R14, $14
+	JEQ row0Of14
+	CMPQ R14, $13
+	JEQ row0Of13
+	CMPQ R14, $12
+	JEQ row0Of12
+	CMPQ R14, $11
+	JEQ row0Of11
+	CMPQ R14, $10
+	JEQ row0Of10
+	JMP row0Of9
+row0Of16:
+	VPADDD 1984(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+row0Of15:
+	VPADDD 1920(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+row0Of14:
+	VPADDD 1856(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+row0Of13:
+	VCVTDQ2PS 1792(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+row0Of12:
+	VPADDD 1728(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+row0Of11:
+	VPADDD 1664(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+row0Of10:
+	VPADDD 1600(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+row0Of9:
+	VCVTDQ2PS 1536(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 1472(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 1408(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 1344(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VCVTDQ2PS 1280(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 1216(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 1152(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 1088(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VCVTDQ2PS 1024(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added0:
+	CMPQ R12, $1
+	JLE multiplied1
+	MOVQ integerArgs_slotAt+8(AX), SI
+	TILEZERO(1)
+	TILELOADD(5, 0, 2, 1)
+	TILELOADD(7, 0, 6, 3)
+	TDPBSSD(1, 5, 7)
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied1:
+	CMPQ integerArgs_unpackNow(AX), $1
+	JLE unpacked1
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked1:
+	TILESTORED(0, 0, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $2
+	JLE added1
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*4), SI
+	MOVQ integerArgs_slotAt+16(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	CMPQ R14, $16
+	JEQ row1Of16
+	CMPQ R14, $15
+	JEQ row1Of15
+	CMPQ R14, $14
+	JEQ row1Of14
+	CMPQ R14, $13
+	JEQ row1Of13
+	CMPQ R14, $12
+	JEQ row1Of12
+	CMPQ R14, $11
+	JEQ row1Of11
+	CMPQ R14, $10
+	JEQ row1Of10
+	JMP row1Of9
+row1Of16:
+	VPADDD 3008(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+row1Of15:
+	VPADDD 2944(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+row1Of14:
+	VPADDD 2880(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+row1Of13:
+	VCVTDQ2PS 2816(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+row1Of12:
+	VPADDD 2752(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+row1Of11:
+	VPADDD 2688(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+row1Of10:
+	VPADDD 2624(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+row1Of9:
+	VCVTDQ2PS 2560(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 2496(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 2432(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 2368(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VCVTDQ2PS 2304(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 2240(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 2176(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 2112(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VCVTDQ2PS 2048(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added1:
+	CMPQ R12, $2
+	JLE multiplied2
+	MOVQ integerArgs_slotAt+16(AX), SI
+	TILEZERO(0)
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 6, 3)
+	TDPBSSD(0, 4, 6)
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied2:
+	CMPQ integerArgs_unpackNow(AX), $2
+	JLE unpacked2
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked2:
+	TILESTORED(1, 1024, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $3
+	JLE added2
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*4), SI
+	MOVQ integerArgs_slotAt+24(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	CMPQ R14, $16
+	JEQ row2Of16
+	CMPQ R14, $15
+	JEQ row2Of15
+	CMPQ R14, $14
+	JEQ row2Of14
+	CMPQ R14, $13
+	JEQ row2Of13
+	CMPQ R14, $12
+	JEQ row2Of12
+	CMPQ R14, $11
+	JEQ row2Of11
+	CMPQ R14, $10
+	JEQ row2Of10
+	JMP row2Of9
+row2Of16:
+	VPADDD 4032(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+row2Of15:
+	VPADDD 3968(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+row2Of14:
+	VPADDD 3904(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+row2Of13:
+	VCVTDQ2PS 3840(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+row2Of12:
+	VPADDD 3776(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+row2Of11:
+	VPADDD 3712(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+row2Of10:
+	VPADDD 3648(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+row2Of9:
+	VCVTDQ2PS 3584(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 3520(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 3456(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 3392(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VCVTDQ2PS 3328(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 3264(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 3200(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 3136(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VCVTDQ2PS 3072(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added2:
+	CMPQ R12, $3
+	JLE multiplied3
+	MOVQ integerArgs_slotAt+24(AX), SI
+	TILEZERO(1)
+	TILELOADD(5, 0, 2, 1)
+	TILELOADD(7, 0, 6, 3)
+	TDPBSSD(1, 5, 7)
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied3:
+	CMPQ integerArgs_unpackNow(AX), $3
+	JLE unpacked3
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked3:
+	TILESTORED(0, 2048, 11, 3)
+	MOVQ integerArgs_rows(AX), R14
+	CMPQ integerArgs_addGroups(AX), $0
+	JEQ summed
+	MOVQ integerArgs_addOut(AX), R13
+	CMPQ R14, $16
+	JEQ storeOf16
+	CMPQ R14, $15
+	JEQ storeOf15
+	CMPQ R14, $14
+	JEQ storeOf14
+	CMPQ R14, $13
+	JEQ storeOf13
+	CMPQ R14, $12
+	JEQ storeOf12
+	CMPQ R14, $11
+	JEQ storeOf11
+	CMPQ R14, $10
+	JEQ storeOf10
+	JMP storeOf9
+storeOf16:
+	VMOVUPS Z15, 960(R13)
+storeOf15:
+	VMOVUPS Z14, 896(R13)
+storeOf14:
+	VMOVUPS Z13, 832(R13)
+storeOf13:
+	VMOVUPS Z12, 768(R13)
+storeOf12:
+	VMOVUPS Z11, 704(R13)
+storeOf11:
+	VMOVUPS Z10, 640(R13)
+storeOf10:
+	VMOVUPS Z9, 576(R13)
+storeOf9:
+	VMOVUPS Z8, 512(R13)
+	VMOVUPS Z7, 448(R13)
+	VMOVUPS Z6, 384(R13)
+	VMOVUPS Z5, 320(R13)
+	VMOVUPS Z4, 256(R13)
+	VMOVUPS Z3, 192(R13)
+	VMOVUPS Z2, 128(R13)
+	VMOVUPS Z1, 64(R13)
+	VMOVUPS Z0, 0(R13)
+summed:
+	MOVQ R12, integerArgs_addGroups(AX)
+	TESTQ R12, R12
+	JEQ done
+	MOVQ integerArgs_panelScales(AX), R10
+	MOVQ integerArgs_stripActs(AX), R15
+	ADDQ integerArgs_actTail(AX), R15
+	MOVQ integerArgs_stripOut(AX), R13
+	MOVQ R13, integerArgs_addOut(AX)
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE more
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP begun
+more:
+	CMPQ R14, $16
+	JEQ loadOf16
+	CMPQ R14, $15
+	JEQ loadOf15
+	CMPQ R14, $14
+	JEQ loadOf14
+	CMPQ R14, $13
+	JEQ loadOf13
+	CMPQ R14, $12
+	JEQ loadOf12
+	CMPQ R14, $11
+	JEQ loadOf11
+	CMPQ R14, $10
+	JEQ loadOf10
+	JMP loadOf9
+loadOf16:
+	VMOVUPS 960(R13), Z15
+loadOf15:
+	VMOVUPS 896(R13), Z14
+loadOf14:
+	VMOVUPS 832(R13), Z13
+loadOf13:
+	VMOVUPS 768(R13), Z12
+loadOf12:
+	VMOVUPS 704(R13), Z11
+loadOf11:
+	VMOVUPS 640(R13), Z10
+loadOf10:
+	VMOVUPS 576(R13), Z9
+loadOf9:
+	VMOVUPS 512(R13), Z8
+	VMOVUPS 448(R13), Z7
+	VMOVUPS 384(R13), Z6
+	VMOVUPS 320(R13), Z5
+	VMOVUPS 256(R13), Z4
+	VMOVUPS 192(R13), Z3
+	VMOVUPS 128(R13), Z2
+	VMOVUPS 64(R13), Z1
+	VMOVUPS 0(R13), Z0
+begun:
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*4), SI
+	MOVQ integerArgs_slotAt+0(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	CMPQ R14, $16
+	JEQ row3Of16
+	CMPQ R14, $15
+	JEQ row3Of15
+	CMPQ R14, $14
+	JEQ row3Of14
+	CMPQ R14, $13
+	JEQ row3Of13
+	CMPQ R14, $12
+	JEQ row3Of12
+	CMPQ R14, $11
+	JEQ row3Of11
+	CMPQ R14, $10
+	JEQ row3Of10
+	JMP row3Of9
+row3Of16:
+	VPADDD 960(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+row3Of15:
+	VPADDD 896(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+row3Of14:
+	VPADDD 832(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+row3Of13:
+	VCVTDQ2PS 768(R11), Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+row3Of12:
+	VPADDD 704(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+row3Of11:
+	VPADDD 640(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+row3Of10:
+	VPADDD 576(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+row3Of9:
+	VCVTDQ2PS 512(R11), Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 448(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 384(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 320(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VCVTDQ2PS 256(R11), Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 192(R11), Z22, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 128(R11), Z22, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 64(R11), Z22, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VCVTDQ2PS 0(R11), Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added3:
+	DECQ integerArgs_stripsLeft(AX)
+	JZ whole
+	MOVQ integerArgs_actStrip(AX), R11
+	ADDQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_rows(AX), R11
+	SHLQ $6, R11
+	ADDQ R11, integerArgs_stripOut(AX)
+	JMP strip
+whole:
+	XORL R12, R12
+	MOVQ R12, integerArgs_unpackNow(AX)
+	CMPQ integerArgs_nextGroups(AX), $0
+	JEQ run
 panel:
-	MOVQ integerArgs_nextSlots(AX), R11
-	MOVQ R11, integerArgs_panelSlots(AX)
-	MOVQ integerArgs_slots(AX), R10
-	LEAQ (2*const_amxSlotBytes)(R10)(R10*1), R10
-	SUBQ R11, R10
-	MOVQ R10, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_nextGroups(AX), R12
-	MOVQ R12, integerArgs_panelGroups(AX)
-	SUBQ R12, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_nextLeft(AX), R11
-	SUBQ R12, R11
-	IMULQ integerArgs_block(AX), R12
-	ADDQ R12, integerArgs_nextBlock(AX)
-	TESTQ R11, R11
-	JNZ found
-	DECQ integerArgs_pairsNext(AX)
-	JZ found // no group
-	MOVQ integerArgs_tileBytes(AX), R10
-	ADDQ integerArgs_pairBlock(AX), R10
-	MOVQ R10, integerArgs_pairBlock(AX)
-	MOVQ R10, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_groups(AX), R11
-found:
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $const_amxPanel, R12
-	CMPQ R12, R11
-	CMOVQGT R11, R12
-	MOVQ R12, integerArgs_nextGroups(AX)
-	MOVQ R12, integerArgs_unpackLeft(AX)
+	MOVQ integerArgs_nextActs(AX), R11
+	MOVQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_nextOut(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+	MOVQ integerArgs_nextMore(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_scalesAt(AX), R11
+	MOVQ R11, integerArgs_panelScales(AX)
 	MOVQ integerArgs_strips(AX), R11
 	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_panelActs(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-strip:
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_panelSlots(AX), DX
-	MOVQ integerArgs_products(AX), R15
-	MOVQ integerArgs_panelGroups(AX), R12
+	XORQ $128, integerArgs_scalesAt(AX)
+	MOVQ integerArgs_nextGroups(AX), R12
+	MOVQ integerArgs_slots(AX), R9
+	MOVQ integerArgs_toSide(AX), SI
+	MOVQ integerArgs_outSide(AX), DI
 	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_nextSlots(AX), R9
-	MOVQ integerArgs_stripActs(AX), R10
-	CMPQ integerArgs_stripsLeft(AX), $1
-	JEQ one
-	MOVQ $2, integerArgs_stripsNow(AX)
-	MOVQ R10, R11
-	ADDQ integerArgs_actStrip(AX), R11
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TILELOADD(5, 0, 11, 1)
-	TILEZERO(0)
-	TDPBSSD(0, 4, 6)
-	TILEZERO(1)
-	TDPBSSD(1, 4, 7)
-	TILEZERO(2)
-	TDPBSSD(2, 5, 6)
-	TILEZERO(3)
-	TDPBSSD(3, 5, 7)
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ twoFirst
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ twoFirstAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-twoFirstAlone:
-	DECQ integerArgs_unpackLeft(AX)
-twoFirst:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_actGroup(AX), R11
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $4096, R15
-	DECQ R12
-	JZ twoStored
-twoNext:
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TILELOADD(5, 0, 11, 1)
-	TILESTORED(0, -4096, 15, 3)
-	TILEZERO(0)
-	TDPBSSD(0, 4, 6)
-	TILESTORED(1, -3072, 15, 3)
-	TILEZERO(1)
-	TDPBSSD(1, 4, 7)
-	TILESTORED(2, -2048, 15, 3)
-	TILEZERO(2)
-	TDPBSSD(2, 5, 6)
-	TILESTORED(3, -1024, 15, 3)
-	TILEZERO(3)
-	TDPBSSD(3, 5, 7)
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ twoThen
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ twoThenAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-twoThenAlone:
-	DECQ integerArgs_unpackLeft(AX)
-twoThen:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_actGroup(AX), R11
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $4096, R15
-	DECQ R12
-	JNZ twoNext
-twoStored:
-	TILESTORED(0, -4096, 15, 3)
-	TILESTORED(1, -3072, 15, 3)
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-	JMP rest
-one:
-	MOVQ $1, integerArgs_stripsNow(AX)
-oneNext:
-	TESTQ $1, R12
-	JNZ odd
-	TILEZERO(0)
-	TILEZERO(1)
-	TILELOADD(4, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TDPBSSD(0, 4, 6)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TDPBSSD(1, 4, 7)
-	CMPQ R12, integerArgs_panelGroups(AX)
-	JEQ stored
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-	JMP stored
-odd:
-	TILEZERO(2)
-	TILEZERO(3)
-	TILELOADD(5, 0, 10, 1)
-	TILELOADD(6, (0+0*const_amxSlotBytes), 2, 3)
-	TDPBSSD(2, 5, 6)
-	TILELOADD(7, (0+1*const_amxSlotBytes), 2, 3)
-	TDPBSSD(3, 5, 7)
-	CMPQ R12, integerArgs_panelGroups(AX)
-	JEQ stored
-	TILESTORED(0, -2048, 15, 3)
-	TILESTORED(1, -1024, 15, 3)
-stored:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ oneAlso
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ oneAlsoAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-oneAlsoAlone:
-	DECQ integerArgs_unpackLeft(AX)
-oneAlso:
-	ADDQ integerArgs_actGroup(AX), R10
-	ADDQ integerArgs_slot(AX), DX
-	ADDQ $2048, R15
-	DECQ R12
-	JNZ oneNext
-	TILESTORED(2, -2048, 15, 3)
-	TILESTORED(3, -1024, 15, 3)
-rest:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ sum
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ restAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-restAlone:
-	DECQ integerArgs_unpackLeft(AX)
-	JMP rest
-sum:
-	MOVQ integerArgs_stripsNow(AX), R8
-	SUBQ R8, integerArgs_stripsLeft(AX)
-	MOVQ R8, BX
-	SHLQ $11, BX
-	MOVQ integerArgs_products(AX), R9
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_stripOut(AX), R15
-	MOVQ integerArgs_rows(AX), R14
-add:
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE firstMore
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP firstBegun
-firstMore:
-	VMOVUPS 0(R15), Z0
-	VMOVUPS 64(R15), Z1
-	VMOVUPS 128(R15), Z2
-	VMOVUPS 192(R15), Z3
-	VMOVUPS 256(R15), Z4
-	VMOVUPS 320(R15), Z5
-	VMOVUPS 384(R15), Z6
-	VMOVUPS 448(R15), Z7
-	VMOVUPS 512(R15), Z8
-	CMPQ R14, $9
-	JEQ firstBegun
-	VMOVUPS 576(R15), Z9
-	CMPQ R14, $10
-	JEQ firstBegun
-	VMOVUPS 640(R15), Z10
-	CMPQ R14, $11
-	JEQ firstBegun
-	VMOVUPS 704(R15), Z11
-	CMPQ R14, $12
-	JEQ firstBegun
-	VMOVUPS 768(R15), Z12
-	CMPQ R14, $13
-	JEQ firstBegun
-	VMOVUPS 832(R15), Z13
-	CMPQ R14, $14
-	JEQ firstBegun
-	VMOVUPS 896(R15), Z14
-	CMPQ R14, $15
-	JEQ firstBegun
-	VMOVUPS 960(R15), Z15
-firstBegun:
-	MOVQ integerArgs_panelSlots(AX), R10
-	ADDQ integerArgs_slotTail(AX), R10
-	LEAQ 0(R9), R11
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_panelGroups(AX), R12
-	MOVQ integerArgs_block(AX), DI
-	CMPQ DX, integerArgs_panelActs(AX)
-	JEQ firstAsk
-	XORL DI, DI
-	CMPQ R14, $16
-	JEQ firstHigh
-firstAsk:
-	MOVQ integerArgs_nextBlock(AX), CX
-firstGroup:
-	VMOVUPS (R10), Z16
-	LEAQ (R13)(R14*4), SI
-	CMPQ DI, $0
-	JLE firstAsked0
-	PREFETCHT1 4608(CX)
-firstAsked0:
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	CMPQ DI, $128
-	JLE firstAsked1
-	PREFETCHT1 4736(CX)
-firstAsked1:
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	CMPQ DI, $256
-	JLE firstAsked2
-	PREFETCHT1 4864(CX)
-firstAsked2:
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	CMPQ DI, $384
-	JLE firstAsked3
-	PREFETCHT1 4992(CX)
-firstAsked3:
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	CMPQ DI, $512
-	JLE firstAsked4
-	PREFETCHT1 5120(CX)
-firstAsked4:
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	CMPQ DI, $640
-	JLE firstAsked5
-	PREFETCHT1 5248(CX)
-firstAsked5:
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	CMPQ DI, $768
-	JLE firstAsked6
-	PREFETCHT1 5376(CX)
-firstAsked6:
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	CMPQ DI, $896
-	JLE firstAsked7
-	PREFETCHT1 5504(CX)
-firstAsked7:
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	CMPQ DI, $1024
-	JLE firstAsked8
-	PREFETCHT1 5632(CX)
-firstAsked8:
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	CMPQ R14, $9
-	JEQ firstRows
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	CMPQ R14, $10
-	JEQ firstRows
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	CMPQ R14, $11
-	JEQ firstRows
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	CMPQ R14, $12
-	JEQ firstRows
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	CMPQ R14, $13
-	JEQ firstRows
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	CMPQ R14, $14
-	JEQ firstRows
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	CMPQ R14, $15
-	JEQ firstRows
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-firstRows:
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	ADDQ DI, CX
-	DECQ R12
-	JNZ firstGroup
-	JMP firstAdded
-firstHigh:
-firstHighGroup:
-	VMOVUPS (R10), Z16
-	LEAQ (R13)(R14*4), SI
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	DECQ R12
-	JNZ firstHighGroup
-firstAdded:
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	VMOVUPS Z4, 256(R15)
-	VMOVUPS Z5, 320(R15)
-	VMOVUPS Z6, 384(R15)
-	VMOVUPS Z7, 448(R15)
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ firstStored
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ firstStored
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ firstStored
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ firstStored
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ firstStored
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ firstStored
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ firstStored
-	VMOVUPS Z15, 960(R15)
-firstStored:
-	CMPQ integerArgs_second(AX), $0
-	JEQ alone
-	ADDQ integerArgs_outSecond(AX), R15
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE secondMore
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP secondBegun
-secondMore:
-	VMOVUPS 0(R15), Z0
-	VMOVUPS 64(R15), Z1
-	VMOVUPS 128(R15), Z2
-	VMOVUPS 192(R15), Z3
-	VMOVUPS 256(R15), Z4
-	VMOVUPS 320(R15), Z5
-	VMOVUPS 384(R15), Z6
-	VMOVUPS 448(R15), Z7
-	VMOVUPS 512(R15), Z8
-	CMPQ R14, $9
-	JEQ secondBegun
-	VMOVUPS 576(R15), Z9
-	CMPQ R14, $10
-	JEQ secondBegun
-	VMOVUPS 640(R15), Z10
-	CMPQ R14, $11
-	JEQ secondBegun
-	VMOVUPS 704(R15), Z11
-	CMPQ R14, $12
-	JEQ secondBegun
-	VMOVUPS 768(R15), Z12
-	CMPQ R14, $13
-	JEQ secondBegun
-	VMOVUPS 832(R15), Z13
-	CMPQ R14, $14
-	JEQ secondBegun
-	VMOVUPS 896(R15), Z14
-	CMPQ R14, $15
-	JEQ secondBegun
-	VMOVUPS 960(R15), Z15
-secondBegun:
-	MOVQ integerArgs_panelSlots(AX), R10
-	ADDQ integerArgs_slotTail(AX), R10
-	ADDQ $const_amxSlotBytes, R10
-	LEAQ 1024(R9), R11
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_panelGroups(AX), R12
-	MOVQ integerArgs_block(AX), DI
-	CMPQ DX, integerArgs_panelActs(AX)
-	JEQ secondAsk
-	XORL DI, DI
-	CMPQ R14, $16
-	JEQ secondHigh
-secondAsk:
-	MOVQ integerArgs_nextBlock(AX), CX
-	ADDQ integerArgs_second(AX), CX
-secondGroup:
-	VMOVUPS (R10), Z16
-	LEAQ (R13)(R14*4), SI
-	CMPQ DI, $0
-	JLE secondAsked0
-	PREFETCHT1 4608(CX)
-secondAsked0:
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	CMPQ DI, $128
-	JLE secondAsked1
-	PREFETCHT1 4736(CX)
-secondAsked1:
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	CMPQ DI, $256
-	JLE secondAsked2
-	PREFETCHT1 4864(CX)
-secondAsked2:
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	CMPQ DI, $384
-	JLE secondAsked3
-	PREFETCHT1 4992(CX)
-secondAsked3:
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	CMPQ DI, $512
-	JLE secondAsked4
-	PREFETCHT1 5120(CX)
-secondAsked4:
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	CMPQ DI, $640
-	JLE secondAsked5
-	PREFETCHT1 5248(CX)
-secondAsked5:
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	CMPQ DI, $768
-	JLE secondAsked6
-	PREFETCHT1 5376(CX)
-secondAsked6:
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	CMPQ DI, $896
-	JLE secondAsked7
-	PREFETCHT1 5504(CX)
-secondAsked7:
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	CMPQ DI, $1024
-	JLE secondAsked8
-	PREFETCHT1 5632(CX)
-secondAsked8:
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	CMPQ R14, $9
-	JEQ secondRows
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	CMPQ R14, $10
-	JEQ secondRows
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	CMPQ R14, $11
-	JEQ secondRows
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	CMPQ R14, $12
-	JEQ secondRows
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	CMPQ R14, $13
-	JEQ secondRows
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	CMPQ R14, $14
-	JEQ secondRows
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	CMPQ R14, $15
-	JEQ secondRows
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-secondRows:
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	ADDQ DI, CX
-	DECQ R12
-	JNZ secondGroup
-	JMP secondAdded
-secondHigh:
-secondHighGroup:
-	VMOVUPS (R10), Z16
-	LEAQ (R13)(R14*4), SI
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ BX, R11
-	DECQ R12
-	JNZ secondHighGroup
-secondAdded:
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	VMOVUPS Z4, 256(R15)
-	VMOVUPS Z5, 320(R15)
-	VMOVUPS Z6, 384(R15)
-	VMOVUPS Z7, 448(R15)
-	VMOVUPS Z8, 512(R15)
-	CMPQ R14, $9
-	JEQ secondStored
-	VMOVUPS Z9, 576(R15)
-	CMPQ R14, $10
-	JEQ secondStored
-	VMOVUPS Z10, 640(R15)
-	CMPQ R14, $11
-	JEQ secondStored
-	VMOVUPS Z11, 704(R15)
-	CMPQ R14, $12
-	JEQ secondStored
-	VMOVUPS Z12, 768(R15)
-	CMPQ R14, $13
-	JEQ secondStored
-	VMOVUPS Z13, 832(R15)
-	CMPQ R14, $14
-	JEQ secondStored
-	VMOVUPS Z14, 896(R15)
-	CMPQ R14, $15
-	JEQ secondStored
-	VMOVUPS Z15, 960(R15)
-secondStored:
-	SUBQ integerArgs_outSecond(AX), R15
-alone:
-	ADDQ integerArgs_actStrip(AX), DX
-	MOVQ R14, R10
-	SHLQ $6, R10
-	ADDQ R10, R15
-	ADDQ $2048, R9
-	DECQ R8
-	JNZ add
-	MOVQ DX, integerArgs_stripActs(AX)
-	MOVQ R15, integerArgs_stripOut(AX)
-	CMPQ integerArgs_stripsLeft(AX), $0
-	JNE strip
-	MOVQ $1, integerArgs_panelMore(AX)
-	MOVQ integerArgs_panelGroups(AX), R10
-	IMULQ integerArgs_actGroup(AX), R10
-	ADDQ R10, integerArgs_panelActs(AX)
-	CMPQ integerArgs_groupsLeft(AX), $0
-	JNE panel
-	MOVQ integerArgs_outTile(AX), R10
-	ADDQ R10, integerArgs_pairOut(AX)
+	ADDQ SI, R8
+	ADDQ DI, integerArgs_nextOut(AX)
+	DECQ integerArgs_sideLeft(AX)
+	JNZ placed
+	MOVQ integerArgs_side(AX), R11
+	MOVQ R11, integerArgs_sideLeft(AX)
+	IMULQ R11, SI
+	IMULQ R11, DI
+	SUBQ SI, R8
+	SUBQ DI, integerArgs_nextOut(AX)
+	MOVQ R12, R11
+	IMULQ integerArgs_block(AX), R11
+	ADDQ R11, R8
+	MOVQ R12, R11
+	IMULQ integerArgs_actGroup(AX), R11
+	ADDQ R11, integerArgs_nextActs(AX)
+	MOVQ $1, integerArgs_nextMore(AX)
+	MOVQ integerArgs_nextLeft(AX), R11
+	SUBQ R12, R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	JNZ found
 	DECQ integerArgs_pairsLeft(AX)
-	JNZ tile
+	JZ found // no group
+	MOVQ integerArgs_tileBytes(AX), R8
+	ADDQ integerArgs_pairBlock(AX), R8
+	MOVQ R8, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	ADDQ R11, integerArgs_pairOut(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_nextOut(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_nextActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_nextMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+found:
+	MOVQ $4, R14
+	CMPQ R14, R11
+	CMOVQGT R11, R14
+	MOVQ R14, integerArgs_nextGroups(AX)
+placed:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	XORL R11, R11
+	MOVQ integerArgs_toSide(AX), SI
+	ADDQ SI, SI
+	MOVQ SI, DI
+	NEGQ DI
+	CMPQ integerArgs_sideLeft(AX), $2
+	CMOVQLE DI, SI
+	CMPQ integerArgs_side(AX), $4
+	CMOVQNE R11, SI
+	MOVQ SI, integerArgs_askAcross(AX)
+strip:
+	MOVQ integerArgs_stripActs(AX), DX
+	CMPQ integerArgs_stripsLeft(AX), $1
+	JNE run
+	MOVQ integerArgs_nextGroups(AX), R11
+	MOVQ R11, integerArgs_unpackNow(AX)
+	JMP run
+done:
+	MOVQ integerArgs_slotTail(AX), R11
+	MOVQ R11, integerArgs_scalesAt(AX)
+	MOVQ $0, integerArgs_askAcross(AX)
 last:
 	MOVQ integerArgs_tiles(AX), R10
-	TESTQ $1, R10
+	MOVQ R10, R12
+	ANDQ $3, R12
 	JZ end
+	SUBQ R12, R10
 	MOVQ $0, integerArgs_tiles(AX)
-	DECQ R10
-	MOVQ $0, integerArgs_second(AX)
 	MOVQ integerArgs_tileBytes(AX), R11
 	IMULQ R10, R11
 	ADDQ integerArgs_weights(AX), R11
 	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ $0, integerArgs_outSecond(AX)
 	MOVQ integerArgs_outTile(AX), R11
 	IMULQ R10, R11
 	ADDQ integerArgs_out(AX), R11
@@ -3546,7 +4080,7 @@ end:
 	VZEROUPPER
 	RET
 
-TEXT ·integerManySigned(SB), NOSPLIT, $0-8
+TEXT ·integerManySigned(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
 	LEAQ integerArgs_config(AX), DX
 	LDTILECFG_DX
@@ -3569,253 +4103,469 @@ chosen:
 	MOVQ R11, integerArgs_unpack(AX)
 	MOVL $0x4b400000, R11
 	VPBROADCASTD R11, Z22
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $0, integerArgs_second(AX)
-tile:
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_panelActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-panel:
-	MOVQ integerArgs_groupsLeft(AX), R11
-	MOVQ integerArgs_panel(AX), R12
-	CMPQ R12, R11
-	CMOVQGT R11, R12
-	MOVQ R12, integerArgs_panelGroups(AX)
-	SUBQ R12, R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-unpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	CMPQ integerArgs_second(AX), $0
-	JEQ unpackAlone
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ integerArgs_second(AX), R8
-	ADDQ $const_amxSlotBytes, R9
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	SUBQ integerArgs_second(AX), R8
-	SUBQ $const_amxSlotBytes, R9
-unpackAlone:
-	DECQ integerArgs_unpackLeft(AX)
-	DECQ R12
-	JNZ unpack
-	MOVQ R8, integerArgs_nextBlock(AX)
 	MOVQ $64, BX
 	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_panelGroups(AX), R8
-	MOVQ R8, R9
-	MOVQ integerArgs_strips(AX), R12
-	MOVQ R12, integerArgs_stripsLeft(AX)
-	IMULQ R8, R12
-	MOVQ $3, integerArgs_lag(AX)
-	MOVQ integerArgs_panelActs(AX), DX
-	MOVQ DX, R13
-	ADDQ integerArgs_actTail(AX), R13
-	MOVQ integerArgs_slots(AX), SI
-	MOVQ SI, R10
-	ADDQ integerArgs_slotTail(AX), R10
+	MOVQ integerArgs_actGroup(AX), R12
+	MOVQ integerArgs_weights(AX), R14
+	MOVQ R14, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_weights(AX), R14
+	MOVQ R14, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_slots(AX), R14
+	MOVQ R14, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_slots(AX), R14
+	MOVQ R14, integerArgs_unpackSlot(AX)
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_nextLeft(AX)
+	MOVQ integerArgs_nowhere(AX), R14
+	MOVQ R14, integerArgs_addOut(AX)
+	MOVQ integerArgs_nowhere(AX), R14
+	MOVQ R14, integerArgs_addOutSecond(AX)
+	MOVQ integerArgs_tiles(AX), R14
+	SHRQ $1, R14
+	MOVQ R14, integerArgs_pairsNext(AX)
+	INCQ R14
+	MOVQ R14, integerArgs_pairsLeft(AX)
+	MOVQ integerArgs_outTile(AX), R14
+	MOVQ R14, integerArgs_outSecond(AX)
+	ADDQ R14, R14
+	MOVQ integerArgs_out(AX), SI
+	SUBQ R14, SI
+	MOVQ SI, integerArgs_pairOut(AX)
+	XORL R14, R14
+	MOVQ R14, integerArgs_groupsLeft(AX)
+	MOVQ R14, integerArgs_addMore(AX)
+	KXORW K5, K5, K5
+	MOVQ $8, integerArgs_unpackLeft(AX)
 	MOVQ integerArgs_products(AX), DI
-	MOVQ DI, R11
-	MOVQ integerArgs_pairOut(AX), R15
-	MOVQ integerArgs_actStrip(AX), R14
-	MOVQ R14, integerArgs_actSkip(AX)
-	MOVQ R8, R14
-	IMULQ integerArgs_actGroup(AX), R14
-	SUBQ R14, integerArgs_actSkip(AX)
-strip:
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE more
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP turn
-more:
-	VMOVUPS 0(R15), Z0
-	VMOVUPS 64(R15), Z1
-	VMOVUPS 128(R15), Z2
-	VMOVUPS 192(R15), Z3
-	VMOVUPS 256(R15), Z4
-	VMOVUPS 320(R15), Z5
-	VMOVUPS 384(R15), Z6
-	VMOVUPS 448(R15), Z7
-	VMOVUPS 512(R15), Z8
-	VMOVUPS 576(R15), Z9
-	VMOVUPS 640(R15), Z10
-	VMOVUPS 704(R15), Z11
-	VMOVUPS 768(R15), Z12
-	VMOVUPS 832(R15), Z13
-	VMOVUPS 896(R15), Z14
-	VMOVUPS 960(R15), Z15
+	LEAQ 8192(DI), R11
+	MOVQ integerArgs_nowhere(AX), R15
+	MOVQ integerArgs_acts(AX), R8
+	ADDQ integerArgs_actTail(AX), R8
+	MOVQ R8, integerArgs_addActs(AX)
+	LEAQ (R8)(R12*1), R9
+	LEAQ (R8)(R12*2), R10
+	LEAQ (R9)(R12*2), R13
+	MOVQ integerArgs_slots(AX), R14
+	ADDQ integerArgs_slotTail(AX), R14
+	MOVQ R14, integerArgs_addSlots(AX)
+	JMP panel
 turn:
-	TESTQ R12, R12
-	JLE multiplied
-	TESTQ $1, R12
-	JNZ odd
+	TILELOADDT1(4, 0, 2, 1)
+	VMOVUPS.Z 384(R15), K5, Z10
+	MANY_SIGNED(4480, R8, 24, Z0, Z12, Z10)
+	MANY_SIGNED(5504, R9, 24, Z1, Z13, Z10)
+	MANY_CONVERTED(6528, R10, 24, Z2, Z14, Z10)
+	MANY_SIGNED(7552, R13, 24, Z3, Z15, Z10)
+	VMOVUPS Z10, 384(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 448(R15), K5, Z11
+	MANY_SIGNED(4544, R8, 28, Z0, Z16, Z11)
+	MANY_SIGNED(5568, R9, 28, Z1, Z17, Z11)
+	MANY_SIGNED(6592, R10, 28, Z2, Z18, Z11)
+	MANY_CONVERTED(7616, R13, 28, Z3, Z19, Z11)
+	VMOVUPS Z11, 448(R15)
+	TILESTORED(0, 3072, 7, 3)
 	TILEZERO(0)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(6, 0, 6, 3)
-	TDPBSSD(0, 4, 6)
-	JMP begun
-odd:
-	TILEZERO(1)
-	TILELOADD(5, 0, 2, 1)
-	TILELOADD(7, 0, 6, 3)
-	TDPBSSD(1, 5, 7)
-begun:
-	ADDQ integerArgs_actGroup(AX), DX
-	ADDQ integerArgs_slot(AX), SI
-	DECQ R8
-	JNZ multiplied
-	ADDQ integerArgs_actSkip(AX), DX
-	MOVQ integerArgs_slots(AX), SI
-	MOVQ integerArgs_panelGroups(AX), R8
-multiplied:
-	CMPQ integerArgs_lag(AX), $3
-	JEQ kept
-	TESTQ R12, R12
-	JLT kept
-	TESTQ $1, R12
-	JNZ even
-	TILESTORED(1, 0, 7, 3)
-	JMP stored
-even:
-	TILESTORED(0, 0, 7, 3)
-stored:
-	ADDQ $1024, DI
-	ANDQ $~4096, DI
-kept:
-	DECQ R12
-	DECQ integerArgs_lag(AX)
-	JGE turn
-	VMOVUPS (R10), Z16
-	VPADDD 0(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VPADDD 256(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VPADDD 512(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VPADDD 768(R11), Z22, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	ADDQ integerArgs_actGroup(AX), R13
-	ADDQ integerArgs_slot(AX), R10
-	ADDQ $1024, R11
-	ANDQ $~4096, R11
-	DECQ R9
-	JNZ turn
-	VMOVUPS Z0, 0(R15)
-	VMOVUPS Z1, 64(R15)
-	VMOVUPS Z2, 128(R15)
-	VMOVUPS Z3, 192(R15)
-	VMOVUPS Z4, 256(R15)
-	VMOVUPS Z5, 320(R15)
-	VMOVUPS Z6, 384(R15)
-	VMOVUPS Z7, 448(R15)
+	VMOVUPS.Z 512(R15), K5, Z8
+	MANY_CONVERTED(4608, R8, 32, Z0, Z12, Z8)
+	MANY_SIGNED(5632, R9, 32, Z1, Z13, Z8)
+	MANY_SIGNED(6656, R10, 32, Z2, Z14, Z8)
+	MANY_SIGNED(7680, R13, 32, Z3, Z15, Z8)
 	VMOVUPS Z8, 512(R15)
+	TDPBSSD(0, 4, 6)
+	VMOVUPS.Z 576(R15), K5, Z9
+	MANY_SIGNED(4672, R8, 36, Z0, Z16, Z9)
+	MANY_CONVERTED(5696, R9, 36, Z1, Z17, Z9)
+	MANY_SIGNED(6720, R10, 36, Z2, Z18, Z9)
+	MANY_SIGNED(7744, R13, 36, Z3, Z19, Z9)
 	VMOVUPS Z9, 576(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 640(R15), K5, Z10
+	MANY_SIGNED(4736, R8, 40, Z0, Z12, Z10)
+	MANY_SIGNED(5760, R9, 40, Z1, Z13, Z10)
+	MANY_CONVERTED(6784, R10, 40, Z2, Z14, Z10)
+	MANY_SIGNED(7808, R13, 40, Z3, Z15, Z10)
 	VMOVUPS Z10, 640(R15)
+	TILESTORED(1, 7168, 7, 3)
+	TILEZERO(1)
+	XORQ $8192, DI
+	VMOVUPS.Z 704(R15), K5, Z11
+	MANY_SIGNED(4800, R8, 44, Z0, Z16, Z11)
+	MANY_SIGNED(5824, R9, 44, Z1, Z17, Z11)
+	MANY_SIGNED(6848, R10, 44, Z2, Z18, Z11)
+	MANY_CONVERTED(7872, R13, 44, Z3, Z19, Z11)
 	VMOVUPS Z11, 704(R15)
-	VMOVUPS Z12, 768(R15)
-	VMOVUPS Z13, 832(R15)
-	VMOVUPS Z14, 896(R15)
-	VMOVUPS Z15, 960(R15)
-	ADDQ $1024, R15
-	ADDQ integerArgs_actSkip(AX), R13
-	MOVQ integerArgs_slots(AX), R10
-	ADDQ integerArgs_slotTail(AX), R10
-	MOVQ integerArgs_panelGroups(AX), R9
+	TDPBSSD(1, 4, 7)
+	VMOVUPS.Z 768(R15), K5, Z8
+	MANY_CONVERTED(4864, R8, 48, Z0, Z12, Z8)
+	MANY_SIGNED(5888, R9, 48, Z1, Z13, Z8)
+	MANY_SIGNED(6912, R10, 48, Z2, Z14, Z8)
+	MANY_SIGNED(7936, R13, 48, Z3, Z15, Z8)
+	VMOVUPS Z8, 768(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 832(R15), K5, Z9
+	MANY_SIGNED(4928, R8, 52, Z0, Z16, Z9)
+	MANY_CONVERTED(5952, R9, 52, Z1, Z17, Z9)
+	MANY_SIGNED(6976, R10, 52, Z2, Z18, Z9)
+	MANY_SIGNED(8000, R13, 52, Z3, Z19, Z9)
+	VMOVUPS Z9, 832(R15)
+	TILELOADDT1(5, 0, 2, 1)
+	VMOVUPS.Z 896(R15), K5, Z10
+	MANY_SIGNED(4992, R8, 56, Z0, Z12, Z10)
+	MANY_SIGNED(6016, R9, 56, Z1, Z13, Z10)
+	MANY_CONVERTED(7040, R10, 56, Z2, Z14, Z10)
+	MANY_SIGNED(8064, R13, 56, Z3, Z15, Z10)
+	VMOVUPS Z10, 896(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 960(R15), K5, Z11
+	MANY_SIGNED(5056, R8, 60, Z0, Z16, Z11)
+	MANY_SIGNED(6080, R9, 60, Z1, Z17, Z11)
+	MANY_SIGNED(7104, R10, 60, Z2, Z18, Z11)
+	MANY_CONVERTED(8128, R13, 60, Z3, Z19, Z11)
+	VMOVUPS Z11, 960(R15)
+	TILESTORED(0, 0, 7, 3)
+	TILEZERO(0)
+	MOVQ integerArgs_addSlots(AX), R15
+	VMOVUPS (R15), Z0
+	ADDQ R14, R15
+	VMOVUPS (R15), Z1
+	ADDQ R14, R15
+	VMOVUPS (R15), Z2
+	ADDQ R14, R15
+	VMOVUPS (R15), Z3
+	ADDQ R14, R15
+	MOVQ integerArgs_addOut(AX), R15
+	MOVQ integerArgs_addActs(AX), R8
+	LEAQ (R8)(R12*1), R9
+	LEAQ (R8)(R12*2), R10
+	LEAQ (R9)(R12*2), R13
+	KMOVW integerArgs_addMore(AX), K5
+	XORQ $8192, R11
+	VMOVUPS.Z 0(R15), K5, Z8
+	MANY_CONVERTED(0, R8, 0, Z0, Z12, Z8)
+	MANY_SIGNED(1024, R9, 0, Z1, Z13, Z8)
+	MANY_SIGNED(2048, R10, 0, Z2, Z14, Z8)
+	MANY_SIGNED(3072, R13, 0, Z3, Z15, Z8)
+	VMOVUPS Z8, 0(R15)
+	TDPBSSD(0, 5, 6)
+	VMOVUPS.Z 64(R15), K5, Z9
+	MANY_SIGNED(64, R8, 4, Z0, Z16, Z9)
+	MANY_CONVERTED(1088, R9, 4, Z1, Z17, Z9)
+	MANY_SIGNED(2112, R10, 4, Z2, Z18, Z9)
+	MANY_SIGNED(3136, R13, 4, Z3, Z19, Z9)
+	VMOVUPS Z9, 64(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 128(R15), K5, Z10
+	MANY_SIGNED(128, R8, 8, Z0, Z12, Z10)
+	MANY_SIGNED(1152, R9, 8, Z1, Z13, Z10)
+	MANY_CONVERTED(2176, R10, 8, Z2, Z14, Z10)
+	MANY_SIGNED(3200, R13, 8, Z3, Z15, Z10)
+	VMOVUPS Z10, 128(R15)
+	TILESTORED(1, 4096, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 192(R15), K5, Z11
+	MANY_SIGNED(192, R8, 12, Z0, Z16, Z11)
+	MANY_SIGNED(1216, R9, 12, Z1, Z17, Z11)
+	MANY_SIGNED(2240, R10, 12, Z2, Z18, Z11)
+	MANY_CONVERTED(3264, R13, 12, Z3, Z19, Z11)
+	VMOVUPS Z11, 192(R15)
+	TDPBSSD(1, 5, 7)
+	VMOVUPS.Z 256(R15), K5, Z8
+	MANY_CONVERTED(256, R8, 16, Z0, Z12, Z8)
+	MANY_SIGNED(1280, R9, 16, Z1, Z13, Z8)
+	MANY_SIGNED(2304, R10, 16, Z2, Z14, Z8)
+	MANY_SIGNED(3328, R13, 16, Z3, Z15, Z8)
+	VMOVUPS Z8, 256(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 320(R15), K5, Z9
+	MANY_SIGNED(320, R8, 20, Z0, Z16, Z9)
+	MANY_CONVERTED(1344, R9, 20, Z1, Z17, Z9)
+	MANY_SIGNED(2368, R10, 20, Z2, Z18, Z9)
+	MANY_SIGNED(3392, R13, 20, Z3, Z19, Z9)
+	VMOVUPS Z9, 320(R15)
+	TILELOADDT1(4, 0, 2, 1)
+	VMOVUPS.Z 384(R15), K5, Z10
+	MANY_SIGNED(384, R8, 24, Z0, Z12, Z10)
+	MANY_SIGNED(1408, R9, 24, Z1, Z13, Z10)
+	MANY_CONVERTED(2432, R10, 24, Z2, Z14, Z10)
+	MANY_SIGNED(3456, R13, 24, Z3, Z15, Z10)
+	VMOVUPS Z10, 384(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 448(R15), K5, Z11
+	MANY_SIGNED(448, R8, 28, Z0, Z16, Z11)
+	MANY_SIGNED(1472, R9, 28, Z1, Z17, Z11)
+	MANY_SIGNED(2496, R10, 28, Z2, Z18, Z11)
+	MANY_CONVERTED(3520, R13, 28, Z3, Z19, Z11)
+	VMOVUPS Z11, 448(R15)
+	TILESTORED(0, 1024, 7, 3)
+	TILEZERO(0)
+	VMOVUPS.Z 512(R15), K5, Z8
+	MANY_CONVERTED(512, R8, 32, Z0, Z12, Z8)
+	MANY_SIGNED(1536, R9, 32, Z1, Z13, Z8)
+	MANY_SIGNED(2560, R10, 32, Z2, Z14, Z8)
+	MANY_SIGNED(3584, R13, 32, Z3, Z15, Z8)
+	VMOVUPS Z8, 512(R15)
+	TDPBSSD(0, 4, 6)
+	VMOVUPS.Z 576(R15), K5, Z9
+	MANY_SIGNED(576, R8, 36, Z0, Z16, Z9)
+	MANY_CONVERTED(1600, R9, 36, Z1, Z17, Z9)
+	MANY_SIGNED(2624, R10, 36, Z2, Z18, Z9)
+	MANY_SIGNED(3648, R13, 36, Z3, Z19, Z9)
+	VMOVUPS Z9, 576(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 640(R15), K5, Z10
+	MANY_SIGNED(640, R8, 40, Z0, Z12, Z10)
+	MANY_SIGNED(1664, R9, 40, Z1, Z13, Z10)
+	MANY_CONVERTED(2688, R10, 40, Z2, Z14, Z10)
+	MANY_SIGNED(3712, R13, 40, Z3, Z15, Z10)
+	VMOVUPS Z10, 640(R15)
+	TILESTORED(1, 5120, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 704(R15), K5, Z11
+	MANY_SIGNED(704, R8, 44, Z0, Z16, Z11)
+	MANY_SIGNED(1728, R9, 44, Z1, Z17, Z11)
+	MANY_SIGNED(2752, R10, 44, Z2, Z18, Z11)
+	MANY_CONVERTED(3776, R13, 44, Z3, Z19, Z11)
+	VMOVUPS Z11, 704(R15)
+	TDPBSSD(1, 4, 7)
+	VMOVUPS.Z 768(R15), K5, Z8
+	MANY_CONVERTED(768, R8, 48, Z0, Z12, Z8)
+	MANY_SIGNED(1792, R9, 48, Z1, Z13, Z8)
+	MANY_SIGNED(2816, R10, 48, Z2, Z14, Z8)
+	MANY_SIGNED(3840, R13, 48, Z3, Z15, Z8)
+	VMOVUPS Z8, 768(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 832(R15), K5, Z9
+	MANY_SIGNED(832, R8, 52, Z0, Z16, Z9)
+	MANY_CONVERTED(1856, R9, 52, Z1, Z17, Z9)
+	MANY_SIGNED(2880, R10, 52, Z2, Z18, Z9)
+	MANY_SIGNED(3904, R13, 52, Z3, Z19, Z9)
+	VMOVUPS Z9, 832(R15)
+	TILELOADDT1(5, 0, 2, 1)
+	VMOVUPS.Z 896(R15), K5, Z10
+	MANY_SIGNED(896, R8, 56, Z0, Z12, Z10)
+	MANY_SIGNED(1920, R9, 56, Z1, Z13, Z10)
+	MANY_CONVERTED(2944, R10, 56, Z2, Z14, Z10)
+	MANY_SIGNED(3968, R13, 56, Z3, Z15, Z10)
+	VMOVUPS Z10, 896(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 960(R15), K5, Z11
+	MANY_SIGNED(960, R8, 60, Z0, Z16, Z11)
+	MANY_SIGNED(1984, R9, 60, Z1, Z17, Z11)
+	MANY_SIGNED(3008, R10, 60, Z2, Z18, Z11)
+	MANY_CONVERTED(4032, R13, 60, Z3, Z19, Z11)
+	VMOVUPS Z11, 960(R15)
+	TILESTORED(0, 2048, 7, 3)
+	TILEZERO(0)
+	MOVQ integerArgs_addSlots(AX), R15
+	ADDQ $const_manySlotBytes, R15
+	VMOVUPS (R15), Z0
+	ADDQ R14, R15
+	VMOVUPS (R15), Z1
+	ADDQ R14, R15
+	VMOVUPS (R15), Z2
+	ADDQ R14, R15
+	VMOVUPS (R15), Z3
+	ADDQ R14, R15
+	MOVQ integerArgs_addOutSecond(AX), R15
+	VMOVUPS.Z 0(R15), K5, Z8
+	MANY_CONVERTED(4096, R8, 0, Z0, Z12, Z8)
+	MANY_SIGNED(5120, R9, 0, Z1, Z13, Z8)
+	MANY_SIGNED(6144, R10, 0, Z2, Z14, Z8)
+	MANY_SIGNED(7168, R13, 0, Z3, Z15, Z8)
+	VMOVUPS Z8, 0(R15)
+	TDPBSSD(0, 5, 6)
+	VMOVUPS.Z 64(R15), K5, Z9
+	MANY_SIGNED(4160, R8, 4, Z0, Z16, Z9)
+	MANY_CONVERTED(5184, R9, 4, Z1, Z17, Z9)
+	MANY_SIGNED(6208, R10, 4, Z2, Z18, Z9)
+	MANY_SIGNED(7232, R13, 4, Z3, Z19, Z9)
+	VMOVUPS Z9, 64(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 128(R15), K5, Z10
+	MANY_SIGNED(4224, R8, 8, Z0, Z12, Z10)
+	MANY_SIGNED(5248, R9, 8, Z1, Z13, Z10)
+	MANY_CONVERTED(6272, R10, 8, Z2, Z14, Z10)
+	MANY_SIGNED(7296, R13, 8, Z3, Z15, Z10)
+	VMOVUPS Z10, 128(R15)
+	TILESTORED(1, 6144, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 192(R15), K5, Z11
+	MANY_SIGNED(4288, R8, 12, Z0, Z16, Z11)
+	MANY_SIGNED(5312, R9, 12, Z1, Z17, Z11)
+	MANY_SIGNED(6336, R10, 12, Z2, Z18, Z11)
+	MANY_CONVERTED(7360, R13, 12, Z3, Z19, Z11)
+	VMOVUPS Z11, 192(R15)
+	TDPBSSD(1, 5, 7)
+	VMOVUPS.Z 256(R15), K5, Z8
+	MANY_CONVERTED(4352, R8, 16, Z0, Z12, Z8)
+	MANY_SIGNED(5376, R9, 16, Z1, Z13, Z8)
+	MANY_SIGNED(6400, R10, 16, Z2, Z14, Z8)
+	MANY_SIGNED(7424, R13, 16, Z3, Z15, Z8)
+	VMOVUPS Z8, 256(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 320(R15), K5, Z9
+	MANY_SIGNED(4416, R8, 20, Z0, Z16, Z9)
+	MANY_CONVERTED(5440, R9, 20, Z1, Z17, Z9)
+	MANY_SIGNED(6464, R10, 20, Z2, Z18, Z9)
+	MANY_SIGNED(7488, R13, 20, Z3, Z19, Z9)
+	VMOVUPS Z9, 320(R15)
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ DX, SI
+	ADDQ integerArgs_actTail(AX), SI
+	MOVQ SI, integerArgs_addActs(AX)
+	MOVQ integerArgs_panelSlots(AX), SI
+	ADDQ integerArgs_slotTail(AX), SI
+	MOVQ SI, integerArgs_addSlots(AX)
+	MOVQ integerArgs_stripOut(AX), SI
+	MOVQ SI, integerArgs_addOut(AX)
+	ADDQ $1024, integerArgs_stripOut(AX)
+	ADDQ integerArgs_outSecond(AX), SI
+	MOVQ SI, integerArgs_addOutSecond(AX)
+	MOVQ integerArgs_panelMore(AX), SI
+	NEGQ SI
+	MOVQ SI, integerArgs_addMore(AX)
+	ADDQ integerArgs_actStrip(AX), DX
+	MOVQ DX, integerArgs_stripActs(AX)
 	DECQ integerArgs_stripsLeft(AX)
-	JNZ strip
+	JZ panel
+	MOVQ integerArgs_pace(AX), DX
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ someUnpacked
+	MOVQ R8, 0(SP)
+	MOVQ R9, 8(SP)
+	MOVQ R13, 16(SP)
+	MOVQ DI, 24(SP)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_unpackSlot(AX), R9
+someUnpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	MOVQ integerArgs_tileBytes(AX), R13
+	TESTQ $1, integerArgs_unpackLeft(AX)
+	JNZ someSecond
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ R13, R8
+	ADDQ $const_manySlotBytes, R9
+	JMP someFirst
+someSecond:
+	SUBQ R13, R8
+	SUBQ $const_manySlotBytes, R9
+someFirst:
+	DECQ integerArgs_unpackLeft(AX)
+	JZ someDone
+	DECQ DX
+	JNZ someUnpack
+someDone:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ R9, integerArgs_unpackSlot(AX)
+	MOVQ 0(SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R13
+	MOVQ 24(SP), DI
+someUnpacked:
+go:
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ integerArgs_panelSlots(AX), SI
+	MOVQ integerArgs_slot(AX), R14
+	JMP turn
+panel:
+	MOVQ $8, DX
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ restUnpacked
+	MOVQ R8, 0(SP)
+	MOVQ R9, 8(SP)
+	MOVQ R13, 16(SP)
+	MOVQ DI, 24(SP)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_unpackSlot(AX), R9
+restUnpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	MOVQ integerArgs_tileBytes(AX), R13
+	TESTQ $1, integerArgs_unpackLeft(AX)
+	JNZ restSecond
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ R13, R8
+	ADDQ $const_manySlotBytes, R9
+	JMP restFirst
+restSecond:
+	SUBQ R13, R8
+	SUBQ $const_manySlotBytes, R9
+restFirst:
+	DECQ integerArgs_unpackLeft(AX)
+	JZ restDone
+	DECQ DX
+	JNZ restUnpack
+restDone:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ R9, integerArgs_unpackSlot(AX)
+	MOVQ 0(SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R13
+	MOVQ 24(SP), DI
+restUnpacked:
+	MOVQ integerArgs_strips(AX), R14
+	MOVQ R14, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_nextSlots(AX), R14
+	MOVQ R14, integerArgs_panelSlots(AX)
 	MOVQ $1, integerArgs_panelMore(AX)
-	IMULQ integerArgs_actGroup(AX), R9
-	ADDQ R9, integerArgs_panelActs(AX)
+	LEAQ (R12*4), DX
+	ADDQ integerArgs_panelActs(AX), DX
 	CMPQ integerArgs_groupsLeft(AX), $0
-	JNE panel
-	MOVQ integerArgs_outTile(AX), R10
-	ADDQ R10, integerArgs_pairOut(AX)
-	MOVQ integerArgs_tileBytes(AX), R10
-	ADDQ R10, integerArgs_pairBlock(AX)
-	DECQ integerArgs_tiles(AX)
-	JNZ tile
+	JNE inside
+	MOVQ integerArgs_nowhere(AX), R14
+	DECQ integerArgs_pairsLeft(AX)
+	JZ last
+	JLT end
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_more(AX), R14
+	MOVQ R14, integerArgs_panelMore(AX)
+	MOVQ integerArgs_outTile(AX), R14
+	LEAQ (R14)(R14*1), R14
+	ADDQ integerArgs_pairOut(AX), R14
+	MOVQ R14, integerArgs_pairOut(AX)
+	MOVQ integerArgs_acts(AX), DX
+inside:
+	MOVQ DX, integerArgs_panelActs(AX)
+	MOVQ DX, integerArgs_stripActs(AX)
+	MOVQ integerArgs_pairOut(AX), R14
+	MOVQ R14, integerArgs_stripOut(AX)
+	SUBQ $4, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_slots(AX), R14
+	LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14
+	SUBQ integerArgs_panelSlots(AX), R14
+	MOVQ R14, integerArgs_nextSlots(AX)
+	MOVQ R14, integerArgs_unpackSlot(AX)
+	MOVQ $8, integerArgs_unpackLeft(AX)
+	SUBQ $4, integerArgs_nextLeft(AX)
+	JNZ go
+	MOVQ integerArgs_tileBytes(AX), R14
+	LEAQ (R14)(R14*1), R14
+	ADDQ integerArgs_pairBlock(AX), R14
+	MOVQ R14, integerArgs_pairBlock(AX)
+	MOVQ R14, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_nextLeft(AX)
+	DECQ integerArgs_pairsNext(AX)
+	JNZ go
+	MOVQ $0, integerArgs_unpackLeft(AX)
+	JMP go
+last:
+	MOVQ R14, integerArgs_stripOut(AX)
+	MOVQ $0, integerArgs_outSecond(AX)
+	MOVQ $2, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_acts(AX), R14
+	MOVQ R14, integerArgs_stripActs(AX)
+	JMP go
+end:
 	TILERELEASE
 	VZEROUPPER
 	RET
@@ -3847,8 +4597,6 @@ chosen:
 	MOVQ R11, integerArgs_nextBlock(AX)
 	MOVQ integerArgs_slots(AX), R11
 	MOVQ R11, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_slots(AX), R11
-	MOVQ R11, integerArgs_panelSlots(AX)
 	MOVQ integerArgs_scaled(AX), R11
 	MOVQ R11, integerArgs_nextFactors(AX)
 	MOVQ integerArgs_scaled(AX), R11
@@ -3869,11 +4617,18 @@ chosen:
 	MOVQ R11, integerArgs_panelMore(AX)
 	MOVQ integerArgs_strips(AX), R11
 	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_per(AX), R11
-	MOVQ R11, integerArgs_unpackLeft(AX)
 	XORL R11, R11
 	MOVQ R11, integerArgs_queueAt(AX)
+	MOVQ R11, integerArgs_panelHalf(AX)
 	MOVQ integerArgs_tiles(AX), R12
+	MOVQ R12, R11
+	SHRQ $1, R11
+	MOVQ integerArgs_tileBytes(AX), R13
+	IMULQ R11, R13
+	MOVQ R13, integerArgs_second(AX)
+	MOVQ integerArgs_outTile(AX), R13
+	IMULQ R11, R13
+	MOVQ R13, integerArgs_outSecond(AX)
 	IMULQ integerArgs_supers(AX), R12
 	MOVQ R12, integerArgs_supersNext(AX)
 	MOVQ integerArgs_strips(AX), R11
@@ -3883,23 +4638,17 @@ chosen:
 	MOVQ R12, integerArgs_turnsLeft(AX)
 	MOVQ $2, integerArgs_lag(AX)
 	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-first:
-	CALL integerUnpackSome<>(SB)
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JNE first
-	CMPQ integerArgs_supersNext(AX), $0
-	JEQ opened
-	MOVQ integerArgs_per(AX), R11
-	MOVQ R11, integerArgs_unpackLeft(AX)
-opened:
+	MOVQ integerArgs_rows(AX), CX
+	SHLQ $6, CX
+	CALL integerUnpackSuper<>(SB)
+	CMPQ integerArgs_second(AX), $0
+	JEQ turn
+	CALL integerUnpackSuper<>(SB)
 turn:
 	MOVQ integerArgs_products(AX), R11
 	XORQ $64, R11
 	MOVQ R11, integerArgs_products(AX)
 	MOVQ $4, integerArgs_stepsLeft(AX)
-	MOVQ integerArgs_pace(AX), R11
-	MOVQ R11, integerArgs_paceLeft(AX)
 	XORL R14, R14
 	MOVQ R14, integerArgs_multiplyLeft(AX)
 	MOVQ integerArgs_queueAt(AX), R9
@@ -3909,24 +4658,30 @@ turn:
 	MOVQ integerArgs_columns(AX), R11
 	MOVQ R11, integerArgs_multiplyLeft(AX)
 	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_panelSlots(AX), R10
+	MOVQ integerArgs_panelHalf(AX), R10
 	ADDQ R8, R9
 	MOVQ DX, R12
 	ADDQ integerArgs_actTail(AX), R12
 	MOVQ R12, (R9)
-	MOVQ integerArgs_stripOut(AX), R12
+	XORL R12, R12
+	TESTQ R10, R10
+	CMOVQNE integerArgs_outSecond(AX), R12
+	ADDQ integerArgs_stripOut(AX), R12
 	MOVQ R12, 8(R9)
 	MOVQ integerArgs_stripsLeft(AX), R12
 	DECQ R12
 	MOVQ R12, 16(R9)
 	CMOVQNE integerArgs_actStrip(AX), R12
 	MOVQ R12, integerArgs_actSecond(AX)
-	MOVQ integerArgs_panelFactors(AX), R12
+	MOVQ R10, R12
+	SHRQ $4, R12
+	ADDQ integerArgs_panelFactors(AX), R12
 	MOVQ R12, 24(R9)
 	MOVQ integerArgs_panelMore(AX), R12
 	NEGQ R12
 	MOVQ R12, 32(R9)
 	SUBQ R8, R9
+	ADDQ integerArgs_slots(AX), R10
 drained:
 	MOVQ integerArgs_products(AX), R11
 	CMPQ integerArgs_lag(AX), $0
@@ -3941,20 +4696,220 @@ drained:
 	MOVQ 24(R9), R9
 	MOVQ integerArgs_rows(AX), R14
 	VMOVUPS (R9), Z0
+	CMPQ integerArgs_turnsLeft(AX), $0
+	JLE step
+	CMPQ R14, $16
+	JNE step
+	CMPQ integerArgs_columns(AX), $4
+	JNE step
+	CMPQ integerArgs_actSecond(AX), $0
+	JEQ step
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ step
+	MOVQ integerArgs_actStrip(AX), R8
+	LEAQ (DX)(R8*1), R12
+	ADDQ R13, R8
+	MOVQ R11, R9
+	XORQ $64, R9
+	TILELOADD(4, 0, 2, 3)
+	TILELOADD(6, 0, 10, 3)
+	TILELOADD(7, 4096, 10, 3)
+	TILELOADD(5, 0, 12, 3)
+	SHLQ $1, BX
+	TILESTORED(0, 0, 9, 3)
+	TILEZERO(0)
+	TDPBSUD(0, 4, 6)
+	VMOVDQU32 2048(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 0(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 0(R15), K5, Z14
+	VFMADD231PS.BCST 0(R13), Z12, Z14
+	VMOVUPS Z14, 0(R15)
+	VMOVDQU32 6144(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4096(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 0+1024(R15), K5, Z14
+	VFMADD231PS.BCST 0(R8), Z12, Z14
+	VMOVUPS Z14, 0+1024(R15)
+	TILESTORED(1, 2048, 9, 3)
+	TILEZERO(1)
+	TDPBSSD(1, 4, 7)
+	VMOVDQU32 2176(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 128(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 64(R15), K5, Z14
+	VFMADD231PS.BCST 4(R13), Z12, Z14
+	VMOVUPS Z14, 64(R15)
+	VMOVDQU32 6272(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4224(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 64+1024(R15), K5, Z14
+	VFMADD231PS.BCST 4(R8), Z12, Z14
+	VMOVUPS Z14, 64+1024(R15)
+	TILESTORED(2, 4096, 9, 3)
+	TILEZERO(2)
+	TDPBSUD(2, 5, 6)
+	VMOVDQU32 2304(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 256(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 128(R15), K5, Z14
+	VFMADD231PS.BCST 8(R13), Z12, Z14
+	VMOVUPS Z14, 128(R15)
+	VMOVDQU32 6400(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4352(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 128+1024(R15), K5, Z14
+	VFMADD231PS.BCST 8(R8), Z12, Z14
+	VMOVUPS Z14, 128+1024(R15)
+	TILESTORED(3, 6144, 9, 3)
+	TILEZERO(3)
+	TDPBSSD(3, 5, 7)
+	VMOVDQU32 2432(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 384(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 192(R15), K5, Z14
+	VFMADD231PS.BCST 12(R13), Z12, Z14
+	VMOVUPS Z14, 192(R15)
+	VMOVDQU32 6528(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4480(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 192+1024(R15), K5, Z14
+	VFMADD231PS.BCST 12(R8), Z12, Z14
+	VMOVUPS Z14, 192+1024(R15)
+	SHRQ $1, BX
+	ADDQ $512, R11
+	ADDQ $16, R13
+	ADDQ $16, R8
+	ADDQ $256, R15
+	ADDQ $1024, DX
+	ADDQ $1024, R12
+	ADDQ $1024, R10
+fullNext:
+	DECQ integerArgs_stepsLeft(AX)
+	JZ end
+	MOVQ integerArgs_fetchAt(AX), SI
+	CMPQ SI, integerArgs_fetchEnd(AX)
+	JCC fullFetched
+	MOVQ integerArgs_second(AX), DI
+	MOVQ integerArgs_fetchLines(AX), R9
+fullFetch:
+	PREFETCHT1 (SI)
+	PREFETCHT1 (SI)(DI*1)
+	ADDQ $64, SI
+	DECQ R9
+	JNZ fullFetch
+	MOVQ SI, integerArgs_fetchAt(AX)
+fullFetched:
+	TILELOADD(4, 0, 2, 3)
+	TILELOADD(6, 0, 10, 3)
+	TILELOADD(7, 4096, 10, 3)
+	TILELOADD(5, 0, 12, 3)
+	TDPBSUD(0, 4, 6)
+	VMOVDQU32 2048(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 0(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 0(R15), K5, Z14
+	VFMADD231PS.BCST 0(R13), Z12, Z14
+	VMOVUPS Z14, 0(R15)
+	VMOVDQU32 6144(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4096(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 0+1024(R15), K5, Z14
+	VFMADD231PS.BCST 0(R8), Z12, Z14
+	VMOVUPS Z14, 0+1024(R15)
+	TDPBSSD(1, 4, 7)
+	VMOVDQU32 2176(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 128(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 64(R15), K5, Z14
+	VFMADD231PS.BCST 4(R13), Z12, Z14
+	VMOVUPS Z14, 64(R15)
+	VMOVDQU32 6272(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4224(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 64+1024(R15), K5, Z14
+	VFMADD231PS.BCST 4(R8), Z12, Z14
+	VMOVUPS Z14, 64+1024(R15)
+	TDPBSUD(2, 5, 6)
+	VMOVDQU32 2304(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 256(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 128(R15), K5, Z14
+	VFMADD231PS.BCST 8(R13), Z12, Z14
+	VMOVUPS Z14, 128(R15)
+	VMOVDQU32 6400(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4352(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 128+1024(R15), K5, Z14
+	VFMADD231PS.BCST 8(R8), Z12, Z14
+	VMOVUPS Z14, 128+1024(R15)
+	TDPBSSD(3, 5, 7)
+	VMOVDQU32 2432(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 384(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 192(R15), K5, Z14
+	VFMADD231PS.BCST 12(R13), Z12, Z14
+	VMOVUPS Z14, 192(R15)
+	VMOVDQU32 6528(R11), Z12
+	VPSHUFB Z18, Z12, Z12
+	VPADDD 4480(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVUPS.Z 192+1024(R15), K5, Z14
+	VFMADD231PS.BCST 12(R8), Z12, Z14
+	VMOVUPS Z14, 192+1024(R15)
+	ADDQ $512, R11
+	ADDQ $16, R13
+	ADDQ $16, R8
+	ADDQ $256, R15
+	ADDQ $1024, DX
+	ADDQ $1024, R12
+	ADDQ $1024, R10
+	JMP fullNext
 step:
 	MOVQ R13, R8
 	ADDQ integerArgs_actStrip(AX), R8
-	MOVQ integerArgs_rows(AX), DI
-	SHLQ $6, DI
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ loaded
-	TILELOADD(4, 0, 2, 1)
+	TILELOADD(4, 0, 2, 3)
 	TILELOADD(6, 0, 10, 3)
 	TILELOADD(7, 4096, 10, 3)
-	ADDQ integerArgs_actSecond(AX), DX
-	TILELOADD(5, 0, 2, 1)
-	SUBQ integerArgs_actSecond(AX), DX
+	MOVQ integerArgs_actSecond(AX), DI
+	ADDQ DX, DI
+	TILELOADD(5, 0, 7, 3)
 loaded:
+	MOVQ integerArgs_rows(AX), DI
+	SHLQ $6, DI
 	CMPQ integerArgs_stepsLeft(AX), $4
 	JNE kept0
 	XORQ $64, R11
@@ -3967,7 +4922,6 @@ kept0:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied0
 	TDPBSUD(0, 4, 6)
-alone0:
 multiplied0:
 	CMPQ R14, $0
 	JLE added0
@@ -4002,7 +4956,6 @@ kept1:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied1
 	TDPBSSD(1, 4, 7)
-alone1:
 multiplied1:
 	CMPQ R14, $1
 	JLE added1
@@ -4037,9 +4990,8 @@ kept2:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied2
 	CMPQ integerArgs_actSecond(AX), $0
-	JEQ alone2
+	JEQ multiplied2
 	TDPBSUD(2, 5, 6)
-alone2:
 multiplied2:
 	CMPQ R14, $2
 	JLE added2
@@ -4074,9 +5026,8 @@ kept3:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied3
 	CMPQ integerArgs_actSecond(AX), $0
-	JEQ alone3
+	JEQ multiplied3
 	TDPBSSD(3, 5, 7)
-alone3:
 multiplied3:
 	CMPQ R14, $3
 	JLE added3
@@ -4103,19 +5054,26 @@ added3:
 	ADDQ $512, R11
 	ADDQ $16, R13
 	ADDQ $256, R15
-	ADDQ $64, DX
+	ADDQ CX, DX
 	ADDQ $1024, R10
 	CMPQ integerArgs_multiplyLeft(AX), $1
 	ADCQ $-1, integerArgs_multiplyLeft(AX)
-	CMPQ integerArgs_paceLeft(AX), $0
-	JLE resting
-	DECQ integerArgs_paceLeft(AX)
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ resting
-	CALL integerUnpackSome<>(SB)
-resting:
+	MOVQ integerArgs_fetchAt(AX), SI
+	CMPQ SI, integerArgs_fetchEnd(AX)
+	JCC someFetched
+	MOVQ integerArgs_second(AX), DI
+	MOVQ integerArgs_fetchLines(AX), R9
+someFetch:
+	PREFETCHT1 (SI)
+	PREFETCHT1 (SI)(DI*1)
+	ADDQ $64, SI
+	DECQ R9
+	JNZ someFetch
+	MOVQ SI, integerArgs_fetchAt(AX)
+someFetched:
 	DECQ integerArgs_stepsLeft(AX)
 	JNZ step
+end:
 	MOVQ integerArgs_queueAt(AX), R9
 	ADDQ $64, R9
 	ANDQ $255, R9
@@ -4124,6 +5082,18 @@ resting:
 	ADCQ $-1, integerArgs_lag(AX)
 	CMPQ integerArgs_turnsLeft(AX), $0
 	JLE next
+	CMPQ integerArgs_second(AX), $0
+	JEQ whole
+	XORQ $8192, integerArgs_panelHalf(AX)
+	JZ whole
+	CMPQ integerArgs_stripsLeft(AX), $2
+	JGT next
+	CMPQ integerArgs_supersNext(AX), $0
+	JEQ first
+	CALL integerUnpackSuper<>(SB)
+first:
+	JMP next
+whole:
 	MOVQ integerArgs_rows(AX), R8
 	SHLQ $7, R8
 	ADDQ R8, integerArgs_stripOut(AX)
@@ -4132,27 +5102,20 @@ resting:
 	ADDQ R8, integerArgs_stripActs(AX)
 	SUBQ $2, integerArgs_stripsLeft(AX)
 	JGT next
-rest:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ unpacked
-	CALL integerUnpackSome<>(SB)
-	JMP rest
-unpacked:
 	CMPQ integerArgs_supersNext(AX), $0
-	JEQ ordered
-	MOVQ integerArgs_per(AX), R11
-	MOVQ R11, integerArgs_unpackLeft(AX)
-ordered:
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_slots(AX), R9
-	LEAQ 8192(R9)(R9*1), R9
-	SUBQ integerArgs_panelSlots(AX), R9
-	MOVQ R9, integerArgs_panelSlots(AX)
+	JEQ second
+	CALL integerUnpackSuper<>(SB)
+second:
 	MOVQ integerArgs_panelFactors(AX), R9
 	ADDQ $512, R9
+	CMPQ integerArgs_second(AX), $0
+	JEQ alone
+	ADDQ $512, R9
+alone:
 	ANDQ $~2048, R9
 	MOVQ R9, integerArgs_panelFactors(AX)
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
 	MOVQ $1, integerArgs_panelMore(AX)
 	MOVQ integerArgs_panelActs(AX), R8
 	ADDQ integerArgs_actGroup(AX), R8
@@ -4193,22 +5156,14 @@ TEXT ·integerSuperLeast(SB), NOSPLIT, $0-8
 chosen:
 	MOVQ R11, integerArgs_unpack(AX)
 	MOVQ R12, integerArgs_factors(AX)
-	MOVQ $0x5555555555555555, R8
-	KMOVQ R8, K3
-	KNOTQ K3, K4
 	MOVL $0x4b400000, R8
 	VPBROADCASTD R8, Z15
-	VBROADCASTI32X4 superShifted<>(SB), Z18
-	VBROADCASTI32X4 superHigh<>(SB), Z19
-	VBROADCASTI32X4 superLow<>(SB), Z20
 	MOVQ integerArgs_weights(AX), R11
 	MOVQ R11, integerArgs_pairBlock(AX)
 	MOVQ integerArgs_weights(AX), R11
 	MOVQ R11, integerArgs_nextBlock(AX)
 	MOVQ integerArgs_slots(AX), R11
 	MOVQ R11, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_slots(AX), R11
-	MOVQ R11, integerArgs_panelSlots(AX)
 	MOVQ integerArgs_scaled(AX), R11
 	MOVQ R11, integerArgs_nextFactors(AX)
 	MOVQ integerArgs_scaled(AX), R11
@@ -4229,11 +5184,18 @@ chosen:
 	MOVQ R11, integerArgs_panelMore(AX)
 	MOVQ integerArgs_strips(AX), R11
 	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_per(AX), R11
-	MOVQ R11, integerArgs_unpackLeft(AX)
 	XORL R11, R11
 	MOVQ R11, integerArgs_queueAt(AX)
+	MOVQ R11, integerArgs_panelHalf(AX)
 	MOVQ integerArgs_tiles(AX), R12
+	MOVQ R12, R11
+	SHRQ $1, R11
+	MOVQ integerArgs_tileBytes(AX), R13
+	IMULQ R11, R13
+	MOVQ R13, integerArgs_second(AX)
+	MOVQ integerArgs_outTile(AX), R13
+	IMULQ R11, R13
+	MOVQ R13, integerArgs_outSecond(AX)
 	IMULQ integerArgs_supers(AX), R12
 	MOVQ R12, integerArgs_supersNext(AX)
 	MOVQ integerArgs_strips(AX), R11
@@ -4243,23 +5205,17 @@ chosen:
 	MOVQ R12, integerArgs_turnsLeft(AX)
 	MOVQ $2, integerArgs_lag(AX)
 	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-first:
-	CALL integerUnpackSome<>(SB)
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JNE first
-	CMPQ integerArgs_supersNext(AX), $0
-	JEQ opened
-	MOVQ integerArgs_per(AX), R11
-	MOVQ R11, integerArgs_unpackLeft(AX)
-opened:
+	MOVQ integerArgs_rows(AX), CX
+	SHLQ $6, CX
+	CALL integerUnpackSuper<>(SB)
+	CMPQ integerArgs_second(AX), $0
+	JEQ turn
+	CALL integerUnpackSuper<>(SB)
 turn:
 	MOVQ integerArgs_products(AX), R11
 	XORQ $64, R11
 	MOVQ R11, integerArgs_products(AX)
 	MOVQ $4, integerArgs_stepsLeft(AX)
-	MOVQ integerArgs_pace(AX), R11
-	MOVQ R11, integerArgs_paceLeft(AX)
 	XORL R14, R14
 	MOVQ R14, integerArgs_multiplyLeft(AX)
 	MOVQ integerArgs_queueAt(AX), R9
@@ -4269,24 +5225,30 @@ turn:
 	MOVQ integerArgs_columns(AX), R11
 	MOVQ R11, integerArgs_multiplyLeft(AX)
 	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_panelSlots(AX), R10
+	MOVQ integerArgs_panelHalf(AX), R10
 	ADDQ R8, R9
 	MOVQ DX, R12
 	ADDQ integerArgs_actTail(AX), R12
 	MOVQ R12, (R9)
-	MOVQ integerArgs_stripOut(AX), R12
+	XORL R12, R12
+	TESTQ R10, R10
+	CMOVQNE integerArgs_outSecond(AX), R12
+	ADDQ integerArgs_stripOut(AX), R12
 	MOVQ R12, 8(R9)
 	MOVQ integerArgs_stripsLeft(AX), R12
 	DECQ R12
 	MOVQ R12, 16(R9)
 	CMOVQNE integerArgs_actStrip(AX), R12
 	MOVQ R12, integerArgs_actSecond(AX)
-	MOVQ integerArgs_panelFactors(AX), R12
+	MOVQ R10, R12
+	SHRQ $4, R12
+	ADDQ integerArgs_panelFactors(AX), R12
 	MOVQ R12, 24(R9)
 	MOVQ integerArgs_panelMore(AX), R12
 	NEGQ R12
 	MOVQ R12, 32(R9)
 	SUBQ R8, R9
+	ADDQ integerArgs_slots(AX), R10
 drained:
 	MOVQ integerArgs_products(AX), R11
 	CMPQ integerArgs_lag(AX), $0
@@ -4306,6 +5268,302 @@ drained:
 	VMOVDQU32 192(R9), Z5
 	VMOVDQU32 256(R9), Z6
 	VMOVDQU32 320(R9), Z7
+	CMPQ integerArgs_turnsLeft(AX), $0
+	JLE step
+	CMPQ R14, $16
+	JNE step
+	CMPQ integerArgs_columns(AX), $4
+	JNE step
+	CMPQ integerArgs_actSecond(AX), $0
+	JEQ step
+	CMPQ integerArgs_addSecond(AX), $0
+	JEQ step
+	MOVQ integerArgs_actStrip(AX), R8
+	LEAQ (DX)(R8*1), R12
+	ADDQ R13, R8
+	MOVQ R11, R9
+	XORQ $64, R9
+	TILELOADD(4, 0, 2, 3)
+	TILELOADD(6, 0, 10, 3)
+	TILELOADD(7, 4096, 10, 3)
+	TILELOADD(5, 0, 12, 3)
+	SHLQ $1, BX
+	TILESTORED(0, 0, 9, 3)
+	TILEZERO(0)
+	TDPBSUD(0, 4, 6)
+	VPSLLD $3, 2048(R11), Z12
+	VPADDD 0(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 0+64(R13), Z4, Z13
+	VPDPWSSD.BCST 0+128(R13), Z5, Z13
+	VPDPWSSD.BCST 0+192(R13), Z6, Z13
+	VPDPWSSD.BCST 0+256(R13), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 0(R15), K5, Z14
+	VFMADD231PS.BCST 0(R13), Z12, Z14
+	VMOVUPS Z14, 0(R15)
+	VPSLLD $3, 6144(R11), Z12
+	VPADDD 4096(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 0+64(R8), Z4, Z13
+	VPDPWSSD.BCST 0+128(R8), Z5, Z13
+	VPDPWSSD.BCST 0+192(R8), Z6, Z13
+	VPDPWSSD.BCST 0+256(R8), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 0+1024(R15), K5, Z14
+	VFMADD231PS.BCST 0(R8), Z12, Z14
+	VMOVUPS Z14, 0+1024(R15)
+	TILESTORED(1, 2048, 9, 3)
+	TILEZERO(1)
+	TDPBSUD(1, 4, 7)
+	VPSLLD $3, 2176(R11), Z12
+	VPADDD 128(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 4+64(R13), Z4, Z13
+	VPDPWSSD.BCST 4+128(R13), Z5, Z13
+	VPDPWSSD.BCST 4+192(R13), Z6, Z13
+	VPDPWSSD.BCST 4+256(R13), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 64(R15), K5, Z14
+	VFMADD231PS.BCST 4(R13), Z12, Z14
+	VMOVUPS Z14, 64(R15)
+	VPSLLD $3, 6272(R11), Z12
+	VPADDD 4224(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 4+64(R8), Z4, Z13
+	VPDPWSSD.BCST 4+128(R8), Z5, Z13
+	VPDPWSSD.BCST 4+192(R8), Z6, Z13
+	VPDPWSSD.BCST 4+256(R8), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 64+1024(R15), K5, Z14
+	VFMADD231PS.BCST 4(R8), Z12, Z14
+	VMOVUPS Z14, 64+1024(R15)
+	TILESTORED(2, 4096, 9, 3)
+	TILEZERO(2)
+	TDPBSUD(2, 5, 6)
+	VPSLLD $3, 2304(R11), Z12
+	VPADDD 256(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 8+64(R13), Z4, Z13
+	VPDPWSSD.BCST 8+128(R13), Z5, Z13
+	VPDPWSSD.BCST 8+192(R13), Z6, Z13
+	VPDPWSSD.BCST 8+256(R13), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 128(R15), K5, Z14
+	VFMADD231PS.BCST 8(R13), Z12, Z14
+	VMOVUPS Z14, 128(R15)
+	VPSLLD $3, 6400(R11), Z12
+	VPADDD 4352(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 8+64(R8), Z4, Z13
+	VPDPWSSD.BCST 8+128(R8), Z5, Z13
+	VPDPWSSD.BCST 8+192(R8), Z6, Z13
+	VPDPWSSD.BCST 8+256(R8), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 128+1024(R15), K5, Z14
+	VFMADD231PS.BCST 8(R8), Z12, Z14
+	VMOVUPS Z14, 128+1024(R15)
+	TILESTORED(3, 6144, 9, 3)
+	TILEZERO(3)
+	TDPBSUD(3, 5, 7)
+	VPSLLD $3, 2432(R11), Z12
+	VPADDD 384(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 12+64(R13), Z4, Z13
+	VPDPWSSD.BCST 12+128(R13), Z5, Z13
+	VPDPWSSD.BCST 12+192(R13), Z6, Z13
+	VPDPWSSD.BCST 12+256(R13), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 192(R15), K5, Z14
+	VFMADD231PS.BCST 12(R13), Z12, Z14
+	VMOVUPS Z14, 192(R15)
+	VPSLLD $3, 6528(R11), Z12
+	VPADDD 4480(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 12+64(R8), Z4, Z13
+	VPDPWSSD.BCST 12+128(R8), Z5, Z13
+	VPDPWSSD.BCST 12+192(R8), Z6, Z13
+	VPDPWSSD.BCST 12+256(R8), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 192+1024(R15), K5, Z14
+	VFMADD231PS.BCST 12(R8), Z12, Z14
+	VMOVUPS Z14, 192+1024(R15)
+	SHRQ $1, BX
+	ADDQ $512, R11
+	ADDQ $16, R13
+	ADDQ $16, R8
+	ADDQ $256, R15
+	ADDQ $1024, DX
+	ADDQ $1024, R12
+	ADDQ $1024, R10
+fullNext:
+	DECQ integerArgs_stepsLeft(AX)
+	JZ end
+	MOVQ integerArgs_fetchAt(AX), SI
+	CMPQ SI, integerArgs_fetchEnd(AX)
+	JCC fullFetched
+	MOVQ integerArgs_second(AX), DI
+	MOVQ integerArgs_fetchLines(AX), R9
+fullFetch:
+	PREFETCHT1 (SI)
+	PREFETCHT1 (SI)(DI*1)
+	ADDQ $64, SI
+	DECQ R9
+	JNZ fullFetch
+	MOVQ SI, integerArgs_fetchAt(AX)
+fullFetched:
+	TILELOADD(4, 0, 2, 3)
+	TILELOADD(6, 0, 10, 3)
+	TILELOADD(7, 4096, 10, 3)
+	TILELOADD(5, 0, 12, 3)
+	TDPBSUD(0, 4, 6)
+	VPSLLD $3, 2048(R11), Z12
+	VPADDD 0(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 0+64(R13), Z4, Z13
+	VPDPWSSD.BCST 0+128(R13), Z5, Z13
+	VPDPWSSD.BCST 0+192(R13), Z6, Z13
+	VPDPWSSD.BCST 0+256(R13), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 0(R15), K5, Z14
+	VFMADD231PS.BCST 0(R13), Z12, Z14
+	VMOVUPS Z14, 0(R15)
+	VPSLLD $3, 6144(R11), Z12
+	VPADDD 4096(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 0+64(R8), Z4, Z13
+	VPDPWSSD.BCST 0+128(R8), Z5, Z13
+	VPDPWSSD.BCST 0+192(R8), Z6, Z13
+	VPDPWSSD.BCST 0+256(R8), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 0+1024(R15), K5, Z14
+	VFMADD231PS.BCST 0(R8), Z12, Z14
+	VMOVUPS Z14, 0+1024(R15)
+	TDPBSUD(1, 4, 7)
+	VPSLLD $3, 2176(R11), Z12
+	VPADDD 128(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 4+64(R13), Z4, Z13
+	VPDPWSSD.BCST 4+128(R13), Z5, Z13
+	VPDPWSSD.BCST 4+192(R13), Z6, Z13
+	VPDPWSSD.BCST 4+256(R13), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 64(R15), K5, Z14
+	VFMADD231PS.BCST 4(R13), Z12, Z14
+	VMOVUPS Z14, 64(R15)
+	VPSLLD $3, 6272(R11), Z12
+	VPADDD 4224(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 4+64(R8), Z4, Z13
+	VPDPWSSD.BCST 4+128(R8), Z5, Z13
+	VPDPWSSD.BCST 4+192(R8), Z6, Z13
+	VPDPWSSD.BCST 4+256(R8), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 64+1024(R15), K5, Z14
+	VFMADD231PS.BCST 4(R8), Z12, Z14
+	VMOVUPS Z14, 64+1024(R15)
+	TDPBSUD(2, 5, 6)
+	VPSLLD $3, 2304(R11), Z12
+	VPADDD 256(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 8+64(R13), Z4, Z13
+	VPDPWSSD.BCST 8+128(R13), Z5, Z13
+	VPDPWSSD.BCST 8+192(R13), Z6, Z13
+	VPDPWSSD.BCST 8+256(R13), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 128(R15), K5, Z14
+	VFMADD231PS.BCST 8(R13), Z12, Z14
+	VMOVUPS Z14, 128(R15)
+	VPSLLD $3, 6400(R11), Z12
+	VPADDD 4352(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 8+64(R8), Z4, Z13
+	VPDPWSSD.BCST 8+128(R8), Z5, Z13
+	VPDPWSSD.BCST 8+192(R8), Z6, Z13
+	VPDPWSSD.BCST 8+256(R8), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 128+1024(R15), K5, Z14
+	VFMADD231PS.BCST 8(R8), Z12, Z14
+	VMOVUPS Z14, 128+1024(R15)
+	TDPBSUD(3, 5, 7)
+	VPSLLD $3, 2432(R11), Z12
+	VPADDD 384(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 12+64(R13), Z4, Z13
+	VPDPWSSD.BCST 12+128(R13), Z5, Z13
+	VPDPWSSD.BCST 12+192(R13), Z6, Z13
+	VPDPWSSD.BCST 12+256(R13), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 192(R15), K5, Z14
+	VFMADD231PS.BCST 12(R13), Z12, Z14
+	VMOVUPS Z14, 192(R15)
+	VPSLLD $3, 6528(R11), Z12
+	VPADDD 4480(R11), Z12, Z12
+	VCVTDQ2PS Z12, Z12
+	VMULPS Z0, Z12, Z12
+	VMOVDQA64 Z15, Z13
+	VPDPWSSD.BCST 12+64(R8), Z4, Z13
+	VPDPWSSD.BCST 12+128(R8), Z5, Z13
+	VPDPWSSD.BCST 12+192(R8), Z6, Z13
+	VPDPWSSD.BCST 12+256(R8), Z7, Z13
+	VSUBPS Z15, Z13, Z13
+	VFNMADD231PS Z1, Z13, Z12
+	VMOVUPS.Z 192+1024(R15), K5, Z14
+	VFMADD231PS.BCST 12(R8), Z12, Z14
+	VMOVUPS Z14, 192+1024(R15)
+	ADDQ $512, R11
+	ADDQ $16, R13
+	ADDQ $16, R8
+	ADDQ $256, R15
+	ADDQ $1024, DX
+	ADDQ $1024, R12
+	ADDQ $1024, R10
+	JMP fullNext
 step:
 	MOVQ integerArgs_rows(AX), SI
 	SHLQ $2, SI
@@ -4315,19 +5573,17 @@ step:
 	ADDQ integerArgs_actStrip(AX), R9
 	MOVQ R13, R8
 	ADDQ integerArgs_actStrip(AX), R8
-	MOVQ integerArgs_rows(AX), DI
-	SHLQ $6, DI
-	CMPQ integerArgs_stepsLeft(AX), $4
-	JNE loaded
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ loaded
-	TILELOADD(4, 0, 2, 1)
+	TILELOADD(4, 0, 2, 3)
 	TILELOADD(6, 0, 10, 3)
 	TILELOADD(7, 4096, 10, 3)
-	ADDQ integerArgs_actSecond(AX), DX
-	TILELOADD(5, 0, 2, 1)
-	SUBQ integerArgs_actSecond(AX), DX
+	MOVQ integerArgs_actSecond(AX), DI
+	ADDQ DX, DI
+	TILELOADD(5, 0, 7, 3)
 loaded:
+	MOVQ integerArgs_rows(AX), DI
+	SHLQ $6, DI
 	CMPQ integerArgs_stepsLeft(AX), $4
 	JNE kept0
 	XORQ $64, R11
@@ -4340,12 +5596,10 @@ kept0:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied0
 	TDPBSUD(0, 4, 6)
-alone0:
 multiplied0:
 	CMPQ R14, $0
 	JLE added0
-	VMOVDQU32 2048(R11), Z12
-	VPSHUFB Z18, Z12, Z12
+	VPSLLD $3, 2048(R11), Z12
 	VPADDD 0(R11), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z0, Z12, Z12
@@ -4361,8 +5615,7 @@ multiplied0:
 	VMOVUPS Z14, 0(R15)
 	CMPQ integerArgs_addSecond(AX), $0
 	JEQ added0
-	VMOVDQU32 6144(R11), Z12
-	VPSHUFB Z18, Z12, Z12
+	VPSLLD $3, 6144(R11), Z12
 	VPADDD 4096(R11), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z0, Z12, Z12
@@ -4388,16 +5641,11 @@ added0:
 kept1:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied1
-	TDPBSSD(1, 4, 7)
-alone1:
-	CMPQ integerArgs_multiplyLeft(AX), $1
-	JEQ multiplied1
-	TILELOADD(4, 64, 2, 1)
+	TDPBSUD(1, 4, 7)
 multiplied1:
 	CMPQ R14, $1
 	JLE added1
-	VMOVDQU32 2176(R11), Z12
-	VPSHUFB Z18, Z12, Z12
+	VPSLLD $3, 2176(R11), Z12
 	VPADDD 128(R11), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z0, Z12, Z12
@@ -4413,8 +5661,7 @@ multiplied1:
 	VMOVUPS Z14, 64(R15)
 	CMPQ integerArgs_addSecond(AX), $0
 	JEQ added1
-	VMOVDQU32 6272(R11), Z12
-	VPSHUFB Z18, Z12, Z12
+	VPSLLD $3, 6272(R11), Z12
 	VPADDD 4224(R11), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z0, Z12, Z12
@@ -4441,17 +5688,12 @@ kept2:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied2
 	CMPQ integerArgs_actSecond(AX), $0
-	JEQ alone2
-	TDPBSUD(2, 5, 6)
-alone2:
-	CMPQ integerArgs_multiplyLeft(AX), $1
 	JEQ multiplied2
-	TILELOADD(6, 1024, 10, 3)
+	TDPBSUD(2, 5, 6)
 multiplied2:
 	CMPQ R14, $2
 	JLE added2
-	VMOVDQU32 2304(R11), Z12
-	VPSHUFB Z18, Z12, Z12
+	VPSLLD $3, 2304(R11), Z12
 	VPADDD 256(R11), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z0, Z12, Z12
@@ -4467,8 +5709,7 @@ multiplied2:
 	VMOVUPS Z14, 128(R15)
 	CMPQ integerArgs_addSecond(AX), $0
 	JEQ added2
-	VMOVDQU32 6400(R11), Z12
-	VPSHUFB Z18, Z12, Z12
+	VPSLLD $3, 6400(R11), Z12
 	VPADDD 4352(R11), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z0, Z12, Z12
@@ -4495,20 +5736,12 @@ kept3:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied3
 	CMPQ integerArgs_actSecond(AX), $0
-	JEQ alone3
-	TDPBSSD(3, 5, 7)
-alone3:
-	CMPQ integerArgs_multiplyLeft(AX), $1
 	JEQ multiplied3
-	ADDQ integerArgs_actSecond(AX), DX
-	TILELOADD(5, 64, 2, 1)
-	SUBQ integerArgs_actSecond(AX), DX
-	TILELOADD(7, 5120, 10, 3)
+	TDPBSUD(3, 5, 7)
 multiplied3:
 	CMPQ R14, $3
 	JLE added3
-	VMOVDQU32 2432(R11), Z12
-	VPSHUFB Z18, Z12, Z12
+	VPSLLD $3, 2432(R11), Z12
 	VPADDD 384(R11), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z0, Z12, Z12
@@ -4524,8 +5757,7 @@ multiplied3:
 	VMOVUPS Z14, 192(R15)
 	CMPQ integerArgs_addSecond(AX), $0
 	JEQ added3
-	VMOVDQU32 6528(R11), Z12
-	VPSHUFB Z18, Z12, Z12
+	VPSLLD $3, 6528(R11), Z12
 	VPADDD 4480(R11), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z0, Z12, Z12
@@ -4544,19 +5776,26 @@ added3:
 	ADDQ $512, R11
 	ADDQ $16, R13
 	ADDQ $256, R15
-	ADDQ $64, DX
+	ADDQ CX, DX
 	ADDQ $1024, R10
 	CMPQ integerArgs_multiplyLeft(AX), $1
 	ADCQ $-1, integerArgs_multiplyLeft(AX)
-	CMPQ integerArgs_paceLeft(AX), $0
-	JLE resting
-	DECQ integerArgs_paceLeft(AX)
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ resting
-	CALL integerUnpackSome<>(SB)
-resting:
+	MOVQ integerArgs_fetchAt(AX), SI
+	CMPQ SI, integerArgs_fetchEnd(AX)
+	JCC someFetched
+	MOVQ integerArgs_second(AX), DI
+	MOVQ integerArgs_fetchLines(AX), R9
+someFetch:
+	PREFETCHT1 (SI)
+	PREFETCHT1 (SI)(DI*1)
+	ADDQ $64, SI
+	DECQ R9
+	JNZ someFetch
+	MOVQ SI, integerArgs_fetchAt(AX)
+someFetched:
 	DECQ integerArgs_stepsLeft(AX)
 	JNZ step
+end:
 	MOVQ integerArgs_queueAt(AX), R9
 	ADDQ $64, R9
 	ANDQ $255, R9
@@ -4565,6 +5804,18 @@ resting:
 	ADCQ $-1, integerArgs_lag(AX)
 	CMPQ integerArgs_turnsLeft(AX), $0
 	JLE next
+	CMPQ integerArgs_second(AX), $0
+	JEQ whole
+	XORQ $8192, integerArgs_panelHalf(AX)
+	JZ whole
+	CMPQ integerArgs_stripsLeft(AX), $2
+	JGT next
+	CMPQ integerArgs_supersNext(AX), $0
+	JEQ first
+	CALL integerUnpackSuper<>(SB)
+first:
+	JMP next
+whole:
 	MOVQ integerArgs_rows(AX), R8
 	SHLQ $7, R8
 	ADDQ R8, integerArgs_stripOut(AX)
@@ -4573,27 +5824,20 @@ resting:
 	ADDQ R8, integerArgs_stripActs(AX)
 	SUBQ $2, integerArgs_stripsLeft(AX)
 	JGT next
-rest:
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ unpacked
-	CALL integerUnpackSome<>(SB)
-	JMP rest
-unpacked:
 	CMPQ integerArgs_supersNext(AX), $0
-	JEQ ordered
-	MOVQ integerArgs_per(AX), R11
-	MOVQ R11, integerArgs_unpackLeft(AX)
-ordered:
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_slots(AX), R9
-	LEAQ 8192(R9)(R9*1), R9
-	SUBQ integerArgs_panelSlots(AX), R9
-	MOVQ R9, integerArgs_panelSlots(AX)
+	JEQ second
+	CALL integerUnpackSuper<>(SB)
+second:
 	MOVQ integerArgs_panelFactors(AX), R9
 	ADDQ $512, R9
+	CMPQ integerArgs_second(AX), $0
+	JEQ alone
+	ADDQ $512, R9
+alone:
 	ANDQ $~2048, R9
 	MOVQ R9, integerArgs_panelFactors(AX)
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
 	MOVQ $1, integerArgs_panelMore(AX)
 	MOVQ integerArgs_panelActs(AX), R8
 	ADDQ integerArgs_actGroup(AX), R8

@@ -42,7 +42,7 @@ func quantizeNEON(dst []byte, x []float32, group int, p place) {
 		amax := math.Float32frombits(top)
 		inverse := 127 / amax
 		if top == 0 || top >= inf || inverse > math.MaxFloat32 {
-			quantizeRow(dst[at:], x[:group], group, place{vector: p.vector, tail: p.tail, across: p.across, part: p.part})
+			quantizeRow(dst[at:], x[:group], group, place{vector: p.vector, skip: p.skip, tail: p.tail, across: p.across, part: p.part})
 			at += p.next
 			continue
 		}
@@ -51,7 +51,7 @@ func quantizeNEON(dst []byte, x []float32, group int, p place) {
 		binary.LittleEndian.PutUint32(tail, math.Float32bits(scale))
 		if p.part > 0 {
 			for i := range group / p.part { // each has a sum of its own
-				codes := dst[at+i*p.part/4*p.vector:][:(p.part/4-1)*p.vector+4]
+				codes := dst[at+p.code(i*p.part):][:(p.part/4-1)*p.vector+4]
 				sum := roundNEON(&codes[0], &x[i*p.part:][:p.part][0], p.part, p.vector, inverse)
 				binary.LittleEndian.PutUint16(tail[(1+i/2)*p.across+i%2*2:], uint16(sum))
 			}

@@ -37,7 +37,7 @@ func BenchmarkKernel(b *testing.B) {
 	for i := range rows {
 		rows[i] = &mout[i*d]
 	}
-	state, key, value := floats(128*128), floats(128), floats(128)
+	state, key := floats(128*128), floats(128)
 	mixed, gates, outs := floats(64*384), slices.Repeat([]float32{0.5}, 64), make([]float32, 64*64)
 	for i := range mixed {
 		mixed[i] /= 16
@@ -51,8 +51,8 @@ func BenchmarkKernel(b *testing.B) {
 			run   func()
 		}{
 			{"add", 4 * len(x), func() { copy(z, y); v.Add(z, x) }},
-			{"normalize", 4 * len(value), func() { v.Normalize(value, 1) }},
-			{"gateSilu", 4 * len(x), func() { copy(z, y); v.GateSiLU(z, x) }},
+			{"keys", 8 * 128 * 64, func() { v.Delta.Keys(mixed, 384, 128, 1, outs[:64]) }},
+			{"gatedNorm", 8 * 128 * 64, func() { v.Delta.GatedNorm(mixed[256:], 384, 64, mixed, 384, key, 1e-6) }},
 			{"gateSigmoid", 4 * len(x), func() { copy(z, y); v.GateSigmoid(z, x, 1) }},
 			{"rotate", 4 * 64, func() { v.Rotate(q[:64], cos, sin) }},
 			{"narrow", 4 * len(x), func() { v.Narrow(half, x) }},
@@ -72,10 +72,7 @@ func BenchmarkKernel(b *testing.B) {
 			{"merge", 4 * d, func() { all.Weight = 2; v.Page.Merge(sum[:d], q[:d], &all, &now) }},
 			{"deltaRead", 4 * len(state), func() { v.Delta.Read(z[:128], z[128:256], state, 128, 0, key, key, x[:128], 0.9, 0.5, 1) }},
 			{"deltaUpdate", 4 * len(state), func() { v.Delta.Update(state, 128, state, 128, 0, key, x[:128], 0.5) }},
-			{"deltaSteps", 4 * 64 * 128 * v.Delta.Columns, func() {
-				w := v.Delta.Columns
-				v.Delta.Steps(outs, w, outs[:w], state[:128*w], mixed, 384, 128, 256, gates, gates, gates)
-			}},
+			{"deltaSteps", 4 * 64 * 128 * 32, func() { v.Delta.Steps(outs, 32, outs[:32], state[:128*32], mixed, 384, 128, 256, gates, gates, gates) }},
 		} {
 			b.Run(fmt.Sprintf("op=%s/isa=%s", k.op, set.Name), func(b *testing.B) {
 				b.SetBytes(int64(k.bytes))
@@ -109,7 +106,7 @@ func BenchmarkVector(b *testing.B) {
 			{"swiglu", func() { v.SwiGLU(z, x, y) }},
 			{"sigmoids", func() { v.Sigmoids(z, x) }},
 			{"decays", func() { v.Decays(z, x, -1, 0.5) }},
-			{"convolve", func() { v.Convolve(z, taps) }},
+			{"convolve", func() { v.Delta.Convolve(z, 0, n, 1, taps, 0) }},
 			{"softmax", func() { copy(w, x); v.Softmax(w) }},
 		} {
 			b.Run(fmt.Sprintf("op=%s/isa=%s", k.op, set.Name), func(b *testing.B) {

@@ -25,7 +25,7 @@ func (p place) check(dst []byte, x []float32, group int) int {
 		across, whole = group/p.part/2, 64
 	}
 	if n > 0 && (group%whole != 0 || p.part&^48 != 0 || p.part == 48 || last+p.tail+across*p.across+4 > len(dst) ||
-		last+(group/4-1)*p.vector+4 > len(dst)) {
+		last+p.code(group-1)+4 > len(dst)) {
 		panic("cpu: row does not fit its strip")
 	}
 	return n

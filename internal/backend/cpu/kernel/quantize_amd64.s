@@ -8,14 +8,38 @@
 #define INFINITY 0x7f800000
 #define NAN 0x7fc00000
 
-// CODES16 rounds and stores 16 numbers, and leaves the codes in x.
+// MAGNITUDE finds the largest magnitude of the group at AX, X20, its inverse, X21, and its scale, X22.
+#define MAGNITUDE(loop) \
+	VPXORD Z20, Z20, Z20; \
+	XORL CX, CX; \
+loop: \
+	VPANDD (AX)(CX*1), Z31, Z1; \
+	VPMAXUD Z1, Z20, Z20; \
+	ADDQ $64, CX; \
+	CMPQ CX, R9; \
+	JLT loop; \
+	VEXTRACTI64X4 $1, Z20, Y1; \
+	VPMAXUD Y1, Y20, Y20; \
+	VEXTRACTI32X4 $1, Y20, X1; \
+	VPMAXUD X1, X20, X20; \
+	VPSHUFD $0x4e, X20, X1; \
+	VPMAXUD X1, X20, X20; \
+	VPSHUFD $0xb1, X20, X1; \
+	VPMAXUD X1, X20, X20; \
+	VDIVSS X20, X27, X21; \
+	VDIVSS X27, X20, X22
+
+// CODES16 rounds 16 numbers.
 #define CODES16(offset, x) \
 	VMULPS offset(SI)(CX*1), Z2, Z3; \
 	VADDPS Z30, Z3, Z3; \
 	VPSUBD Z30, Z3, Z3; \
 	VPMINSD Z29, Z3, Z3; \
 	VPMAXSD Z28, Z3, Z3; \
-	VPMOVDB Z3, x; \
+	VPMOVDB Z3, x
+
+// FOURS16 stores 16 codes by fours.
+#define FOURS16(x) \
 	VMOVD x, (DX); \
 	VPEXTRD $1, x, (DX)(R10*1); \
 	VPEXTRD $2, x, (DX)(R10*2); \
@@ -30,9 +54,13 @@
 //	SI  input          DI  first code of the group    R8  groups left    R9   bytes of a group
 //	DX  code           BX  scale                      R10 p.vector       R11  3*p.vector
 //	R12 p.across       R13 p.tail                     CX  place in group AX   scratch
+//	R14 p.next         R15 p.raise
 //
-// Z0: largest magnitude, X5: scale, Z2: its inverse, Z4: sum of codes, Z27 to Z31: constants. In
-// superblocks Y6, Y7: 64 codes.
+// The magnitude of the next group is found before the codes of the current one, which hide its
+// latency: divisions and folds.
+//
+// X0: largest magnitude, X5: scale, Z2: its inverse, Z4: sum of codes, Z27 to Z31: constants. In
+// superblocks Y6, Y7: 64 codes. If p.vector is 4 a row's codes lie side by side.
 TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -59,29 +87,20 @@ TEXT ·quantizeAVX512(SB), NOSPLIT, $0-40
 	MOVL $0x01010101, AX
 	VPBROADCASTD AX, Y26
 
+	MOVQ SI, AX
+	MAGNITUDE(first)
 group:
 	LEAQ (DI)(R13*1), BX
-	VPXORD Z0, Z0, Z0
-	XORL CX, CX
-magnitude:
-	VPANDD (SI)(CX*1), Z31, Z1
-	VPMAXUD Z1, Z0, Z0
-	ADDQ $64, CX
-	CMPQ CX, R9
-	JLT magnitude
-	VEXTRACTI64X4 $1, Z0, Y1
-	VPMAXUD Y1, Y0, Y0
-	VEXTRACTI128 $1, Y0, X1
-	VPMAXUD X1, X0, X0
-	VPSHUFD $0x4e, X0, X1
-	VPMAXUD X1, X0, X0
-	VPSHUFD $0xb1, X0, X1
-	VPMAXUD X1, X0, X0
+	VMOVAPS X20, X0
+	VMOVAPS X21, X2
+	VMOVAPS X22, X5
+	LEAQ (SI)(R9*1), AX
+	CMPQ R8, $1
+	CMOVQEQ SI, AX // there is no next one
+	MAGNITUDE(magnitude)
 	VMOVD X0, AX
 	CMPL AX, $INFINITY
 	JCC infinite
-	VDIVSS X0, X27, X2
-	VDIVSS X27, X0, X5
 	VMOVD X2, AX
 	CMPL AX, $INFINITY
 	JEQ none // zero, or so small that its inverse is infinite
@@ -93,22 +112,25 @@ magnitude:
 	JNE super
 
 	VPXORD Z4, Z4, Z4
+	CMPQ R10, $4
+	JEQ byRow
 codes:
-	VMULPS (SI)(CX*1), Z2, Z3
-	VADDPS Z30, Z3, Z3
-	VPSUBD Z30, Z3, Z3
-	VPMINSD Z29, Z3, Z3
-	VPMAXSD Z28, Z3, Z3
+	CODES16(0, X1)
 	VPADDD Z3, Z4, Z4
-	VPMOVDB Z3, X3
-	VMOVD X3, (DX)
-	VPEXTRD $1, X3, (DX)(R10*1)
-	VPEXTRD $2, X3, (DX)(R10*2)
-	VPEXTRD $3, X3, (DX)(R11*1)
-	LEAQ (DX)(R10*4), DX
+	FOURS16(X1)
 	ADDQ $64, CX
 	CMPQ CX, R9
 	JLT codes
+	JMP coded
+byRow:
+	CODES16(0, X1)
+	VPADDD Z3, Z4, Z4
+	VMOVDQU X1, (DX)
+	ADDQ $16, DX
+	ADDQ $64, CX
+	CMPQ CX, R9
+	JLT byRow
+coded:
 	VEXTRACTI64X4 $1, Z4, Y1
 	VPADDD Y1, Y4, Y4
 	VEXTRACTI128 $1, Y4, X1
@@ -148,6 +170,8 @@ same:
 	MOVL DX, (BX)(R12*1)
 	MOVL AX, (BX)(R12*2)
 zeros:
+	MOVQ p+32(FP), AX
+	MOVQ place_skip(AX), R14
 	XORL AX, AX
 	XORL CX, CX
 	MOVQ DI, DX
@@ -155,8 +179,14 @@ clear:
 	MOVL AX, (DX)
 	ADDQ R10, DX
 	ADDQ $16, CX
+	TESTB CX, CX // 64 codes
+	JNZ beside
+	ADDQ R14, DX
+beside:
 	CMPQ CX, R9
 	JLT clear
+	MOVQ p+32(FP), AX
+	MOVQ place_next(AX), R14
 	JMP next
 
 sums:
@@ -176,6 +206,20 @@ columns: // 64 of them
 	CODES16(64, X8)
 	CODES16(128, X7)
 	CODES16(192, X9)
+	CMPQ R10, $4
+	JEQ line
+	FOURS16(X6)
+	FOURS16(X8)
+	FOURS16(X7)
+	FOURS16(X9)
+	JMP stored
+line:
+	VMOVDQU X6, (DX)
+	VMOVDQU X8, 16(DX)
+	VMOVDQU X7, 32(DX)
+	VMOVDQU X9, 48(DX)
+	ADDQ $64, DX
+stored:
 	VINSERTI128 $1, X8, Y6, Y6
 	VINSERTI128 $1, X9, Y7, Y7
 	VMOVDQA Y4, Y8
@@ -199,6 +243,7 @@ pairs:
 	VPEXTRD $1, X8, (BX)(R12*1)
 	LEAQ (BX)(R12*2), BX
 summed:
+	ADDQ place_skip(AX), DX
 	ADDQ $256, CX
 	CMPQ CX, R9
 	JLT columns
@@ -325,6 +370,8 @@ same:
 	MOVL DX, (BX)(R12*1)
 	MOVL AX, (BX)(R12*2)
 zeros:
+	MOVQ p+32(FP), AX
+	MOVQ place_skip(AX), R14
 	XORL AX, AX
 	XORL CX, CX
 	MOVQ DI, DX
@@ -332,8 +379,14 @@ clear:
 	MOVL AX, (DX)
 	ADDQ R10, DX
 	ADDQ $16, CX
+	TESTB CX, CX // 64 codes
+	JNZ beside
+	ADDQ R14, DX
+beside:
 	CMPQ CX, R9
 	JLT clear
+	MOVQ p+32(FP), AX
+	MOVQ place_next(AX), R14
 	JMP next
 
 sums:
@@ -366,6 +419,10 @@ columns:
 	ADDQ R15, BX
 	NEGQ R15
 	ADDQ R12, R15
+	TESTB CX, CX // 64 codes
+	JNZ beneath
+	ADDQ place_skip(AX), DX
+beneath:
 	CMPQ CX, R9
 	JLT part
 	JMP next

@@ -54,13 +54,6 @@ func swiglu(dst, gate, up []float32) {
 	}
 }
 
-// gateSilu multiplies dst with silu(x).
-func gateSilu(dst, x []float32) {
-	for i, v := range x {
-		dst[i] *= exactmath.SiLU32(v)
-	}
-}
-
 // gateSigmoid divides dst and multiplies it with sigmoid(x).
 func gateSigmoid(dst, x []float32, divisor float32) {
 	for i, v := range x {

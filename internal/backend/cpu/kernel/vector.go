@@ -16,15 +16,12 @@ type Vector struct {
 	Norm        func(dst, x, gain []float32, eps float32) // of a head
 	WideNorm    func(dst, x, gain []float32, eps float32) // of a whole row
 	LayerNorm   func(dst, x, gain, bias []float32, eps float32)
-	Normalize   func(x []float32, scale float32)
 	SwiGLU      func(dst, gate, up []float32)
 	GELU        func(dst, x []float32)
 	GELUTanh    func(dst, x []float32)
-	GateSiLU    func(dst, x []float32)
 	GateSigmoid func(dst, x []float32, divisor float32)
 	Sigmoids    func(dst, x []float32)
 	Decays      func(dst, x []float32, rate, bias float32)
-	Convolve    func(dst []float32, taps []Tap)
 	Rotate      func(x, cos, sin []float32)
 	Softmax     func(x []float32) (top, sum float32)
 
@@ -51,23 +48,27 @@ type Page struct {
 // Delta is the delta rule over a strip of columns of one head's state, for a token and, with
 // Steps, for many. Rows of the state are stride numbers apart. ahead is the distance to what will
 // be read after this; it is only fetched. Assembly wants the number of columns to be a multiple of
-// lanes.
+// lanes, except in the first three, which are what comes before and after the rule, for the rows of
+// a head.
 type Delta struct {
-	Columns int // of the strip that Steps is fastest with if there are 128 keys: it stays in the first cache
-	Read    func(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
-	Update  func(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
-	Steps   func(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
+	Convolve  func(dst []float32, stride, columns, rows int, taps []Tap, step int)
+	Keys      func(mixed []float32, stride, keys int, scale float32, kq []float32)
+	GatedNorm func(dst []float32, stride, rows int, z []float32, step int, gain []float32, eps float32)
+
+	Read   func(out, delta, state []float32, stride, ahead int, q, k, v []float32, decay, beta, kq float32)
+	Update func(dst []float32, dstStride int, src []float32, srcStride, ahead int, k, delta []float32, decay float32)
+	Steps  func(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
 }
 
-// Tap is one term of a convolution: weights and input, one per channel.
+// Tap is one term of a convolution: weights, and the input of the first row, one per channel.
 type Tap struct{ W, X *float32 }
 
 // vectorGeneric defines what the kernels compute.
 var vectorGeneric = Vector{
 	Dot: exactmath.Dot32, Add: add, AddScaled: addScaled,
-	Norm: rmsNorm, WideNorm: wideNorm, LayerNorm: layerNorm, Normalize: normalize,
-	SwiGLU: swiglu, GELU: gelu, GELUTanh: geluTanh, GateSiLU: gateSilu, GateSigmoid: gateSigmoid,
-	Sigmoids: sigmoids, Decays: decays, Convolve: convolve, Rotate: rotate, Softmax: softmax,
+	Norm: rmsNorm, WideNorm: wideNorm, LayerNorm: layerNorm,
+	SwiGLU: swiglu, GELU: gelu, GELUTanh: geluTanh, GateSigmoid: gateSigmoid,
+	Sigmoids: sigmoids, Decays: decays, Rotate: rotate, Softmax: softmax,
 	Narrow: narrow,
 	Page: Page{
 		Scores32: scores32, Scores16: scores16, Weigh32: weigh32, Weigh16: weigh16, Merge: merge,
@@ -75,7 +76,10 @@ var vectorGeneric = Vector{
 	Coded:  codedGeneric,
 	Prompt: promptGeneric,
 	Mix:    mixGeneric,
-	Delta:  Delta{Columns: 32, Read: deltaRead, Update: deltaUpdate, Steps: deltaSteps},
+	Delta: Delta{
+		Convolve: convolve, Keys: keys, GatedNorm: gatedNorm,
+		Read: deltaRead, Update: deltaUpdate, Steps: deltaSteps,
+	},
 }
 
 // ForWidth is v, or the definition where rows are not a multiple of lanes long.

@@ -7,9 +7,9 @@ package kernel
 // vectorAVX512 wants AVX-512 F, BW, DQ and VL, and BMI2.
 var vectorAVX512 = Vector{
 	Dot: dotAVX512, Add: addAVX512, AddScaled: addScaledAVX512,
-	Norm: normAVX512, WideNorm: wideNormAVX512, LayerNorm: layerNormAVX512, Normalize: normalizeAVX512,
-	SwiGLU: swigluAVX512, GELU: geluAVX512, GELUTanh: geluTanhAVX512, GateSiLU: gateSiluAVX512, GateSigmoid: gateSigmoidAVX512,
-	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Convolve: convolveAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512,
+	Norm: normAVX512, WideNorm: wideNormAVX512, LayerNorm: layerNormAVX512,
+	SwiGLU: swigluAVX512, GELU: geluAVX512, GELUTanh: geluTanhAVX512, GateSigmoid: gateSigmoidAVX512,
+	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512,
 	Narrow: narrowAVX512,
 	Page: Page{
 		Scores32: scores32AVX512, Scores16: scores16AVX512, Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Merge: mergeAVX512,
@@ -17,15 +17,18 @@ var vectorAVX512 = Vector{
 	Coded:  Coded{Scores: codedScoresAVX512, Softmax: codedSoftmaxAVX512, Weigh: codedWeighAVX512, Merge: codedMergeAVX512},
 	Prompt: promptAVX512,
 	Mix:    Mix{Product: mixProductAVX512, Weights: mixWeightsAVX512, Divide: mixDivideAVX512},
-	Delta:  Delta{Columns: 64, Read: deltaReadAVX512, Update: deltaUpdateAVX512, Steps: deltaStepsAVX512},
+	Delta: Delta{
+		Convolve: convolveAVX512, Keys: keysAVX512, GatedNorm: gatedNormAVX512,
+		Read: deltaReadAVX512, Update: deltaUpdateAVX512, Steps: deltaStepsAVX512,
+	},
 }
 
 // vectorAVX2 wants AVX2, FMA, F16C and BMI2.
 var vectorAVX2 = Vector{
 	Dot: dotAVX2, Add: addAVX2, AddScaled: addScaledAVX2,
-	Norm: normAVX2, WideNorm: wideNormAVX2, LayerNorm: layerNormAVX2, Normalize: normalizeAVX2,
-	SwiGLU: swigluAVX2, GELU: geluAVX2, GELUTanh: geluTanhAVX2, GateSiLU: gateSiluAVX2, GateSigmoid: gateSigmoidAVX2,
-	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Convolve: convolveAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2,
+	Norm: normAVX2, WideNorm: wideNormAVX2, LayerNorm: layerNormAVX2,
+	SwiGLU: swigluAVX2, GELU: geluAVX2, GELUTanh: geluTanhAVX2, GateSigmoid: gateSigmoidAVX2,
+	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2,
 	Narrow: narrowAVX2,
 	Page: Page{
 		Scores32: scores32AVX2, Scores16: scores16AVX2, Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Merge: mergeAVX2,
@@ -33,7 +36,10 @@ var vectorAVX2 = Vector{
 	Coded:  Coded{Scores: codedScoresAVX2, Softmax: codedSoftmaxAVX2, Weigh: codedWeighAVX2, Merge: codedMergeAVX2},
 	Prompt: promptAVX2,
 	Mix:    Mix{Product: mixProductAVX2, Weights: mixWeightsAVX2, Divide: mixDivideAVX2},
-	Delta:  Delta{Columns: 32, Read: deltaReadAVX2, Update: deltaUpdateAVX2, Steps: deltaStepsAVX2},
+	Delta: Delta{
+		Convolve: convolveAVX2, Keys: keysAVX2, GatedNorm: gatedNormAVX2,
+		Read: deltaReadAVX2, Update: deltaUpdateAVX2, Steps: deltaStepsAVX2,
+	},
 }
 
 // dotAVX512 is exactmath.Dot32.
@@ -61,20 +67,10 @@ func normAVX512(dst, x, gain []float32, eps float32)
 //go:noescape
 func wideNormAVX512(dst, x, gain []float32, eps float32)
 
-// normalizeAVX512 is normalize.
-//
-//go:noescape
-func normalizeAVX512(x []float32, scale float32)
-
 // swigluAVX512 is swiglu.
 //
 //go:noescape
 func swigluAVX512(dst, gate, up []float32)
-
-// gateSiluAVX512 is gateSilu.
-//
-//go:noescape
-func gateSiluAVX512(dst, x []float32)
 
 // gateSigmoidAVX512 is gateSigmoid.
 //
@@ -90,11 +86,6 @@ func sigmoidsAVX512(dst, x []float32)
 //
 //go:noescape
 func decaysAVX512(dst, x []float32, rate, bias float32)
-
-// convolveAVX512 is convolve.
-//
-//go:noescape
-func convolveAVX512(dst []float32, taps []Tap)
 
 // rotateAVX512 is rotate.
 //
@@ -136,6 +127,21 @@ func weigh16AVX512(dst, p []float32, values, next []uint16, d, count int)
 //go:noescape
 func mergeAVX512(out, page []float32, all, now *SoftmaxSum)
 
+// convolveAVX512 is convolve.
+//
+//go:noescape
+func convolveAVX512(dst []float32, stride, columns, rows int, taps []Tap, step int)
+
+// keysAVX512 is keys.
+//
+//go:noescape
+func keysAVX512(mixed []float32, stride, keys int, scale float32, kq []float32)
+
+// gatedNormAVX512 is gatedNorm.
+//
+//go:noescape
+func gatedNormAVX512(dst []float32, stride, rows int, z []float32, step int, gain []float32, eps float32)
+
 // deltaReadAVX512 is deltaRead.
 //
 //go:noescape
@@ -176,20 +182,10 @@ func normAVX2(dst, x, gain []float32, eps float32)
 //go:noescape
 func wideNormAVX2(dst, x, gain []float32, eps float32)
 
-// normalizeAVX2 is normalize.
-//
-//go:noescape
-func normalizeAVX2(x []float32, scale float32)
-
 // swigluAVX2 is swiglu.
 //
 //go:noescape
 func swigluAVX2(dst, gate, up []float32)
-
-// gateSiluAVX2 is gateSilu.
-//
-//go:noescape
-func gateSiluAVX2(dst, x []float32)
 
 // gateSigmoidAVX2 is gateSigmoid.
 //
@@ -205,11 +201,6 @@ func sigmoidsAVX2(dst, x []float32)
 //
 //go:noescape
 func decaysAVX2(dst, x []float32, rate, bias float32)
-
-// convolveAVX2 is convolve.
-//
-//go:noescape
-func convolveAVX2(dst []float32, taps []Tap)
 
 // rotateAVX2 is rotate.
 //
@@ -250,6 +241,21 @@ func weigh16AVX2(dst, p []float32, values, next []uint16, d, count int)
 //
 //go:noescape
 func mergeAVX2(out, page []float32, all, now *SoftmaxSum)
+
+// convolveAVX2 is convolve.
+//
+//go:noescape
+func convolveAVX2(dst []float32, stride, columns, rows int, taps []Tap, step int)
+
+// keysAVX2 is keys.
+//
+//go:noescape
+func keysAVX2(mixed []float32, stride, keys int, scale float32, kq []float32)
+
+// gatedNormAVX2 is gatedNorm.
+//
+//go:noescape
+func gatedNormAVX2(dst []float32, stride, rows int, z []float32, step int, gain []float32, eps float32)
 
 // deltaReadAVX2 is deltaRead.
 //

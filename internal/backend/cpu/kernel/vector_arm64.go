@@ -2,18 +2,14 @@
 
 package kernel
 
-import (
-	"unsafe"
-
-	"github.com/foretoken/foretoken/internal/exactmath"
-)
+import "github.com/foretoken/foretoken/internal/exactmath"
 
 // vectorNEON is what every arm64 processor can do.
 var vectorNEON = Vector{
 	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
-	Norm: normNEON, WideNorm: wideNormNEON, LayerNorm: layerNormNEON, Normalize: normalizeNEON,
-	SwiGLU: swigluNEON, GELU: geluNEON, GELUTanh: geluTanhNEON, GateSiLU: gateSiluNEON, GateSigmoid: gateSigmoidNEON,
-	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Convolve: convolveNEON, Rotate: rotateNEON, Softmax: softmaxNEON,
+	Norm: normNEON, WideNorm: wideNormNEON, LayerNorm: layerNormNEON,
+	SwiGLU: swigluNEON, GELU: geluNEON, GELUTanh: geluTanhNEON, GateSigmoid: gateSigmoidNEON,
+	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Rotate: rotateNEON, Softmax: softmaxNEON,
 	Narrow: narrowNEON,
 	Page: Page{
 		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,
@@ -21,7 +17,10 @@ var vectorNEON = Vector{
 	Coded:  Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
 	Prompt: promptNEON,
 	Mix:    Mix{Product: mixProductNEON, Weights: mixWeightsNEON, Divide: mixDivideNEON},
-	Delta:  Delta{Columns: 32, Read: deltaReadNEON, Update: deltaUpdateNEON, Steps: deltaStepsNEON},
+	Delta: Delta{
+		Convolve: convolveNEON, Keys: keysNEON, GatedNorm: gatedNormNEON,
+		Read: deltaReadNEON, Update: deltaUpdateNEON, Steps: deltaStepsNEON,
+	},
 }
 
 // normNEON is rmsNorm.
@@ -39,18 +38,51 @@ func normalizeNEON(x []float32, scale float32) {
 	scaleRowNEON(x, float32(exactmath.RSqrt32(dotNEON(x, x)+1e-6)*scale))
 }
 
-// convolveNEON is convolve.
-func convolveNEON(dst []float32, taps []Tap) {
-	for i, t := range taps {
-		w, x := unsafe.Slice(t.W, len(dst)), unsafe.Slice(t.X, len(dst))
-		if i == 0 {
-			mulRowNEON(dst, w, x)
-		} else {
-			fmaRowNEON(dst, w, x)
-		}
+// keysNEON is keys.
+func keysNEON(mixed []float32, stride, keys int, scale float32, kq []float32) {
+	for r := range kq {
+		q, k := mixed[r*stride:][:keys], mixed[r*stride+keys:][:keys]
+		normalizeNEON(q, scale)
+		normalizeNEON(k, 1)
+		kq[r] = dotNEON(k, q)
 	}
-	siluRowNEON(dst)
 }
+
+// gatedNormNEON is gatedNorm.
+func gatedNormNEON(dst []float32, stride, rows int, z []float32, step int, gain []float32, eps float32) {
+	for r := range rows {
+		if r+fetchRows < rows {
+			Fetch(z[(r+fetchRows)*step:][:len(gain)])
+		}
+		y := dst[r*stride:][:len(gain)]
+		normNEON(y, y, gain, eps)
+		swigluNEON(y, z[r*step:][:len(gain)], y)
+	}
+}
+
+// convolveNEON is convolve.
+func convolveNEON(dst []float32, stride, columns, rows int, taps []Tap, step int) {
+	for r := range rows {
+		y := dst[r*stride:][:columns]
+		for i, t := range taps {
+			w, x := t.row(r, columns, step)
+			if i == 0 {
+				mulRowNEON(y, w, x)
+			} else {
+				fmaRowNEON(y, w, x)
+			}
+		}
+		if r+fetchRows < rows {
+			_, ahead := taps[len(taps)-1].row(r+fetchRows, columns, step)
+			Fetch(ahead)
+		}
+		siluRowNEON(y)
+	}
+}
+
+// fetchRows is how many rows ahead inputs of a head are asked for: its part of a row is too short
+// for the processor to foresee the next one's.
+const fetchRows = 4
 
 // softmaxNEON is softmax.
 func softmaxNEON(x []float32) (top, sum float32) {
@@ -141,11 +173,6 @@ func siluRowNEON(dst []float32)
 //
 //go:noescape
 func swigluNEON(dst, x, y []float32)
-
-// gateSiluNEON is gateSilu.
-//
-//go:noescape
-func gateSiluNEON(dst, x []float32)
 
 // gateSigmoidNEON is gateSigmoid.
 //

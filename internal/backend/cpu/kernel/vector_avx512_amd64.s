@@ -14,16 +14,6 @@ DATA one<>+48(SB)/8, $0x3f8000003f800000
 DATA one<>+56(SB)/8, $0x3f8000003f800000
 GLOBL one<>(SB), RODATA|NOPTR, $64
 
-DATA tiny<>+0(SB)/8, $0x358637bd358637bd
-DATA tiny<>+8(SB)/8, $0x358637bd358637bd
-DATA tiny<>+16(SB)/8, $0x358637bd358637bd
-DATA tiny<>+24(SB)/8, $0x358637bd358637bd
-DATA tiny<>+32(SB)/8, $0x358637bd358637bd
-DATA tiny<>+40(SB)/8, $0x358637bd358637bd
-DATA tiny<>+48(SB)/8, $0x358637bd358637bd
-DATA tiny<>+56(SB)/8, $0x358637bd358637bd
-GLOBL tiny<>(SB), RODATA|NOPTR, $64
-
 DATA sign<>+0(SB)/8, $0x8000000080000000
 DATA sign<>+8(SB)/8, $0x8000000080000000
 DATA sign<>+16(SB)/8, $0x8000000080000000
@@ -144,6 +134,16 @@ DATA exp0<>+48(SB)/8, $0x3f0000003f000000
 DATA exp0<>+56(SB)/8, $0x3f0000003f000000
 GLOBL exp0<>(SB), RODATA|NOPTR, $64
 
+DATA zero<>+0(SB)/8, $0x0000000000000000
+DATA zero<>+8(SB)/8, $0x0000000000000000
+DATA zero<>+16(SB)/8, $0x0000000000000000
+DATA zero<>+24(SB)/8, $0x0000000000000000
+DATA zero<>+32(SB)/8, $0x0000000000000000
+DATA zero<>+40(SB)/8, $0x0000000000000000
+DATA zero<>+48(SB)/8, $0x0000000000000000
+DATA zero<>+56(SB)/8, $0x0000000000000000
+GLOBL zero<>(SB), RODATA|NOPTR, $64
+
 DATA expLimit<>+0(SB)/8, $0x42b2000042b20000
 DATA expLimit<>+8(SB)/8, $0x42b2000042b20000
 DATA expLimit<>+16(SB)/8, $0x42b2000042b20000
@@ -263,6 +263,16 @@ DATA every4<>+40(SB)/8, $0x0000000c00000008
 DATA every4<>+48(SB)/8, $0x0000000400000000
 DATA every4<>+56(SB)/8, $0x0000000c00000008
 GLOBL every4<>(SB), RODATA|NOPTR, $64
+
+DATA tiny<>+0(SB)/8, $0x358637bd358637bd
+DATA tiny<>+8(SB)/8, $0x358637bd358637bd
+DATA tiny<>+16(SB)/8, $0x358637bd358637bd
+DATA tiny<>+24(SB)/8, $0x358637bd358637bd
+DATA tiny<>+32(SB)/8, $0x358637bd358637bd
+DATA tiny<>+40(SB)/8, $0x358637bd358637bd
+DATA tiny<>+48(SB)/8, $0x358637bd358637bd
+DATA tiny<>+56(SB)/8, $0x358637bd358637bd
+GLOBL tiny<>(SB), RODATA|NOPTR, $64
 
 // func dotAVX512(x []float32, y []float32) (sum float32)
 // SI x, DI y, CX numbers, AX index; register 0 (and 1) sums. Twin: exactmath.Dot32.
@@ -472,19 +482,67 @@ done14:
 	VZEROUPPER
 	RET
 
-// func normalizeAVX512(x []float32, scale float32)
-// SI x, CX numbers, AX index; register 5 scale. Twin: normalize.
-TEXT ·normalizeAVX512(SB), NOSPLIT, $0-28
-	MOVQ x_base+0(FP), SI
-	MOVQ x_len+8(FP), CX
-	VXORPS X0, X0, X0
+// func swigluAVX512(dst []float32, gate []float32, up []float32)
+// SI gate, R8 up, DI dst, CX numbers, AX index. Twin: swiglu.
+TEXT ·swigluAVX512(SB), NOSPLIT, $0-72
+	MOVQ dst_base+0(FP), DI
+	MOVQ gate_base+24(FP), SI
+	MOVQ up_base+48(FP), R8
+	MOVQ dst_len+8(FP), CX
+	VMOVUPS sign<>(SB), Z16
+	VMOVUPS round<>(SB), Z17
+	VMOVUPS one<>(SB), Z18
+	VMOVUPS expMin<>(SB), Z19
+	VMOVUPS log2e<>(SB), Z20
+	VMOVUPS minusLn2Hi<>(SB), Z21
+	VMOVUPS minusLn2Lo<>(SB), Z22
+	VMOVUPS exp5<>(SB), Z23
+	VMOVUPS exp4<>(SB), Z24
+	VMOVUPS exp3<>(SB), Z25
+	VMOVUPS exp2<>(SB), Z26
+	VMOVUPS exp1<>(SB), Z27
+	VMOVUPS exp0<>(SB), Z28
+	VMOVUPS zero<>(SB), Z29
 	XORQ AX, AX
 loop15:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
 	JGT tail16
-	VMOVUPS (SI)(AX*4), Z2
-	VFMADD231PS Z2, Z2, Z0
+	VMOVUPS (SI)(AX*4), Z0
+	VORPS Z16, Z0, Z3
+	VCMPPS $0x15, Z19, Z3, K2
+	VMOVUPS Z17, Z4
+	VFMADD231PS Z20, Z3, Z4
+	VSUBPS Z17, Z4, Z4
+	VFMADD231PS Z21, Z4, Z3
+	VMULPS Z22, Z4, Z6
+	VADDPS Z6, Z3, Z5
+	VMOVUPS Z23, Z2
+	VFMADD213PS Z24, Z5, Z2
+	VFMADD213PS Z25, Z5, Z2
+	VFMADD213PS Z26, Z5, Z2
+	VFMADD213PS Z27, Z5, Z2
+	VFMADD213PS Z28, Z5, Z2
+	VMULPS Z5, Z5, Z5
+	VFMADD213PS Z6, Z5, Z2
+	VADDPS Z18, Z3, Z5
+	VSUBPS Z18, Z5, Z6
+	VSUBPS Z6, Z3, Z3
+	VADDPS Z3, Z2, Z2
+	VADDPS Z5, Z2, Z2
+	VSCALEFPS.Z Z4, Z2, K2, Z2
+	VADDPS Z18, Z2, Z3
+	VDIVPS Z3, Z2, Z3
+	VMULPS Z2, Z0, Z1
+	VMOVAPS Z1, Z5
+	VFMSUB231PS Z2, Z0, Z5
+	VFNMADD231PS Z1, Z3, Z5
+	VADDPS Z5, Z1, Z1
+	VCMPPS $0x15, Z29, Z0, K2
+	VSUBPS Z1, Z0, K2, Z1
+	VMOVUPS (R8)(AX*4), Z0
+	VMULPS Z0, Z1, Z1
+	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
 	JMP loop15
 tail16:
@@ -494,243 +552,42 @@ tail16:
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
-	VMOVUPS.Z (SI)(AX*4), K1, Z2
-	VMOVAPS Z0, Z4
-	VFMADD231PS Z2, Z2, Z4
-	VMOVAPS Z4, K1, Z0
-done17:
-	VEXTRACTF64X4 $1, Z0, Y1
-	VADDPS Y1, Y0, Y0
-	VEXTRACTF128 $1, Y0, X1
-	VADDPS X1, X0, X0
-	VMOVHLPS X0, X0, X1
-	VADDPS X1, X0, X0
-	VMOVSHDUP X0, X1
-	VADDPS X1, X0, X0
-	VADDSS tiny<>(SB), X0, X0
-	VSQRTSS X0, X0, X0
-	VMOVSS one<>(SB), X1
-	VDIVSS X0, X1, X0
-	VMULSS scale+24(FP), X0, X0
-	VBROADCASTSS X0, Z5
-	XORQ AX, AX
-loop18:
-	LEAQ 16(AX), DX
-	CMPQ DX, CX
-	JGT tail19
-	VMOVUPS (SI)(AX*4), Z2
-	VMULPS Z5, Z2, Z2
-	VMOVUPS Z2, (SI)(AX*4)
-	MOVQ DX, AX
-	JMP loop18
-tail19:
-	MOVQ CX, DX
-	SUBQ AX, DX
-	JE done20
-	MOVL $0xffff, BX
-	BZHIL DX, BX, BX
-	KMOVW BX, K1
-	VMOVUPS.Z (SI)(AX*4), K1, Z2
-	VMULPS Z5, Z2, Z2
-	VMOVUPS Z2, K1, (SI)(AX*4)
-done20:
-	VZEROUPPER
-	RET
-
-// func swigluAVX512(dst []float32, gate []float32, up []float32)
-// SI gate, R8 up, DI dst, CX numbers, AX index. Twin: swiglu.
-TEXT ·swigluAVX512(SB), NOSPLIT, $0-72
-	MOVQ dst_base+0(FP), DI
-	MOVQ gate_base+24(FP), SI
-	MOVQ up_base+48(FP), R8
-	MOVQ dst_len+8(FP), CX
-	XORQ AX, AX
-loop21:
-	LEAQ 16(AX), DX
-	CMPQ DX, CX
-	JGT tail22
-	VMOVUPS (SI)(AX*4), Z0
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
-	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VMULPS Z2, Z0, Z4
-	VMOVAPS Z4, Z5
-	VFMSUB231PS Z2, Z0, Z5
-	VFNMADD231PS Z4, Z3, Z5
-	VADDPS Z5, Z4, Z4
-	VSUBPS Z4, Z0, Z1
-	VXORPS Z5, Z5, Z5
-	VCMPPS $0x11, Z5, Z0, K2
-	VMOVAPS Z4, K2, Z1
-	VMOVUPS (R8)(AX*4), Z0
-	VMULPS Z0, Z1, Z1
-	VMOVUPS Z1, (DI)(AX*4)
-	MOVQ DX, AX
-	JMP loop21
-tail22:
-	MOVQ CX, DX
-	SUBQ AX, DX
-	JE done23
-	MOVL $0xffff, BX
-	BZHIL DX, BX, BX
-	KMOVW BX, K1
 	VMOVUPS.Z (SI)(AX*4), K1, Z0
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
+	VORPS Z16, Z0, Z3
+	VCMPPS $0x15, Z19, Z3, K2
+	VMOVUPS Z17, Z4
+	VFMADD231PS Z20, Z3, Z4
+	VSUBPS Z17, Z4, Z4
+	VFMADD231PS Z21, Z4, Z3
+	VMULPS Z22, Z4, Z6
 	VADDPS Z6, Z3, Z5
-	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
+	VMOVUPS Z23, Z2
+	VFMADD213PS Z24, Z5, Z2
+	VFMADD213PS Z25, Z5, Z2
+	VFMADD213PS Z26, Z5, Z2
+	VFMADD213PS Z27, Z5, Z2
+	VFMADD213PS Z28, Z5, Z2
 	VMULPS Z5, Z5, Z5
 	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
+	VADDPS Z18, Z3, Z5
+	VSUBPS Z18, Z5, Z6
 	VSUBPS Z6, Z3, Z3
 	VADDPS Z3, Z2, Z2
 	VADDPS Z5, Z2, Z2
 	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
+	VADDPS Z18, Z2, Z3
 	VDIVPS Z3, Z2, Z3
-	VMULPS Z2, Z0, Z4
-	VMOVAPS Z4, Z5
+	VMULPS Z2, Z0, Z1
+	VMOVAPS Z1, Z5
 	VFMSUB231PS Z2, Z0, Z5
-	VFNMADD231PS Z4, Z3, Z5
-	VADDPS Z5, Z4, Z4
-	VSUBPS Z4, Z0, Z1
-	VXORPS Z5, Z5, Z5
-	VCMPPS $0x11, Z5, Z0, K2
-	VMOVAPS Z4, K2, Z1
+	VFNMADD231PS Z1, Z3, Z5
+	VADDPS Z5, Z1, Z1
+	VCMPPS $0x15, Z29, Z0, K2
+	VSUBPS Z1, Z0, K2, Z1
 	VMOVUPS.Z (R8)(AX*4), K1, Z0
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done23:
-	VZEROUPPER
-	RET
-
-// func gateSiluAVX512(dst []float32, x []float32)
-// SI x, DI dst, CX numbers, AX index. Twin: gateSilu.
-TEXT ·gateSiluAVX512(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), DI
-	MOVQ x_base+24(FP), SI
-	MOVQ dst_len+8(FP), CX
-	XORQ AX, AX
-loop24:
-	LEAQ 16(AX), DX
-	CMPQ DX, CX
-	JGT tail25
-	VMOVUPS (SI)(AX*4), Z0
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
-	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VMULPS Z2, Z0, Z4
-	VMOVAPS Z4, Z5
-	VFMSUB231PS Z2, Z0, Z5
-	VFNMADD231PS Z4, Z3, Z5
-	VADDPS Z5, Z4, Z4
-	VSUBPS Z4, Z0, Z1
-	VXORPS Z5, Z5, Z5
-	VCMPPS $0x11, Z5, Z0, K2
-	VMOVAPS Z4, K2, Z1
-	VMOVUPS (DI)(AX*4), Z0
-	VMULPS Z0, Z1, Z1
-	VMOVUPS Z1, (DI)(AX*4)
-	MOVQ DX, AX
-	JMP loop24
-tail25:
-	MOVQ CX, DX
-	SUBQ AX, DX
-	JE done26
-	MOVL $0xffff, BX
-	BZHIL DX, BX, BX
-	KMOVW BX, K1
-	VMOVUPS.Z (SI)(AX*4), K1, Z0
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
-	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VMULPS Z2, Z0, Z4
-	VMOVAPS Z4, Z5
-	VFMSUB231PS Z2, Z0, Z5
-	VFNMADD231PS Z4, Z3, Z5
-	VADDPS Z5, Z4, Z4
-	VSUBPS Z4, Z0, Z1
-	VXORPS Z5, Z5, Z5
-	VCMPPS $0x11, Z5, Z0, K2
-	VMOVAPS Z4, K2, Z1
-	VMOVUPS.Z (DI)(AX*4), K1, Z0
-	VMULPS Z0, Z1, Z1
-	VMOVUPS Z1, K1, (DI)(AX*4)
-done26:
+done17:
 	VZEROUPPER
 	RET
 
@@ -742,90 +599,86 @@ TEXT ·gateSigmoidAVX512(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS divisor+48(FP), Z9
 	XORQ AX, AX
-loop27:
+loop18:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail28
+	JGT tail19
 	VMOVUPS (SI)(AX*4), Z0
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
+	VORPS sign<>(SB), Z0, Z1
+	VCMPPS $0x15, expMin<>(SB), Z1, K2
+	VMOVUPS round<>(SB), Z3
+	VFMADD231PS log2e<>(SB), Z1, Z3
+	VSUBPS round<>(SB), Z3, Z3
+	VFMADD231PS minusLn2Hi<>(SB), Z3, Z1
+	VMULPS minusLn2Lo<>(SB), Z3, Z5
+	VADDPS Z5, Z1, Z4
 	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VFNMADD213PS Z2, Z2, Z3
-	VMOVUPS one<>(SB), Z1
-	VSUBPS Z3, Z1, Z1
-	VXORPS Z4, Z4, Z4
-	VCMPPS $0x11, Z4, Z0, K2
-	VMOVAPS Z3, K2, Z1
+	VFMADD213PS exp4<>(SB), Z4, Z2
+	VFMADD213PS exp3<>(SB), Z4, Z2
+	VFMADD213PS exp2<>(SB), Z4, Z2
+	VFMADD213PS exp1<>(SB), Z4, Z2
+	VFMADD213PS exp0<>(SB), Z4, Z2
+	VMULPS Z4, Z4, Z4
+	VFMADD213PS Z5, Z4, Z2
+	VADDPS one<>(SB), Z1, Z4
+	VSUBPS one<>(SB), Z4, Z5
+	VSUBPS Z5, Z1, Z1
+	VADDPS Z1, Z2, Z2
+	VADDPS Z4, Z2, Z2
+	VSCALEFPS.Z Z3, Z2, K2, Z2
+	VADDPS one<>(SB), Z2, Z1
+	VDIVPS Z1, Z2, Z1
+	VFNMADD213PS Z2, Z2, Z1
+	VMOVUPS one<>(SB), Z3
+	VCMPPS $0x15, zero<>(SB), Z0, K2
+	VSUBPS Z1, Z3, K2, Z1
 	VMOVUPS (DI)(AX*4), Z0
 	VDIVPS Z9, Z0, Z0
 	VMULPS Z1, Z0, Z0
 	VMOVUPS Z0, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop27
-tail28:
+	JMP loop18
+tail19:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done29
+	JE done20
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
 	VMOVUPS.Z (SI)(AX*4), K1, Z0
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
+	VORPS sign<>(SB), Z0, Z1
+	VCMPPS $0x15, expMin<>(SB), Z1, K2
+	VMOVUPS round<>(SB), Z3
+	VFMADD231PS log2e<>(SB), Z1, Z3
+	VSUBPS round<>(SB), Z3, Z3
+	VFMADD231PS minusLn2Hi<>(SB), Z3, Z1
+	VMULPS minusLn2Lo<>(SB), Z3, Z5
+	VADDPS Z5, Z1, Z4
 	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VFNMADD213PS Z2, Z2, Z3
-	VMOVUPS one<>(SB), Z1
-	VSUBPS Z3, Z1, Z1
-	VXORPS Z4, Z4, Z4
-	VCMPPS $0x11, Z4, Z0, K2
-	VMOVAPS Z3, K2, Z1
+	VFMADD213PS exp4<>(SB), Z4, Z2
+	VFMADD213PS exp3<>(SB), Z4, Z2
+	VFMADD213PS exp2<>(SB), Z4, Z2
+	VFMADD213PS exp1<>(SB), Z4, Z2
+	VFMADD213PS exp0<>(SB), Z4, Z2
+	VMULPS Z4, Z4, Z4
+	VFMADD213PS Z5, Z4, Z2
+	VADDPS one<>(SB), Z1, Z4
+	VSUBPS one<>(SB), Z4, Z5
+	VSUBPS Z5, Z1, Z1
+	VADDPS Z1, Z2, Z2
+	VADDPS Z4, Z2, Z2
+	VSCALEFPS.Z Z3, Z2, K2, Z2
+	VADDPS one<>(SB), Z2, Z1
+	VDIVPS Z1, Z2, Z1
+	VFNMADD213PS Z2, Z2, Z1
+	VMOVUPS one<>(SB), Z3
+	VCMPPS $0x15, zero<>(SB), Z0, K2
+	VSUBPS Z1, Z3, K2, Z1
 	VMOVUPS.Z (DI)(AX*4), K1, Z0
 	VDIVPS Z9, Z0, Z0
 	VMULPS Z1, Z0, Z0
 	VMOVUPS Z0, K1, (DI)(AX*4)
-done29:
+done20:
 	VZEROUPPER
 	RET
 
@@ -836,84 +689,80 @@ TEXT ·sigmoidsAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop30:
+loop21:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail31
+	JGT tail22
 	VMOVUPS (SI)(AX*4), Z0
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
+	VORPS sign<>(SB), Z0, Z1
+	VCMPPS $0x15, expMin<>(SB), Z1, K2
+	VMOVUPS round<>(SB), Z3
+	VFMADD231PS log2e<>(SB), Z1, Z3
+	VSUBPS round<>(SB), Z3, Z3
+	VFMADD231PS minusLn2Hi<>(SB), Z3, Z1
+	VMULPS minusLn2Lo<>(SB), Z3, Z5
+	VADDPS Z5, Z1, Z4
 	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VFNMADD213PS Z2, Z2, Z3
-	VMOVUPS one<>(SB), Z1
-	VSUBPS Z3, Z1, Z1
-	VXORPS Z4, Z4, Z4
-	VCMPPS $0x11, Z4, Z0, K2
-	VMOVAPS Z3, K2, Z1
+	VFMADD213PS exp4<>(SB), Z4, Z2
+	VFMADD213PS exp3<>(SB), Z4, Z2
+	VFMADD213PS exp2<>(SB), Z4, Z2
+	VFMADD213PS exp1<>(SB), Z4, Z2
+	VFMADD213PS exp0<>(SB), Z4, Z2
+	VMULPS Z4, Z4, Z4
+	VFMADD213PS Z5, Z4, Z2
+	VADDPS one<>(SB), Z1, Z4
+	VSUBPS one<>(SB), Z4, Z5
+	VSUBPS Z5, Z1, Z1
+	VADDPS Z1, Z2, Z2
+	VADDPS Z4, Z2, Z2
+	VSCALEFPS.Z Z3, Z2, K2, Z2
+	VADDPS one<>(SB), Z2, Z1
+	VDIVPS Z1, Z2, Z1
+	VFNMADD213PS Z2, Z2, Z1
+	VMOVUPS one<>(SB), Z3
+	VCMPPS $0x15, zero<>(SB), Z0, K2
+	VSUBPS Z1, Z3, K2, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop30
-tail31:
+	JMP loop21
+tail22:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done32
+	JE done23
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
 	VMOVUPS.Z (SI)(AX*4), K1, Z0
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
+	VORPS sign<>(SB), Z0, Z1
+	VCMPPS $0x15, expMin<>(SB), Z1, K2
+	VMOVUPS round<>(SB), Z3
+	VFMADD231PS log2e<>(SB), Z1, Z3
+	VSUBPS round<>(SB), Z3, Z3
+	VFMADD231PS minusLn2Hi<>(SB), Z3, Z1
+	VMULPS minusLn2Lo<>(SB), Z3, Z5
+	VADDPS Z5, Z1, Z4
 	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VFNMADD213PS Z2, Z2, Z3
-	VMOVUPS one<>(SB), Z1
-	VSUBPS Z3, Z1, Z1
-	VXORPS Z4, Z4, Z4
-	VCMPPS $0x11, Z4, Z0, K2
-	VMOVAPS Z3, K2, Z1
+	VFMADD213PS exp4<>(SB), Z4, Z2
+	VFMADD213PS exp3<>(SB), Z4, Z2
+	VFMADD213PS exp2<>(SB), Z4, Z2
+	VFMADD213PS exp1<>(SB), Z4, Z2
+	VFMADD213PS exp0<>(SB), Z4, Z2
+	VMULPS Z4, Z4, Z4
+	VFMADD213PS Z5, Z4, Z2
+	VADDPS one<>(SB), Z1, Z4
+	VSUBPS one<>(SB), Z4, Z5
+	VSUBPS Z5, Z1, Z1
+	VADDPS Z1, Z2, Z2
+	VADDPS Z4, Z2, Z2
+	VSCALEFPS.Z Z3, Z2, K2, Z2
+	VADDPS one<>(SB), Z2, Z1
+	VDIVPS Z1, Z2, Z1
+	VFNMADD213PS Z2, Z2, Z1
+	VMOVUPS one<>(SB), Z3
+	VCMPPS $0x15, zero<>(SB), Z0, K2
+	VSUBPS Z1, Z3, K2, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done32:
+done23:
 	VZEROUPPER
 	RET
 
@@ -927,10 +776,10 @@ TEXT ·decaysAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS bias+52(FP), Z10
 	VMOVUPS expLimit<>(SB), Z11
 	XORQ AX, AX
-loop33:
+loop24:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail34
+	JGT tail25
 	VMOVUPS (SI)(AX*4), Z0
 	VADDPS Z10, Z0, Z0
 	VORPS sign<>(SB), Z0, Z2
@@ -996,11 +845,11 @@ loop33:
 	VSCALEFPS.Z Z2, Z1, K2, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop33
-tail34:
+	JMP loop24
+tail25:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done35
+	JE done26
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1068,7 +917,7 @@ tail34:
 	VADDPS Z3, Z1, Z1
 	VSCALEFPS.Z Z2, Z1, K2, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done35:
+done26:
 	VZEROUPPER
 	RET
 
@@ -1079,20 +928,20 @@ TEXT ·addAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	XORQ AX, AX
-loop36:
+loop27:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail37
+	JGT tail28
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop36
-tail37:
+	JMP loop27
+tail28:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done38
+	JE done29
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1100,7 +949,7 @@ tail37:
 	VMOVUPS.Z (DI)(AX*4), K1, Z1
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done38:
+done29:
 	VZEROUPPER
 	RET
 
@@ -1112,21 +961,21 @@ TEXT ·addScaledAVX512(SB), NOSPLIT, $0-52
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS w+48(FP), Z5
 	XORQ AX, AX
-loop39:
+loop30:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail40
+	JGT tail31
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VMULPS Z5, Z0, Z0
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop39
-tail40:
+	JMP loop30
+tail31:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done41
+	JE done32
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1135,137 +984,7 @@ tail40:
 	VMULPS Z5, Z0, Z0
 	VADDPS Z0, Z1, Z1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-done41:
-	VZEROUPPER
-	RET
-
-// func convolveAVX512(dst []float32, taps []tap)
-// SI taps, R8 their number, R9 the current, R10 taps left, R11 and R12 its weights and input,
-// DI dst, CX numbers, AX index; register 0 sum. Twin: convolve.
-TEXT ·convolveAVX512(SB), NOSPLIT, $0-48
-	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
-	MOVQ taps_base+24(FP), SI
-	MOVQ taps_len+32(FP), R8
-	XORQ AX, AX
-loop42:
-	LEAQ 16(AX), DX
-	CMPQ DX, CX
-	JGT tail43
-	MOVQ SI, R9
-	MOVQ R8, R10
-	MOVQ (R9), R11
-	MOVQ 8(R9), R12
-	VMOVUPS (R11)(AX*4), Z0
-	VMOVUPS (R12)(AX*4), Z1
-	VMULPS Z1, Z0, Z0
-tap45:
-	DECQ R10
-	JLE silu46
-	ADDQ $16, R9
-	MOVQ (R9), R11
-	MOVQ 8(R9), R12
-	VMOVUPS (R11)(AX*4), Z1
-	VMOVUPS (R12)(AX*4), Z2
-	VFMADD231PS Z1, Z2, Z0
-	JMP tap45
-silu46:
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
-	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VMULPS Z2, Z0, Z4
-	VMOVAPS Z4, Z5
-	VFMSUB231PS Z2, Z0, Z5
-	VFNMADD231PS Z4, Z3, Z5
-	VADDPS Z5, Z4, Z4
-	VSUBPS Z4, Z0, Z1
-	VXORPS Z5, Z5, Z5
-	VCMPPS $0x11, Z5, Z0, K2
-	VMOVAPS Z4, K2, Z1
-	VMOVUPS Z1, (DI)(AX*4)
-	MOVQ DX, AX
-	JMP loop42
-tail43:
-	MOVQ CX, DX
-	SUBQ AX, DX
-	JE done44
-	MOVL $0xffff, BX
-	BZHIL DX, BX, BX
-	KMOVW BX, K1
-	MOVQ SI, R9
-	MOVQ R8, R10
-	MOVQ (R9), R11
-	MOVQ 8(R9), R12
-	VMOVUPS.Z (R11)(AX*4), K1, Z0
-	VMOVUPS.Z (R12)(AX*4), K1, Z1
-	VMULPS Z1, Z0, Z0
-tap47:
-	DECQ R10
-	JLE silu48
-	ADDQ $16, R9
-	MOVQ (R9), R11
-	MOVQ 8(R9), R12
-	VMOVUPS.Z (R11)(AX*4), K1, Z1
-	VMOVUPS.Z (R12)(AX*4), K1, Z2
-	VFMADD231PS Z1, Z2, Z0
-	JMP tap47
-silu48:
-	VORPS sign<>(SB), Z0, Z3
-	VCMPPS $0x15, expMin<>(SB), Z3, K2
-	VMOVUPS round<>(SB), Z4
-	VFMADD231PS log2e<>(SB), Z3, Z4
-	VSUBPS round<>(SB), Z4, Z4
-	VFMADD231PS minusLn2Hi<>(SB), Z4, Z3
-	VMULPS minusLn2Lo<>(SB), Z4, Z6
-	VADDPS Z6, Z3, Z5
-	VMOVUPS exp5<>(SB), Z2
-	VFMADD213PS exp4<>(SB), Z5, Z2
-	VFMADD213PS exp3<>(SB), Z5, Z2
-	VFMADD213PS exp2<>(SB), Z5, Z2
-	VFMADD213PS exp1<>(SB), Z5, Z2
-	VFMADD213PS exp0<>(SB), Z5, Z2
-	VMULPS Z5, Z5, Z5
-	VFMADD213PS Z6, Z5, Z2
-	VADDPS one<>(SB), Z3, Z5
-	VSUBPS one<>(SB), Z5, Z6
-	VSUBPS Z6, Z3, Z3
-	VADDPS Z3, Z2, Z2
-	VADDPS Z5, Z2, Z2
-	VSCALEFPS.Z Z4, Z2, K2, Z2
-	VADDPS one<>(SB), Z2, Z3
-	VDIVPS Z3, Z2, Z3
-	VMULPS Z2, Z0, Z4
-	VMOVAPS Z4, Z5
-	VFMSUB231PS Z2, Z0, Z5
-	VFNMADD231PS Z4, Z3, Z5
-	VADDPS Z5, Z4, Z4
-	VSUBPS Z4, Z0, Z1
-	VXORPS Z5, Z5, Z5
-	VCMPPS $0x11, Z5, Z0, K2
-	VMOVAPS Z4, K2, Z1
-	VMOVUPS Z1, K1, (DI)(AX*4)
-done44:
+done32:
 	VZEROUPPER
 	RET
 
@@ -1278,10 +997,10 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-72
 	MOVQ cos_len+32(FP), CX
 	LEAQ (SI)(CX*4), DI
 	XORQ AX, AX
-loop49:
+loop33:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail50
+	JGT tail34
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (DI)(AX*4), Z1
 	VMOVUPS (R8)(AX*4), Z2
@@ -1293,11 +1012,11 @@ loop49:
 	VMOVUPS Z4, (SI)(AX*4)
 	VMOVUPS Z3, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop49
-tail50:
+	JMP loop33
+tail34:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done51
+	JE done35
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1311,7 +1030,7 @@ tail50:
 	VFMADD231PS Z2, Z1, Z3
 	VMOVUPS Z4, K1, (SI)(AX*4)
 	VMOVUPS Z3, K1, (DI)(AX*4)
-done51:
+done35:
 	VZEROUPPER
 	RET
 
@@ -1322,18 +1041,18 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-32
 	MOVQ x_len+8(FP), CX
 	VMOVUPS lowest<>(SB), Z0
 	XORQ AX, AX
-loop52:
+loop36:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail53
+	JGT tail37
 	VMOVUPS (SI)(AX*4), Z2
 	VMAXPS Z0, Z2, Z0
 	MOVQ DX, AX
-	JMP loop52
-tail53:
+	JMP loop36
+tail37:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done54
+	JE done38
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1341,7 +1060,7 @@ tail53:
 	VMOVAPS Z0, Z3
 	VMAXPS Z3, Z2, Z3
 	VMOVAPS Z3, K1, Z0
-done54:
+done38:
 	VEXTRACTF64X4 $1, Z0, Y1
 	VMAXPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -1354,10 +1073,10 @@ done54:
 	VBROADCASTSS X0, Z10
 	VXORPS X11, X11, X11
 	XORQ AX, AX
-loop55:
+loop39:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail56
+	JGT tail40
 	VMOVUPS (SI)(AX*4), Z0
 	VSUBPS Z10, Z0, Z0
 	VCMPPS $0x15, expMin<>(SB), Z0, K2
@@ -1384,11 +1103,11 @@ loop55:
 	VMOVUPS Z1, (SI)(AX*4)
 	VADDPS Z1, Z11, Z11
 	MOVQ DX, AX
-	JMP loop55
-tail56:
+	JMP loop39
+tail40:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done57
+	JE done41
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1419,7 +1138,7 @@ tail56:
 	VMOVAPS Z11, Z2
 	VADDPS Z1, Z2, Z2
 	VMOVAPS Z2, K1, Z11
-done57:
+done41:
 	VEXTRACTF64X4 $1, Z11, Y12
 	VADDPS Y12, Y11, Y11
 	VEXTRACTF128 $1, Y11, X12
@@ -1495,21 +1214,21 @@ TEXT ·mergeAVX512(SB), NOSPLIT, $0-64
 	VFMADD231SS X9, X1, X0
 	VMOVSS X0, 4(R8)
 	XORQ AX, AX
-loop58:
+loop42:
 	LEAQ 16(AX), DX
 	CMPQ DX, CX
-	JGT tail59
+	JGT tail43
 	VMOVUPS (DI)(AX*4), Z0
 	VMOVUPS (SI)(AX*4), Z1
 	VMULPS Z8, Z0, Z0
 	VFMADD231PS Z9, Z1, Z0
 	VMOVUPS Z0, (DI)(AX*4)
 	MOVQ DX, AX
-	JMP loop58
-tail59:
+	JMP loop42
+tail43:
 	MOVQ CX, DX
 	SUBQ AX, DX
-	JE done60
+	JE done44
 	MOVL $0xffff, BX
 	BZHIL DX, BX, BX
 	KMOVW BX, K1
@@ -1518,7 +1237,7 @@ tail59:
 	VMULPS Z8, Z0, Z0
 	VFMADD231PS Z9, Z1, Z0
 	VMOVUPS Z0, K1, (DI)(AX*4)
-done60:
+done44:
 	VZEROUPPER
 	RET
 
@@ -1528,15 +1247,15 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI
 	MOVQ x_base+24(FP), SI
 	MOVQ x_len+32(FP), CX
-loop61:
+loop45:
 	SUBQ $16, CX
-	JLT done62
+	JLT done46
 	VMOVUPS (SI), Z0
 	VCVTPS2PH $0, Z0, (DI)
 	ADDQ $64, SI
 	ADDQ $32, DI
-	JMP loop61
-done62:
+	JMP loop45
+done46:
 	VZEROUPPER
 	RET
 
@@ -1554,9 +1273,9 @@ TEXT ·scores32AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared63
+	JLT shared47
 	INCQ BX
-shared63:
+shared47:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
@@ -1564,18 +1283,18 @@ shared63:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries64:
+queries48:
 	CMPQ queries-8(SP), $8
-	JLT fewer65
+	JLT fewer49
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows66:
+rows50:
 	CMPQ DI, $2
-	JLT rest68
+	JLT rest52
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1596,7 +1315,7 @@ rows66:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers67:
+numbers51:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -1630,7 +1349,7 @@ numbers67:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers67
+	JGT numbers51
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1702,15 +1421,15 @@ numbers67:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows66
-rest68:
+	JMP rows50
+rest52:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows69:
+rows53:
 	CMPQ DI, $1
-	JLT rest71
+	JLT rest55
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1723,7 +1442,7 @@ rows69:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers70:
+numbers54:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -1747,7 +1466,7 @@ numbers70:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers70
+	JGT numbers54
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -1831,8 +1550,8 @@ numbers70:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows69
-rest71:
+	JMP rows53
+rest55:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -1845,23 +1564,23 @@ rest71:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more72
+	JLT more56
 	MOVQ keys_base+48(FP), R11
-more72:
-	JMP queries64
-fewer65:
-queries73:
+more56:
+	JMP queries48
+fewer49:
+queries57:
 	CMPQ queries-8(SP), $4
-	JLT fewer74
+	JLT fewer58
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows75:
+rows59:
 	CMPQ DI, $4
-	JLT rest77
+	JLT rest61
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1881,7 +1600,7 @@ rows75:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers76:
+numbers60:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -1914,7 +1633,7 @@ numbers76:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers76
+	JGT numbers60
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -1982,15 +1701,15 @@ numbers76:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows75
-rest77:
+	JMP rows59
+rest61:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows78:
+rows62:
 	CMPQ DI, $1
-	JLT rest80
+	JLT rest64
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -1998,7 +1717,7 @@ rows78:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers79:
+numbers63:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -2013,7 +1732,7 @@ numbers79:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers79
+	JGT numbers63
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -2057,8 +1776,8 @@ numbers79:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows78
-rest80:
+	JMP rows62
+rest64:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2069,23 +1788,23 @@ rest80:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more81
+	JLT more65
 	MOVQ keys_base+48(FP), R11
-more81:
-	JMP queries73
-fewer74:
-queries82:
+more65:
+	JMP queries57
+fewer58:
+queries66:
 	CMPQ queries-8(SP), $2
-	JLT fewer83
+	JLT fewer67
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows84:
+rows68:
 	CMPQ DI, $4
-	JLT rest86
+	JLT rest70
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2097,7 +1816,7 @@ rows84:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers85:
+numbers69:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2120,7 +1839,7 @@ numbers85:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers85
+	JGT numbers69
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2156,21 +1875,21 @@ numbers85:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows84
-rest86:
+	JMP rows68
+rest70:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows87:
+rows71:
 	CMPQ DI, $1
-	JLT rest89
+	JLT rest73
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers88:
+numbers72:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2181,7 +1900,7 @@ numbers88:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers88
+	JGT numbers72
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -2205,8 +1924,8 @@ numbers88:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows87
-rest89:
+	JMP rows71
+rest73:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2217,23 +1936,23 @@ rest89:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more90
+	JLT more74
 	MOVQ keys_base+48(FP), R11
-more90:
-	JMP queries82
-fewer83:
-queries91:
+more74:
+	JMP queries66
+fewer67:
+queries75:
 	CMPQ queries-8(SP), $1
-	JLT fewer92
+	JLT fewer76
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows93:
+rows77:
 	CMPQ DI, $4
-	JLT rest95
+	JLT rest79
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2241,7 +1960,7 @@ rows93:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers94:
+numbers78:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2259,7 +1978,7 @@ numbers94:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers94
+	JGT numbers78
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2279,20 +1998,20 @@ numbers94:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows93
-rest95:
+	JMP rows77
+rest79:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows96:
+rows80:
 	CMPQ DI, $1
-	JLT rest98
+	JLT rest82
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers97:
+numbers81:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2301,7 +2020,7 @@ numbers97:
 	ADDQ $64, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers97
+	JGT numbers81
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -2315,8 +2034,8 @@ numbers97:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows96
-rest98:
+	JMP rows80
+rest82:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -2327,11 +2046,11 @@ rest98:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more99
+	JLT more83
 	MOVQ keys_base+48(FP), R11
-more99:
-	JMP queries91
-fewer92:
+more83:
+	JMP queries75
+fewer76:
 	VZEROUPPER
 	RET
 
@@ -2349,25 +2068,25 @@ TEXT ·weigh32AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared100
+	JLT shared84
 	INCQ BX
-shared100:
+shared84:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*4), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries101:
+queries85:
 	CMPQ queries-8(SP), $8
-	JLT fewer102
+	JLT fewer86
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips103:
+strips87:
 	CMPQ DI, $32
-	JLT rest105
+	JLT rest89
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2387,7 +2106,7 @@ strips103:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows104:
+rows88:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -2412,7 +2131,7 @@ rows104:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows104
+	JGT rows88
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -2433,15 +2152,15 @@ rows104:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	SUBQ $32, DI
-	JMP strips103
-rest105:
+	JMP strips87
+rest89:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips106:
+strips90:
 	CMPQ DI, $16
-	JLT rest108
+	JLT rest92
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2453,7 +2172,7 @@ strips106:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows107:
+rows91:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z8
@@ -2468,7 +2187,7 @@ rows107:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows107
+	JGT rows91
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -2481,8 +2200,8 @@ rows107:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips106
-rest108:
+	JMP strips90
+rest92:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -2491,23 +2210,23 @@ rest108:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more109
+	JLT more93
 	MOVQ values_base+48(FP), R11
-more109:
-	JMP queries101
-fewer102:
-queries110:
+more93:
+	JMP queries85
+fewer86:
+queries94:
 	CMPQ queries-8(SP), $4
-	JLT fewer111
+	JLT fewer95
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips112:
+strips96:
 	CMPQ DI, $64
-	JLT rest114
+	JLT rest98
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2527,7 +2246,7 @@ strips112:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows113:
+rows97:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2556,7 +2275,7 @@ rows113:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows113
+	JGT rows97
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2576,15 +2295,15 @@ rows113:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips112
-rest114:
+	JMP strips96
+rest98:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips115:
+strips99:
 	CMPQ DI, $16
-	JLT rest117
+	JLT rest101
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2592,7 +2311,7 @@ strips115:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows116:
+rows100:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z4
@@ -2603,7 +2322,7 @@ rows116:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows116
+	JGT rows100
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -2611,8 +2330,8 @@ rows116:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips115
-rest117:
+	JMP strips99
+rest101:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -2620,23 +2339,23 @@ rest117:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more118
+	JLT more102
 	MOVQ values_base+48(FP), R11
-more118:
-	JMP queries110
-fewer111:
-queries119:
+more102:
+	JMP queries94
+fewer95:
+queries103:
 	CMPQ queries-8(SP), $2
-	JLT fewer120
+	JLT fewer104
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips121:
+strips105:
 	CMPQ DI, $64
-	JLT rest123
+	JLT rest107
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2648,7 +2367,7 @@ strips121:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows122:
+rows106:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2669,7 +2388,7 @@ rows122:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows122
+	JGT rows106
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2681,21 +2400,21 @@ rows122:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips121
-rest123:
+	JMP strips105
+rest107:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips124:
+strips108:
 	CMPQ DI, $16
-	JLT rest126
+	JLT rest110
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows125:
+rows109:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z2
@@ -2704,14 +2423,14 @@ rows125:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows125
+	JGT rows109
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips124
-rest126:
+	JMP strips108
+rest110:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -2719,23 +2438,23 @@ rest126:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more127
+	JLT more111
 	MOVQ values_base+48(FP), R11
-more127:
-	JMP queries119
-fewer120:
-queries128:
+more111:
+	JMP queries103
+fewer104:
+queries112:
 	CMPQ queries-8(SP), $1
-	JLT fewer129
+	JLT fewer113
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $256, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips130:
+strips114:
 	CMPQ DI, $64
-	JLT rest132
+	JLT rest116
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2743,7 +2462,7 @@ strips130:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows131:
+rows115:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	PREFETCHT1 128(R11)
@@ -2760,7 +2479,7 @@ rows131:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows131
+	JGT rows115
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -2768,20 +2487,20 @@ rows131:
 	ADDQ $256, R8
 	ADDQ $256, R10
 	SUBQ $64, DI
-	JMP strips130
-rest132:
+	JMP strips114
+rest116:
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips133:
+strips117:
 	CMPQ DI, $16
-	JLT rest135
+	JLT rest119
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows134:
+rows118:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VMOVUPS (BX), Z1
@@ -2789,24 +2508,24 @@ rows134:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows134
+	JGT rows118
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $64, R10
 	SUBQ $16, DI
-	JMP strips133
-rest135:
+	JMP strips117
+rest119:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more136
+	JLT more120
 	MOVQ values_base+48(FP), R11
-more136:
-	JMP queries128
-fewer129:
+more120:
+	JMP queries112
+fewer113:
 	VZEROUPPER
 	RET
 
@@ -2824,9 +2543,9 @@ TEXT ·scores16AVX512(SB), NOSPLIT, $24-116
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared137
+	JLT shared121
 	INCQ BX
-shared137:
+shared121:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
@@ -2834,18 +2553,18 @@ shared137:
 	LEAQ (R13)(R13*2), DX
 	VMOVDQU32 every4<>(SB), Z30
 	VBROADCASTSS scale+112(FP), Z31
-queries138:
+queries122:
 	CMPQ queries-8(SP), $8
-	JLT fewer139
+	JLT fewer123
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows140:
+rows124:
 	CMPQ DI, $2
-	JLT rest142
+	JLT rest126
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2866,7 +2585,7 @@ rows140:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers141:
+numbers125:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -2899,7 +2618,7 @@ numbers141:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers141
+	JGT numbers125
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -2971,15 +2690,15 @@ numbers141:
 	LEAQ (R10)(R13*2), R10
 	ADDQ $8, R8
 	SUBQ $2, DI
-	JMP rows140
-rest142:
+	JMP rows124
+rest126:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows143:
+rows127:
 	CMPQ DI, $1
-	JLT rest145
+	JLT rest129
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2992,7 +2711,7 @@ rows143:
 	MOVQ R9, AX
 	LEAQ (AX)(R12*4), DX
 	MOVQ d+96(FP), CX
-numbers144:
+numbers128:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -3016,7 +2735,7 @@ numbers144:
 	ADDQ $64, DX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers144
+	JGT numbers128
 	VEXTRACTF64X4 $1, Z7, Y8
 	VADDPS Y8, Y7, Y7
 	VEXTRACTF128 $1, Y7, X8
@@ -3100,8 +2819,8 @@ numbers144:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows143
-rest145:
+	JMP rows127
+rest129:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3114,23 +2833,23 @@ rest145:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more146
+	JLT more130
 	MOVQ keys_base+48(FP), R11
-more146:
-	JMP queries138
-fewer139:
-queries147:
+more130:
+	JMP queries122
+fewer123:
+queries131:
 	CMPQ queries-8(SP), $4
-	JLT fewer148
+	JLT fewer132
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows149:
+rows133:
 	CMPQ DI, $4
-	JLT rest151
+	JLT rest135
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3150,7 +2869,7 @@ rows149:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers150:
+numbers134:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3181,7 +2900,7 @@ numbers150:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers150
+	JGT numbers134
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3249,15 +2968,15 @@ numbers150:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows149
-rest151:
+	JMP rows133
+rest135:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows152:
+rows136:
 	CMPQ DI, $1
-	JLT rest154
+	JLT rest138
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3265,7 +2984,7 @@ rows152:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers153:
+numbers137:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3280,7 +2999,7 @@ numbers153:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers153
+	JGT numbers137
 	VEXTRACTF64X4 $1, Z3, Y4
 	VADDPS Y4, Y3, Y3
 	VEXTRACTF128 $1, Y3, X4
@@ -3324,8 +3043,8 @@ numbers153:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows152
-rest154:
+	JMP rows136
+rest138:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3336,23 +3055,23 @@ rest154:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more155
+	JLT more139
 	MOVQ keys_base+48(FP), R11
-more155:
-	JMP queries147
-fewer148:
-queries156:
+more139:
+	JMP queries131
+fewer132:
+queries140:
 	CMPQ queries-8(SP), $2
-	JLT fewer157
+	JLT fewer141
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows158:
+rows142:
 	CMPQ DI, $4
-	JLT rest160
+	JLT rest144
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3364,7 +3083,7 @@ rows158:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers159:
+numbers143:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3385,7 +3104,7 @@ numbers159:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers159
+	JGT numbers143
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3421,21 +3140,21 @@ numbers159:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows158
-rest160:
+	JMP rows142
+rest144:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows161:
+rows145:
 	CMPQ DI, $1
-	JLT rest163
+	JLT rest147
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers162:
+numbers146:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3446,7 +3165,7 @@ numbers162:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers162
+	JGT numbers146
 	VEXTRACTF64X4 $1, Z1, Y2
 	VADDPS Y2, Y1, Y1
 	VEXTRACTF128 $1, Y1, X2
@@ -3470,8 +3189,8 @@ numbers162:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows161
-rest163:
+	JMP rows145
+rest147:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3482,23 +3201,23 @@ rest163:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more164
+	JLT more148
 	MOVQ keys_base+48(FP), R11
-more164:
-	JMP queries156
-fewer157:
-queries165:
+more148:
+	JMP queries140
+fewer141:
+queries149:
 	CMPQ queries-8(SP), $1
-	JLT fewer166
+	JLT fewer150
 	MOVQ keys_base+48(FP), R10
 	MOVQ count+104(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows167:
+rows151:
 	CMPQ DI, $4
-	JLT rest169
+	JLT rest153
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3506,7 +3225,7 @@ rows167:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers168:
+numbers152:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3522,7 +3241,7 @@ numbers168:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers168
+	JGT numbers152
 	VSHUFF64X2 $0x44, Z1, Z0, Z24
 	VSHUFF64X2 $0xee, Z1, Z0, Z25
 	VSHUFF64X2 $0x44, Z3, Z2, Z26
@@ -3542,20 +3261,20 @@ numbers168:
 	LEAQ (R10)(R13*4), R10
 	ADDQ $16, R8
 	SUBQ $4, DI
-	JMP rows167
-rest169:
+	JMP rows151
+rest153:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-rows170:
+rows154:
 	CMPQ DI, $1
-	JLT rest172
+	JLT rest156
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ d+96(FP), CX
-numbers171:
+numbers155:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -3564,7 +3283,7 @@ numbers171:
 	ADDQ $32, BX
 	ADDQ $64, AX
 	SUBQ $16, CX
-	JGT numbers171
+	JGT numbers155
 	VEXTRACTF64X4 $1, Z0, Y1
 	VADDPS Y1, Y0, Y0
 	VEXTRACTF128 $1, Y0, X1
@@ -3578,8 +3297,8 @@ numbers171:
 	LEAQ (R10)(R13*1), R10
 	ADDQ $4, R8
 	SUBQ $1, DI
-	JMP rows170
-rest172:
+	JMP rows154
+rest156:
 	MOVQ count+104(FP), BX
 	SHLQ $2, BX
 	SUBQ BX, R8
@@ -3590,11 +3309,11 @@ rest172:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more173
+	JLT more157
 	MOVQ keys_base+48(FP), R11
-more173:
-	JMP queries165
-fewer166:
+more157:
+	JMP queries149
+fewer150:
 	VZEROUPPER
 	RET
 
@@ -3612,25 +3331,25 @@ TEXT ·weigh16AVX512(SB), NOSPLIT, $24-112
 	MOVQ CX, queries-8(SP)
 	XORQ BX, BX
 	CMPQ CX, $16
-	JLT shared174
+	JLT shared158
 	INCQ BX
-shared174:
+shared158:
 	MOVQ BX, shift-16(SP)
 	LEAQ (R12*2), R13
 	SHLQ $2, R12
 	LEAQ (R12)(R12*2), SI
-queries175:
+queries159:
 	CMPQ queries-8(SP), $8
-	JLT fewer176
+	JLT fewer160
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $64, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips177:
+strips161:
 	CMPQ DI, $32
-	JLT rest179
+	JLT rest163
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3650,7 +3369,7 @@ strips177:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows178:
+rows162:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z16
@@ -3674,7 +3393,7 @@ rows178:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows178
+	JGT rows162
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
@@ -3695,15 +3414,15 @@ rows178:
 	ADDQ $128, R8
 	ADDQ $64, R10
 	SUBQ $32, DI
-	JMP strips177
-rest179:
+	JMP strips161
+rest163:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips180:
+strips164:
 	CMPQ DI, $16
-	JLT rest182
+	JLT rest166
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3715,7 +3434,7 @@ strips180:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows181:
+rows165:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z8
@@ -3730,7 +3449,7 @@ rows181:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows181
+	JGT rows165
 	LEAQ (R8)(R12*4), BX
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
@@ -3743,8 +3462,8 @@ rows181:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips180
-rest182:
+	JMP strips164
+rest166:
 	LEAQ (R8)(R12*4), R8
 	ADDQ SI, R8
 	ADDQ $2048, R9
@@ -3753,23 +3472,23 @@ rest182:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more183
+	JLT more167
 	MOVQ values_base+48(FP), R11
-more183:
-	JMP queries175
-fewer176:
-queries184:
+more167:
+	JMP queries159
+fewer160:
+queries168:
 	CMPQ queries-8(SP), $4
-	JLT fewer185
+	JLT fewer169
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips186:
+strips170:
 	CMPQ DI, $64
-	JLT rest188
+	JLT rest172
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3789,7 +3508,7 @@ strips186:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows187:
+rows171:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3816,7 +3535,7 @@ rows187:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows187
+	JGT rows171
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3836,15 +3555,15 @@ rows187:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips186
-rest188:
+	JMP strips170
+rest172:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips189:
+strips173:
 	CMPQ DI, $16
-	JLT rest191
+	JLT rest175
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3852,7 +3571,7 @@ strips189:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows190:
+rows174:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z4
@@ -3863,7 +3582,7 @@ rows190:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows190
+	JGT rows174
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	VMOVUPS Z2, (R8)(R12*2)
@@ -3871,8 +3590,8 @@ rows190:
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips189
-rest191:
+	JMP strips173
+rest175:
 	ADDQ SI, R8
 	ADDQ $1024, R9
 	SUBQ $4, queries-8(SP)
@@ -3880,23 +3599,23 @@ rest191:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more192
+	JLT more176
 	MOVQ values_base+48(FP), R11
-more192:
-	JMP queries184
-fewer185:
-queries193:
+more176:
+	JMP queries168
+fewer169:
+queries177:
 	CMPQ queries-8(SP), $2
-	JLT fewer194
+	JLT fewer178
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips195:
+strips179:
 	CMPQ DI, $64
-	JLT rest197
+	JLT rest181
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -3908,7 +3627,7 @@ strips195:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows196:
+rows180:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -3927,7 +3646,7 @@ rows196:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows196
+	JGT rows180
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -3939,21 +3658,21 @@ rows196:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips195
-rest197:
+	JMP strips179
+rest181:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips198:
+strips182:
 	CMPQ DI, $16
-	JLT rest200
+	JLT rest184
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows199:
+rows183:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z2
@@ -3962,14 +3681,14 @@ rows199:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows199
+	JGT rows183
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, (R8)(R12*1)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips198
-rest200:
+	JMP strips182
+rest184:
 	LEAQ (R8)(R12*1), R8
 	ADDQ $512, R9
 	SUBQ $2, queries-8(SP)
@@ -3977,23 +3696,23 @@ rest200:
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more201
+	JLT more185
 	MOVQ values_base+48(FP), R11
-more201:
-	JMP queries193
-fewer194:
-queries202:
+more185:
+	JMP queries177
+fewer178:
+queries186:
 	CMPQ queries-8(SP), $1
-	JLT fewer203
+	JLT fewer187
 	MOVQ values_base+48(FP), R10
 	MOVQ d+96(FP), DI
 	MOVQ $128, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips204:
+strips188:
 	CMPQ DI, $64
-	JLT rest206
+	JLT rest190
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4001,7 +3720,7 @@ strips204:
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows205:
+rows189:
 	PREFETCHT1 (R11)
 	PREFETCHT1 64(R11)
 	ADDQ step-24(SP), R11
@@ -4016,7 +3735,7 @@ rows205:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows205
+	JGT rows189
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
@@ -4024,20 +3743,20 @@ rows205:
 	ADDQ $256, R8
 	ADDQ $128, R10
 	SUBQ $64, DI
-	JMP strips204
-rest206:
+	JMP strips188
+rest190:
 	MOVQ $32, BX
 	MOVQ shift-16(SP), CX
 	SHRQ CX, BX
 	MOVQ BX, step-24(SP)
-strips207:
+strips191:
 	CMPQ DI, $16
-	JLT rest209
+	JLT rest193
 	VXORPS X0, X0, X0
 	MOVQ R10, BX
 	MOVQ R9, AX
 	MOVQ count+104(FP), CX
-rows208:
+rows192:
 	PREFETCHT1 (R11)
 	ADDQ step-24(SP), R11
 	VCVTPH2PS (BX), Z1
@@ -4045,24 +3764,24 @@ rows208:
 	ADDQ R13, BX
 	ADDQ $4, AX
 	DECQ CX
-	JGT rows208
+	JGT rows192
 	VMOVUPS Z0, (R8)
 	ADDQ $64, R8
 	ADDQ $32, R10
 	SUBQ $16, DI
-	JMP strips207
-rest209:
+	JMP strips191
+rest193:
 	ADDQ $256, R9
 	SUBQ $1, queries-8(SP)
 	MOVQ count+104(FP), BX
 	IMULQ R13, BX
 	ADDQ next_base+72(FP), BX
 	CMPQ R11, BX
-	JLT more210
+	JLT more194
 	MOVQ values_base+48(FP), R11
-more210:
-	JMP queries202
-fewer203:
+more194:
+	JMP queries186
+fewer187:
 	VZEROUPPER
 	RET
 
@@ -4082,9 +3801,9 @@ TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-172
 	MOVQ v_base+136(FP), DI
 	SHLQ $2, R11
 	SHLQ $2, SI
-columns211:
+columns195:
 	CMPQ DX, $32
-	JLT rest215
+	JLT rest199
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4105,10 +3824,10 @@ columns211:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near212
-rows216:
+	JE near196
+rows200:
 	SUBQ $4, CX
-	JLT some213
+	JLT some197
 	PREFETCHT1 (BX)(SI*1)
 	PREFETCHT1 64(BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z17
@@ -4157,11 +3876,11 @@ rows216:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows216
-near212:
-rows217:
+	JMP rows200
+near196:
+rows201:
 	SUBQ $4, CX
-	JLT some213
+	JLT some197
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -4202,10 +3921,10 @@ rows217:
 	VFMADD231PS Z18, Z16, Z15
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows217
-some213:
+	JMP rows201
+some197:
 	ADDQ $4, CX
-	JE fold214
+	JE fold198
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -4217,7 +3936,7 @@ some213:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold214
+	JE fold198
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -4229,7 +3948,7 @@ some213:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold214
+	JE fold198
 	VBROADCASTSS (R12)(AX*4), Z17
 	VBROADCASTSS (R13)(AX*4), Z18
 	VMOVUPS (BX), Z16
@@ -4241,7 +3960,7 @@ some213:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold214:
+fold198:
 	VBROADCASTSS decay+160(FP), Z17
 	VBROADCASTSS beta+164(FP), Z18
 	VBROADCASTSS kq+168(FP), Z19
@@ -4274,11 +3993,11 @@ fold214:
 	ADDQ $128, DI
 	ADDQ $128, R10
 	SUBQ $32, DX
-	JMP columns211
-rest215:
-columns218:
+	JMP columns195
+rest199:
+columns202:
 	CMPQ DX, $16
-	JLT rest222
+	JLT rest206
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4291,10 +4010,10 @@ columns218:
 	XORQ AX, AX
 	MOVQ k_len+120(FP), CX
 	TESTQ SI, SI
-	JE near219
-rows223:
+	JE near203
+rows207:
 	SUBQ $4, CX
-	JLT some220
+	JLT some204
 	PREFETCHT1 (BX)(SI*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
@@ -4327,11 +4046,11 @@ rows223:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows223
-near219:
-rows224:
+	JMP rows207
+near203:
+rows208:
 	SUBQ $4, CX
-	JLT some220
+	JLT some204
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -4360,10 +4079,10 @@ rows224:
 	VFMADD231PS Z10, Z8, Z7
 	ADDQ R11, BX
 	INCQ AX
-	JMP rows224
-some220:
+	JMP rows208
+some204:
 	ADDQ $4, CX
-	JE fold221
+	JE fold205
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -4372,7 +4091,7 @@ some220:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold221
+	JE fold205
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -4381,7 +4100,7 @@ some220:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-	JE fold221
+	JE fold205
 	VBROADCASTSS (R12)(AX*4), Z9
 	VBROADCASTSS (R13)(AX*4), Z10
 	VMOVUPS (BX), Z8
@@ -4390,7 +4109,7 @@ some220:
 	ADDQ R11, BX
 	INCQ AX
 	DECQ CX
-fold221:
+fold205:
 	VBROADCASTSS decay+160(FP), Z9
 	VBROADCASTSS beta+164(FP), Z10
 	VBROADCASTSS kq+168(FP), Z11
@@ -4411,8 +4130,8 @@ fold221:
 	ADDQ $64, DI
 	ADDQ $64, R10
 	SUBQ $16, DX
-	JMP columns218
-rest222:
+	JMP columns202
+rest206:
 	VZEROUPPER
 	RET
 
@@ -4434,17 +4153,17 @@ TEXT ·deltaUpdateAVX512(SB), NOSPLIT, $0-124
 	SHLQ $2, R11
 	SHLQ $2, R13
 	VBROADCASTSS decay+120(FP), Z10
-columns225:
+columns209:
 	CMPQ DX, $32
-	JLT rest228
+	JLT rest212
 	VMOVUPS (DI), Z4
 	VMOVUPS 64(DI), Z5
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near226
-rows229:
+	JE near210
+rows213:
 	PREFETCHT1 (SI)(R13*1)
 	PREFETCHT1 64(SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
@@ -4458,10 +4177,10 @@ rows229:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows229
-	JMP next227
-near226:
-rows230:
+	JLT rows213
+	JMP next211
+near210:
+rows214:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -4473,24 +4192,24 @@ rows230:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows230
-next227:
+	JLT rows214
+next211:
 	ADDQ $128, R8
 	ADDQ $128, R10
 	ADDQ $128, DI
 	SUBQ $32, DX
-	JMP columns225
-rest228:
-columns231:
+	JMP columns209
+rest212:
+columns215:
 	CMPQ DX, $16
-	JLT rest234
+	JLT rest218
 	VMOVUPS (DI), Z4
 	MOVQ R8, BX
 	MOVQ R10, SI
 	XORQ AX, AX
 	TESTQ R13, R13
-	JE near232
-rows235:
+	JE near216
+rows219:
 	PREFETCHT1 (SI)(R13*1)
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
@@ -4500,10 +4219,10 @@ rows235:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows235
-	JMP next233
-near232:
-rows236:
+	JLT rows219
+	JMP next217
+near216:
+rows220:
 	VBROADCASTSS (R12)(AX*4), Z9
 	VMULPS (SI), Z10, Z0
 	VFMADD231PS Z9, Z4, Z0
@@ -4512,14 +4231,14 @@ rows236:
 	ADDQ R11, SI
 	INCQ AX
 	CMPQ AX, CX
-	JLT rows236
-next233:
+	JLT rows220
+next217:
 	ADDQ $64, R8
 	ADDQ $64, R10
 	ADDQ $64, DI
 	SUBQ $16, DX
-	JMP columns231
-rest234:
+	JMP columns215
+rest218:
 	VZEROUPPER
 	RET
 
@@ -4528,7 +4247,7 @@ rest234:
 // rows, BX current row, R12 key of the token before, R13 query and R14 key of the current, AX place in
 // these, CX keys, R15 current token, DX bytes before the current columns, SI addresses for a moment; u
 // in the first registers, w in the next; the third partial sums are in the frame. Twin: deltaSteps.
-TEXT ·deltaStepsAVX512(SB), NOSPLIT, $512-200
+TEXT ·deltaStepsAVX512(SB), NOSPLIT, $256-200
 	MOVQ out_base+0(FP), R8
 	MOVQ state_base+56(FP), R10
 	MOVQ delta_len+40(FP), R11
@@ -4541,10 +4260,10 @@ TEXT ·deltaStepsAVX512(SB), NOSPLIT, $512-200
 	LEAQ (R13)(R14*4), R14
 	LEAQ (R13)(DI*4), DI
 	XORQ R15, R15
-tokens237:
+tokens221:
 	INCQ R15
 	CMPQ R15, decay_len+136(FP)
-	JGE stop238
+	JGE stop222
 	MOVQ outStride+24(FP), SI
 	LEAQ (R8)(SI*4), R8
 	MOVQ stride+104(FP), SI
@@ -4553,465 +4272,14 @@ tokens237:
 	LEAQ (R14)(SI*4), R14
 	LEAQ (DI)(SI*4), DI
 	XORQ DX, DX
-columns239:
-	MOVQ R11, BX
-	SUBQ DX, BX
-	CMPQ BX, $256
-	JLT rest240
-	MOVQ delta_base+32(FP), SI
-	VMOVUPS (SI)(DX*1), Z13
-	VMOVUPS 64(SI)(DX*1), Z14
-	VMOVUPS 128(SI)(DX*1), Z15
-	VMOVUPS 192(SI)(DX*1), Z16
-	MOVQ decay_base+128(FP), SI
-	VBROADCASTSS -4(SI)(R15*4), Z12
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	LEAQ (R10)(DX*1), BX
-	MOVQ $0, AX
-	LEAQ -4(CX), SI
-pairs241:
-	CMPQ AX, SI
-	JGE last242
-	VBROADCASTSS (R12)(AX*4), Z9
-	VBROADCASTSS (R14)(AX*4), Z10
-	VBROADCASTSS (R13)(AX*4), Z11
-	VMULPS (BX), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-	VBROADCASTSS 16(R12)(AX*4), Z9
-	VBROADCASTSS 16(R14)(AX*4), Z10
-	VBROADCASTSS 16(R13)(AX*4), Z11
-	VMULPS (BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-	LEAQ (BX)(R9*2), BX
-	ADDQ $8, AX
-	JMP pairs241
-last242:
-	CMPQ AX, CX
-	JGE part243
-	VBROADCASTSS (R12)(AX*4), Z9
-	VBROADCASTSS (R14)(AX*4), Z10
-	VBROADCASTSS (R13)(AX*4), Z11
-	VMULPS (BX), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-part243:
-	VMOVAPS Z0, Z17
-	VMOVAPS Z1, Z18
-	VMOVAPS Z2, Z19
-	VMOVAPS Z3, Z20
-	VMOVAPS Z4, Z21
-	VMOVAPS Z5, Z22
-	VMOVAPS Z6, Z23
-	VMOVAPS Z7, Z24
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	LEAQ (R10)(DX*1), BX
-	ADDQ R11, BX
-	MOVQ $1, AX
-	LEAQ -4(CX), SI
-pairs244:
-	CMPQ AX, SI
-	JGE last245
-	VBROADCASTSS (R12)(AX*4), Z9
-	VBROADCASTSS (R14)(AX*4), Z10
-	VBROADCASTSS (R13)(AX*4), Z11
-	VMULPS (BX), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-	VBROADCASTSS 16(R12)(AX*4), Z9
-	VBROADCASTSS 16(R14)(AX*4), Z10
-	VBROADCASTSS 16(R13)(AX*4), Z11
-	VMULPS (BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-	LEAQ (BX)(R9*2), BX
-	ADDQ $8, AX
-	JMP pairs244
-last245:
-	CMPQ AX, CX
-	JGE part246
-	VBROADCASTSS (R12)(AX*4), Z9
-	VBROADCASTSS (R14)(AX*4), Z10
-	VBROADCASTSS (R13)(AX*4), Z11
-	VMULPS (BX), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-part246:
-	VADDPS Z0, Z17, Z17
-	VADDPS Z1, Z18, Z18
-	VADDPS Z2, Z19, Z19
-	VADDPS Z3, Z20, Z20
-	VADDPS Z4, Z21, Z21
-	VADDPS Z5, Z22, Z22
-	VADDPS Z6, Z23, Z23
-	VADDPS Z7, Z24, Z24
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	LEAQ (R10)(DX*1), BX
-	ADDQ R11, BX
-	ADDQ R11, BX
-	MOVQ $2, AX
-	LEAQ -4(CX), SI
-pairs247:
-	CMPQ AX, SI
-	JGE last248
-	VBROADCASTSS (R12)(AX*4), Z9
-	VBROADCASTSS (R14)(AX*4), Z10
-	VBROADCASTSS (R13)(AX*4), Z11
-	VMULPS (BX), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-	VBROADCASTSS 16(R12)(AX*4), Z9
-	VBROADCASTSS 16(R14)(AX*4), Z10
-	VBROADCASTSS 16(R13)(AX*4), Z11
-	VMULPS (BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-	LEAQ (BX)(R9*2), BX
-	ADDQ $8, AX
-	JMP pairs247
-last248:
-	CMPQ AX, CX
-	JGE part249
-	VBROADCASTSS (R12)(AX*4), Z9
-	VBROADCASTSS (R14)(AX*4), Z10
-	VBROADCASTSS (R13)(AX*4), Z11
-	VMULPS (BX), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-part249:
-	VMOVUPS Z0, sums-64(SP)
-	VMOVUPS Z1, sums-128(SP)
-	VMOVUPS Z2, sums-192(SP)
-	VMOVUPS Z3, sums-256(SP)
-	VMOVUPS Z4, sums-320(SP)
-	VMOVUPS Z5, sums-384(SP)
-	VMOVUPS Z6, sums-448(SP)
-	VMOVUPS Z7, sums-512(SP)
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	LEAQ (R10)(DX*1), BX
-	ADDQ R11, BX
-	ADDQ R11, BX
-	ADDQ R11, BX
-	MOVQ $3, AX
-	LEAQ -4(CX), SI
-pairs250:
-	CMPQ AX, SI
-	JGE last251
-	VBROADCASTSS (R12)(AX*4), Z9
-	VBROADCASTSS (R14)(AX*4), Z10
-	VBROADCASTSS (R13)(AX*4), Z11
-	VMULPS (BX), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-	VBROADCASTSS 16(R12)(AX*4), Z9
-	VBROADCASTSS 16(R14)(AX*4), Z10
-	VBROADCASTSS 16(R13)(AX*4), Z11
-	VMULPS (BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX)(R9*1), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)(R9*1)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-	LEAQ (BX)(R9*2), BX
-	ADDQ $8, AX
-	JMP pairs250
-last251:
-	CMPQ AX, CX
-	JGE part252
-	VBROADCASTSS (R12)(AX*4), Z9
-	VBROADCASTSS (R14)(AX*4), Z10
-	VBROADCASTSS (R13)(AX*4), Z11
-	VMULPS (BX), Z12, Z8
-	VFMADD231PS Z9, Z13, Z8
-	VMOVUPS Z8, (BX)
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z11, Z8, Z4
-	VMULPS 64(BX), Z12, Z8
-	VFMADD231PS Z9, Z14, Z8
-	VMOVUPS Z8, 64(BX)
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z11, Z8, Z5
-	VMULPS 128(BX), Z12, Z8
-	VFMADD231PS Z9, Z15, Z8
-	VMOVUPS Z8, 128(BX)
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z11, Z8, Z6
-	VMULPS 192(BX), Z12, Z8
-	VFMADD231PS Z9, Z16, Z8
-	VMOVUPS Z8, 192(BX)
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z11, Z8, Z7
-part252:
-	VADDPS sums-64(SP), Z0, Z0
-	VADDPS Z0, Z17, Z0
-	VADDPS sums-128(SP), Z1, Z1
-	VADDPS Z1, Z18, Z1
-	VADDPS sums-192(SP), Z2, Z2
-	VADDPS Z2, Z19, Z2
-	VADDPS sums-256(SP), Z3, Z3
-	VADDPS Z3, Z20, Z3
-	VADDPS sums-320(SP), Z4, Z4
-	VADDPS Z4, Z21, Z4
-	VADDPS sums-384(SP), Z5, Z5
-	VADDPS Z5, Z22, Z5
-	VADDPS sums-448(SP), Z6, Z6
-	VADDPS Z6, Z23, Z6
-	VADDPS sums-512(SP), Z7, Z7
-	VADDPS Z7, Z24, Z7
-	MOVQ beta_base+152(FP), SI
-	VBROADCASTSS (SI)(R15*4), Z9
-	MOVQ kq_base+176(FP), SI
-	VBROADCASTSS (SI)(R15*4), Z10
-	MOVQ decay_base+128(FP), SI
-	VBROADCASTSS (SI)(R15*4), Z12
-	VFNMADD213PS (DI), Z12, Z0
-	VMULPS Z9, Z0, Z13
-	VMULPS Z12, Z4, Z4
-	VFMADD231PS Z10, Z13, Z4
-	VMOVUPS Z4, (R8)
-	VFNMADD213PS 64(DI), Z12, Z1
-	VMULPS Z9, Z1, Z14
-	VMULPS Z12, Z5, Z5
-	VFMADD231PS Z10, Z14, Z5
-	VMOVUPS Z5, 64(R8)
-	VFNMADD213PS 128(DI), Z12, Z2
-	VMULPS Z9, Z2, Z15
-	VMULPS Z12, Z6, Z6
-	VFMADD231PS Z10, Z15, Z6
-	VMOVUPS Z6, 128(R8)
-	VFNMADD213PS 192(DI), Z12, Z3
-	VMULPS Z9, Z3, Z16
-	VMULPS Z12, Z7, Z7
-	VFMADD231PS Z10, Z16, Z7
-	VMOVUPS Z7, 192(R8)
-	MOVQ delta_base+32(FP), SI
-	VMOVUPS Z13, (SI)(DX*1)
-	VMOVUPS Z14, 64(SI)(DX*1)
-	VMOVUPS Z15, 128(SI)(DX*1)
-	VMOVUPS Z16, 192(SI)(DX*1)
-	ADDQ $256, R8
-	ADDQ $256, DI
-	ADDQ $256, DX
-	JMP columns239
-rest240:
-columns253:
+columns223:
 	MOVQ R11, BX
 	SUBQ DX, BX
 	CMPQ BX, $128
-	JLT rest254
+	JLT rest224
+	MOVQ outStride+24(FP), SI
+	PREFETCHT0 (R8)(SI*8)
+	PREFETCHT0 64(R8)(SI*8)
 	MOVQ delta_base+32(FP), SI
 	VMOVUPS (SI)(DX*1), Z9
 	VMOVUPS 64(SI)(DX*1), Z10
@@ -5024,9 +4292,9 @@ columns253:
 	LEAQ (R10)(DX*1), BX
 	MOVQ $0, AX
 	LEAQ -4(CX), SI
-pairs255:
+pairs225:
 	CMPQ AX, SI
-	JGE last256
+	JGE last226
 	VBROADCASTSS (R12)(AX*4), Z5
 	VBROADCASTSS (R14)(AX*4), Z6
 	VBROADCASTSS (R13)(AX*4), Z7
@@ -5055,10 +4323,10 @@ pairs255:
 	VFMADD231PS Z7, Z4, Z3
 	LEAQ (BX)(R9*2), BX
 	ADDQ $8, AX
-	JMP pairs255
-last256:
+	JMP pairs225
+last226:
 	CMPQ AX, CX
-	JGE part257
+	JGE part227
 	VBROADCASTSS (R12)(AX*4), Z5
 	VBROADCASTSS (R14)(AX*4), Z6
 	VBROADCASTSS (R13)(AX*4), Z7
@@ -5072,7 +4340,7 @@ last256:
 	VMOVUPS Z4, 64(BX)
 	VFMADD231PS Z6, Z4, Z1
 	VFMADD231PS Z7, Z4, Z3
-part257:
+part227:
 	VMOVAPS Z0, Z11
 	VMOVAPS Z1, Z12
 	VMOVAPS Z2, Z13
@@ -5085,9 +4353,9 @@ part257:
 	ADDQ R11, BX
 	MOVQ $1, AX
 	LEAQ -4(CX), SI
-pairs258:
+pairs228:
 	CMPQ AX, SI
-	JGE last259
+	JGE last229
 	VBROADCASTSS (R12)(AX*4), Z5
 	VBROADCASTSS (R14)(AX*4), Z6
 	VBROADCASTSS (R13)(AX*4), Z7
@@ -5116,10 +4384,10 @@ pairs258:
 	VFMADD231PS Z7, Z4, Z3
 	LEAQ (BX)(R9*2), BX
 	ADDQ $8, AX
-	JMP pairs258
-last259:
+	JMP pairs228
+last229:
 	CMPQ AX, CX
-	JGE part260
+	JGE part230
 	VBROADCASTSS (R12)(AX*4), Z5
 	VBROADCASTSS (R14)(AX*4), Z6
 	VBROADCASTSS (R13)(AX*4), Z7
@@ -5133,7 +4401,7 @@ last259:
 	VMOVUPS Z4, 64(BX)
 	VFMADD231PS Z6, Z4, Z1
 	VFMADD231PS Z7, Z4, Z3
-part260:
+part230:
 	VADDPS Z0, Z11, Z11
 	VADDPS Z1, Z12, Z12
 	VADDPS Z2, Z13, Z13
@@ -5147,9 +4415,9 @@ part260:
 	ADDQ R11, BX
 	MOVQ $2, AX
 	LEAQ -4(CX), SI
-pairs261:
+pairs231:
 	CMPQ AX, SI
-	JGE last262
+	JGE last232
 	VBROADCASTSS (R12)(AX*4), Z5
 	VBROADCASTSS (R14)(AX*4), Z6
 	VBROADCASTSS (R13)(AX*4), Z7
@@ -5178,10 +4446,10 @@ pairs261:
 	VFMADD231PS Z7, Z4, Z3
 	LEAQ (BX)(R9*2), BX
 	ADDQ $8, AX
-	JMP pairs261
-last262:
+	JMP pairs231
+last232:
 	CMPQ AX, CX
-	JGE part263
+	JGE part233
 	VBROADCASTSS (R12)(AX*4), Z5
 	VBROADCASTSS (R14)(AX*4), Z6
 	VBROADCASTSS (R13)(AX*4), Z7
@@ -5195,7 +4463,7 @@ last262:
 	VMOVUPS Z4, 64(BX)
 	VFMADD231PS Z6, Z4, Z1
 	VFMADD231PS Z7, Z4, Z3
-part263:
+part233:
 	VMOVUPS Z0, sums-64(SP)
 	VMOVUPS Z1, sums-128(SP)
 	VMOVUPS Z2, sums-192(SP)
@@ -5210,9 +4478,9 @@ part263:
 	ADDQ R11, BX
 	MOVQ $3, AX
 	LEAQ -4(CX), SI
-pairs264:
+pairs234:
 	CMPQ AX, SI
-	JGE last265
+	JGE last235
 	VBROADCASTSS (R12)(AX*4), Z5
 	VBROADCASTSS (R14)(AX*4), Z6
 	VBROADCASTSS (R13)(AX*4), Z7
@@ -5241,10 +4509,10 @@ pairs264:
 	VFMADD231PS Z7, Z4, Z3
 	LEAQ (BX)(R9*2), BX
 	ADDQ $8, AX
-	JMP pairs264
-last265:
+	JMP pairs234
+last235:
 	CMPQ AX, CX
-	JGE part266
+	JGE part236
 	VBROADCASTSS (R12)(AX*4), Z5
 	VBROADCASTSS (R14)(AX*4), Z6
 	VBROADCASTSS (R13)(AX*4), Z7
@@ -5258,7 +4526,7 @@ last265:
 	VMOVUPS Z4, 64(BX)
 	VFMADD231PS Z6, Z4, Z1
 	VFMADD231PS Z7, Z4, Z3
-part266:
+part236:
 	VADDPS sums-64(SP), Z0, Z0
 	VADDPS Z0, Z11, Z0
 	VADDPS sums-128(SP), Z1, Z1
@@ -5289,13 +4557,15 @@ part266:
 	ADDQ $128, R8
 	ADDQ $128, DI
 	ADDQ $128, DX
-	JMP columns253
-rest254:
-columns267:
+	JMP columns223
+rest224:
+columns237:
 	MOVQ R11, BX
 	SUBQ DX, BX
 	CMPQ BX, $64
-	JLT rest268
+	JLT rest238
+	MOVQ outStride+24(FP), SI
+	PREFETCHT0 (R8)(SI*8)
 	MOVQ delta_base+32(FP), SI
 	VMOVUPS (SI)(DX*1), Z7
 	MOVQ decay_base+128(FP), SI
@@ -5305,9 +4575,9 @@ columns267:
 	LEAQ (R10)(DX*1), BX
 	MOVQ $0, AX
 	LEAQ -4(CX), SI
-pairs269:
+pairs239:
 	CMPQ AX, SI
-	JGE last270
+	JGE last240
 	VBROADCASTSS (R12)(AX*4), Z3
 	VBROADCASTSS (R14)(AX*4), Z4
 	VBROADCASTSS (R13)(AX*4), Z5
@@ -5326,10 +4596,10 @@ pairs269:
 	VFMADD231PS Z5, Z2, Z1
 	LEAQ (BX)(R9*2), BX
 	ADDQ $8, AX
-	JMP pairs269
-last270:
+	JMP pairs239
+last240:
 	CMPQ AX, CX
-	JGE part271
+	JGE part241
 	VBROADCASTSS (R12)(AX*4), Z3
 	VBROADCASTSS (R14)(AX*4), Z4
 	VBROADCASTSS (R13)(AX*4), Z5
@@ -5338,7 +4608,7 @@ last270:
 	VMOVUPS Z2, (BX)
 	VFMADD231PS Z4, Z2, Z0
 	VFMADD231PS Z5, Z2, Z1
-part271:
+part241:
 	VMOVAPS Z0, Z8
 	VMOVAPS Z1, Z9
 	VXORPS X0, X0, X0
@@ -5347,9 +4617,9 @@ part271:
 	ADDQ R11, BX
 	MOVQ $1, AX
 	LEAQ -4(CX), SI
-pairs272:
+pairs242:
 	CMPQ AX, SI
-	JGE last273
+	JGE last243
 	VBROADCASTSS (R12)(AX*4), Z3
 	VBROADCASTSS (R14)(AX*4), Z4
 	VBROADCASTSS (R13)(AX*4), Z5
@@ -5368,10 +4638,10 @@ pairs272:
 	VFMADD231PS Z5, Z2, Z1
 	LEAQ (BX)(R9*2), BX
 	ADDQ $8, AX
-	JMP pairs272
-last273:
+	JMP pairs242
+last243:
 	CMPQ AX, CX
-	JGE part274
+	JGE part244
 	VBROADCASTSS (R12)(AX*4), Z3
 	VBROADCASTSS (R14)(AX*4), Z4
 	VBROADCASTSS (R13)(AX*4), Z5
@@ -5380,7 +4650,7 @@ last273:
 	VMOVUPS Z2, (BX)
 	VFMADD231PS Z4, Z2, Z0
 	VFMADD231PS Z5, Z2, Z1
-part274:
+part244:
 	VADDPS Z0, Z8, Z8
 	VADDPS Z1, Z9, Z9
 	VXORPS X0, X0, X0
@@ -5390,9 +4660,9 @@ part274:
 	ADDQ R11, BX
 	MOVQ $2, AX
 	LEAQ -4(CX), SI
-pairs275:
+pairs245:
 	CMPQ AX, SI
-	JGE last276
+	JGE last246
 	VBROADCASTSS (R12)(AX*4), Z3
 	VBROADCASTSS (R14)(AX*4), Z4
 	VBROADCASTSS (R13)(AX*4), Z5
@@ -5411,10 +4681,10 @@ pairs275:
 	VFMADD231PS Z5, Z2, Z1
 	LEAQ (BX)(R9*2), BX
 	ADDQ $8, AX
-	JMP pairs275
-last276:
+	JMP pairs245
+last246:
 	CMPQ AX, CX
-	JGE part277
+	JGE part247
 	VBROADCASTSS (R12)(AX*4), Z3
 	VBROADCASTSS (R14)(AX*4), Z4
 	VBROADCASTSS (R13)(AX*4), Z5
@@ -5423,7 +4693,7 @@ last276:
 	VMOVUPS Z2, (BX)
 	VFMADD231PS Z4, Z2, Z0
 	VFMADD231PS Z5, Z2, Z1
-part277:
+part247:
 	VMOVUPS Z0, sums-64(SP)
 	VMOVUPS Z1, sums-128(SP)
 	VXORPS X0, X0, X0
@@ -5434,9 +4704,9 @@ part277:
 	ADDQ R11, BX
 	MOVQ $3, AX
 	LEAQ -4(CX), SI
-pairs278:
+pairs248:
 	CMPQ AX, SI
-	JGE last279
+	JGE last249
 	VBROADCASTSS (R12)(AX*4), Z3
 	VBROADCASTSS (R14)(AX*4), Z4
 	VBROADCASTSS (R13)(AX*4), Z5
@@ -5455,10 +4725,10 @@ pairs278:
 	VFMADD231PS Z5, Z2, Z1
 	LEAQ (BX)(R9*2), BX
 	ADDQ $8, AX
-	JMP pairs278
-last279:
+	JMP pairs248
+last249:
 	CMPQ AX, CX
-	JGE part280
+	JGE part250
 	VBROADCASTSS (R12)(AX*4), Z3
 	VBROADCASTSS (R14)(AX*4), Z4
 	VBROADCASTSS (R13)(AX*4), Z5
@@ -5467,7 +4737,7 @@ last279:
 	VMOVUPS Z2, (BX)
 	VFMADD231PS Z4, Z2, Z0
 	VFMADD231PS Z5, Z2, Z1
-part280:
+part250:
 	VADDPS sums-64(SP), Z0, Z0
 	VADDPS Z0, Z8, Z0
 	VADDPS sums-128(SP), Z1, Z1
@@ -5488,11 +4758,466 @@ part280:
 	ADDQ $64, R8
 	ADDQ $64, DI
 	ADDQ $64, DX
-	JMP columns267
-rest268:
+	JMP columns237
+rest238:
 	SUBQ DX, R8
 	SUBQ DX, DI
-	JMP tokens237
-stop238:
+	JMP tokens221
+stop222:
+	VZEROUPPER
+	RET
+
+// func convolveAVX512(dst []float32, stride int, columns int, rows int, taps []tap, step int)
+// SI taps, R8 their number, R9 the current, R10 taps left, R11 and R12 its weights and input, R13
+// bytes from the first row's input to the current one's, R14 to what is fetched ahead, R15 rows left,
+// DI dst, CX columns, AX index; register 0 sum. Twin: convolve.
+TEXT ·convolveAVX512(SB), NOSPLIT, $0-80
+	MOVQ dst_base+0(FP), DI
+	MOVQ columns+32(FP), CX
+	MOVQ rows+40(FP), R15
+	MOVQ taps_base+48(FP), SI
+	MOVQ taps_len+56(FP), R8
+	MOVQ step+72(FP), R14
+	IMULQ $16, R14
+	XORQ R13, R13
+	VMOVUPS sign<>(SB), Z16
+	VMOVUPS round<>(SB), Z17
+	VMOVUPS one<>(SB), Z18
+	VMOVUPS expMin<>(SB), Z19
+	VMOVUPS log2e<>(SB), Z20
+	VMOVUPS minusLn2Hi<>(SB), Z21
+	VMOVUPS minusLn2Lo<>(SB), Z22
+	VMOVUPS exp5<>(SB), Z23
+	VMOVUPS exp4<>(SB), Z24
+	VMOVUPS exp3<>(SB), Z25
+	VMOVUPS exp2<>(SB), Z26
+	VMOVUPS exp1<>(SB), Z27
+	VMOVUPS exp0<>(SB), Z28
+	VMOVUPS zero<>(SB), Z29
+rows251:
+	DECQ R15
+	JLT end252
+	XORQ AX, AX
+loop253:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail254
+	MOVQ SI, R9
+	MOVQ R8, R10
+	MOVQ (R9), R11
+	MOVQ 8(R9), R12
+	ADDQ R13, R12
+	VMOVUPS (R11)(AX*4), Z0
+	VMOVUPS (R12)(AX*4), Z1
+	VMULPS Z1, Z0, Z0
+tap256:
+	DECQ R10
+	JLE silu257
+	ADDQ $16, R9
+	MOVQ (R9), R11
+	MOVQ 8(R9), R12
+	ADDQ R13, R12
+	VMOVUPS (R11)(AX*4), Z1
+	VMOVUPS (R12)(AX*4), Z2
+	VFMADD231PS Z1, Z2, Z0
+	JMP tap256
+silu257:
+	LEAQ (R12)(AX*4), R12
+	PREFETCHT0 (R12)(R14*1)
+	VORPS Z16, Z0, Z3
+	VCMPPS $0x15, Z19, Z3, K2
+	VMOVUPS Z17, Z4
+	VFMADD231PS Z20, Z3, Z4
+	VSUBPS Z17, Z4, Z4
+	VFMADD231PS Z21, Z4, Z3
+	VMULPS Z22, Z4, Z6
+	VADDPS Z6, Z3, Z5
+	VMOVUPS Z23, Z2
+	VFMADD213PS Z24, Z5, Z2
+	VFMADD213PS Z25, Z5, Z2
+	VFMADD213PS Z26, Z5, Z2
+	VFMADD213PS Z27, Z5, Z2
+	VFMADD213PS Z28, Z5, Z2
+	VMULPS Z5, Z5, Z5
+	VFMADD213PS Z6, Z5, Z2
+	VADDPS Z18, Z3, Z5
+	VSUBPS Z18, Z5, Z6
+	VSUBPS Z6, Z3, Z3
+	VADDPS Z3, Z2, Z2
+	VADDPS Z5, Z2, Z2
+	VSCALEFPS.Z Z4, Z2, K2, Z2
+	VADDPS Z18, Z2, Z3
+	VDIVPS Z3, Z2, Z3
+	VMULPS Z2, Z0, Z1
+	VMOVAPS Z1, Z5
+	VFMSUB231PS Z2, Z0, Z5
+	VFNMADD231PS Z1, Z3, Z5
+	VADDPS Z5, Z1, Z1
+	VCMPPS $0x15, Z29, Z0, K2
+	VSUBPS Z1, Z0, K2, Z1
+	VMOVUPS Z1, (DI)(AX*4)
+	MOVQ DX, AX
+	JMP loop253
+tail254:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done255
+	MOVL $0xffff, BX
+	BZHIL DX, BX, BX
+	KMOVW BX, K1
+	MOVQ SI, R9
+	MOVQ R8, R10
+	MOVQ (R9), R11
+	MOVQ 8(R9), R12
+	ADDQ R13, R12
+	VMOVUPS.Z (R11)(AX*4), K1, Z0
+	VMOVUPS.Z (R12)(AX*4), K1, Z1
+	VMULPS Z1, Z0, Z0
+tap258:
+	DECQ R10
+	JLE silu259
+	ADDQ $16, R9
+	MOVQ (R9), R11
+	MOVQ 8(R9), R12
+	ADDQ R13, R12
+	VMOVUPS.Z (R11)(AX*4), K1, Z1
+	VMOVUPS.Z (R12)(AX*4), K1, Z2
+	VFMADD231PS Z1, Z2, Z0
+	JMP tap258
+silu259:
+	LEAQ (R12)(AX*4), R12
+	PREFETCHT0 (R12)(R14*1)
+	VORPS Z16, Z0, Z3
+	VCMPPS $0x15, Z19, Z3, K2
+	VMOVUPS Z17, Z4
+	VFMADD231PS Z20, Z3, Z4
+	VSUBPS Z17, Z4, Z4
+	VFMADD231PS Z21, Z4, Z3
+	VMULPS Z22, Z4, Z6
+	VADDPS Z6, Z3, Z5
+	VMOVUPS Z23, Z2
+	VFMADD213PS Z24, Z5, Z2
+	VFMADD213PS Z25, Z5, Z2
+	VFMADD213PS Z26, Z5, Z2
+	VFMADD213PS Z27, Z5, Z2
+	VFMADD213PS Z28, Z5, Z2
+	VMULPS Z5, Z5, Z5
+	VFMADD213PS Z6, Z5, Z2
+	VADDPS Z18, Z3, Z5
+	VSUBPS Z18, Z5, Z6
+	VSUBPS Z6, Z3, Z3
+	VADDPS Z3, Z2, Z2
+	VADDPS Z5, Z2, Z2
+	VSCALEFPS.Z Z4, Z2, K2, Z2
+	VADDPS Z18, Z2, Z3
+	VDIVPS Z3, Z2, Z3
+	VMULPS Z2, Z0, Z1
+	VMOVAPS Z1, Z5
+	VFMSUB231PS Z2, Z0, Z5
+	VFNMADD231PS Z1, Z3, Z5
+	VADDPS Z5, Z1, Z1
+	VCMPPS $0x15, Z29, Z0, K2
+	VSUBPS Z1, Z0, K2, Z1
+	VMOVUPS Z1, K1, (DI)(AX*4)
+done255:
+	MOVQ step+72(FP), AX
+	MOVQ stride+24(FP), BX
+	LEAQ (R13)(AX*4), R13
+	LEAQ (DI)(BX*4), DI
+	JMP rows251
+end252:
+	VZEROUPPER
+	RET
+
+// func keysAVX512(mixed []float32, stride int, keys int, scale float32, kq []float32)
+// SI query and DI key of the current row, R8 place of their product, R9 bytes between rows, R15 rows left,
+// CX numbers, AX index; registers 0 and 1 sums of the query's squares, 2 and 3 of the key's; then 10 and
+// 11 scales. Twin: keys.
+TEXT ·keysAVX512(SB), NOSPLIT, $0-72
+	MOVQ mixed_base+0(FP), SI
+	MOVQ stride+24(FP), R9
+	MOVQ keys+32(FP), CX
+	MOVQ kq_base+48(FP), R8
+	MOVQ kq_len+56(FP), R15
+	SHLQ $2, R9
+	LEAQ (SI)(CX*4), DI
+rows260:
+	DECQ R15
+	JLT end261
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	XORQ AX, AX
+loop262:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail263
+	VMOVUPS (SI)(AX*4), Z4
+	VFMADD231PS Z4, Z4, Z0
+	VMOVUPS (DI)(AX*4), Z5
+	VFMADD231PS Z5, Z5, Z2
+	MOVQ DX, AX
+	JMP loop262
+tail263:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done264
+	MOVL $0xffff, BX
+	BZHIL DX, BX, BX
+	KMOVW BX, K1
+	VMOVUPS.Z (SI)(AX*4), K1, Z4
+	VMOVAPS Z0, Z6
+	VFMADD231PS Z4, Z4, Z6
+	VMOVAPS Z6, K1, Z0
+	VMOVUPS.Z (DI)(AX*4), K1, Z5
+	VMOVAPS Z2, Z6
+	VFMADD231PS Z5, Z5, Z6
+	VMOVAPS Z6, K1, Z2
+done264:
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VADDSS tiny<>(SB), X0, X0
+	VSQRTSS X0, X0, X0
+	VMOVSS one<>(SB), X1
+	VDIVSS X0, X1, X0
+	VMULSS scale+40(FP), X0, X0
+	VBROADCASTSS X0, Z10
+	VEXTRACTF64X4 $1, Z2, Y3
+	VADDPS Y3, Y2, Y2
+	VEXTRACTF128 $1, Y2, X3
+	VADDPS X3, X2, X2
+	VMOVHLPS X2, X2, X3
+	VADDPS X3, X2, X2
+	VMOVSHDUP X2, X3
+	VADDPS X3, X2, X2
+	VADDSS tiny<>(SB), X2, X2
+	VSQRTSS X2, X2, X2
+	VMOVSS one<>(SB), X3
+	VDIVSS X2, X3, X2
+	VBROADCASTSS X2, Z11
+	VXORPS X0, X0, X0
+	XORQ AX, AX
+loop265:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail266
+	VMOVUPS (SI)(AX*4), Z4
+	VMULPS Z10, Z4, Z4
+	VMOVUPS Z4, (SI)(AX*4)
+	VMOVUPS (DI)(AX*4), Z5
+	VMULPS Z11, Z5, Z5
+	VMOVUPS Z5, (DI)(AX*4)
+	VFMADD231PS Z4, Z5, Z0
+	MOVQ DX, AX
+	JMP loop265
+tail266:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done267
+	MOVL $0xffff, BX
+	BZHIL DX, BX, BX
+	KMOVW BX, K1
+	VMOVUPS.Z (SI)(AX*4), K1, Z4
+	VMULPS Z10, Z4, Z4
+	VMOVUPS Z4, K1, (SI)(AX*4)
+	VMOVUPS.Z (DI)(AX*4), K1, Z5
+	VMULPS Z11, Z5, Z5
+	VMOVUPS Z5, K1, (DI)(AX*4)
+	VMOVAPS Z0, Z6
+	VFMADD231PS Z4, Z5, Z6
+	VMOVAPS Z6, K1, Z0
+done267:
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VMOVSS X0, (R8)
+	ADDQ $4, R8
+	ADDQ R9, SI
+	ADDQ R9, DI
+	JMP rows260
+end261:
+	VZEROUPPER
+	RET
+
+// func gatedNormAVX512(dst []float32, stride int, rows int, z []float32, step int, gain []float32, eps float32)
+// DI dst, SI z, R8 gain, R9 and R10 bytes between rows of dst and of z, R14 to what is fetched ahead, R15
+// rows left, CX columns, AX index; register 8 scale. Twin: gatedNorm.
+TEXT ·gatedNormAVX512(SB), NOSPLIT, $0-100
+	MOVQ dst_base+0(FP), DI
+	MOVQ stride+24(FP), R9
+	MOVQ rows+32(FP), R15
+	MOVQ z_base+40(FP), SI
+	MOVQ step+64(FP), R10
+	MOVQ gain_base+72(FP), R8
+	MOVQ gain_len+80(FP), CX
+	SHLQ $2, R9
+	SHLQ $2, R10
+	IMUL3Q $4, R10, R14
+	VMOVUPS one<>(SB), Z16
+	VMOVUPS sign<>(SB), Z17
+	VMOVUPS round<>(SB), Z18
+	VMOVUPS expMin<>(SB), Z19
+	VMOVUPS log2e<>(SB), Z20
+	VMOVUPS minusLn2Hi<>(SB), Z21
+	VMOVUPS minusLn2Lo<>(SB), Z22
+	VMOVUPS exp5<>(SB), Z23
+	VMOVUPS exp4<>(SB), Z24
+	VMOVUPS exp3<>(SB), Z25
+	VMOVUPS exp2<>(SB), Z26
+	VMOVUPS exp1<>(SB), Z27
+	VMOVUPS exp0<>(SB), Z28
+	VMOVUPS zero<>(SB), Z29
+rows268:
+	DECQ R15
+	JLT end269
+	VXORPS X0, X0, X0
+	XORQ AX, AX
+loop270:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail271
+	VMOVUPS (DI)(AX*4), Z2
+	VFMADD231PS Z2, Z2, Z0
+	MOVQ DX, AX
+	JMP loop270
+tail271:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done272
+	MOVL $0xffff, BX
+	BZHIL DX, BX, BX
+	KMOVW BX, K1
+	VMOVUPS.Z (DI)(AX*4), K1, Z2
+	VMOVAPS Z0, Z4
+	VFMADD231PS Z2, Z2, Z4
+	VMOVAPS Z4, K1, Z0
+done272:
+	VEXTRACTF64X4 $1, Z0, Y1
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VMOVHLPS X0, X0, X1
+	VADDPS X1, X0, X0
+	VMOVSHDUP X0, X1
+	VADDPS X1, X0, X0
+	VXORPS X1, X1, X1
+	VCVTSI2SSQ CX, X1, X1
+	VDIVSS X1, X0, X0
+	VADDSS eps+96(FP), X0, X0
+	VSQRTSS X0, X0, X0
+	VMOVSS one<>(SB), X1
+	VDIVSS X0, X1, X0
+	VBROADCASTSS X0, Z8
+	XORQ AX, AX
+loop273:
+	LEAQ 16(AX), DX
+	CMPQ DX, CX
+	JGT tail274
+	VMOVUPS (SI)(AX*4), Z0
+	LEAQ (SI)(AX*4), R11
+	PREFETCHT0 (R11)(R14*1)
+	VORPS Z17, Z0, Z3
+	VCMPPS $0x15, Z19, Z3, K2
+	VMOVUPS Z18, Z4
+	VFMADD231PS Z20, Z3, Z4
+	VSUBPS Z18, Z4, Z4
+	VFMADD231PS Z21, Z4, Z3
+	VMULPS Z22, Z4, Z6
+	VADDPS Z6, Z3, Z5
+	VMOVUPS Z23, Z2
+	VFMADD213PS Z24, Z5, Z2
+	VFMADD213PS Z25, Z5, Z2
+	VFMADD213PS Z26, Z5, Z2
+	VFMADD213PS Z27, Z5, Z2
+	VFMADD213PS Z28, Z5, Z2
+	VMULPS Z5, Z5, Z5
+	VFMADD213PS Z6, Z5, Z2
+	VADDPS Z16, Z3, Z5
+	VSUBPS Z16, Z5, Z6
+	VSUBPS Z6, Z3, Z3
+	VADDPS Z3, Z2, Z2
+	VADDPS Z5, Z2, Z2
+	VSCALEFPS.Z Z4, Z2, K2, Z2
+	VADDPS Z16, Z2, Z3
+	VDIVPS Z3, Z2, Z3
+	VMULPS Z2, Z0, Z1
+	VMOVAPS Z1, Z5
+	VFMSUB231PS Z2, Z0, Z5
+	VFNMADD231PS Z1, Z3, Z5
+	VADDPS Z5, Z1, Z1
+	VCMPPS $0x15, Z29, Z0, K2
+	VSUBPS Z1, Z0, K2, Z1
+	VMOVUPS (DI)(AX*4), Z0
+	VMOVUPS (R8)(AX*4), Z2
+	VMULPS Z8, Z0, Z0
+	VMULPS Z2, Z0, Z0
+	VMULPS Z0, Z1, Z1
+	VMOVUPS Z1, (DI)(AX*4)
+	MOVQ DX, AX
+	JMP loop273
+tail274:
+	MOVQ CX, DX
+	SUBQ AX, DX
+	JE done275
+	MOVL $0xffff, BX
+	BZHIL DX, BX, BX
+	KMOVW BX, K1
+	VMOVUPS.Z (SI)(AX*4), K1, Z0
+	LEAQ (SI)(AX*4), R11
+	PREFETCHT0 (R11)(R14*1)
+	VORPS Z17, Z0, Z3
+	VCMPPS $0x15, Z19, Z3, K2
+	VMOVUPS Z18, Z4
+	VFMADD231PS Z20, Z3, Z4
+	VSUBPS Z18, Z4, Z4
+	VFMADD231PS Z21, Z4, Z3
+	VMULPS Z22, Z4, Z6
+	VADDPS Z6, Z3, Z5
+	VMOVUPS Z23, Z2
+	VFMADD213PS Z24, Z5, Z2
+	VFMADD213PS Z25, Z5, Z2
+	VFMADD213PS Z26, Z5, Z2
+	VFMADD213PS Z27, Z5, Z2
+	VFMADD213PS Z28, Z5, Z2
+	VMULPS Z5, Z5, Z5
+	VFMADD213PS Z6, Z5, Z2
+	VADDPS Z16, Z3, Z5
+	VSUBPS Z16, Z5, Z6
+	VSUBPS Z6, Z3, Z3
+	VADDPS Z3, Z2, Z2
+	VADDPS Z5, Z2, Z2
+	VSCALEFPS.Z Z4, Z2, K2, Z2
+	VADDPS Z16, Z2, Z3
+	VDIVPS Z3, Z2, Z3
+	VMULPS Z2, Z0, Z1
+	VMOVAPS Z1, Z5
+	VFMSUB231PS Z2, Z0, Z5
+	VFNMADD231PS Z1, Z3, Z5
+	VADDPS Z5, Z1, Z1
+	VCMPPS $0x15, Z29, Z0, K2
+	VSUBPS Z1, Z0, K2, Z1
+	VMOVUPS.Z (DI)(AX*4), K1, Z0
+	VMOVUPS.Z (R8)(AX*4), K1, Z2
+	VMULPS Z8, Z0, Z0
+	VMULPS Z2, Z0, Z0
+	VMULPS Z0, Z1, Z1
+	VMOVUPS Z1, K1, (DI)(AX*4)
+done275:
+	ADDQ R9, DI
+	ADDQ R10, SI
+	JMP rows268
+end269:
 	VZEROUPPER
 	RET

@@ -113,13 +113,11 @@ func (x *vectorTrial) rows(n int, special bool) {
 		{"wide norm", func(v *Vector, a, b, c []float32) { v.WideNorm(c, a, b, 1e-6) }},
 		{"wide norm in place", func(v *Vector, a, b, _ []float32) { v.WideNorm(a, a, b, 1e-6) }},
 		{"norm in place", func(v *Vector, a, b, _ []float32) { v.Norm(a, a, b, 1e-6) }},
-		{"normalize", func(v *Vector, a, _, _ []float32) { v.Normalize(a, w) }},
 		{"swiglu", func(v *Vector, a, b, c []float32) { v.SwiGLU(c, a, b) }},
 		{"layer norm", func(v *Vector, a, b, c []float32) { v.LayerNorm(c, a, b, b, 1e-6) }},
 		{"layer norm in place", func(v *Vector, a, b, c []float32) { v.LayerNorm(a, a, b, c, 1e-6) }},
 		{"gelu", func(v *Vector, a, _, c []float32) { v.GELU(c, a) }},
 		{"geluTanh", func(v *Vector, a, _, c []float32) { v.GELUTanh(c, a) }},
-		{"gateSilu", func(v *Vector, _, b, c []float32) { v.GateSiLU(c, b) }},
 		{"gateSigmoid", func(v *Vector, _, b, c []float32) { v.GateSigmoid(c, b, w) }},
 		{"sigmoids", func(v *Vector, _, b, c []float32) { v.Sigmoids(c, b) }},
 		{"decays", func(v *Vector, a, _, c []float32) { v.Decays(c, a, -2*exactmath.Abs32(w), 0.5) }},
@@ -142,7 +140,7 @@ func (x *vectorTrial) rows(n int, special bool) {
 		x.t.Fatalf("%s softmax: %v %v, want %v %v", x.name, top, sum, wantTop, wantSum)
 	}
 	x.same("softmax", a, pa)
-	x.convolution(n, special)
+	x.headRows(n, special)
 	x.rotation(n, special)
 	x.merging(n, special)
 }
@@ -188,22 +186,39 @@ func TestVectorFunctionsEqualGeneric(t *testing.T) {
 	}
 }
 
-func (x *vectorTrial) convolution(n int, special bool) {
+// headRows compares what comes before and after the delta rule, n being the length of a head's rows.
+func (x *vectorTrial) headRows(n int, special bool) {
 	x.t.Helper()
+	rows, gap, step := 1+x.rng.IntN(6), x.rng.IntN(20), n+x.rng.IntN(20)
 	taps, plain := make([]Tap, 1+x.rng.IntN(5)), []Tap{}
 	for i := range taps {
 		w, pw := x.fill(3, n, special)
-		in, pin := x.fill(4, n, special)
+		in, pin := x.fill(4, (rows-1)*step+n, special)
 		if i+1 < len(taps) { // the buffers will be filled again
 			w, in = pw, pin
 		}
 		taps[i] = Tap{&w[0], &in[0]}
 		plain = append(plain, Tap{&pw[0], &pin[0]})
 	}
-	got, want := x.guard[5][trialSize-n:], make([]float32, n)
-	x.v.Convolve(got, taps)
-	convolve(want, plain)
+	got, want := x.fill(5, (rows-1)*(n+gap)+n, special)
+	x.v.Delta.Convolve(got, n+gap, n, rows, taps, step)
+	convolve(want, n+gap, n, rows, plain, step)
 	x.same("convolve", got, want)
+
+	got, want = x.fill(5, (rows-1)*(2*n+gap)+2*n, special)
+	kq, wantKQ := x.guard[6][trialSize-rows:], make([]float32, rows)
+	scale := oddFloat(x.rng, special)
+	x.v.Delta.Keys(got, 2*n+gap, n, scale, kq)
+	keys(want, 2*n+gap, n, scale, wantKQ)
+	x.same("keys", got, want)
+	x.same("products of keys", kq, wantKQ)
+
+	got, want = x.fill(5, (rows-1)*(n+gap)+n, special)
+	z, pz := x.fill(4, (rows-1)*step+n, special)
+	gain, pgain := x.fill(3, n, special)
+	x.v.Delta.GatedNorm(got, n+gap, rows, z, step, gain, 1e-6)
+	gatedNorm(want, n+gap, rows, pz, step, pgain, 1e-6)
+	x.same("gatedNorm", got, want)
 }
 
 func (x *vectorTrial) rotation(n int, special bool) {

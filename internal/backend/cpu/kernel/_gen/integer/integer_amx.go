@@ -1,47 +1,46 @@
 package main
 
+import "math/bits"
+
 const amxDoc = `// integerUnpack<format>
 //
-// Writes the codes of the block at R8 to R9, one byte each, as [group/4, 16 rows, 4], and
-// behind them the 16 scales and 16 biases as float32, and moves R8 and R9 on. The twins are
-// Weight.integers and Weight.scales. The kernels below call it.
+// Writes the codes of the block at R8 to the slot at R9, one byte each, as [group/4, 16 rows, 4],
+// and the 16 scales and 16 biases as float32 to where scalesAt says, and moves R8 and R9 on. The
+// twins are Weight.integers and Weight.scales. The kernels below call it.
 //
 //	AX  arguments     R8  block           SI  first plane    DI  second plane
-//	                  R9  slot            R14 steps left     R13 scales
+//	                  R9  slot            R14 in the slot    R13 scales, before that askAcross
 //
 // Vectors as in the kernels of AVX-512.
 //
 // func integerAMX(a *integerArgs), func integerAMXSigned(a *integerArgs)
 //
-// Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. The
-// first half of the tiles and the second are read side by side, as two streams. Of an odd number
-// the last is computed at the end, without another. A panel is some groups of two tiles. It is
-// multiplied with two strips at a time, or with the last one: first all products are written to
-// memory, and meanwhile the next panel is unpacked; then the products are scaled and added. That
-// tiles and sums do not take turns by the group is because half of the multipliers of vectors
-// rest while tiles are in use: 64 multiplications of 16 numbers take 13 ns, and 25 ns with one
-// tile instruction among them. Of the signed form codes are signed, and there are no biases.
+// Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. Four parts
+// of the tiles are read side by side, as four streams; what four do not divide comes at the end. A
+// panel is up to four groups of a tile. A run is a panel and a strip, in four turns. A turn
+// multiplies a group, unpacks one of the next panel into its slot if this is the last strip,
+// stores the products of the turn before, and scales and adds those of the turn before the last
+// two, when memory has them: three of these turns are of the run before. So tiles, both ports of
+// vectors and memory have work all the time. Offsets within a run are fixed, since
+// instructions for addresses and branches take the ports that multiply. Of the signed form codes
+// are signed, and there are no biases.
 //
-//	AX  arguments
-//
-//	to multiply:                      to add:
-//	R10 activations                   R10 scales of the weight
-//	R11 activations, second strip     R13 scales of activations, SI sums
-//	DX  slot                          R11 products
-//	R15 products                      R15 output
-//	BX  64                            BX  group to group of products
-//	CX  row to row of activations     CX  what to ask memory for, DI bytes
-//	R12 groups left                   R12 groups left
-//	R8, R9: to unpack                 R8  strips left of these, R9 products of the strip
-//	                                  R14 rows, DX activations of the strip
+//	AX  arguments                       R10 scales of the run that is added, from a slot on
+//	BX  64                              R11 products
+//	CX  row to row of activations       R12 groups of the run that is multiplied
+//	DX  activations of the next group   R15 scales of activations of the next group to add
+//	R8, R9: to unpack                   R13, SI, DI, R14: the same, and sums; scales of the weight; rows
 //
 // Vectors: Z0 on: float32 sums of the rows; Z16, Z17: scales and biases; Z18 to Z21: products.
-// Tiles: 0 to 3 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
+// Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
 // are aligned to 64 bytes.`
 
 const (
 	amxHeight = 16 // rows of a strip at most
 	amxLeast  = 9  // rows at least
+	amxPanel  = 4  // groups of a panel
+	amxSide   = 4  // tiles side by side, a power of two
+	amxLag    = 3  // turns before products are added
 )
 
 // amxKernel unpacks and multiplies.
@@ -62,13 +61,14 @@ func amx(s *source) {
 	s.local = true
 	factorsAVX512(s)
 	for _, f := range formats {
-		k := &avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1}
+		k := &avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1, across: true}
 		unpackKernel{k, false}.write()
 		if f.symmetric() {
 			unpackKernel{k, true}.write()
 		}
 	}
 	superUnpack(s)
+	s.line("%s", manyMacros)
 	for _, signed := range []bool{false, true} {
 		amxKernel{s, signed}.write()
 		manyKernel{amxKernel{s, signed}}.write()
@@ -88,47 +88,34 @@ func (k amxKernel) write() {
 	k.op("LDTILECFG_DX")
 	k.choose()
 	k.magic("R11", "Z22")
+	k.op("MOVQ $64, BX")
+	k.arg("actRow", "CX")
 	k.arg("tiles", "R10")
-	k.op("SHRQ $1, R10")
+	k.move("weights", "pairBlock")
+	k.move("out", "pairOut")
+	k.op("MOVQ $%d, R12", amxSide)
+	k.op("SHRQ $%d, R10", bits.Len(amxSide-1))
 	k.op("JZ last")
-	for _, c := range [][4]string{{"tileBytes", "second", "weights", "pairBlock"}, {"outTile", "outSecond", "out", "pairOut"}} {
+	k.line("begin:")
+	k.set("R12", "side")
+	for _, c := range [][2]string{{"tileBytes", "toSide"}, {"outTile", "outSide"}} {
 		k.arg(c[0], "R11")
 		k.op("IMULQ R10, R11")
 		k.set("R11", c[1])
-		k.move(c[2], c[3])
 	}
-	k.line("begin:")
 	k.first()
-	k.line("tile:")
-	k.move("acts", "panelActs")
-	k.move("more", "panelMore")
-	k.move("groups", "groupsLeft")
-	k.line("panel:")
+	k.line("run:")
+	k.arg("products", "R11")
+	for turn := range amxPanel {
+		k.multiply(turn)
+		k.also(turn)
+		k.store(turn)
+		k.sum(turn)
+	}
 	k.next()
-	k.move("strips", "stripsLeft")
-	k.move("panelActs", "stripActs")
-	k.move("pairOut", "stripOut")
-	k.line("strip:")
-	k.multiply()
-	k.line("rest:")
-	k.op("CMPQ integerArgs_unpackLeft(AX), $0")
-	k.op("JEQ sum")
-	k.unpack("rest")
-	k.op("JMP rest")
-	k.line("sum:")
-	k.sum()
-	k.op("CMPQ integerArgs_stripsLeft(AX), $0")
-	k.op("JNE strip")
-	k.op("MOVQ $1, integerArgs_panelMore(AX)")
-	k.arg("panelGroups", "R10")
-	k.op("IMULQ integerArgs_actGroup(AX), R10")
-	k.op("ADDQ R10, integerArgs_panelActs(AX)")
-	k.op("CMPQ integerArgs_groupsLeft(AX), $0")
-	k.op("JNE panel")
-	k.arg("outTile", "R10")
-	k.op("ADDQ R10, integerArgs_pairOut(AX)")
-	k.op("DECQ integerArgs_pairsLeft(AX)")
-	k.op("JNZ tile")
+	k.line("done:")
+	k.move("slotTail", "scalesAt")
+	k.op("MOVQ $0, integerArgs_askAcross(AX)")
 	k.last()
 	k.op("TILERELEASE")
 	k.op("VZEROUPPER")
@@ -162,93 +149,151 @@ func (k amxKernel) choose() {
 	k.set("R11", "unpack")
 }
 
-// first unpacks the first panel of R10 pairs.
+// first begins with R10 pairs of tiles: it unpacks the first panel.
 func (k amxKernel) first() {
 	k.set("R10", "pairsLeft")
-	k.set("R10", "pairsNext")
-	k.move("pairBlock", "nextBlock")
-	k.move("slots", "nextSlots")
-	k.move("groups", "nextLeft")
-	k.upTo("R11", "R12")
-	k.set("R12", "nextGroups")
-	k.arg("nextBlock", "R8")
-	k.arg("nextSlots", "R9")
+	k.op("MOVQ $0, integerArgs_addGroups(AX)")
+	k.move("side", "sideLeft")
+	k.pair()
+	k.upTo("R11", "R10")
+	k.set("R10", "nextGroups")
+	k.arg("pairBlock", "R8")
+	k.arg("slots", "R9")
+	k.op("MOVQ R9, R11")
+	for i := range amxPanel {
+		k.op("MOVQ R11, integerArgs_slotAt+%d(AX)", 8*i)
+		k.op("ADDQ integerArgs_slot(AX), R11")
+	}
 	k.line("unpack:")
-	k.unpack("unpack")
-	k.op("DECQ R12")
+	k.unpack()
+	k.op("DECQ R10")
 	k.op("JNZ unpack")
+	k.op("JMP panel")
+}
+
+// pair makes the first panel of a pair the next.
+func (k amxKernel) pair() {
+	for _, c := range [][2]string{{"pairBlock", "nextBlock"}, {"pairOut", "nextOut"}, {"acts", "nextActs"}, {"more", "nextMore"}, {"groups", "nextLeft"}} {
+		k.move(c[0], c[1])
+	}
 }
 
 // upTo sets register to the groups of a panel, of left that there are.
 func (k amxKernel) upTo(left, register string) {
-	k.op("MOVQ $const_amxPanel, %s", register)
+	k.op("MOVQ $%d, %s", amxPanel, register)
 	k.op("CMPQ %s, %s", register, left)
 	k.op("CMOVQGT %s, %s", left, register)
 }
 
-// unpack unpacks a group of both tiles.
-func (k amxKernel) unpack(name string) {
+// unpack unpacks a block.
+func (k amxKernel) unpack() {
 	k.arg("unpack", "R13")
 	k.op("CALL R13")
-	k.op("CMPQ integerArgs_second(AX), $0")
-	k.op("JEQ %sAlone", name)
-	k.op("SUBQ integerArgs_block(AX), R8")
-	k.op("SUBQ integerArgs_slot(AX), R9")
-	k.op("ADDQ integerArgs_second(AX), R8")
-	k.op("ADDQ $const_amxSlotBytes, R9")
-	k.arg("unpack", "R13")
-	k.op("CALL R13")
-	k.op("SUBQ integerArgs_second(AX), R8")
-	k.op("SUBQ $const_amxSlotBytes, R9")
-	k.line("%sAlone:", name)
-	k.op("DECQ integerArgs_unpackLeft(AX)")
 }
 
-// next begins with the panel that has been unpacked, and finds the one after it, in the same
-// tiles or in the next.
+// next goes on to the next strip, panel, or when there is none to the end of the sums.
 func (k amxKernel) next() {
-	k.move("nextSlots", "panelSlots")
-	k.arg("slots", "R10")
-	k.op("LEAQ (2*const_amxSlotBytes)(R10)(R10*1), R10")
-	k.op("SUBQ R11, R10")
-	k.set("R10", "nextSlots")
+	k.op("DECQ integerArgs_stripsLeft(AX)")
+	k.op("JZ whole")
+	k.arg("actStrip", "R11")
+	k.op("ADDQ R11, integerArgs_stripActs(AX)")
+	k.arg("rows", "R11")
+	k.op("SHLQ $6, R11")
+	k.op("ADDQ R11, integerArgs_stripOut(AX)")
+	k.op("JMP strip")
+	k.line("whole:")
+	k.op("XORL R12, R12")
+	k.set("R12", "unpackNow")
+	k.op("CMPQ integerArgs_nextGroups(AX), $0")
+	k.op("JEQ run")
+	k.line("panel:")
+	k.panel()
+	k.line("strip:")
+	k.arg("stripActs", "DX")
+	k.op("CMPQ integerArgs_stripsLeft(AX), $1")
+	k.op("JNE run") // slots are still in use
+	k.move("nextGroups", "unpackNow")
+	k.op("JMP run")
+}
+
+// panel begins with the panel that has been unpacked, and finds the one after it: of the second
+// tile, or the next of the first, or of the next pair.
+func (k amxKernel) panel() {
+	for _, c := range [][2]string{{"nextActs", "stripActs"}, {"nextOut", "stripOut"}, {"nextMore", "panelMore"}, {"scalesAt", "panelScales"}, {"strips", "stripsLeft"}} {
+		k.move(c[0], c[1])
+	}
+	k.op("XORQ $128, integerArgs_scalesAt(AX)")
 	k.arg("nextGroups", "R12")
-	k.set("R12", "panelGroups")
-	k.op("SUBQ R12, integerArgs_groupsLeft(AX)")
+	k.arg("slots", "R9")
+	k.arg("toSide", "SI")
+	k.arg("outSide", "DI")
+	k.arg("nextBlock", "R8")
+	k.op("ADDQ SI, R8")
+	k.op("ADDQ DI, integerArgs_nextOut(AX)")
+	k.op("DECQ integerArgs_sideLeft(AX)")
+	k.op("JNZ placed")
+	k.arg("side", "R11") // back to the first
+	k.set("R11", "sideLeft")
+	k.op("IMULQ R11, SI")
+	k.op("IMULQ R11, DI")
+	k.op("SUBQ SI, R8")
+	k.op("SUBQ DI, integerArgs_nextOut(AX)")
+	k.op("MOVQ R12, R11")
+	k.op("IMULQ integerArgs_block(AX), R11")
+	k.op("ADDQ R11, R8")
+	k.op("MOVQ R12, R11")
+	k.op("IMULQ integerArgs_actGroup(AX), R11")
+	k.op("ADDQ R11, integerArgs_nextActs(AX)")
+	k.op("MOVQ $1, integerArgs_nextMore(AX)")
 	k.arg("nextLeft", "R11")
 	k.op("SUBQ R12, R11")
-	k.op("IMULQ integerArgs_block(AX), R12")
-	k.op("ADDQ R12, integerArgs_nextBlock(AX)")
-	k.op("TESTQ R11, R11")
-	k.op("JNZ found")
-	k.op("DECQ integerArgs_pairsNext(AX)")
-	k.op("JZ found // no group")
-	k.arg("tileBytes", "R10")
-	k.op("ADDQ integerArgs_pairBlock(AX), R10")
-	k.set("R10", "pairBlock")
-	k.set("R10", "nextBlock")
-	k.arg("groups", "R11")
-	k.line("found:")
 	k.set("R11", "nextLeft")
-	k.upTo("R11", "R12")
-	k.set("R12", "nextGroups")
-	k.set("R12", "unpackLeft")
+	k.op("JNZ found")
+	k.op("DECQ integerArgs_pairsLeft(AX)")
+	k.op("JZ found // no group")
+	k.arg("tileBytes", "R8")
+	k.op("ADDQ integerArgs_pairBlock(AX), R8")
+	k.set("R8", "pairBlock")
+	k.arg("outTile", "R11")
+	k.op("ADDQ R11, integerArgs_pairOut(AX)")
+	k.pair()
+	k.line("found:")
+	k.upTo("R11", "R14")
+	k.set("R14", "nextGroups")
+	k.line("placed:")
+	k.set("R8", "nextBlock")
+	k.across()
 }
 
-// last goes back to begin with the last of an odd number of tiles, once.
+// across finds the stream that shares its lines with that of the next panel, the second after it or before it: of
+// both half of the lines are asked for at a time, which memory answers sooner than one stream after another.
+func (k amxKernel) across() {
+	k.op("XORL R11, R11")
+	k.arg("toSide", "SI")
+	k.op("ADDQ SI, SI")
+	k.op("MOVQ SI, DI")
+	k.op("NEGQ DI")
+	k.op("CMPQ integerArgs_sideLeft(AX), $2")
+	k.op("CMOVQLE DI, SI")
+	k.op("CMPQ integerArgs_side(AX), $%d", amxSide)
+	k.op("CMOVQNE R11, SI") // there are fewer
+	k.set("SI", "askAcross")
+}
+
+// last goes back to begin with what is left of the tiles, once.
 func (k amxKernel) last() {
 	k.line("last:")
 	k.arg("tiles", "R10")
-	k.op("TESTQ $1, R10")
+	k.op("MOVQ R10, R12")
+	k.op("ANDQ $%d, R12", amxSide-1)
 	k.op("JZ end")
+	k.op("SUBQ R12, R10")
 	k.op("MOVQ $0, integerArgs_tiles(AX)")
-	k.op("DECQ R10")
-	for _, c := range [][4]string{{"tileBytes", "second", "weights", "pairBlock"}, {"outTile", "outSecond", "out", "pairOut"}} {
-		k.op("MOVQ $0, integerArgs_%s(AX)", c[1])
+	for _, c := range [][3]string{{"tileBytes", "weights", "pairBlock"}, {"outTile", "out", "pairOut"}} {
 		k.arg(c[0], "R11")
 		k.op("IMULQ R10, R11")
-		k.op("ADDQ integerArgs_%s(AX), R11", c[2])
-		k.set("R11", c[3])
+		k.op("ADDQ integerArgs_%s(AX), R11", c[1])
+		k.set("R11", c[2])
 	}
 	k.op("MOVQ $1, R10")
 	k.op("JMP begin")
@@ -262,38 +307,43 @@ const (
 	regBX  = 3
 	regSI  = 6
 	regDI  = 7
+	regR9  = 9
 	regR10 = 10
 	regR11 = 11
+	regR12 = 12
 	regR15 = 15
 )
 
-// multiply multiplies the panel with the next strips and unpacks the next panel.
-func (k amxKernel) multiply() {
-	k.op("MOVQ $64, BX")
-	k.arg("actRow", "CX")
-	k.arg("panelSlots", "DX")
-	k.arg("products", "R15")
-	k.arg("panelGroups", "R12")
-	k.arg("nextBlock", "R8")
-	k.arg("nextSlots", "R9")
-	k.arg("stripActs", "R10")
-	k.op("CMPQ integerArgs_stripsLeft(AX), $1")
-	k.op("JEQ one")
-	k.op("MOVQ $2, integerArgs_stripsNow(AX)")
-	k.two()
-	k.op("JMP rest")
-	k.line("one:")
-	k.op("MOVQ $1, integerArgs_stripsNow(AX)")
-	k.one()
+// multiply multiplies a group of the panel with the strip.
+func (k amxKernel) multiply(turn int) {
+	k.op("CMPQ R12, $%d", turn)
+	k.op("JLE multiplied%d", turn)
+	k.op("MOVQ integerArgs_slotAt+%d(AX), SI", 8*turn)
+	set := turn % 2
+	k.op("TILEZERO(%d)", set)
+	half := func(half int) {
+		k.acts(4+set, half, regDX)
+		k.op("TILELOADD(%d, %d, %d, %d)", 6+set, 1024*half, regSI, regBX)
+		k.dot(set, 4+set, 6+set)
+	}
+	half(0)
+	k.wide(sprint("whole%d", turn), func() { half(1) })
+	k.op("ADDQ integerArgs_actGroup(AX), DX")
+	k.line("multiplied%d:", turn)
 }
 
-// also unpacks a group of the next panel, if one is left. It comes between tile instructions,
-// which leave vectors of integers alone.
-func (k amxKernel) also(name string) {
-	k.op("CMPQ integerArgs_unpackLeft(AX), $0")
-	k.op("JEQ %s", name)
-	k.unpack(name)
-	k.line("%s:", name)
+// also unpacks a group of the next panel, if this is the last strip.
+func (k amxKernel) also(turn int) {
+	k.op("CMPQ integerArgs_unpackNow(AX), $%d", turn)
+	k.op("JLE unpacked%d", turn)
+	k.unpack()
+	k.line("unpacked%d:", turn)
+}
+
+// store stores the products of the turn before.
+func (k amxKernel) store(turn int) {
+	before := (turn + amxPanel - 1) % amxPanel
+	k.op("TILESTORED(%d, %d, %d, %d)", before%2, 1024*before, regR11, regBX)
 }
 
 // dot multiplies tiles.
@@ -310,16 +360,6 @@ func (k amxKernel) acts(t, half, register int) {
 	k.op("TILELOADD(%d, %d, %d, %d)", t, 64*half, register, regCX)
 }
 
-// codes loads tile 6 or 7 with the codes of the first or second tile of the weight.
-func (k amxKernel) codes(tile, half int) {
-	k.op("TILELOADD(%d, (%d+%d*const_amxSlotBytes), %d, %d)", 6+tile, 1024*half, tile, regDX, regBX)
-}
-
-// store stores the products in tile t as number i of a group, ago bytes before the current one.
-func (k amxKernel) store(t, i, ago int) {
-	k.op("TILESTORED(%d, %d, %d, %d)", t, 1024*i-ago, regR15, regBX)
-}
-
 // wide does something if the group has a second half, as those of 128 columns have.
 func (k amxKernel) wide(label string, do func()) {
 	if k.signed { // which has no groups of 128
@@ -329,87 +369,4 @@ func (k amxKernel) wide(label string, do func()) {
 	k.op("JLE %s", label)
 	do()
 	k.line("%s:", label)
-}
-
-// two multiplies two strips. Products are stored when the next group has begun: to wait for
-// them would keep the tiles from work.
-func (k amxKernel) two() {
-	k.op("MOVQ R10, R11")
-	k.op("ADDQ integerArgs_actStrip(AX), R11")
-	k.twoGroup("twoFirst", true)
-	k.op("DECQ R12")
-	k.op("JZ twoStored")
-	k.line("twoNext:")
-	k.twoGroup("twoThen", false)
-	k.op("DECQ R12")
-	k.op("JNZ twoNext")
-	k.line("twoStored:")
-	for i := range 4 {
-		k.store(i, i, 4096)
-	}
-}
-
-func (k amxKernel) twoGroup(name string, first bool) {
-	dots := func(half int, before func(i int)) {
-		k.acts(4, half, regR10)
-		k.codes(0, half)
-		k.codes(1, half)
-		k.acts(5, half, regR11)
-		for i := range 4 {
-			before(i)
-			k.dot(i, 4+i/2, 6+i%2)
-		}
-	}
-	dots(0, func(i int) {
-		if !first {
-			k.store(i, i, 4096)
-		}
-		k.op("TILEZERO(%d)", i)
-	})
-	k.wide(name+"Whole", func() { dots(1, func(int) {}) })
-	k.also(name)
-	k.op("ADDQ integerArgs_actGroup(AX), R10")
-	k.op("ADDQ integerArgs_actGroup(AX), R11")
-	k.op("ADDQ integerArgs_slot(AX), DX")
-	k.op("ADDQ $4096, R15")
-}
-
-// one multiplies one strip. Even and odd groups have tiles of their own.
-func (k amxKernel) one() {
-	k.line("oneNext:")
-	k.op("TESTQ $1, R12")
-	k.op("JNZ odd")
-	k.oneGroup("even", 0)
-	k.op("JMP stored")
-	k.line("odd:")
-	k.oneGroup("odd", 1)
-	k.line("stored:")
-	k.also("oneAlso")
-	k.op("ADDQ integerArgs_actGroup(AX), R10")
-	k.op("ADDQ integerArgs_slot(AX), DX")
-	k.op("ADDQ $2048, R15")
-	k.op("DECQ R12")
-	k.op("JNZ oneNext")
-	k.store(2, 0, 2048) // the last group is odd
-	k.store(3, 1, 2048)
-}
-
-func (k amxKernel) oneGroup(name string, odd int) {
-	dots := func(half int) {
-		k.acts(4+odd, half, regR10)
-		for i := range 2 {
-			k.codes(i, half)
-			k.dot(2*odd+i, 4+odd, 6+i)
-		}
-	}
-	for i := range 2 {
-		k.op("TILEZERO(%d)", 2*odd+i)
-	}
-	dots(0)
-	k.wide(name+"Whole", func() { dots(1) })
-	k.op("CMPQ R12, integerArgs_panelGroups(AX)")
-	k.op("JEQ stored")
-	for i := range 2 {
-		k.store(2-2*odd+i, i, 2048)
-	}
 }

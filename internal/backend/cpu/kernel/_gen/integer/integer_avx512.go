@@ -33,6 +33,8 @@ type avx512Kernel struct {
 	selects bool     // codes of 6 bits are put together by sixBits
 	ahead   int      // bytes that memory is asked for in advance
 	cache   int      // into the first cache (0) or the second (1)
+	across  bool     // every other line of the first plane is that of another stream, R13 bytes away
+	skip    int      // steps from where SI and DI are
 	aside   []func() // what is written after the kernel's end
 }
 
@@ -138,6 +140,12 @@ func (k *avx512Kernel) int(h, m int) string {
 
 // stream is the address of a byte of tile h.
 func (k *avx512Kernel) stream(h, offset int, register string) string {
+	switch register {
+	case "SI":
+		offset += k.skip * step16(k.low())
+	case "DI":
+		offset += k.skip * step16(k.high())
+	}
 	if h > 0 {
 		return fmt.Sprintf("%d(%s)(R11*%d)", offset, register, h)
 	}
@@ -292,7 +300,11 @@ const ahead = 4608
 // prefetch asks for the line that will be read some blocks later.
 func (k *avx512Kernel) prefetch(h, offset int, register string) {
 	if k.ahead > 0 {
-		k.op("PREFETCHT%d %s", k.cache, k.stream(h, offset+k.ahead, register))
+		at := k.stream(h, offset+k.ahead, register)
+		if k.across && register == "SI" && (offset+k.skip*step16(k.low()))%128 != 0 {
+			at += "(R13*1)"
+		}
+		k.op("PREFETCHT%d %s", k.cache, at)
 	}
 }
 

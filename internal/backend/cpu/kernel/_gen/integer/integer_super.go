@@ -4,23 +4,28 @@ const superAMXDoc = `//
 // func integerSuper(a *integerArgs), func integerSuperLeast(a *integerArgs)
 //
 // The same for superblocks, the second with biases. Codes are multiplied by the factors of their groups
-// when they are unpacked, and the products, of 16 bits, are two planes: the low bytes, unsigned, and the
-// high ones. So tiles add up a whole superblock, and vectors have little to do.
+// when they are unpacked, and the products are two planes: the low bytes, unsigned, and the high ones. With
+// biases a plane is the products with one digit of the factor, three bits. So tiles add up a whole
+// superblock, and vectors have little to do.
 //
-// A turn is a superblock of a tile and two strips. Three things go on in it: its products are
-// multiplied, in four steps of 64 columns; those of two turns before, which memory has by now, are
-// scaled and added to the output, a quarter of the rows in each step; and a part of the next superblock
-// is unpacked, see integerUnpackSome. What is to be done with products is in a queue meanwhile.
+// A turn is a superblock of a tile and two strips. Two things go on in it: its products are
+// multiplied, in four steps of 64 columns; and those of two turns before, which memory has by now, are
+// scaled and added to the output, a quarter of the rows in each step. What is to be done with products is
+// in a queue meanwhile. The first half of the tiles and the second are multiplied side by side, or there is
+// one tile: two turns have the same strips, which the second finds in the first cache. Turns of two whole
+// strips, nearly all, have code of their own, without conditions.
 //
 //	AX  arguments                   to multiply:        to add:
 //	BX  64                          DX  activations     R11 products     R13, R12 scales, sums of activations
-//	CX  row to row of activations   R10 planes          R15 output       R8, R9 those of the second strip
+//	CX  step to step of activations R10 planes          R15 output       R8, R9 those of the second strip
 //	R8, R9, R12, SI, DI: to unpack                      R14 rows left    DI  strip to strip of the output
 //	                                                                     SI  pair to pair of sums
 //
+// With whole strips R8 is the scales and R12 the activations of the second strip.
+//
 // Vectors: Z0: scales, Z1: scales of biases, Z4 to Z7: pairs of factors of biases; Z12 to Z14: products;
-// Z15, Z18 to Z20: constants; Z17 and Z21 on: to unpack. K3 and K4 are even and odd bytes, K5 is none before
-// the output has sums. Tiles: 0 to 3 products, low and high of each strip, 4 and 5 activations, 6 and 7
+// Z15, Z18 to Z20: constants; Z8 to Z10, Z17 and Z21 on: to unpack. K3 and K4 are even and odd bytes, K5 is none
+// before the output has sums. Tiles: 0 to 3 products, low and high of each strip, 4 and 5 activations, 6 and 7
 // planes. Products of two turns have every other line of memory: what is loaded while another line with
 // the same place in a page is about to be stored has to wait.`
 
@@ -32,13 +37,14 @@ type superKernel struct {
 
 // From plane to plane, and of the scales of a superblock; of the ring of these.
 const (
-	superPlane   = 4096
-	superPlanes  = 2 * superPlane
-	superScales  = 512
-	superRing    = 4 * superScales
-	superStep    = 4 // steps of a turn, and rows of a step
-	queueEntry   = 64
-	queueEntries = 4
+	superPlane                     = 4096
+	superPlanes                    = 1 << superPlanesLog // two of them
+	superPlanesLog, superScalesLog = 13, 9
+	superScales                    = 1 << superScalesLog
+	superRing                      = 4 * superScales
+	superStep                      = 4 // steps of a turn, and rows of a step
+	queueEntry                     = 64
+	queueEntries                   = 4
 )
 
 func (k superKernel) write() {
@@ -52,19 +58,14 @@ func (k superKernel) write() {
 	k.op("LDTILECFG_DX")
 	k.chooseSuper()
 	k.open()
-	k.line("turn:")
 	k.begin()
+	k.full()
 	k.line("step:")
 	k.step()
-	k.op("CMPQ integerArgs_paceLeft(AX), $0")
-	k.op("JLE resting")
-	k.op("DECQ integerArgs_paceLeft(AX)")
-	k.op("CMPQ integerArgs_unpackLeft(AX), $0")
-	k.op("JEQ resting")
-	k.op("CALL integerUnpackSome<>(SB)")
-	k.line("resting:")
+	k.fetch("some")
 	k.op("DECQ integerArgs_stepsLeft(AX)")
 	k.op("JNZ step")
+	k.line("end:")
 	k.end()
 	k.op("TILERELEASE")
 	k.op("VZEROUPPER")
@@ -87,22 +88,22 @@ func (k superKernel) chooseSuper() {
 	k.set("R12", "factors")
 }
 
-// open unpacks the first superblock.
+// open unpacks the first superblock of the first tile.
 func (k superKernel) open() {
-	k.op("MOVQ $0x5555555555555555, R8")
-	k.op("KMOVQ R8, K3")
-	k.op("KNOTQ K3, K4")
 	if k.least {
 		k.magic("R8", "Z15")
-	}
-	for i, name := range []string{"Shifted", "High", "Low"} {
-		k.op("VBROADCASTI32X4 super%s<>(SB), Z%d", name, 18+i)
+	} else {
+		k.op("MOVQ $0x5555555555555555, R8")
+		k.op("KMOVQ R8, K3")
+		k.op("KNOTQ K3, K4")
+		for i, name := range []string{"Shifted", "High", "Low"} {
+			k.op("VBROADCASTI32X4 super%s<>(SB), Z%d", name, 18+i)
+		}
 	}
 	for _, c := range [][2]string{
 		{"weights", "pairBlock"},
 		{"weights", "nextBlock"},
 		{"slots", "nextSlots"},
-		{"slots", "panelSlots"},
 		{"scaled", "nextFactors"},
 		{"scaled", "panelFactors"},
 		{"supers", "nextLeft"},
@@ -113,13 +114,20 @@ func (k superKernel) open() {
 		{"out", "stripOut"},
 		{"more", "panelMore"},
 		{"strips", "stripsLeft"},
-		{"per", "unpackLeft"},
 	} {
 		k.move(c[0], c[1])
 	}
 	k.op("XORL R11, R11")
 	k.set("R11", "queueAt")
+	k.set("R11", "panelHalf")
 	k.arg("tiles", "R12")
+	k.op("MOVQ R12, R11")
+	k.op("SHRQ $1, R11")
+	for _, c := range [][2]string{{"tileBytes", "second"}, {"outTile", "outSecond"}} {
+		k.arg(c[0], "R13")
+		k.op("IMULQ R11, R13")
+		k.set("R13", c[1])
+	}
 	k.op("IMULQ integerArgs_supers(AX), R12")
 	k.set("R12", "supersNext")
 	k.arg("strips", "R11")
@@ -129,30 +137,29 @@ func (k superKernel) open() {
 	k.set("R12", "turnsLeft")
 	k.op("MOVQ $2, integerArgs_lag(AX)")
 	k.op("MOVQ $64, BX")
-	k.arg("actRow", "CX")
-	k.line("first:")
-	k.op("CALL integerUnpackSome<>(SB)")
-	k.op("CMPQ integerArgs_unpackLeft(AX), $0")
-	k.op("JNE first")
-	k.ahead("opened")
+	k.arg("rows", "CX")
+	k.op("SHLQ $6, CX")
+	k.op("CALL integerUnpackSuper<>(SB)")
+	k.op("CMPQ integerArgs_second(AX), $0")
+	k.op("JEQ turn")
+	k.op("CALL integerUnpackSuper<>(SB)")
+	k.line("turn:")
 }
 
-// ahead says that another superblock is to be unpacked, if there is one.
-func (k superKernel) ahead(label string) {
+// unpack unpacks another superblock, if there is one.
+func (k superKernel) unpack(done string) {
 	k.op("CMPQ integerArgs_supersNext(AX), $0")
-	k.op("JEQ %s", label)
-	k.move("per", "unpackLeft")
-	k.line("%s:", label)
+	k.op("JEQ %s", done)
+	k.op("CALL integerUnpackSuper<>(SB)")
+	k.line("%s:", done)
 }
 
-// begin stores the products of the turn before, puts what this turn multiplies in the queue, and takes
-// out what it adds.
+// begin puts what this turn multiplies in the queue, and takes out what it adds.
 func (k superKernel) begin() {
 	k.arg("products", "R11")
 	k.op("XORQ $64, R11")
 	k.set("R11", "products")
 	k.op("MOVQ $%d, integerArgs_stepsLeft(AX)", superStep)
-	k.move("pace", "paceLeft")
 	k.op("XORL R14, R14")
 	k.set("R14", "multiplyLeft")
 	k.arg("queueAt", "R9")
@@ -161,24 +168,30 @@ func (k superKernel) begin() {
 	k.op("JLE drained")
 	k.move("columns", "multiplyLeft")
 	k.arg("stripActs", "DX")
-	k.arg("panelSlots", "R10")
+	k.arg("panelHalf", "R10")
 	k.op("ADDQ R8, R9")
 	k.op("MOVQ DX, R12")
 	k.op("ADDQ integerArgs_actTail(AX), R12")
 	k.op("MOVQ R12, (R9)")
-	k.arg("stripOut", "R12")
+	k.op("XORL R12, R12")
+	k.op("TESTQ R10, R10")
+	k.op("CMOVQNE integerArgs_outSecond(AX), R12")
+	k.op("ADDQ integerArgs_stripOut(AX), R12")
 	k.op("MOVQ R12, 8(R9)")
 	k.arg("stripsLeft", "R12")
 	k.op("DECQ R12")
 	k.op("MOVQ R12, 16(R9)")
 	k.op("CMOVQNE integerArgs_actStrip(AX), R12")
 	k.set("R12", "actSecond")
-	k.arg("panelFactors", "R12")
+	k.op("MOVQ R10, R12")
+	k.op("SHRQ $%d, R12", superPlanesLog-superScalesLog)
+	k.op("ADDQ integerArgs_panelFactors(AX), R12")
 	k.op("MOVQ R12, 24(R9)")
 	k.arg("panelMore", "R12")
 	k.op("NEGQ R12")
 	k.op("MOVQ R12, 32(R9)")
 	k.op("SUBQ R8, R9")
+	k.op("ADDQ integerArgs_slots(AX), R10")
 	k.line("drained:")
 	k.arg("products", "R11")
 	k.op("CMPQ integerArgs_lag(AX), $0")
@@ -201,6 +214,84 @@ func (k superKernel) begin() {
 	}
 }
 
+// full is a turn of four steps with two strips of 16 rows to multiply, and two to add, if this is one.
+func (k superKernel) full() {
+	k.op("CMPQ integerArgs_turnsLeft(AX), $0")
+	k.op("JLE step")
+	k.op("CMPQ R14, $%d", amxHeight)
+	k.op("JNE step")
+	k.op("CMPQ integerArgs_columns(AX), $%d", superStep)
+	k.op("JNE step")
+	k.op("CMPQ integerArgs_actSecond(AX), $0")
+	k.op("JEQ step")
+	k.op("CMPQ integerArgs_addSecond(AX), $0")
+	k.op("JEQ step")
+	k.seconds()
+	k.op("MOVQ R11, R9")
+	k.op("XORQ $64, R9")
+	k.fullStep(true)
+	k.line("fullNext:")
+	k.op("DECQ integerArgs_stepsLeft(AX)")
+	k.op("JZ end")
+	k.fetch("full")
+	k.fullStep(false)
+	k.op("JMP fullNext")
+}
+
+// fetch asks memory for some lines of each of the superblocks that follow those to be unpacked next.
+func (k superKernel) fetch(name string) {
+	k.arg("fetchAt", "SI")
+	k.op("CMPQ SI, integerArgs_fetchEnd(AX)")
+	k.op("JCC %sFetched", name)
+	k.arg("second", "DI")
+	k.arg("fetchLines", "R9")
+	k.line("%sFetch:", name)
+	k.op("PREFETCHT1 (SI)")
+	k.op("PREFETCHT1 (SI)(DI*1)")
+	k.op("ADDQ $64, SI")
+	k.op("DECQ R9")
+	k.op("JNZ %sFetch", name)
+	k.set("SI", "fetchAt")
+	k.line("%sFetched:", name)
+}
+
+// seconds points R12 and R8 at the activations and scales of the second strips.
+func (k superKernel) seconds() {
+	k.arg("actStrip", "R8")
+	k.op("LEAQ (DX)(R8*1), R12")
+	k.op("ADDQ R13, R8")
+}
+
+// fullStep is a step without conditions.
+func (k superKernel) fullStep(first bool) {
+	k.op("TILELOADD(4, 0, %d, %d)", regDX, regBX)
+	k.op("TILELOADD(6, 0, %d, %d)", regR10, regBX)
+	k.op("TILELOADD(7, %d, %d, %d)", superPlane, regR10, regBX)
+	k.op("TILELOADD(5, 0, %d, %d)", regR12, regBX)
+	if first {
+		k.op("SHLQ $1, BX")
+	}
+	for t := range 4 {
+		if first {
+			k.op("TILESTORED(%d, %d, %d, %d)", t, 2048*t, regR9, regBX)
+			k.op("TILEZERO(%d)", t)
+		}
+		k.product(t)
+		k.row(t, 0, "(R15)", "(R13)", func(p int) string { return sprint("+%d(R13)", 64*(1+p)) })
+		k.row(t, 1, "+1024(R15)", "(R8)", func(p int) string { return sprint("+%d(R8)", 64*(1+p)) })
+	}
+	if first {
+		k.op("SHRQ $1, BX")
+	}
+	k.op("ADDQ $%d, R11", 128*superStep)
+	k.op("ADDQ $%d, R13", 4*superStep)
+	k.op("ADDQ $%d, R8", 4*superStep)
+	k.op("ADDQ $%d, R15", 64*superStep)
+	k.op("ADDQ $1024, DX")
+	k.op("ADDQ $1024, R12")
+	k.op("ADDQ $1024, R10")
+}
+
 // step multiplies 64 columns, and adds four rows of both strips. Tiles and vectors take turns by one
 // instruction and two rows. In the first step the products of the turn before are stored, before the first
 // turn nothing of use.
@@ -215,50 +306,53 @@ func (k superKernel) step() {
 	}
 	k.op("MOVQ R13, R8")
 	k.op("ADDQ integerArgs_actStrip(AX), R8")
-	k.arg("rows", "DI")
-	k.op("SHLQ $6, DI")
-	next := [4][]int{}
-	if k.least { // measured: 3 % faster, and 3 % slower without biases
-		next = [4][]int{{}, {4}, {6}, {5, 7}}
-		k.op("CMPQ integerArgs_stepsLeft(AX), $%d", superStep)
-		k.op("JNE loaded")
-	}
 	k.op("CMPQ integerArgs_multiplyLeft(AX), $0")
 	k.op("JEQ loaded")
 	for _, t := range []int{4, 6, 7, 5} {
-		k.load(t, 0)
+		k.load(t)
 	}
 	k.line("loaded:")
+	k.arg("rows", "DI")
+	k.op("SHLQ $6, DI")
 	for t := range 4 {
-		k.dot(t, next[t])
+		k.dot(t)
 		k.addRow(t)
 	}
 	k.op("SUBQ $%d, R14", superStep)
 	k.op("ADDQ $%d, R11", 128*superStep)
 	k.op("ADDQ $%d, R13", 4*superStep)
 	k.op("ADDQ $%d, R15", 64*superStep)
-	k.op("ADDQ $64, DX")
+	k.op("ADDQ CX, DX")
 	k.op("ADDQ $1024, R10")
 	k.op("CMPQ integerArgs_multiplyLeft(AX), $1")
 	k.op("ADCQ $-1, integerArgs_multiplyLeft(AX)")
 }
 
-// load loads tile t for a step, this one or the next.
-func (k superKernel) load(t, step int) {
+// load loads tile t for a step.
+func (k superKernel) load(t int) {
 	switch t {
 	case 4:
-		k.acts(4, step, regDX)
+		k.op("TILELOADD(4, 0, %d, %d)", regDX, regBX)
 	case 5:
-		k.op("ADDQ integerArgs_actSecond(AX), DX")
-		k.acts(5, step, regDX)
-		k.op("SUBQ integerArgs_actSecond(AX), DX")
+		k.arg("actSecond", "DI")
+		k.op("ADDQ DX, DI")
+		k.op("TILELOADD(5, 0, %d, %d)", regDI, regBX)
 	default:
-		k.op("TILELOADD(%d, %d, %d, %d)", t, superPlane*(t-6)+1024*step, regR10, regBX)
+		k.op("TILELOADD(%d, %d, %d, %d)", t, superPlane*(t-6), regR10, regBX)
 	}
 }
 
-// dot is tile instruction t of a step, after which some tiles are loaded for the next step.
-func (k superKernel) dot(t int, next []int) {
+// product multiplies by plane t%2. Low ones are unsigned, and high ones too where they are digits.
+func (k superKernel) product(t int) {
+	name := "TDPBSUD"
+	if t%2 == 1 && !k.least {
+		name = "TDPBSSD"
+	}
+	k.op("%s(%d, %d, %d)", name, t, 4+t/2, 6+t%2)
+}
+
+// dot is tile instruction t of a step.
+func (k superKernel) dot(t int) {
 	k.op("CMPQ integerArgs_stepsLeft(AX), $%d", superStep)
 	k.op("JNE kept%d", t)
 	k.op("XORQ $64, R11")
@@ -272,17 +366,9 @@ func (k superKernel) dot(t int, next []int) {
 	k.op("JEQ multiplied%d", t)
 	if t >= 2 {
 		k.op("CMPQ integerArgs_actSecond(AX), $0")
-		k.op("JEQ alone%d", t)
-	}
-	k.op("%s(%d, %d, %d)", []string{"TDPBSUD", "TDPBSSD"}[t%2], t, 4+t/2, 6+t%2)
-	k.line("alone%d:", t)
-	if len(next) > 0 {
-		k.op("CMPQ integerArgs_multiplyLeft(AX), $1")
 		k.op("JEQ multiplied%d", t)
-		for _, n := range next {
-			k.load(n, 1)
-		}
 	}
+	k.product(t)
 	k.line("multiplied%d:", t)
 }
 
@@ -290,35 +376,42 @@ func (k superKernel) dot(t int, next []int) {
 func (k superKernel) addRow(m int) {
 	k.op("CMPQ R14, $%d", m)
 	k.op("JLE added%d", m)
-	k.row(m, 0, "(R15)", "R13", "R12")
+	k.row(m, 0, "(R15)", "(R13)", func(p int) string { return []string{"(R13)", "(R12)"}[p/2] + sprint("(SI*%d)", 1+p%2) })
 	k.op("CMPQ integerArgs_addSecond(AX), $0")
 	k.op("JEQ added%d", m)
-	k.row(m, 1, "(R15)(DI*1)", "R8", "R9")
+	k.row(m, 1, "(R15)(DI*1)", "(R8)", func(p int) string { return []string{"(R8)", "(R9)"}[p/2] + sprint("(SI*%d)", 1+p%2) })
 	k.line("added%d:", m)
 }
 
 // row scales the products of row m of a strip and adds them.
-func (k superKernel) row(m, strip int, out, scales, sums string) {
+func (k superKernel) row(m, strip int, out, scales string, sums func(p int) string) {
 	at := 4096*strip + 128*m
-	k.op("VMOVDQU32 %d(R11), Z12", at+2048)
-	k.op("VPSHUFB Z18, Z12, Z12")
+	if k.least {
+		k.op("VPSLLD $3, %d(R11), Z12", at+2048)
+	} else {
+		k.op("VMOVDQU32 %d(R11), Z12", at+2048)
+		k.op("VPSHUFB Z18, Z12, Z12")
+	}
 	k.op("VPADDD %d(R11), Z12, Z12", at)
 	k.op("VCVTDQ2PS Z12, Z12")
 	k.op("VMULPS Z0, Z12, Z12")
 	if k.least {
 		k.op("VMOVDQA64 Z15, Z13")
 		for p := range 4 {
-			k.op("VPDPWSSD.BCST %d(%s)(SI*%d), Z%d, Z13", 4*m, []string{scales, sums}[p/2], 1+p%2, 4+p)
+			k.op("VPDPWSSD.BCST %d%s, Z%d, Z13", 4*m, sums(p), 4+p)
 		}
 		k.op("VSUBPS Z15, Z13, Z13")
 		k.op("VFNMADD231PS Z1, Z13, Z12")
 	}
 	k.op("VMOVUPS.Z %d%s, K5, Z14", 64*m, out)
-	k.op("VFMADD231PS.BCST %d(%s), Z12, Z14", 4*m, scales)
+	k.op("VFMADD231PS.BCST %d%s, Z12, Z14", 4*m, scales)
 	k.op("VMOVUPS Z14, %d%s", 64*m, out)
 }
 
-// end goes on to the next strip, superblock and tiles.
+// end goes on to the other tile, the next strips, superblock and tiles. A tile is unpacked as soon as its
+// place is free, a turn before it is multiplied: what has just been stored is not yet to be loaded. So the
+// first tile of a pair is unpacked before the last turn of the second one, and that before the first turn of
+// the first.
 func (k superKernel) end() {
 	k.arg("queueAt", "R9")
 	k.op("ADDQ $%d, R9", queueEntry)
@@ -328,6 +421,15 @@ func (k superKernel) end() {
 	k.op("ADCQ $-1, integerArgs_lag(AX)")
 	k.op("CMPQ integerArgs_turnsLeft(AX), $0")
 	k.op("JLE next")
+	k.op("CMPQ integerArgs_second(AX), $0")
+	k.op("JEQ whole")
+	k.op("XORQ $%d, integerArgs_panelHalf(AX)", superPlanes)
+	k.op("JZ whole")
+	k.op("CMPQ integerArgs_stripsLeft(AX), $2")
+	k.op("JGT next")
+	k.unpack("first")
+	k.op("JMP next")
+	k.line("whole:")
 	k.arg("rows", "R8")
 	k.op("SHLQ $7, R8")
 	k.op("ADDQ R8, integerArgs_stripOut(AX)")
@@ -336,22 +438,16 @@ func (k superKernel) end() {
 	k.op("ADDQ R8, integerArgs_stripActs(AX)")
 	k.op("SUBQ $2, integerArgs_stripsLeft(AX)")
 	k.op("JGT next")
-	k.line("rest:")
-	k.op("CMPQ integerArgs_unpackLeft(AX), $0")
-	k.op("JEQ unpacked")
-	k.op("CALL integerUnpackSome<>(SB)")
-	k.op("JMP rest")
-	k.line("unpacked:")
-	k.ahead("ordered")
-	k.move("strips", "stripsLeft")
-	k.arg("slots", "R9")
-	k.op("LEAQ %d(R9)(R9*1), R9", superPlanes)
-	k.op("SUBQ integerArgs_panelSlots(AX), R9")
-	k.set("R9", "panelSlots")
+	k.unpack("second")
 	k.arg("panelFactors", "R9")
 	k.op("ADDQ $%d, R9", superScales)
+	k.op("CMPQ integerArgs_second(AX), $0")
+	k.op("JEQ alone")
+	k.op("ADDQ $%d, R9", superScales)
+	k.line("alone:")
 	k.op("ANDQ $~%d, R9", superRing)
 	k.set("R9", "panelFactors")
+	k.move("strips", "stripsLeft")
 	k.op("MOVQ $1, integerArgs_panelMore(AX)")
 	k.arg("panelActs", "R8")
 	k.op("ADDQ integerArgs_actGroup(AX), R8")

@@ -41,10 +41,10 @@ func superUnpack(s *source) {
 	s.line("GLOBL superLevels<>(SB), RODATA|NOPTR, $16")
 	for _, f := range formats {
 		if f.factors() != "" {
-			superGroup{&avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1}}.write()
+			superGroup{&avx512Kernel{source: s, codes: f}}.write()
 		}
 	}
-	superSome(s)
+	superNext(s)
 }
 
 func negative(is bool) int {
@@ -54,21 +54,20 @@ func negative(is bool) int {
 	return 0
 }
 
-// superGroup unpacks a group of a superblock.
+// superGroup unpacks the groups of a superblock.
 type superGroup struct{ *avx512Kernel }
 
 func (k superGroup) write() {
-	k.line("\n// integerPlanes%s writes the planes of the group at R8, whose factors are at SI, to R9.", k.name)
+	k.line("\n// integerPlanes%s writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves", k.name)
+	k.line("// R8 to the end of its groups.")
 	k.line("TEXT integerPlanes%s<>(SB), NOSPLIT, $0-0", k.name)
-	k.op("VMOVDQU32 (SI), Z23")
-	for i, name := range []string{"Even", "Odd"} {
-		k.op("VBROADCASTI32X4 super%s<>(SB), Z24", name)
-		k.op("VPSHUFB Z24, Z23, Z%d", 21+i)
-	}
-	if k.middle() > 0 {
-		k.op("VBROADCASTI32X4 superWords<>(SB), Z24")
-		k.op("VPSHUFB Z24, Z23, Z23")
-		k.op("VPSLLW $%d, Z23, Z23", k.middle())
+	if k.least() {
+		k.op("MOVL $0x00070007, R12")
+		k.op("VPBROADCASTD R12, Z8")
+	} else {
+		for i, name := range []string{"Even", "Odd", "Words"} {
+			k.op("VBROADCASTI32X4 super%s<>(SB), Z%d", name, 8+i)
+		}
 	}
 	k.op("MOVL $0x0f0f0f0f, R12")
 	k.op("VPBROADCASTD R12, Z31")
@@ -79,6 +78,14 @@ func (k superGroup) write() {
 		k.op("MOVL $0x%08x, R12", map[int]uint32{5: 0x10101010, 6: 0x30303030}[k.bits])
 		k.op("VPBROADCASTD R12, Z30")
 	}
+	k.arg("per", "R13")
+	k.line("group:")
+	k.op("VMOVDQU32 (R14), Z23")
+	if k.least() {
+		k.digits()
+	} else {
+		k.bytes()
+	}
 	k.op("MOVQ R8, SI")
 	if k.high() > 0 {
 		k.arg("plane", "DI")
@@ -87,17 +94,16 @@ func (k superGroup) write() {
 	k.arg("steps", "R12")
 	k.line("step:")
 	k.vectors(0, func(v int, w string) {
-		k.op("VPMADDUBSW Z21, %s, Z28", w)
-		k.op("VPMADDUBSW Z22, %s, Z29", w)
-		if k.middle() > 0 {
-			k.op("VPSUBW Z23, Z28, Z28")
-			k.op("VPSUBW Z23, Z29, Z29")
+		high := "Z17"
+		if k.least() {
+			high = "Z29"
+			k.op("VPMULLW Z21, %s, Z28", w)
+			k.op("VPMULLW Z22, %s, Z29", w)
+		} else {
+			k.products(w)
 		}
-		k.op("VMOVDQA64 Z29, Z17")
-		k.op("VPSHUFB Z19, Z28, K3, Z17")
-		k.op("VPSHUFB Z20, Z29, K4, Z28")
 		k.op("VMOVDQU32 Z28, %d(R9)", 64*v)
-		k.op("VMOVDQU32 Z17, %d(R9)", superPlane+64*v)
+		k.op("VMOVDQU32 %s, %d(R9)", high, superPlane+64*v)
 	})
 	k.op("ADDQ $%d, SI", step16(k.low()))
 	if k.high() > 0 {
@@ -106,25 +112,51 @@ func (k superGroup) write() {
 	k.op("ADDQ $256, R9")
 	k.op("DECQ R12")
 	k.op("JNZ step")
+	k.op("ADDQ integerArgs_block(AX), R8")
+	k.op("ADDQ $64, R14")
+	k.op("DECQ R13")
+	k.op("JNZ group")
 	k.op("RET")
 }
 
-// superSome writes what unpacks a group.
-func superSome(s *source) {
+// digits prepares factors, in Z23, where planes are those of their digits: 3 bits each, so that no product of
+// a code is above 255, and one multiplication has those of two codes.
+func (k superGroup) digits() {
+	k.op("VPSLLD $16, Z23, Z22")
+	k.op("VPORD Z22, Z23, Z22")
+	k.op("VPANDD Z8, Z22, Z21")
+	k.op("VPSRLW $3, Z22, Z22")
+}
+
+// bytes prepares factors where planes are the bytes of products.
+func (k superGroup) bytes() {
+	k.op("VPSHUFB Z8, Z23, Z21")
+	k.op("VPSHUFB Z9, Z23, Z22")
+	k.op("VPSHUFB Z10, Z23, Z23")
+	k.op("VPSLLW $%d, Z23, Z23", k.middle())
+}
+
+// products multiplies codes by factors, and leaves the low bytes in Z28 and the high ones in Z17.
+func (k superGroup) products(w string) {
+	k.op("VPMADDUBSW Z21, %s, Z28", w)
+	k.op("VPMADDUBSW Z22, %s, Z29", w)
+	k.op("VPSUBW Z23, Z28, Z28")
+	k.op("VPSUBW Z23, Z29, Z29")
+	k.op("VMOVDQA64 Z29, Z17")
+	k.op("VPSHUFB Z19, Z28, K3, Z17")
+	k.op("VPSHUFB Z20, Z29, K4, Z28")
+}
+
+// superNext writes what unpacks a superblock.
+func superNext(s *source) {
 	k := amxKernel{source: s}
-	s.line("\n// integerUnpackSome unpacks the next group. Before the first of a superblock it decodes the factors of")
-	s.line("// all of its groups, and after the last it finds the next one, in this tile or the next. It changes")
-	s.line("// R8, R9, R12, SI, DI and vectors from Z21 on, and Z17.")
-	s.line("TEXT integerUnpackSome<>(SB), NOSPLIT, $40-0")
+	s.line("\n// integerUnpackSuper unpacks the next superblock and finds the one after it: that of the second tile of a pair,")
+	s.line("// or the next one of the first. It changes R8, R9, R12, SI, DI, vectors from Z21 on, Z8 to Z10 and Z17.")
+	s.line("TEXT integerUnpackSuper<>(SB), NOSPLIT, $40-0")
 	saved := []string{"CX", "R11", "R13", "R14", "R15"}
-	k.arg("unpackLeft", "R12")
-	s.op("CMPQ R12, integerArgs_per(AX)")
-	s.op("JNE decoded")
 	for i, r := range saved {
 		s.op("MOVQ %s, %d(SP)", r, 8*i)
 	}
-	k.move("nextSlots", "unpackSlot")
-	k.move("decoded", "factorAt")
 	k.arg("nextBlock", "R8")
 	s.op("XORL R11, R11")
 	s.op("MOVL $1, CX")
@@ -149,33 +181,46 @@ func superSome(s *source) {
 	s.op("ADDQ $%d, R9", superScales)
 	s.op("ANDQ $~%d, R9", superRing)
 	k.set("R9", "nextFactors")
+	k.arg("nextSlots", "R9")
+	k.arg("unpack", "R12")
+	s.op("CALL R12")
 	for i, r := range saved {
 		s.op("MOVQ %d(SP), %s", 8*i, r)
 	}
-	s.line("decoded:")
-	k.arg("nextBlock", "R8")
-	k.arg("unpackSlot", "R9")
-	k.arg("factorAt", "SI")
-	s.op("ADDQ $64, integerArgs_factorAt(AX)")
-	k.arg("unpack", "R12")
-	s.op("CALL R12")
-	k.set("R9", "unpackSlot")
-	s.op("ADDQ integerArgs_block(AX), R8")
-	s.op("DECQ integerArgs_unpackLeft(AX)")
-	s.op("JNZ found")
 	s.op("DECQ integerArgs_supersNext(AX)")
-	k.arg("slots", "R9")
-	s.op("LEAQ %d(R9)(R9*1), R9", superPlanes)
-	s.op("SUBQ integerArgs_nextSlots(AX), R9")
+	s.op("CMPQ integerArgs_second(AX), $0")
+	s.op("JEQ alone")
+	k.arg("nextSlots", "R9")
+	s.op("SUBQ integerArgs_slots(AX), R9")
+	s.op("XORQ $%d, R9", superPlanes)
+	s.op("MOVQ R9, R12")
+	s.op("ADDQ integerArgs_slots(AX), R9")
 	k.set("R9", "nextSlots")
+	s.op("TESTQ R12, R12")
+	s.op("JZ both")
+	k.arg("nextBlock", "R8")
+	s.op("ADDQ integerArgs_second(AX), R8")
+	s.op("JMP found")
+	s.line("both:")
+	s.op("SUBQ integerArgs_second(AX), R8")
+	s.line("alone:")
 	s.op("ADDQ integerArgs_tail(AX), R8")
 	s.op("DECQ integerArgs_nextLeft(AX)")
-	s.op("JNZ found")
+	s.op("JNZ near")
 	k.arg("supers", "R9")
 	k.set("R9", "nextLeft")
 	k.arg("tileBytes", "R8")
 	s.op("ADDQ integerArgs_pairBlock(AX), R8")
 	k.set("R8", "pairBlock")
+	s.line("near:")
+	k.arg("per", "R9")
+	s.op("IMULQ integerArgs_block(AX), R9")
+	s.op("ADDQ integerArgs_tail(AX), R9")
+	k.arg("fetchSkip", "R12")
+	s.op("ADDQ R8, R12")
+	k.set("R12", "fetchAt")
+	s.op("ADDQ R9, R12")
+	k.set("R12", "fetchEnd")
 	s.line("found:")
 	k.set("R8", "nextBlock")
 	s.op("RET")

@@ -49,10 +49,6 @@ func rowKernels(s *source) {
 			s.silu(0, 0)
 			s.fmul(0, 0, 1)
 		}},
-		{"gateSilu", "gateSilu", 2, true, nil, true, func(s *source) {
-			s.silu(1, 1)
-			s.fmul(0, 0, 1)
-		}},
 		{"gateSigmoid", "gateSigmoid", 2, true, []string{"divisor"}, true, func(s *source) {
 			s.sigmoid(1, 1)
 			s.fdiv(0, 0, 24)

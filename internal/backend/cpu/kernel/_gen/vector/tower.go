@@ -27,7 +27,7 @@ func (m *machine) layerNorm() {
 	m.squares()
 	m.ops("VXORPS X1, X1, X1", "VCVTSI2SSQ CX, X1, X1", "VDIVSS X1, X0, X0")
 	m.op("VADDSS %s, X0, X0", m.arg("eps", ""))
-	m.rsqrt()
+	m.rsqrt(0)
 	m.op("VBROADCASTSS X0, %s", m.r(10))
 	m.each(func(half int, masked bool) {
 		m.load("DI", half, masked, 0)

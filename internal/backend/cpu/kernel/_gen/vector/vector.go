@@ -39,6 +39,7 @@ func (m *machine) vectors() {
 	m.math()
 	m.page()
 	m.delta()
+	m.deltaInputs()
 }
 
 // machine collects the assembly of one instruction set.
@@ -123,6 +124,14 @@ func (m *machine) lanes(name string, b []uint32) string {
 	}
 	m.constants = append(m.constants, constant{name, b})
 	return name + "<>(SB)"
+}
+
+// constant is number that stays in memory.
+func (m *machine) constant(name string, x float32) string {
+	held := m.held
+	m.held = nil
+	defer func() { m.held = held }()
+	return m.number(name, x)
 }
 
 // hold writes body, whose constants it has loaded into registers from register 16 on, as far as

@@ -197,7 +197,7 @@ func (m *machine) updateRows(n int, ahead bool) {
 func (m *machine) deltaSteps() {
 	widths := []int{2} // registers side by side
 	if m.halves == 1 {
-		widths = []int{4, 2, 1}
+		widths = []int{2, 1}
 	}
 	m.function("deltaSteps", `R8 out and DI v of the current columns, R10 state, R11 and R9 bytes of one and of four of its
 		rows, BX current row, R12 key of the token before, R13 query and R14 key of the current, AX place in
@@ -240,6 +240,10 @@ func (m *machine) deltaSteps() {
 func (m *machine) deltaStep(n int) {
 	decay, delta, saved := 2*n+4, 2*n+5, 3*n+5
 	column := func(c int) string { return times(4*c*m.wide(), "SI", "DX", "", 1) }
+	m.take("SI", "outStride") // stores that must wait for their line hold up those of the state
+	for line := 0; line < 4*n*m.wide(); line += 64 {
+		m.op("PREFETCHT0 %s", times(line, "R8", "SI", "", 8))
+	}
 	m.take("SI", "*delta")
 	for c := range n {
 		m.op("VMOVUPS %s, %s", column(c), m.r(delta+c))

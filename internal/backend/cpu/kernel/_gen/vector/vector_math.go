@@ -23,7 +23,6 @@ func (m *machine) math() {
 	m.norms()
 	m.gates()
 	m.sums()
-	m.convolve()
 	m.rotate()
 	m.softmax()
 	m.merge()
@@ -95,45 +94,43 @@ func (m *machine) quotient(x, e, q, s int) {
 	m.op("VDIVPS %s, %s, %s", m.r(q), m.r(e), m.r(q))
 }
 
-// choose overwrites register y with register low where x is less than zero. It uses
-// register s.
-func (m *machine) choose(x, low, y, s int) {
-	S := m.r(s)
-	m.op("VXORPS %s, %s, %s", S, S, S)
+// reflect writes register y = from-y except where x is less than zero. It uses registers s and s+1.
+func (m *machine) reflect(x int, from string, y, s int) {
+	X, Y, S, T := m.r(x), m.r(y), m.r(s), m.r(s+1)
 	if m.halves == 1 {
-		m.op("VCMPPS $0x11, %s, %s, K2", S, m.r(x))
-		m.op("VMOVAPS %s, K2, %s", m.r(low), m.r(y))
+		m.op("VCMPPS $0x15, %s, %s, K2", m.number("zero", 0), X) // not less
+		m.op("VSUBPS %s, %s, K2, %s", Y, from, Y)
 		return
 	}
-	m.op("VCMPPS $0x11, %s, %s, %s", S, m.r(x), S)
-	m.op("VBLENDVPS %s, %s, %s, %s", S, m.r(low), m.r(y), m.r(y))
+	m.op("VXORPS %s, %s, %s", S, S, S)
+	m.op("VCMPPS $0x11, %s, %s, %s", S, X, S)
+	m.op("VSUBPS %s, %s, %s", Y, from, T)
+	m.op("VBLENDVPS %s, %s, %s, %s", S, Y, T, Y)
 }
 
-// sigmoid writes register y = sigmoid(x). It uses registers s to s+5.
+// sigmoid writes register y = sigmoid(x). It uses registers s to s+4.
 func (m *machine) sigmoid(x, y, s int) {
-	E, Q, Y := m.r(s), m.r(s+1), m.r(y)
-	m.quotient(x, s, s+1, s+2)
-	m.op("VFNMADD213PS %s, %s, %s", E, E, Q)
-	m.op("VMOVUPS %s, %s", m.number("one", 1), Y)
-	m.op("VSUBPS %s, %s, %s", Q, Y, Y)
-	m.choose(x, s+1, y, s+2)
+	E, one := m.r(s), m.r(s+1)
+	m.quotient(x, s, y, s+1)
+	m.op("VFNMADD213PS %s, %s, %s", E, E, m.r(y))
+	m.op("VMOVUPS %s, %s", m.number("one", 1), one)
+	m.reflect(x, one, y, s+2)
 }
 
 // silu writes register y = silu(x). It uses registers s to s+5.
 func (m *machine) silu(x, y, s int) {
-	X, Y, E, Q, P, L := m.r(x), m.r(y), m.r(s), m.r(s+1), m.r(s+2), m.r(s+3)
+	X, Y, E, Q, L := m.r(x), m.r(y), m.r(s), m.r(s+1), m.r(s+3)
 	m.quotient(x, s, s+1, s+2)
-	m.op("VMULPS %s, %s, %s", E, X, P)
-	m.op("VMOVAPS %s, %s", P, L)
+	m.op("VMULPS %s, %s, %s", E, X, Y)
+	m.op("VMOVAPS %s, %s", Y, L)
 	m.op("VFMSUB231PS %s, %s, %s", E, X, L)
-	m.op("VFNMADD231PS %s, %s, %s", P, Q, L)
-	m.op("VADDPS %s, %s, %s", L, P, P)
-	m.op("VSUBPS %s, %s, %s", P, X, Y)
-	m.choose(x, s+2, y, s+3)
+	m.op("VFNMADD231PS %s, %s, %s", Y, Q, L)
+	m.op("VADDPS %s, %s, %s", L, Y, Y)
+	m.reflect(x, X, y, s+2)
 }
 
-// products writes sum over CX of the arrays at SI and DI in lane order, folded into the
-// first lane of register 0. It uses registers 0 to 3.
+// products writes sum over CX of the arrays at x and y in lane order, folded into the
+// first lane of register 0. It uses registers 0 to 4.
 func (m *machine) products(x, y string) {
 	m.zero(0, m.halves)
 	m.each(func(half int, masked bool) {
@@ -210,17 +207,25 @@ func (m *machine) dot() {
 	m.end()
 }
 
-// rsqrt writes X0 = 1/sqrt(X0).
-func (m *machine) rsqrt() {
-	m.ops("VSQRTSS X0, X0, X0")
-	m.op("VMOVSS %s, X1", m.number("one", 1))
-	m.ops("VDIVSS X0, X1, X0")
+// rsqrt writes Xi = 1/sqrt(Xi). It uses the next register.
+func (m *machine) rsqrt(i int) {
+	m.op("VSQRTSS X%d, X%d, X%d", i, i, i)
+	m.op("VMOVSS %s, X%d", m.constant("one", 1), i+1)
+	m.op("VDIVSS X%d, X%d, X%d", i, i+1, i)
+}
+
+// rootMean fills a register with what a row of CX numbers is multiplied with, X0 being the sum of
+// their squares and eps an argument. It uses register 1.
+func (m *machine) rootMean(scale int) {
+	m.ops("VXORPS X1, X1, X1", "VCVTSI2SSQ CX, X1, X1", "VDIVSS X1, X0, X0")
+	m.op("VADDSS %s, X0, X0", m.arg("eps", ""))
+	m.rsqrt(0)
+	m.op("VBROADCASTSS X0, %s", m.r(scale))
 }
 
 func (m *machine) norms() {
 	m.norm("norm", "rmsNorm", func() { m.products("SI", "SI") })
 	m.norm("wideNorm", "wideNorm", m.squares)
-	m.normalize()
 }
 
 func (m *machine) norm(name, twin string, sum func()) {
@@ -228,10 +233,7 @@ func (m *machine) norm(name, twin string, sum func()) {
 		with(floats("dst", "x", "gain"), param{"eps", "float32"})...)
 	m.take("DI", "*dst", "SI", "*x", "R8", "*gain", "CX", "len(x)")
 	sum()
-	m.ops("VXORPS X1, X1, X1", "VCVTSI2SSQ CX, X1, X1", "VDIVSS X1, X0, X0")
-	m.op("VADDSS %s, X0, X0", m.arg("eps", ""))
-	m.rsqrt()
-	m.op("VBROADCASTSS X0, %s", m.r(5))
+	m.rootMean(5)
 	m.each(func(half int, masked bool) {
 		m.load("SI", half, masked, 2)
 		m.load("R8", half, masked, 3)
@@ -242,43 +244,17 @@ func (m *machine) norm(name, twin string, sum func()) {
 	m.end()
 }
 
-func (m *machine) normalize() {
-	m.function("normalize", "SI x, CX numbers, AX index; register 5 scale. Twin: normalize.", 0, "",
-		with(floats("x"), param{"scale", "float32"})...)
-	m.take("SI", "*x", "CX", "len(x)")
-	m.products("SI", "SI")
-	m.op("VADDSS %s, X0, X0", m.number("tiny", 1e-6))
-	m.rsqrt()
-	m.op("VMULSS %s, X0, X0", m.arg("scale", ""))
-	m.op("VBROADCASTSS X0, %s", m.r(5))
-	m.each(func(half int, masked bool) {
-		m.load("SI", half, masked, 2)
-		m.op("VMULPS %s, %s, %s", m.r(5), m.r(2), m.r(2))
-		m.store(2, "SI", half, masked)
-	})
-	m.end()
-}
-
 func (m *machine) gates() {
 	m.function("swiglu", "SI gate, R8 up, DI dst, CX numbers, AX index. Twin: swiglu.", 0, "", floats("dst", "gate", "up")...)
 	m.take("DI", "*dst", "SI", "*gate", "R8", "*up", "CX", "len(dst)")
-	m.each(func(half int, masked bool) {
-		m.load("SI", half, masked, 0)
-		m.silu(0, 1, 2)
-		m.load("R8", half, masked, 0)
-		m.op("VMULPS %s, %s, %s", m.r(0), m.r(1), m.r(1))
-		m.store(1, "DI", half, masked)
-	})
-	m.end()
-
-	m.function("gateSilu", "SI x, DI dst, CX numbers, AX index. Twin: gateSilu.", 0, "", floats("dst", "x")...)
-	m.take("DI", "*dst", "SI", "*x", "CX", "len(dst)")
-	m.each(func(half int, masked bool) {
-		m.load("SI", half, masked, 0)
-		m.silu(0, 1, 2)
-		m.load("DI", half, masked, 0)
-		m.op("VMULPS %s, %s, %s", m.r(0), m.r(1), m.r(1))
-		m.store(1, "DI", half, masked)
+	m.hold(func() {
+		m.each(func(half int, masked bool) {
+			m.load("SI", half, masked, 0)
+			m.silu(0, 1, 2)
+			m.load("R8", half, masked, 0)
+			m.op("VMULPS %s, %s, %s", m.r(0), m.r(1), m.r(1))
+			m.store(1, "DI", half, masked)
+		})
 	})
 	m.end()
 
@@ -359,32 +335,6 @@ func (m *machine) sums() {
 		m.load("DI", half, masked, 1)
 		m.op("VMULPS %s, %s, %s", m.r(5), m.r(0), m.r(0))
 		m.op("VADDPS %s, %s, %s", m.r(0), m.r(1), m.r(1))
-		m.store(1, "DI", half, masked)
-	})
-	m.end()
-}
-
-func (m *machine) convolve() {
-	m.function("convolve", `SI taps, R8 their number, R9 the current, R10 taps left, R11 and R12 its weights and input,
-		DI dst, CX numbers, AX index; register 0 sum. Twin: convolve.`, 0, "",
-		with(floats("dst"), param{"taps", "[]tap"})...)
-	m.take("DI", "*dst", "CX", "len(dst)", "SI", "*taps", "R8", "len(taps)")
-	m.each(func(half int, masked bool) {
-		next, done := m.label("tap"), m.label("silu")
-		m.ops("MOVQ SI, R9", "MOVQ R8, R10", "MOVQ (R9), R11", "MOVQ 8(R9), R12")
-		m.load("R11", half, masked, 0)
-		m.load("R12", half, masked, 1)
-		m.op("VMULPS %s, %s, %s", m.r(1), m.r(0), m.r(0))
-		m.at(next)
-		m.ops("DECQ R10")
-		m.op("JLE %s", done)
-		m.ops("ADDQ $16, R9", "MOVQ (R9), R11", "MOVQ 8(R9), R12")
-		m.load("R11", half, masked, 1)
-		m.load("R12", half, masked, 2)
-		m.op("VFMADD231PS %s, %s, %s", m.r(1), m.r(2), m.r(0))
-		m.op("JMP %s", next)
-		m.at(done)
-		m.silu(0, 1, 2)
 		m.store(1, "DI", half, masked)
 	})
 	m.end()
