@@ -116,7 +116,7 @@ func checkUsage(t *testing.T, m *Model) {
 	}
 	for i, p := range m.Placement() {
 		d := s.Devices[i]
-		if d.Device != p.Device || d.Used < p.Weights || d.Free > d.Memory || (d.Replayed > 0) != strings.HasPrefix(p.Device, "opaque") || d.Recorded < int64(d.Recordings) {
+		if d.Device != p.Device || d.Used < p.Weights || d.Free > d.Memory || (d.Replayed > 0) == strings.HasPrefix(p.Device, "cpu") || d.Recorded < int64(d.Recordings) {
 			t.Errorf("%+v says %+v", p, d)
 		}
 	}

@@ -193,8 +193,8 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends all sequences with ErrClosed and returns when the loop has ended. The model
-// and the pool may be closed afterwards.
+// Close ends all sequences with ErrClosed and returns when the loop has ended, and the memory of the model's calls
+// was given back. The model and the pool may be closed afterwards.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.draining, e.closed = true, true
@@ -224,6 +224,10 @@ func (e *Engine) loop() {
 		if err := try(e.cache.Close); err != nil {
 			e.blame(err)
 		}
+	}
+	// Rounds of another engine have other sizes: what a device has recorded of these would stay for as long as the model does.
+	if err := try(e.model.Release); err != nil {
+		e.blame(err)
 	}
 }
 

@@ -52,6 +52,7 @@ func (m *scripted) Info() model.Info {
 }
 func (m *scripted) Layout() state.Layout { return state.Layout{} }
 func (m *scripted) Head() model.Head     { return nil }
+func (m *scripted) Release()             {}
 func (m *scripted) Close() error         { return nil }
 
 func (m *scripted) Forward(batch []model.Span) (model.Output, error) {

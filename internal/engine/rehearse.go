@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -39,9 +41,9 @@ func (e *Engine) rehearseRounds() error {
 	}
 	usual = min(usual, maxRehearsed, e.o.RoundTokens)
 	tokens := make([]int32, max(min(e.o.RoundTokens, e.o.Context), usual))
-	hidden, err := e.rehearsePass(tokens, usual)
+	hidden, err := e.rehearsePass(tokens, len(tokens), usual)
 	for n := usual; n > 0 && err == nil; n-- {
-		_, err = e.rehearsePass(tokens[:n], n)
+		_, err = e.rehearsePass(tokens[:n], 1+spec.MaxDepth, n)
 	}
 	if d, ok := e.o.Drafter.(spec.Rehearser); ok && err == nil {
 		err = d.Rehearse(e.pool, hidden, usual, e.o.MaxBatch)
@@ -49,14 +51,18 @@ func (e *Engine) rehearseRounds() error {
 	return err
 }
 
-// rehearsePass feeds tokens to a sequence of its own, and returns their hidden rows.
-func (e *Engine) rehearsePass(tokens []int32, want int) (hidden backend.Tensor, err error) {
+// rehearsePass feeds tokens to sequences of their own, at most so many to each, and returns their hidden rows.
+func (e *Engine) rehearsePass(tokens []int32, each, want int) (hidden backend.Tensor, err error) {
 	defer caught(&err)
-	s, err := e.pool.Open(e.model.Layout())
-	if err != nil {
-		return hidden, err
+	var spans []model.Span
+	for list := range slices.Chunk(tokens, each) {
+		s, err := e.pool.Open(e.model.Layout())
+		if err != nil {
+			return hidden, err
+		}
+		defer s.Close()
+		spans = append(spans, model.Span{State: s, Tokens: list, Want: min(want, len(list))})
 	}
-	defer s.Close()
-	out, err := e.model.Forward([]model.Span{{State: s, Tokens: tokens, Want: want}})
+	out, err := e.model.Forward(spans)
 	return out.Hidden, err
 }

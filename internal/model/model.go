@@ -22,6 +22,9 @@ type Model interface {
 	Forward(batch []Span) (Output, error)
 	// Head is the multi-token-prediction head, nil if there is none.
 	Head() Head
+	// Release gives back the memory of calls, the head's too, and so what devices have recorded of them. The next call takes
+	// memory again.
+	Release()
 	// Close frees the weights, the head's too.
 	Close() error
 }
@@ -41,7 +44,7 @@ type Info struct {
 	Head       bool // has a multi-token-prediction head with weights
 }
 
-// Output is valid until the next Forward of the same model.
+// Output is valid until the next Forward or Release of the same model.
 type Output struct {
 	Device backend.Backend // on which the rows lie
 	Logits backend.Tensor  // [wanted positions of all spans, vocab]

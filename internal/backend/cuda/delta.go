@@ -15,8 +15,21 @@ const deltaSeqs = 16
 // deltaStrip is the columns of a state that a block has.
 const deltaStrip = 32
 
-// deltaRows is up to how many rows a layer of the usual widths is one kernel.
-const deltaRows = 32
+// Up to deltaRows rows, none of a sequence with more than deltaLong, a layer of the usual widths is one kernel. Convolutions and norms
+// of more rows take longer on the few multiprocessors that have the heads of a sequence than two more kernels do.
+const (
+	deltaRows = 32
+	deltaLong = 16
+)
+
+// long reports whether a sequence has too many rows for one kernel, where all of them are not.
+func long(batch []backend.Seq) bool {
+	rows, most := 0, 0
+	for i := range batch {
+		rows, most = rows+batch[i].N, max(most, batch[i].N)
+	}
+	return rows <= deltaRows && most > deltaLong
+}
 
 // DeltaNet runs a Gated DeltaNet layer.
 func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
@@ -34,7 +47,7 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	if rows == 0 {
 		return
 	}
-	if rows <= deltaRows && d.KeyDim == 128 && d.ValueDim == 128 && d.Kernel == 4 {
+	if rows <= deltaRows && !long(batch) && d.KeyDim == 128 && d.ValueDim == 128 && d.Kernel == 4 {
 		b.deltaFew(dst, d, at, in, call)
 		return
 	}

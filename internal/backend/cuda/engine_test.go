@@ -60,7 +60,15 @@ func serve(t *testing.T, b backend.Backend) *served {
 	if s.m, err = model.Open(c, b, model.Options{Quantize: 4, MaxDrafts: 3, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	s.pool = state.NewPool(b, 1<<26)
+	s.start(t)
+	return s
+}
+
+// start has an engine of its own for the model.
+func (s *served) start(t *testing.T) {
+	t.Helper()
+	var err error
+	s.pool = state.NewPool(s.b, 1<<26)
 	s.e, err = engine.New(s.m, s.pool, engine.Options{
 		Rehearse: true,
 		Drafter:  mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab}), Cache: true, Log: slog.New(slog.DiscardHandler),
@@ -69,7 +77,6 @@ func serve(t *testing.T, b backend.Backend) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
 // answers has two requests at once.
@@ -184,12 +191,13 @@ func TestRoundsAreRehearsed(t *testing.T) {
 		}
 	}
 	got, errs := s.answers()
+	after := maps.Clone(b.passes.known) // of an engine that sleeps
 	s.e.Close()
 	if errors.Join(errs[:]...) != nil || !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
 		t.Errorf("answers %v, want %v: %v", got, want, errs)
 	}
 	prompts := 0
-	for key, r := range b.passes.known {
+	for key, r := range after {
 		switch {
 		case before[key] == r:
 		case key.wants < key.rows: // the end of a prompt
@@ -198,8 +206,32 @@ func TestRoundsAreRehearsed(t *testing.T) {
 			t.Errorf("a pass of %d rows, %d of them wanted, tokens %t, was not prepared for, or given up", key.rows, key.wants, key.ids)
 		}
 	}
-	if lost := len(before) + prompts - len(b.passes.known); lost > 0 || prompts == 0 {
+	if lost := len(before) + prompts - len(after); lost > 0 || prompts == 0 {
 		t.Errorf("%d of %d recordings were given up, %d prompts", lost, len(before), prompts)
+	}
+	if err := s.m.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClosedEnginesLeaveNothingOnTheDevice has one engine after another on a model: when one is closed, what was recorded of its
+// passes is gone, and the answers of the next are the processor's again.
+func TestClosedEnginesLeaveNothingOnTheDevice(t *testing.T) {
+	want := answersOfCPU(t)
+	b := open(t, Options{})
+	s := serve(t, b)
+	for i := range 3 {
+		if i > 0 {
+			s.start(t)
+		}
+		got, errs := s.answers()
+		if errors.Join(errs[:]...) != nil || !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
+			t.Errorf("engine %d: answers %v, want %v: %v", i, got, want, errs)
+		}
+		s.e.Close()
+		if p := &b.passes; len(p.known) != 0 || p.operations != 0 || p.last != nil {
+			t.Errorf("engine %d leaves %d recordings of %d operations", i, len(p.known), p.operations)
+		}
 	}
 	if err := s.m.Close(); err != nil {
 		t.Error(err)

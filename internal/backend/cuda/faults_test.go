@@ -23,7 +23,7 @@ import (
 // fault is a change of a kernel's text.
 type fault struct {
 	name, module, kernel string
-	check                string // of the suite, that finds it; or "pass", "product", "few" or "layer"
+	check                string // of the suite, that finds it; or "pass", "product", "few", "narrow" or "layer"
 	what                 string // a pattern
 	n                    int    // which of those that it matches
 	with                 string // what stands there instead
@@ -78,6 +78,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"a missing barrier", "rowwise", "layer_norm", "LayerNorm", barrier, 1, ""},
 		{"a missing barrier", "product", "relay_4_64_1", "product", barrier, 0, ""},
 		{"a missing barrier", "few", "few_4_64_2", "few", barrier, 0, ""},
+		{"a missing barrier", "narrow", "narrow_f32", "narrow", barrier, 1, ""},
+		{"no wait for copies", "narrow", "narrow_f32", "narrow", `cp\.async\.wait_group\s+6;`, 1, ""},
 		{"no wait for the kernels before", "rowwise", "rms_norm", "pass", `griddepcontrol\.wait;`, 0, ""},
 		{"no wait for the kernels before", "few", "row_4_64", "layer", `griddepcontrol\.wait;`, 1, ""},
 		{"a missing barrier", "few", "row_4_64", "layer", barrier, 0, ""},
@@ -123,10 +125,10 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			case "layer":
 				got, err := denseLayer(t, b)
 				found = err != nil || !slices.Equal(got, want)
-			case "product", "few":
-				rows := map[string]int{"product": 5, "few": 2}[f.check]
-				want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}), rows)
-				got, err := teamwork(t, b, rows)
+			case "product", "few", "narrow":
+				rows, bits := map[string]int{"product": 5, "few": 2, "narrow": 1}[f.check], map[string]int{"product": 4, "few": 4}[f.check]
+				want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}), rows, bits)
+				got, err := teamwork(t, b, rows, bits)
 				found = err != nil || !slices.Equal(got, want)
 			default:
 				found = len(backendtest.Brief(t).Only(f.check).Check(b)) > 0
@@ -138,11 +140,11 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// teamwork is a product whose sums go from warp to warp.
-func teamwork(t *testing.T, b backend.Backend, rows int) ([]float32, error) {
+// teamwork is a product whose sums or whose inputs go from warp to warp.
+func teamwork(t *testing.T, b backend.Backend, rows, bits int) ([]float32, error) {
 	t.Helper()
 	w := newTower(t, b)
-	wide := w.load(randomMatrix(t, rand.New(rand.NewPCG(1, 2)), 48, 64*20, 4, 64, dtype.BF16))
+	wide := w.load(randomMatrix(t, rand.New(rand.NewPCG(1, 2)), 48, 64*20, bits, 64, dtype.BF16))
 	x, y := w.alloc(rows, 64*20), w.alloc(rows, 48)
 	list := make([]float32, rows*64*20)
 	for i := range list {

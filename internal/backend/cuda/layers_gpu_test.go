@@ -65,15 +65,31 @@ func replay(b *testing.B, dev *Backend, p backend.Pass, one backend.Tensor, queu
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkDeltaNetLayer is a layer of 9B: decoding, verifying drafts with two to replay, a prompt.
+// BenchmarkDeltaNetLayer is a layer of 2B, 9B and 27B: decoding, verifying drafts with two to replay, a prompt.
 func BenchmarkDeltaNetLayer(b *testing.B) {
 	dev := open(b, Options{})
-	for _, c := range [][2]int{{1, 1}, {1, 4}, {1, 8}, {8, 1}, {8, 4}, {1, 512}} {
-		seqs, rows := c[0], c[1]
-		b.Run(fmt.Sprintf("seqs=%d/rows=%d", seqs, rows), func(b *testing.B) {
+	for _, c := range [][3]int{
+		{32, 1, 1},
+		{32, 1, 4},
+		{32, 1, 8},
+		{32, 1, 16},
+		{32, 1, 32},
+		{32, 8, 1},
+		{32, 8, 4},
+		{32, 1, 512},
+		{16, 1, 4},
+		{16, 1, 32},
+		{16, 1, 512},
+		{48, 1, 4},
+		{48, 1, 32},
+		{48, 8, 4},
+		{48, 1, 512},
+	} {
+		heads, seqs, rows := c[0], c[1], c[2]
+		b.Run(fmt.Sprintf("heads=%d/seqs=%d/rows=%d", heads, seqs, rows), func(b *testing.B) {
 			x := &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}
 			defer x.free()
-			d := &backend.DeltaNet{KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128, Kernel: 4, Eps: 1e-6}
+			d := &backend.DeltaNet{KeyHeads: 16, ValueHeads: heads, KeyDim: 128, ValueDim: 128, Kernel: 4, Eps: 1e-6}
 			values, all := d.ValueHeads*d.ValueDim, seqs*rows
 			d.Conv, d.Norm = x.random(4, d.Channels(), 1), x.random(1, d.ValueDim, 1)
 			d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
@@ -85,8 +101,8 @@ func BenchmarkDeltaNetLayer(b *testing.B) {
 				}
 				for range layers {
 					s.Delta = append(s.Delta, backend.Recurrent{
-						State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3+8, d.Channels(), 1),
-						Keys: x.random(8, d.KeyHeads*d.KeyDim, 0.1), Deltas: x.random(8, values, 0.1), Decays: x.random(8, d.ValueHeads, 0.1),
+						State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3+32, d.Channels(), 1),
+						Keys: x.random(32, d.KeyHeads*d.KeyDim, 0.1), Deltas: x.random(32, values, 0.1), Decays: x.random(32, d.ValueHeads, 0.1),
 					})
 				}
 				p.Batch = append(p.Batch, s)

@@ -57,7 +57,8 @@ func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
 // products is MatMul as part of another operation. Neighbors that one kernel can multiply together are
 // one launch. Known is what x is already as integers.
 func (b *Backend) products(x backend.Tensor, known []quantized, products ...backend.Product) {
-	var list []product
+	var list, later []product
+	ahead := b.narrowAhead(x, products)
 	for i := range products {
 		p := &products[i]
 		if p.Each {
@@ -77,13 +78,25 @@ func (b *Backend) products(x backend.Tensor, known []quantized, products ...back
 		if !ok {
 			continue
 		}
-		if !joins(list, &d) {
-			b.multiply(list...)
-			list = list[:0]
+		if ahead && !d.narrow {
+			later = append(later, d)
+			continue
 		}
-		list = append(list, d)
+		list = b.collect(list, d)
+	}
+	for _, d := range later {
+		list = b.collect(list, d)
 	}
 	b.multiply(list...)
+}
+
+// collect adds a product to those of the next launch, or launches them if it does not go with them.
+func (b *Backend) collect(list []product, d product) []product {
+	if !joins(list, &d) {
+		b.multiply(list...)
+		list = list[:0]
+	}
+	return append(list, d)
 }
 
 // product is one product with the first matrix of a stack, or false if there is nothing to do. Known is
@@ -108,6 +121,7 @@ func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known 
 	if p.Only != nil {
 		d.only, d.tiles = b.lists(backend.Pass{Only: p.Only}), onlyBlocks(len(p.Only))
 	}
+	d.narrow = b.narrow(&d)
 	return d, true
 }
 
@@ -155,6 +169,7 @@ type product struct {
 	add    bool
 	tiles  int        // at most; with jobs of all of them
 	only   driver.Ptr // call block whose list says which tiles; 0: all
+	narrow bool       // see narrow.go
 
 	jobs, jobCount driver.Ptr
 }
@@ -189,7 +204,7 @@ func (p *product) relayed() bool {
 // maxParts is how many products a relay has at most.
 const maxParts = 8
 
-// joins reports whether p can be launched together with others of the same rows: a relay has them all,
+// joins reports whether p can be launched together with others of the same rows: one kernel has them all,
 // they lie alike, and no two have results in the same memory.
 func joins(list []product, p *product) bool {
 	if len(list) == 0 {
@@ -198,7 +213,8 @@ func joins(list []product, p *product) bool {
 	first := &list[0]
 	a, b := &first.w.Layout, &p.w.Layout
 	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors && a.Per == b.Per
-	if len(list) == maxParts || !alike || !first.relayed() || !p.relayed() || first.only != 0 || p.only != 0 {
+	together := first.narrow && p.narrow || first.relayed() && p.relayed()
+	if len(list) == maxParts || !alike || !together || first.only != 0 || p.only != 0 {
 		return false
 	}
 	for i := range list {
@@ -229,6 +245,10 @@ func (b *Backend) multiply(list ...product) {
 		b.relay(list...)
 		return
 	}
+	if list[0].narrow {
+		b.launchNarrow(list...)
+		return
+	}
 	p := &list[0]
 	switch strips := (p.rows + strip - 1) / strip; {
 	case p.w.Kind == kernel.Plain:
@@ -249,6 +269,9 @@ func (b *Backend) multiply(list ...product) {
 	}
 }
 
+// plainNames are those of plain numbers in names of kernels.
+var plainNames = map[dtype.Type]string{dtype.BF16: "bf16", dtype.F16: "f16", dtype.F32: "f32"}
+
 // floats launches a product with plain numbers.
 func (b *Backend) floats(p *product) {
 	const warps, stages = 4, 6 // of a block, a tile each; blocks of columns under way
@@ -256,7 +279,7 @@ func (b *Backend) floats(p *product) {
 	if p.rows > 1 {
 		rows = strip
 	}
-	name := fmt.Sprintf("floats.floats_%s_%d", map[dtype.Type]string{dtype.BF16: "bf16", dtype.F16: "f16", dtype.F32: "f32"}[p.w.Number], rows)
+	name := fmt.Sprintf("floats.floats_%s_%d", plainNames[p.w.Number], rows)
 	b.launchAs(name, p.sizes(), grid{
 		x: (p.tiles + warps - 1) / warps, y: min((p.rows+rows-1)/rows, maxRows),
 		threads: 32 * warps, shared: warps * stages * (p.w.Block + rows*4*p.w.Layout.Group),

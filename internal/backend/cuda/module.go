@@ -103,7 +103,7 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 // space; where none has its row there, the cache is worth more.
 func (b *Backend) share(kernel string, f *loaded) error {
 	_, name, _ := strings.Cut(kernel, ".")
-	if !b.shares && (strings.HasSuffix(kernel, rowKernel) || strings.HasSuffix(kernel, gateKernel) || strings.HasPrefix(name, "one_")) {
+	if !b.shares && (strings.HasSuffix(kernel, rowKernel) || strings.HasSuffix(kernel, gateKernel) || strings.HasPrefix(name, "one_") || strings.HasPrefix(name, "narrow_")) {
 		b.shares = true
 		for _, other := range b.functions {
 			if err := other.PreferShared(); err != nil {

@@ -26,7 +26,8 @@ type shape struct {
 	of          any
 	rows, wants int
 	ids         bool
-	only        int // onlyBlocks of the list's length; 0: there is none
+	long        bool // see long
+	only        int  // onlyBlocks of the list's length; 0: there is none
 }
 
 // recording is the operations of a pass.
@@ -134,7 +135,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 	if b.passes.recording != nil {
 		panic("cuda: a pass within a pass")
 	}
-	key := shape{of: p.Of, rows: p.Rows(), wants: len(p.Want), ids: p.IDs != nil}
+	key := shape{of: p.Of, rows: p.Rows(), wants: len(p.Want), ids: p.IDs != nil, long: long(p.Batch)}
 	if p.Only != nil {
 		key.only = onlyBlocks(len(p.Only))
 	}

@@ -82,3 +82,65 @@ func BenchmarkFeedForward(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDeltaInputs is norm and products before the recurrence of the layers of 2B, 9B and 27B, whose rates of decay and of
+// learning are plain numbers in many files: in the format of the others, as float32 by the kernels for few outputs, and by those
+// for many.
+func BenchmarkDeltaInputs(b *testing.B) {
+	dev := open(b, Options{})
+	shared := dev.info.Shared
+	for _, size := range []struct {
+		name              string
+		cols, wide, heads int
+	}{{"2b", 2048, 8192, 16}, {"9b", 4096, 12_288, 32}, {"27b", 5120, 16_384, 48}} {
+		x := &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}
+		matrix := func(outs, bits int) dtype.Matrix {
+			return randomMatrix(b, x.rng, outs, size.cols, bits, 64, dtype.BF16)
+		}
+		wide, same, plain := matrix(size.wide, 4), matrix(size.heads, 4), matrix(size.heads, 0)
+		var all [][5]backend.Weight
+		for range layers {
+			var layer [5]backend.Weight
+			for i, m := range []dtype.Matrix{wide, same, same, plain, plain} {
+				w, err := dev.Load(backend.Int8, m)
+				if err != nil {
+					b.Fatal(err)
+				}
+				layer[i] = w
+			}
+			all = append(all, layer)
+		}
+		for _, rows := range []int{1, 2, 4, 8, 32} {
+			for _, kind := range []string{"none", "same", "narrow", "many"} {
+				b.Run(fmt.Sprintf("%s/rows=%d/%s", size.name, rows, kind), func(b *testing.B) {
+					x := &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}
+					defer x.free()
+					defer func() { dev.info.Shared = shared }()
+					in, h, gain := x.random(rows, size.cols, 1), x.random(rows, size.cols, 1), x.random(1, size.cols, 1)
+					wide, alpha, beta, one := x.random(rows, size.wide, 1), x.random(rows, size.heads, 1), x.random(rows, size.heads, 1), x.random(1, 1, 1)
+					if kind == "many" {
+						dev.info.Shared = 48 << 10
+					}
+					replay(b, dev, backend.Pass{Of: x, Batch: []backend.Seq{{N: rows}}}, one, func() {
+						for _, w := range all {
+							dev.RMSNorm(h, in, gain, 1e-6)
+							list := []backend.Product{{Dst: wide, W: w[0]}, {Dst: alpha, W: w[1]}, {Dst: beta, W: w[2]}}
+							switch kind {
+							case "none":
+								list = list[:1]
+							case "narrow", "many":
+								list[1].W, list[2].W = w[3], w[4]
+							}
+							dev.MatMul(h, list...)
+						}
+					})
+				})
+			}
+		}
+		for _, layer := range all {
+			for _, w := range layer {
+				dev.Unload(w)
+			}
+		}
+	}
+}

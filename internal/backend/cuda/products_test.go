@@ -114,12 +114,14 @@ func TestTensorCoresEqualCPU(t *testing.T) {
 	}
 }
 
-// TestFloatsEqualCPU multiplies with plain numbers, columns that are no whole block included.
+// TestFloatsEqualCPU multiplies with plain numbers, columns that are no whole block or chunk included: by the kernels for few
+// outputs, with more chunks than are under way, and by the others, as where shared memory is too small for those.
 func TestFloatsEqualCPU(t *testing.T) {
 	b, oracle := open(t, Options{}), backendtest.Open(t, backend.Options{Threads: 1})
 	rng := rand.New(rand.NewPCG(1, 2))
+	shared := b.info.Shared
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F16, dtype.F32} {
-		for _, shape := range [][3]int{{1, 100, 64 * 9}, {2, 40, 129}, {8, 16, 64}, {17, 33, 70}} {
+		for _, shape := range [][3]int{{1, 100, 64 * 9}, {2, 40, 129}, {8, 16, 64}, {17, 33, 70}, {1, 16, 256*10 + 37}, {7, 20, 256 * 9}, {3, 17, 512}} {
 			rows, outs, cols := shape[0], shape[1], shape[2]
 			m := dtype.Matrix{Rows: outs, Cols: cols, Type: typ, Data: make([]byte, outs*cols*typ.Size())}
 			x := make([]float32, outs*cols)
@@ -127,10 +129,17 @@ func TestFloatsEqualCPU(t *testing.T) {
 				x[i] = float32(rng.NormFloat64())
 			}
 			dtype.FromF32(m.Data, typ, x)
-			got, want := multiplied(t, b, m, rows, backend.Product{}), multiplied(t, oracle, m, rows, backend.Product{})
-			for i := range want {
-				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%v, %v: number %d is %v, want %v", typ, shape, i, got[i], want[i])
+			p := backend.Product{Add: outs == 17}
+			want := multiplied(t, oracle, m, rows, p)
+			for _, b.info.Shared = range []int{shared, 48 << 10} {
+				if b.info.Shared != shared && cols > 1000 {
+					continue // the interpreter takes its time
+				}
+				got := multiplied(t, b, m, rows, p)
+				for i := range want {
+					if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+						t.Fatalf("%v, %v, %d bytes of shared memory: number %d is %v, want %v", typ, shape, b.info.Shared, i, got[i], want[i])
+					}
 				}
 			}
 		}

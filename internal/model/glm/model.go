@@ -119,12 +119,17 @@ func (m *Model) Tap(layers ...int) error { return m.taps.Set(&m.Network, len(m.l
 // Close frees the weights of the model and its head.
 func (m *Model) Close() error {
 	m.loaded.Free()
+	m.Release()
+	return nil
+}
+
+// Release implements model.Model.
+func (m *Model) Release() {
 	m.Free()
 	m.taps.Free(m.Backend)
 	if m.head != nil {
 		m.head.pairs.Free(&m.head.Network)
 	}
-	return nil
 }
 
 // Forward feeds the spans to their sequences.

@@ -172,12 +172,12 @@ func (n *network) Layout() state.Layout { return n.layout }
 func (n *network) Head() model.Head     { return nil }
 
 func (n *network) Close() error {
-	n.free()
+	n.Release()
 	n.loader.Free()
 	return nil
 }
 
-func (n *network) free() {
+func (n *network) Release() {
 	for _, t := range n.made {
 		n.b.Free(t)
 	}
@@ -185,7 +185,7 @@ func (n *network) free() {
 }
 
 func (n *network) Forward(batch []model.Span) (out model.Output, err error) {
-	n.free()
+	n.Release()
 	var ids, want []int32
 	for _, s := range batch {
 		if err = s.Check(n.Vocab, n.Width); err == nil {

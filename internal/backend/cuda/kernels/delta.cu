@@ -198,7 +198,6 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
   const int strips = values / strip, h = blockIdx.x / strips, first = blockIdx.x % strips * strip, tid = threadIdx.x;
   const int chain = __shfl_sync(0xffffffffu, tid / 32, 0), c = tid & 31, col = first + c, m = h / (valueHeads / keyHeads), own = chain * quarterStep;
   release();
-  await();
 #pragma unroll 1
   for (int owner = blockIdx.y; owner < call->seqs; owner += gridDim.y) {
     Seq s = call->seq[owner];
@@ -225,8 +224,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
       }
       commit();
     };
-#pragma unroll 1
-    for (int t = 0; t < 2 * group; t += group) bring(t);
+    // The state, and what is replayed, no kernel of this pass has written: they need not wait.
     State state;
     const float *p = home;
 #pragma unroll
@@ -258,6 +256,9 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
 #pragma unroll
       for (int k = 0; k < 8; k++) state.change(k, key.of[k], x.value[c], x.decay);
     }
+    await();
+#pragma unroll 1
+    for (int t = 0; t < 2 * group; t += group) bring(t);
     arrive<1>();
     __syncthreads();  // the first group is there, and nobody replays any more
     Quarter even, odd, query;  // keys of tokens by turns, and the query of the next
@@ -325,6 +326,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
     arrive<0>();
     __syncthreads();
   }
+  await();
 }
 
 // The gated norm, in place, a warp for each value head of a row, which it rounds too where a product wants
