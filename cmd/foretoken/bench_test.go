@@ -64,7 +64,8 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"compare", "--peer-cmd: name the peer's benchmark program"},
 		{"compare --peer-cmd no-such-program", "--peer-cmd no-such-program"},
 		{"compare --peer-cmd go --model tiny", "want a GGUF file"},
-		{"compare --peer-cmd go --model x.gguf --prompts 0", "not 0"},
+		{"compare --peer-cmd go --model x.gguf --prompts 512,-1", "not -1"},
+		{"compare --peer-cmd go --model x.gguf --prompts 0 --generates 0", "nothing to measure"},
 	} {
 		if _, err := runBench(strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("bench %s: error %v, want %q", c.args, err, c.want)

@@ -58,8 +58,8 @@ arguments; a table is understood as well. No shell is involved: arguments are se
 	fs.SortFlags = false
 	fs.StringVar(&f.peer, "peer-cmd", "", "the peer's `PROGRAM`, perhaps with arguments")
 	fs.StringVar(&f.model.model, "model", "", "GGUF `FILE` that both can read")
-	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of prompt lengths in tokens")
-	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate")
+	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of prompt lengths in tokens; 0: only generate")
+	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate; 0: only prompts")
 	fs.IntSliceVar(&f.depths, "depths", f.depths, "`LIST` of tokens of context before them")
 	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions (default %d)", compareRepeats))
 	ours := newFlagGroup("How we compute (the peer gets --threads, too)")
@@ -139,10 +139,14 @@ func (f *compareBench) validate() (bench.Peer, error) {
 	if !strings.HasSuffix(f.model.model, ".gguf") {
 		return nil, usagef("--model %s: want a GGUF file, which both can read; foretoken needs its name to end in .gguf", f.model.model)
 	}
-	for _, n := range slices.Concat(f.prompts, f.generates) {
-		if n < 1 || n > 1<<20 {
-			return nil, usagef("--prompts and --generates: want numbers from 1 to %d, not %d", 1<<20, n)
+	lengths := slices.Concat(f.prompts, f.generates)
+	for _, n := range lengths {
+		if n < 0 || n > 1<<20 {
+			return nil, usagef("--prompts and --generates: want numbers from 0 to %d, not %d", 1<<20, n)
 		}
+	}
+	if len(lengths) == 0 || slices.Max(lengths) == 0 {
+		return nil, usagef("--prompts and --generates: nothing to measure")
 	}
 	for _, n := range f.depths {
 		if n < 0 || n > 1<<20 {

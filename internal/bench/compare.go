@@ -15,7 +15,7 @@ import (
 
 // CompareOptions say what to compare. Lengths are those of llama-bench: prefill of Prompts
 // tokens and generation of Generates tokens, each after Depths tokens of context, one sequence,
-// without speculative decoding.
+// without speculative decoding. A length of 0 is no test, as there.
 type CompareOptions struct {
 	File      string // the model, for the peer
 	Threads   int
@@ -71,12 +71,15 @@ func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*Com
 			r.Tests = append(r.Tests, Test{Name: fmt.Sprintf("tg%d", n), generate: n, depth: depth})
 		}
 	}
+	r.Tests = slices.DeleteFunc(r.Tests, func(t Test) bool { return t.prompt+t.generate == 0 })
 	for i := range r.Tests {
 		if t := &r.Tests[i]; t.depth > 0 {
 			t.Name += fmt.Sprintf(" @ d%d", t.depth)
 		}
 	}
-	if _, err := r.Tests[len(o.Prompts)+len(o.Generates)-1].rate(ctx, run, o.Vocab); err != nil { // warms up; so does the peer, each time
+	warm := r.Tests[len(r.Tests)-1]
+	warm.depth = 0
+	if _, err := warm.rate(ctx, run, o.Vocab); err != nil { // the peer warms up each time, without a context, too
 		return nil, err
 	}
 	for n := range o.Repeats {

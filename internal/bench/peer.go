@@ -186,8 +186,11 @@ func (p Peer) Run(ctx context.Context, o *CompareOptions) (results []PeerResult,
 	return results, residentMemory(cmd.ProcessState.SysUsage()), err
 }
 
-// list is numbers with commas between them.
+// list is numbers with commas between them, 0 if there are none.
 func list(numbers []int) string {
+	if len(numbers) == 0 {
+		return "0"
+	}
 	parts := make([]string, len(numbers))
 	for i, n := range numbers {
 		parts[i] = strconv.Itoa(n)

@@ -37,6 +37,12 @@ func TestMain(m *testing.M) {
 		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":0,"n_gen":128,"avg_ts":10}`)
 		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":512,"n_gen":0,"n_depth":1000,"avg_ts":40}`)
 		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":0,"n_gen":128,"n_depth":1000,"avg_ts":5}`)
+	case "prompts":
+		if args := strings.Join(os.Args[1:], " "); !strings.Contains(args, "-p 512 -n 0 -r 1") {
+			fmt.Fprintln(os.Stderr, "arguments", args)
+			os.Exit(1)
+		}
+		fmt.Println(`{"build_commit":"abc","n_threads":2,"n_prompt":512,"n_gen":0,"avg_ts":50}`)
 	case "broken":
 		fmt.Fprintln(os.Stderr, "error: no such\x1b[2J model")
 		os.Exit(3)
@@ -122,6 +128,18 @@ func compared(t *testing.T, play string, depths ...int) (*CompareReport, error) 
 	return Compare(t.Context(), Peer{os.Args[0], "-fa", "1"}, metronome(50*time.Millisecond), CompareOptions{
 		File: "model.gguf", Threads: 2, Prompts: []int{512}, Generates: []int{128}, Depths: depths, Repeats: 2, Vocab: 100,
 	})
+}
+
+func TestCompareMeasuresPromptsAlone(t *testing.T) {
+	t.Setenv(playPeer, "prompts")
+	for _, none := range [][]int{nil, {0}} {
+		r, err := Compare(t.Context(), Peer{os.Args[0]}, metronome(50*time.Millisecond), CompareOptions{
+			File: "model.gguf", Threads: 2, Prompts: []int{512}, Generates: none, Repeats: 1, Vocab: 100,
+		})
+		if err != nil || len(r.Tests) != 1 || r.Tests[0].Name != "pp512" {
+			t.Errorf("generating %v: %v, %+v", none, err, r)
+		}
+	}
 }
 
 func TestCompareTakesTurns(t *testing.T) {
