@@ -105,7 +105,7 @@ func content(t *testing.T, c client.Client, id string) string {
 	return string(data)
 }
 
-const short = `{"custom_id":"short","method":"POST","url":"/v1/chat/completions","body":{"model":"tiny","messages":[{"role":"user","content":"Hi."}],"max_tokens":4}}` + "\n"
+const short = `{"custom_id":"short","method":"POST","url":"/v1/chat/completions","body":{"model":"tiny","messages":[{"role":"user","content":"Hi."}],"max_tokens":4,"ignore_eos":true}}` + "\n"
 
 // endless is a file that takes minutes, one line at a time.
 func endless() string {
