@@ -49,7 +49,7 @@ func TestMetricsNeedNoKeyOnTheirOwnListener(t *testing.T) {
 		x := r.read(a)
 		return x.status, x.body
 	}
-	r.do("POST", "/v1/completions", `{"prompt": "Once", "max_tokens": 2}`, "Authorization", "Bearer secret")
+	r.do("POST", "/v1/completions", `{"prompt": "Once", "max_tokens": 2, "ignore_eos": true}`, "Authorization", "Bearer secret")
 	r.do("POST", "/v1/completions", `{}`, "Authorization", "Bearer secret") // an error is counted as well
 	status, text := get("GET", "/metrics")
 	var names []string

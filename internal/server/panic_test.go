@@ -33,7 +33,8 @@ func TestPanicsOfAnswersAreErrors(t *testing.T) {
 			}
 		}
 	}
-	const messages = `"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 30`
+	// Temperature 0: answers end after the third piece, whatever the seed.
+	const messages = `"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 30, "temperature": 0`
 	for i, c := range []struct {
 		path, body string
 		marks      []string // of an error in a stream; nil: the answer is whole
@@ -42,14 +43,14 @@ func TestPanicsOfAnswersAreErrors(t *testing.T) {
 		{"/v1/chat/completions", `{` + messages + `, "n": 3}`, nil},
 		{"/v1/chat/completions", `{` + messages + `, "stream": true}`, []string{`data: {"error":`}},
 		{"/v1/chat/completions", `{` + messages + `, "stream": true, "n": 2}`, []string{`data: {"error":`}},
-		{"/v1/completions", `{"prompt": "Once", "max_tokens": 30, "n": 2}`, nil},
-		{"/v1/completions", `{"prompt": "Once", "max_tokens": 30, "n": 2, "stream": true}`, []string{`data: {"error":`}},
-		{"/v1/responses", `{"input": "Hi.", "max_output_tokens": 30}`, nil},
-		{"/v1/responses", `{"input": "Hi.", "max_output_tokens": 30, "stream": true}`, []string{"event: error", "event: response.failed"}},
+		{"/v1/completions", `{"prompt": "Once", "max_tokens": 30, "temperature": 0, "n": 2}`, nil},
+		{"/v1/completions", `{"prompt": "Once", "max_tokens": 30, "temperature": 0, "n": 2, "stream": true}`, []string{`data: {"error":`}},
+		{"/v1/responses", `{"input": "Hi.", "max_output_tokens": 30, "temperature": 0}`, nil},
+		{"/v1/responses", `{"input": "Hi.", "max_output_tokens": 30, "temperature": 0, "stream": true}`, []string{"event: error", "event: response.failed"}},
 		{"/v1/messages", `{"model": "tiny", ` + messages + `}`, nil},
 		{"/v1/messages", `{"model": "tiny", "stream": true, ` + messages + `}`, []string{"event: error"}},
-		{"/api/chat", `{"model": "tiny", "stream": false, "messages": [{"role": "user", "content": "Hi."}]}`, nil},
-		{"/api/chat", `{"model": "tiny", "messages": [{"role": "user", "content": "Hi."}]}`, []string{`{"error":`}},
+		{"/api/chat", `{"model": "tiny", "stream": false, "options": {"temperature": 0}, "messages": [{"role": "user", "content": "Hi."}]}`, nil},
+		{"/api/chat", `{"model": "tiny", "options": {"temperature": 0}, "messages": [{"role": "user", "content": "Hi."}]}`, []string{`{"error":`}},
 	} {
 		broken.Store(true)
 		id := fmt.Sprint("panic-", i)
