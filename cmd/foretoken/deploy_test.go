@@ -115,7 +115,7 @@ func offered(t *testing.T) http.Handler {
 		}
 	})
 	h := s.Handler()
-	if status, text := fetchFrom(h, http.MethodPost, "/v1/completions", `{"prompt": "Once", "max_tokens": 2}`); status != http.StatusOK {
+	if status, text := fetchFrom(h, http.MethodPost, "/v1/completions", `{"prompt": "Once", "max_tokens": 2, "ignore_eos": true}`); status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 	return h
