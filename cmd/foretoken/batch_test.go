@@ -149,7 +149,12 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 			t.Fatalf("%+v", b)
 		}
 	}
-	long := p.submit(t, 500).ID
+	lines, err := os.ReadFile(requests(t, 500, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It takes minutes, and is not over when it is canceled.
+	long := p.begin(t, bytes.ReplaceAll(lines, []byte(`"max_tokens":6`), []byte(`"ignore_eos":true,"max_tokens":4000`))).ID
 	url := []string{"--url", p.url + "/v1"}
 	for _, c := range []struct {
 		args []string

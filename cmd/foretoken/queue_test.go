@@ -132,7 +132,12 @@ func (p *program) submit(t *testing.T, lines int) standing {
 		t.Fatal(err)
 	}
 	// A seed of its own makes the answer of a line that of the same line in another batch.
-	data = bytes.ReplaceAll(data, []byte(`"max_tokens"`), []byte(`"seed":7,"max_tokens"`))
+	return p.begin(t, bytes.ReplaceAll(data, []byte(`"max_tokens"`), []byte(`"seed":7,"max_tokens"`)))
+}
+
+// begin uploads the lines of a batch and begins it.
+func (p *program) begin(t *testing.T, data []byte) standing {
+	t.Helper()
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)
 	_ = w.WriteField("purpose", "batch") // a buffer takes all
