@@ -109,7 +109,7 @@ func TestSDKCallsTools(t *testing.T) {
 	}}}
 	p.ToolChoice = sdk.ToolChoiceUnionParam{OfAny: &sdk.ToolChoiceAnyParam{DisableParallelToolUse: sdk.Bool(true)}}
 	c := client()
-	m, err := c.Messages.New(t.Context(), p)
+	m, err := c.Messages.New(t.Context(), p, option.WithJSONSet("seed", 3))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -304,6 +304,7 @@ func TestSDKNamespacesAndCustomTools(t *testing.T) {
 		ToolChoice: responses.ResponseNewParamsToolChoiceUnion{OfToolChoiceMode: client.Opt(responses.ToolChoiceOptionsRequired)},
 	}
 	q.ParallelToolCalls = client.Bool(false)
+	q.SetExtraFields(map[string]any{"seed": 4})
 	whole, err := c.Responses.New(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
