@@ -142,9 +142,11 @@ func (a *Attention) ScoreScale() float32 {
 	return 1 / float32(math.Sqrt(float64(a.HeadDim)))
 }
 
-// DeltaNet is a Gated DeltaNet layer.
+// DeltaNet is a Gated DeltaNet layer. Every key head has as many value heads as any other, which use
+// its query and its key: they are neighbors, or with Tiled value head h is one of key head h%KeyHeads.
 type DeltaNet struct {
 	KeyHeads, ValueHeads int
+	Tiled                bool
 	KeyDim, ValueDim     int
 	Kernel               int
 	Conv                 Tensor // [Kernel, channels]: tap Kernel-1 meets the current row
@@ -157,6 +159,17 @@ type DeltaNet struct {
 
 // Channels is the number of convolved channels: queries, keys, values.
 func (d *DeltaNet) Channels() int { return 2*d.KeyHeads*d.KeyDim + d.ValueHeads*d.ValueDim }
+
+// Share is the number of value heads of a key head.
+func (d *DeltaNet) Share() int { return d.ValueHeads / d.KeyHeads }
+
+// ValueHead is value head i of those of key head m.
+func (d *DeltaNet) ValueHead(m, i int) int {
+	if d.Tiled {
+		return i*d.KeyHeads + m
+	}
+	return m*d.Share() + i
+}
 
 // DeltaInput are the projections a DeltaNet layer starts from.
 type DeltaInput struct {

@@ -131,7 +131,7 @@ func (c *deltaCase) script(r *rig, d *backend.DeltaNet, t *deltaText, calls [][3
 }
 
 // deltaNet checks the recurrent layer: against the oracle; cut into any pieces; in any company;
-// and that accepted drafts are replayed once, and rejected ones never.
+// that accepted drafts are replayed once, and rejected ones never; and with value heads in either order.
 func (c *checker) deltaNet() {
 	c.on("DeltaNet")
 	for i, k := range deltaCases {
@@ -175,6 +175,61 @@ func (c *checker) deltaNet() {
 		}
 		c.holds(what+", alone and in a batch", func(r *rig) (got, want []float32) { return k.batch(r) })
 	}
+	for _, k := range tiledCases {
+		what := fmt.Sprintf("%+v", k.deltaCase)
+		c.like(what+", tiled", func(r *rig) [][]float32 {
+			d := k.layer(r)
+			d.Tiled = true
+			out, state := k.script(r, d, k.text(r, d, 200), k.calls)
+			return [][]float32{out, state}
+		})
+		c.holds(what+", tiled and not", func(r *rig) (got, want []float32) { return k.tilings(r, k.calls) })
+	}
+}
+
+// tiledCases are layers whose value heads are tiled: few rows, many, one, and drafts.
+var tiledCases = []struct {
+	deltaCase
+	calls [][3]int
+}{
+	{deltaCase{3, 2, 12, 40, 3, false}, [][3]int{{70, 2, 1}, {1, 0, 0}, {6, 3, 2}, {2, 0, 0}}},
+	{deltaCase{2, 2, 128, 128, 4, true}, [][3]int{{40, 0, 0}, {4, 3, 2}, {1, 0, 0}, {2, 1, 1}, {1, 0, 0}}},
+}
+
+// tilings feeds a text to a layer and to its twin, which has the value heads in the other order.
+func (c *deltaCase) tilings(r *rig, calls [][3]int) (got, want []float32) {
+	d := c.layer(r)
+	values := 2 * c.keyHeads * c.keyDim // the first channel of values
+	twin := *d
+	twin.Tiled = true
+	twin.Conv = r.tensor(c.kernel, d.Channels(), c.tile(r.read(d.Conv), d.Channels(), values, c.valueDim, false))
+	twin.DecayRate = r.tensor(1, d.ValueHeads, c.tile(r.read(d.DecayRate), d.ValueHeads, 0, 1, false))
+	twin.DecayBias = r.tensor(1, d.ValueHeads, c.tile(r.read(d.DecayBias), d.ValueHeads, 0, 1, false))
+	t := c.text(r, d, 200)
+	other := &deltaText{width: t.width}
+	for i, first := range [4]int{values, 0, 0, 0} {
+		other.rows[i] = c.tile(t.rows[i], t.width[i], first, (t.width[i]-first)/d.ValueHeads, false)
+	}
+	out, state := c.script(r, &twin, other, calls)
+	wantOut, wantState := c.script(r, d, t, calls)
+	got = append(c.tile(out, t.width[1], 0, c.valueDim, true), c.tile(state, len(state), 0, len(state)/d.ValueHeads, true)...)
+	return got, append(wantOut, wantState...)
+}
+
+// tile is rows of width numbers, those from first on by value heads of dim numbers, with the heads
+// tiled that were neighbors, or back.
+func (c *deltaCase) tile(rows []float32, width, first, dim int, back bool) []float32 {
+	out := slices.Clone(rows)
+	for at := first; at < len(rows); at += width {
+		for h := range c.keyHeads * c.share {
+			from, to := h*dim, (h%c.share*c.keyHeads+h/c.share)*dim
+			if back {
+				from, to = to, from
+			}
+			copy(out[at+to:][:dim], rows[at+from:])
+		}
+	}
+	return out
 }
 
 // batch feeds three sequences with drafts that are yet to be replayed in one call, and each

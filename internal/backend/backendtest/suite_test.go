@@ -620,6 +620,13 @@ var layerFaults = []planted{
 			}
 		}
 	}},
+	{"DeltaNet", "tiled value heads are neighbors", func(f *faulty, b *Opaque) {
+		f.deltaNet = func(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+			other := *d
+			other.Tiled = false
+			b.DeltaNet(dst, &other, at, in, batch)
+		}
+	}},
 	{"DeltaNet", "a batch shares a state", func(f *faulty, b *Opaque) {
 		f.deltaNet = func(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
 			batch = slices.Clone(batch)

@@ -67,12 +67,11 @@ func (op *deltaOp) head(buf *deltaBuffers, seq *backend.Seq, m int) {
 			to = seq.N // drafts stay together: their state is only in buf
 		}
 		op.mix(buf, seq, m, from, to)
-		for i := range op.share() {
-			h := m*op.share() + i
+		for i := range op.d.Share() {
 			for c := 0; c < op.d.ValueDim; c += stripWidth {
-				op.recur(buf, seq, h, from, to, c, min(stripWidth, op.d.ValueDim-c))
+				op.recur(buf, seq, m, i, from, to, c, min(stripWidth, op.d.ValueDim-c))
 			}
-			op.gate(seq, h, from, to)
+			op.gate(seq, op.d.ValueHead(m, i), from, to)
 		}
 		if to == seq.N {
 			op.remember(buf, seq, m, from)
@@ -81,22 +80,30 @@ func (op *deltaOp) head(buf *deltaBuffers, seq *backend.Seq, m int) {
 	}
 }
 
-// share is the number of value heads of a key head.
-func (op *deltaOp) share() int { return op.d.ValueHeads / op.d.KeyHeads }
-
-// channels are the ranges of channels of key head m, [first, length]: query, key, values.
-func (op *deltaOp) channels(m int) [3][2]int {
-	d := op.d
-	values := op.share() * d.ValueDim
-	return [3][2]int{
-		{m * d.KeyDim, d.KeyDim},
-		{(d.KeyHeads + m) * d.KeyDim, d.KeyDim},
-		{2*d.KeyHeads*d.KeyDim + m*values, values},
+// ranges is how many ranges the channels of a key head are: query, key, and values, where heads that
+// are no neighbors have one each.
+func (op *deltaOp) ranges() int {
+	if op.d.Tiled {
+		return 2 + op.d.Share()
 	}
+	return 3
+}
+
+// channels is range i of the channels of key head m.
+func (op *deltaOp) channels(m, i int) (first, n int) {
+	d := op.d
+	if i < 2 {
+		return (i*d.KeyHeads + m) * d.KeyDim, d.KeyDim
+	}
+	first = 2*d.KeyHeads*d.KeyDim + d.ValueHead(m, i-2)*d.ValueDim
+	if d.Tiled {
+		return first, d.ValueDim
+	}
+	return first, d.Share() * d.ValueDim
 }
 
 // width is the number of channels of a key head.
-func (op *deltaOp) width() int { return 2*op.d.KeyDim + op.share()*op.d.ValueDim }
+func (op *deltaOp) width() int { return 2*op.d.KeyDim + op.d.Share()*op.d.ValueDim }
 
 // mix convolves tokens [from, to), normalizes their queries and keys, and computes the
 // gates of key head m.
@@ -104,17 +111,18 @@ func (op *deltaOp) mix(buf *deltaBuffers, seq *backend.Seq, m, from, to int) {
 	d, n, width := op.d, to-from, op.width()
 	buf.mixed = kernel.Grow(buf.mixed, n*width)
 	buf.kq, buf.gate = kernel.Grow(buf.kq, n), kernel.Grow(buf.gate, n)
-	buf.decay, buf.beta = kernel.Grow(buf.decay, n*op.share()), kernel.Grow(buf.beta, n*op.share())
+	buf.decay, buf.beta = kernel.Grow(buf.decay, n*d.Share()), kernel.Grow(buf.beta, n*d.Share())
 	buf.taps = kernel.Grow(buf.taps, d.Kernel)
 	at := 0
-	for _, c := range op.channels(m) {
-		op.convolve(buf, seq, c[0], c[1], from, to, at)
-		at += c[1]
+	for i := range op.ranges() {
+		c, w := op.channels(m, i)
+		op.convolve(buf, seq, c, w, from, to, at)
+		at += w
 	}
 	op.vector.Delta.Keys(buf.mixed, width, d.KeyDim, exactmath.RSqrt32(float32(d.KeyDim)), buf.kq)
 	rate, bias := row(d.DecayRate, 0), row(d.DecayBias, 0)
-	for i := range op.share() {
-		h := m*op.share() + i
+	for i := range d.Share() {
+		h := d.ValueHead(m, i)
 		column(buf.gate, op.in.A, seq.First+from, h)
 		op.vector.Decays(buf.decay[i*n:][:n], buf.gate, rate[h], bias[h])
 		column(buf.gate, op.in.B, seq.First+from, h)
@@ -161,12 +169,12 @@ type stateStrip struct {
 	stride, ahead int
 }
 
-// recur runs the recurrence of w columns of value head h, from column c on, over tokens
-// [from, to). The strip is read from memory once, stays in buf while tokens change
+// recur runs the recurrence of w columns of value head i of key head m, from column c on, over
+// tokens [from, to). The strip is read from memory once, stays in buf while tokens change
 // it, and the last change that cannot be rejected goes back to memory.
-func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, h, from, to, c, w int) {
+func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, m, i, from, to, c, w int) {
 	d, mem, kernels := op.d, &seq.Delta[op.at.Delta], &op.strip.Delta
-	i, m := h%op.share(), h/op.share()
+	h := d.ValueHead(m, i)
 	home := op.home(mem, h, c, w)
 	buf.state, buf.delta = kernel.Grow(buf.state, d.KeyDim*w), kernel.Grow(buf.delta, w)
 	away := stateStrip{buf.state, w, 0}
@@ -212,13 +220,13 @@ func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, h, from, to, c, w 
 }
 
 // home is where columns [c, c+w) of head h's state are in memory. What is read after them
-// are the next columns, or the next head's first.
+// are the next columns, or the first of the key head's next value head.
 func (op *deltaOp) home(mem *backend.Recurrent, h, c, w int) stateStrip {
 	d, stride := op.d, mem.State.Stride
 	at := mem.State.Offset + h*d.KeyDim*stride + c
 	s := stateStrip{data: mem.State.Mem.(*memory).f32[at : at+(d.KeyDim-1)*stride+w], stride: stride, ahead: w}
 	if c+w == d.ValueDim {
-		s.ahead = d.KeyDim*stride - c
+		s.ahead = d.ValueHead(0, 1)*d.KeyDim*stride - c
 	}
 	return s
 }
@@ -247,16 +255,17 @@ func (op *deltaOp) remember(buf *deltaBuffers, seq *backend.Seq, m, from int) {
 	for g := range seq.Drafts {
 		t := certain + g - from
 		copy(row(mem.Keys, g)[m*d.KeyDim:][:d.KeyDim], buf.mixed[t*op.width()+d.KeyDim:])
-		for i := range op.share() {
-			row(mem.Decays, g)[m*op.share()+i] = buf.decay[i*n+t]
+		for i := range d.Share() {
+			row(mem.Decays, g)[d.ValueHead(m, i)] = buf.decay[i*n+t]
 		}
 	}
 	// Tail row i becomes the input of token certain-(Kernel-1)+i. Rows move towards the front
 	// only, so ascending order never overwrites a row that is still needed.
 	for i := range d.Kernel - 1 + seq.Drafts {
 		x, tail := op.input(seq, certain-(d.Kernel-1)+i), row(mem.Tail, i)
-		for _, c := range op.channels(m) {
-			copy(tail[c[0]:c[0]+c[1]], x[c[0]:])
+		for j := range op.ranges() {
+			c, n := op.channels(m, j)
+			copy(tail[c:c+n], x[c:])
 		}
 	}
 }

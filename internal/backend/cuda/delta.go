@@ -31,6 +31,14 @@ func long(batch []backend.Seq) bool {
 	return rows <= deltaRows && most > deltaLong
 }
 
+// neighbors is how many value heads side by side have the same key head.
+func neighbors(d *backend.DeltaNet) int {
+	if d.Tiled {
+		return 1
+	}
+	return d.Share()
+}
+
 // DeltaNet runs a Gated DeltaNet layer.
 func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
 	rows, channels := in.QKV.Rows, d.Channels()
@@ -59,10 +67,10 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	strips := (d.ValueDim + deltaStrip - 1) / deltaStrip
 	g := grid{x: d.ValueHeads * strips, y: min(rows, deltaSeqs), threads: 4 * deltaStrip}
 	if d.KeyDim == 128 && d.ValueDim%deltaStrip == 0 {
-		b.launch("delta.delta_recur128", g, call, at.Delta, b.at(dst), dst.Stride, d.KeyHeads, d.ValueHeads, d.ValueDim, mixed, rows)
+		b.launch("delta.delta_recur128", g, call, at.Delta, b.at(dst), dst.Stride, d.KeyHeads, d.ValueHeads, neighbors(d), d.ValueDim, mixed, rows)
 	} else {
 		g.shared = 4 * (d.KeyDim*(deltaStrip+1) + 2*chained)
-		b.launch("delta.delta_recur", g, call, at.Delta, b.at(dst), dst.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, mixed, rows)
+		b.launch("delta.delta_recur", g, call, at.Delta, b.at(dst), dst.Stride, d.KeyHeads, d.ValueHeads, neighbors(d), d.KeyDim, d.ValueDim, mixed, rows)
 	}
 	heads := (d.ValueHeads + 3) / 4
 	tails := (min(rows, deltaSeqs)*((channels+127)/128) + heads - 1) / heads // rows of blocks for the last inputs
@@ -85,13 +93,13 @@ func (b *Backend) deltaFew(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 		if rows == 1 {
 			b.launch("deltafew.delta_one", grid{x: d.ValueHeads, threads: 512},
 				call, at.Delta, b.at(dst), b.at(in.QKV), b.at(in.Z), b.at(in.A), b.at(in.B), b.at(d.Conv), d.Conv.Stride,
-				b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate, d.KeyHeads, d.ValueHeads, arrived, c.param())
+				b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate, d.KeyHeads, d.ValueHeads, neighbors(d), arrived, c.param())
 			return
 		}
 		b.launch("deltafew.delta_few", grid{x: d.ValueHeads, y: min(rows, deltaSeqs), threads: 512},
 			call, at.Delta, b.at(dst), dst.Stride, b.at(in.QKV), in.QKV.Stride, b.at(in.Z), in.Z.Stride, b.at(in.A), in.A.Stride, b.at(in.B), in.B.Stride,
 			b.at(d.Conv), d.Conv.Stride, b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate,
-			d.KeyHeads, d.ValueHeads, arrived, c.param())
+			d.KeyHeads, d.ValueHeads, neighbors(d), arrived, c.param())
 	}
 	all(quantized{})
 	b.passes.codable(dst, b.at(dst), d.ValueDim, all)

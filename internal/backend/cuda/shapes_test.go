@@ -84,20 +84,23 @@ func (x *bench) read(t backend.Tensor) []float32 {
 // of them replayed, in calls of two sequences, many rows and few.
 func TestDeltaNetOfRealWidth(t *testing.T) {
 	const drafts = 9
-	for _, c := range []struct{ heads, values, rows int }{{2, 32, 37}, {1, 128, 11}, {3, 128, 19}} {
+	for _, c := range []struct {
+		keyHeads, heads, values, rows int
+		tiled                         bool
+	}{{1, 2, 32, 37, false}, {1, 1, 128, 11, false}, {1, 3, 128, 19, false}, {2, 4, 32, 37, true}, {2, 4, 128, 13, true}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			b := open(t, Options{})
 			var last *bench
 			alike(t, b, func(x *bench) [][]float32 {
 				last = x
-				d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: c.heads, KeyDim: 128, ValueDim: c.values, Kernel: 4, Eps: 1e-6, SigmoidGate: c.heads == 1}
+				d := &backend.DeltaNet{KeyHeads: c.keyHeads, ValueHeads: c.heads, Tiled: c.tiled, KeyDim: 128, ValueDim: c.values, Kernel: 4, Eps: 1e-6, SigmoidGate: c.heads == 1}
 				values := d.ValueHeads * d.ValueDim
 				d.Conv, d.Norm = x.random(4, d.Channels(), 1), x.random(1, d.ValueDim, 1)
 				d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)
 				state := func() []backend.Recurrent {
 					return []backend.Recurrent{{
 						State: x.random(d.ValueHeads*d.KeyDim, d.ValueDim, 0.1), Tail: x.random(3+drafts, d.Channels(), 1),
-						Keys: x.random(drafts, d.KeyDim, 1), Deltas: x.random(drafts, values, 1), Decays: x.random(drafts, d.ValueHeads, 1),
+						Keys: x.random(drafts, d.KeyHeads*d.KeyDim, 1), Deltas: x.random(drafts, values, 1), Decays: x.random(drafts, d.ValueHeads, 1),
 					}}
 				}
 				a, b := state(), state()
@@ -136,9 +139,12 @@ func TestDeltaNetOfRealWidth(t *testing.T) {
 // that were accepted or not.
 func TestDeltaNetOfOneRow(t *testing.T) {
 	const drafts = 2
-	for _, heads := range []int{1, 2} {
+	for _, c := range []struct {
+		heads int
+		tiled bool
+	}{{1, false}, {2, false}, {2, true}} {
 		alike(t, open(t, Options{}), func(x *bench) [][]float32 {
-			d := &backend.DeltaNet{KeyHeads: 2, ValueHeads: 2 * heads, KeyDim: 128, ValueDim: 128, Kernel: 4, Eps: 1e-6, SigmoidGate: heads == 1}
+			d := &backend.DeltaNet{KeyHeads: 2, ValueHeads: 2 * c.heads, Tiled: c.tiled, KeyDim: 128, ValueDim: 128, Kernel: 4, Eps: 1e-6, SigmoidGate: c.heads == 1}
 			values := d.ValueHeads * d.ValueDim
 			d.Conv, d.Norm = x.random(4, d.Channels(), 1), x.random(1, d.ValueDim, 1)
 			d.DecayRate, d.DecayBias = x.random(1, d.ValueHeads, -0.1), x.random(1, d.ValueHeads, 1)

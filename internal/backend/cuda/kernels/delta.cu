@@ -44,8 +44,8 @@ __device__ __forceinline__ float input(const Seq &s, const Recurrent &mem, const
   return rows[(size_t)(here ? s.first + i : s.accepted + kernel - 1 + i) * (here ? stride : mem.tailStride) + c];
 }
 
-// Convolution, normalized queries and keys, gates. A block has a key head of a row, with its value
-// heads.
+// Convolution, normalized queries and keys, gates. A block has a key head of a row, and as many value
+// heads as belong to one: which does not matter here.
 extern "C" __global__ void __launch_bounds__(256) delta_mix(const Call *call, int layer, const float *qkv, int qkvStride,
     const float *a, int aStride, const float *b, int bStride, const float *conv, int convStride, const float *rate, const float *bias,
     int keyHeads, int valueHeads, int keys, int values, int kernel, float *mixed) {
@@ -113,13 +113,13 @@ const int strip = 32;
 
 // For any number of keys. The state is in shared memory.
 extern "C" __global__ void __launch_bounds__(128) delta_recur(const Call *call, int layer, float *dst, int dstStride,
-    int keyHeads, int valueHeads, int keys, int values, float *mixed, int rows) {
+    int keyHeads, int valueHeads, int neighbors, int keys, int values, float *mixed, int rows) {
   const Mixed from(mixed, rows, keyHeads, valueHeads, keys, values);
   extern __shared__ float shared[];  // [keys][strip+1], then key and query of a token
   const int quarter = chained(keys) / 4;
   float *state = shared, *key = shared + keys * (strip + 1), *query = key + 4 * quarter;
   const int strips = (values + strip - 1) / strip, h = blockIdx.x / strips, tid = threadIdx.x;
-  const int chain = tid & 3, c = tid / 4, col = blockIdx.x % strips * strip + c, m = h / (valueHeads / keyHeads);
+  const int chain = tid & 3, c = tid / 4, col = blockIdx.x % strips * strip + c, m = keyHead(h, neighbors, keyHeads);
   const bool mine = col < values;
   release();
   await();
@@ -191,12 +191,12 @@ struct Token {
 };
 
 extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *call, int layer, float *dst, int dstStride,
-    int keyHeads, int valueHeads, int values, float *mixed, int rows) {
+    int keyHeads, int valueHeads, int neighbors, int values, float *mixed, int rows) {
   const Mixed from(mixed, rows, keyHeads, valueHeads, 128, values);
   __shared__ __align__(16) Token tokens[ring];
   __shared__ float2 sums[2][4][strip];
   const int strips = values / strip, h = blockIdx.x / strips, first = blockIdx.x % strips * strip, tid = threadIdx.x;
-  const int chain = __shfl_sync(0xffffffffu, tid / 32, 0), c = tid & 31, col = first + c, m = h / (valueHeads / keyHeads), own = chain * quarterStep;
+  const int chain = __shfl_sync(0xffffffffu, tid / 32, 0), c = tid & 31, col = first + c, m = keyHead(h, neighbors, keyHeads), own = chain * quarterStep;
   release();
 #pragma unroll 1
   for (int owner = blockIdx.y; owner < call->seqs; owner += gridDim.y) {

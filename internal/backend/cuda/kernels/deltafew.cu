@@ -25,9 +25,9 @@ struct Few {
 extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, int layer, float *dst, int dstStride,
     const float *qkv, int qkvStride, const float *z, int zStride, const float *a, int aStride, const float *b, int bStride,
     const float *conv, int convStride, const float *rate, const float *bias, const float *norm, float eps, int sigmoidGate,
-    int keyHeads, int valueHeads, unsigned *arrived, Codes codes) {
+    int keyHeads, int valueHeads, int neighbors, unsigned *arrived, Codes codes) {
   __shared__ __align__(16) Few few;
-  const int h = blockIdx.x, share = valueHeads / keyHeads, m = h / share, tid = threadIdx.x, lane = tid & 31;
+  const int h = blockIdx.x, share = valueHeads / keyHeads, m = keyHead(h, neighbors, keyHeads), tid = threadIdx.x, lane = tid & 31;
   const int warp = __shfl_sync(0xffffffffu, tid / 32, 0), chain = warp & 3, col = warp / 4 * 32 + lane, own = chain * quarterStep;
   // A thread has a channel of the convolution, or none.
   const bool mixes = tid < 384;
@@ -208,10 +208,10 @@ struct One {
 extern "C" __global__ void __launch_bounds__(512) delta_one(const Call *call, int layer, float *dst,
     const float *qkv, const float *z, const float *a, const float *b,
     const float *conv, int convStride, const float *rate, const float *bias, const float *norm, float eps, int sigmoidGate,
-    int keyHeads, int valueHeads, unsigned *arrived, Codes codes) {
+    int keyHeads, int valueHeads, int neighbors, unsigned *arrived, Codes codes) {
   __shared__ __align__(16) One one;
   __shared__ float replayed[128];
-  const int h = blockIdx.x, share = valueHeads / keyHeads, m = h / share, tid = threadIdx.x, lane = tid & 31;
+  const int h = blockIdx.x, share = valueHeads / keyHeads, m = keyHead(h, neighbors, keyHeads), tid = threadIdx.x, lane = tid & 31;
   const int warp = __shfl_sync(0xffffffffu, tid / 32, 0), chain = warp & 3, col = warp / 4 * 32 + lane, own = chain * quarterStep;
   const bool mixes = tid < 384;
   const int channel = tid < 128 ? m * 128 + tid : tid < 256 ? (keyHeads + m) * 128 + tid - 128 : 2 * keyHeads * 128 + h * 128 + tid - 256;
