@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +63,57 @@ func TestBlocksAreWholeMatrices(t *testing.T) {
 			t.Errorf("rows 6 and 0 are others: %v", err)
 		}
 	})
+}
+
+// TestArrangeKeepsNumbers: pieces of several blocks, of one, and of parts of one have the numbers that they had,
+// and stay coded as far as they can; of a matrix without data there is the form.
+func TestArrangeKeepsNumbers(t *testing.T) {
+	order := []int{2, 0, 3, 1}
+	check := func(t *testing.T, m *Matrix, size int, want Format) {
+		t.Helper()
+		got, before := m.Arrange(order), allRows(m)
+		if err := got.Validate(); err != nil || got.Format != want {
+			t.Fatalf("pieces of %d are %v, want %v: %v", size, got.Format, want, err)
+		}
+		var after []uint32
+		for r := range m.Rows {
+			for _, i := range order {
+				after = append(after, before[r*m.Cols+i*size:][:size]...)
+			}
+		}
+		if !slices.Equal(allRows(&got), after) {
+			t.Errorf("pieces of %d have other numbers", size)
+		}
+		bare := *m
+		bare.Data = nil
+		form := bare.Arrange(order)
+		got.Data, got.Scales, got.Biases = nil, nil, nil
+		if !reflect.DeepEqual(form, got) {
+			t.Errorf("without data pieces of %d are %+v, want %+v", size, form, got)
+		}
+	}
+	eachBlockFormat(t, func(t *testing.T, f Format, r *rand.Rand) {
+		b := f.block()
+		for _, size := range []int{2 * b.columns, b.columns, b.columns / 2, b.columns / 4, 8} {
+			want := f
+			_, affine := (&Matrix{Format: f}).AffineForm()
+			switch {
+			case size%b.columns == 0:
+			case affine && size%b.group == 0:
+				want = Affine
+			default:
+				want = Plain
+			}
+			if m := blockMatrix(f, 3, max(1, 4*size/b.columns), r); m.Cols == 4*size {
+				check(t, &m, size, want)
+			}
+		}
+	})
+	m := Matrix{Rows: 3, Cols: 20, Type: BF16, Data: make([]byte, 3*20*2)}
+	for i := range m.Data {
+		m.Data[i] = byte(i % 60)
+	}
+	check(t, &m, 5, Plain)
 }
 
 // TestWidenKeepsNumbers: as Affine, and cut in two, blocks are the same numbers.

@@ -207,3 +207,52 @@ func (m *Matrix) Gather(rows []int) Matrix {
 	}
 	return g
 }
+
+// Arrange is the matrix with its columns in another order, a copy in new memory, without Data if m
+// has none: its columns are len(order) pieces of one size, and piece i is that of m with the number
+// order[i]. Blocks that would be cut become groups of Affine, and where those would be too, numbers.
+func (m *Matrix) Arrange(order []int) Matrix {
+	size, a := m.Cols/len(order), *m
+	b := m.Format.block()
+	form, affine := m.AffineForm()
+	switch {
+	case m.Format == Plain || b != nil && size%b.columns == 0:
+	case affine && size%form.Group == 0:
+		if a = form; m.Data != nil {
+			a = m.Widen()
+		}
+	default:
+		a = m.numbers()
+	}
+	a.Data, a.Scales, a.Biases = arrange(a.Data, m.Rows, order), arrange(a.Scales, m.Rows, order), arrange(a.Biases, m.Rows, order)
+	return a
+}
+
+// arrange is rows with their pieces in another order.
+func arrange(data []byte, rows int, order []int) []byte {
+	if data == nil {
+		return nil
+	}
+	out, size := make([]byte, 0, len(data)), len(data)/rows/len(order)
+	for r := range rows {
+		for _, i := range order {
+			out = append(out, data[(r*len(order)+i)*size:][:size]...)
+		}
+	}
+	return out
+}
+
+// numbers is the matrix as float32, without Data if m has none.
+func (m *Matrix) numbers() Matrix {
+	n := Matrix{Rows: m.Rows, Cols: m.Cols, Type: F32}
+	if m.Data == nil {
+		return n
+	}
+	row, size := make([]float32, m.Cols), n.RowBytes()
+	n.Data = make([]byte, m.Rows*size)
+	for r := range m.Rows {
+		m.Row(row, r)
+		FromF32(n.Data[r*size:][:size], F32, row)
+	}
+	return n
+}

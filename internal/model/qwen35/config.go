@@ -18,7 +18,8 @@ type config struct {
 
 	vocab, hidden, intermediate int
 	heads, kvHeads, headDim     int
-	keyHeads, valueHeads        int // of the linear layers
+	keyHeads, valueHeads        int  // of the linear layers
+	tiled                       bool // their value heads, see backend.DeltaNet
 	keyDim, valueDim, kernel    int
 	eps                         float32
 	context                     int
@@ -69,6 +70,7 @@ type textConfig struct {
 	ValueDim            *checkpoint.Whole   `json:"linear_value_head_dim"`
 	KeyHeads            *checkpoint.Whole   `json:"linear_num_key_heads"`
 	ValueHeads          *checkpoint.Whole   `json:"linear_num_value_heads"`
+	Tiled               bool                `json:"linear_value_heads_tiled"` // ours: of GGUF files
 	Rope                *ropeConfig         `json:"rope_parameters"`
 	RopeScaling         *ropeConfig         `json:"rope_scaling"`
 	Theta               *float64            `json:"rope_theta"`
@@ -155,7 +157,7 @@ func stopIDs(vocab int, lists ...checkpoint.TokenIDs) []int32 {
 // resolve fills in defaults and checks what the model is built from. top is the outer
 // object, which holds some fields in some files.
 func resolve(t, top *textConfig) (*config, error) {
-	cfg := &config{modelType: top.ModelType, theta: 1e7, normTopK: true}
+	cfg := &config{modelType: top.ModelType, theta: 1e7, normTopK: true, tiled: t.Tiled}
 	moe := t.mixture(top.ModelType)
 	def := defaultsOf(moe)
 	read := reader{}

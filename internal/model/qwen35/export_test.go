@@ -13,6 +13,12 @@ func MixedGGUF(t *testing.T, dir, words, arch string) string {
 	return path
 }
 
+// WideGGUF makes a GGUF file in which superblocks have columns of two value heads each.
+func WideGGUF(t *testing.T, typ string) string { return wideGGUF(t, typ) }
+
+// Answers are the logits of a model and of its head after a text.
+func Answers(t *testing.T, path string, text []int32) [][]float32 { return answers(t, path, text) }
+
 // SightedGGUF makes a GGUF file of the vision fixture, with the projector beside it.
 func SightedGGUF(t *testing.T, words string) string {
 	t.Helper()

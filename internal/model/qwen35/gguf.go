@@ -16,8 +16,8 @@ import (
 // ggufFile is a GGUF file of the family. Its converter changed more than names: it added
 // one to the norms of the offset form, in the head too; it stored -exp(A_log); and where
 // there are more value heads than key heads it put the first value head of every key head
-// first, then the second of every one, and so on. The first two are how converted
-// checkpoints are anyway, or undone by a logarithm; the order of heads is undone here.
+// first, then the second of every one, and so on. The first is how converted checkpoints are
+// anyway, a logarithm undoes the second, and the layers know both orders of heads.
 type ggufFile struct {
 	*gguf.File
 	arch                 string
@@ -113,13 +113,9 @@ type ggufPiece struct {
 	shape []int
 	rows  []int // of each set of rows these, in this order; nil: all
 	set   int   // rows of a set
-	heads []int // the order of heads within a row; nil: as they are
 	log   bool  // the logarithm of the negated numbers
 
-	// What becomes of blocks that have columns of several heads.
-	halved, plain bool
-
-	encoding dtype.Matrix // of the tensor in the file, or of what its blocks become
+	encoding dtype.Matrix // of the tensor in the file
 }
 
 // pieces are what becomes of a tensor.
@@ -133,34 +129,26 @@ func (g *ggufFile) pieces(t *gguf.Tensor) ([]ggufPiece, error) {
 		return nil, err
 	}
 	p := ggufPiece{name: name, shape: t.Shape, encoding: m}
-	values := g.valueHeads * g.valueDim
 	switch last {
-	case "attn_gate.weight":
-		err = p.orderRows(g, 0, g.valueDim)
-	case "attn_qkv.weight":
-		err = p.orderRows(g, 2*g.keyHeads*g.keyDim, g.valueDim)
 	case "ssm_conv1d.weight":
 		p.shape = append(slices.Clone(p.shape), 1)
-		err = p.orderRows(g, 2*g.keyHeads*g.keyDim, g.valueDim)
-	case "ssm_alpha.weight", "ssm_beta.weight":
-		err = p.orderRows(g, 0, 1)
-	case "ssm_out.weight":
-		err = p.orderColumns(g, values)
 	case "ssm_a", "ssm_dt", "ssm_dt.bias":
 		if p.log = last == "ssm_a"; m.Format != dtype.Plain {
 			return nil, fmt.Errorf("%v, want F32, F16 or BF16", t.Type)
 		}
-		err = p.orderColumns(g, g.valueHeads)
 	case "ffn_gate_inp_shexp.weight":
 		p.shape = []int{1, m.Cols}
 	case "ffn_gate_up_exps.weight":
 		n := t.Shape[max(len(t.Shape)-2, 0)]
 		return p.split(n, "switch_mlp.gate_proj", appendRange(nil, 0, n/2), "switch_mlp.up_proj", appendRange(nil, n/2, n/2))
 	case "ssm_ba.weight":
+		if g.tiled {
+			return nil, fmt.Errorf("it is for value heads that follow their key heads, which these do not")
+		}
 		r := g.valueHeads / g.keyHeads
 		return p.split(2*r, "in_proj_b", appendRange(nil, 0, r), "in_proj_a", appendRange(nil, r, r))
 	}
-	return []ggufPiece{p}, err
+	return []ggufPiece{p}, nil
 }
 
 func appendRange(list []int, from, n int) []int {
@@ -168,57 +156,6 @@ func appendRange(list []int, from, n int) []int {
 		list = append(list, from+i)
 	}
 	return list
-}
-
-// heads is the order in which value heads are to be taken from the file: those of the first
-// key head, those of the second, and so on.
-func (g *ggufFile) heads() []int {
-	order := make([]int, g.valueHeads)
-	for i := range order {
-		each := g.valueHeads / g.keyHeads
-		order[i] = i%each*g.keyHeads + i/each
-	}
-	return order
-}
-
-// orderRows puts the value heads, of dim rows each from row at on, in order.
-func (p *ggufPiece) orderRows(g *ggufFile, at, dim int) error {
-	p.set = at + g.valueHeads*dim
-	if p.encoding.Rows != p.set {
-		return fmt.Errorf("%d rows, want %d", p.encoding.Rows, p.set)
-	}
-	if !g.tiled {
-		return nil
-	}
-	p.rows = appendRange(nil, 0, at)
-	for _, h := range g.heads() {
-		p.rows = appendRange(p.rows, at+h*dim, dim)
-	}
-	return nil
-}
-
-// orderColumns puts the value heads, which together have the given columns, in order.
-func (p *ggufPiece) orderColumns(g *ggufFile, columns int) error {
-	m := &p.encoding
-	if m.Cols != columns {
-		return fmt.Errorf("rows of %d numbers, want %d", m.Cols, columns)
-	}
-	if !g.tiled {
-		return nil
-	}
-	p.heads = g.heads()
-	if !m.Format.Blocks() {
-		return nil
-	}
-	size, _ := m.Format.BlockSize()
-	switch dim := columns / g.valueHeads; {
-	case dim%size == 0:
-	case 2*dim == size && m.Format.Halves():
-		p.halved, m.Part = true, dim
-	default: // no model in circulation has heads that are smaller parts of blocks
-		p.plain = true
-	}
-	return nil
 }
 
 // split makes two pieces, of different rows of each set. Their names replace the last parts
@@ -246,7 +183,7 @@ func (p ggufPiece) source(t *gguf.Tensor) checkpoint.Source {
 		Read: func() ([]byte, error) { return p.read(t) },
 	}
 	switch {
-	case p.log || p.plain:
+	case p.log:
 		s.Type = dtype.F32
 	case m.Format.Blocks():
 		s.Type, s.Blocks = dtype.U8, &m
@@ -261,35 +198,14 @@ func (p ggufPiece) read(t *gguf.Tensor) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case p.plain:
-		m = oneByOne(&m)
-	case p.halved:
-		m, _ = m.Halved()
-	}
-	b, row := m.Data, m.RowBytes()
+	b := m.Data
 	if p.rows != nil {
-		b = pick(b, row, p.set, p.rows)
-	}
-	if p.heads != nil {
-		b = pick(b, row/len(p.heads), len(p.heads), p.heads)
+		b = pick(b, m.RowBytes(), p.set, p.rows)
 	}
 	if p.log {
 		return decayLogs(b, p.encoding.Type)
 	}
 	return b, nil
-}
-
-// oneByOne is a matrix with its numbers written out.
-func oneByOne(m *dtype.Matrix) dtype.Matrix {
-	out := dtype.Matrix{Rows: m.Rows, Cols: m.Cols, Type: dtype.F32}
-	row, n := make([]float32, m.Cols), out.RowBytes()
-	out.Data = make([]byte, m.Rows*n)
-	for r := range m.Rows {
-		m.Row(row, r)
-		dtype.FromF32(out.Data[r*n:][:n], dtype.F32, row)
-	}
-	return out
 }
 
 // pick takes blocks of bytes in the given order from each set of set blocks.

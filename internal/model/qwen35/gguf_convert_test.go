@@ -65,6 +65,42 @@ func TestGGUFConverts(t *testing.T) {
 	}
 }
 
+// TestGGUFConvertsHeads writes files whose value heads are tiled as folders, which have them in the order of the
+// release: both give the same answers, and matrices whose superblocks are cut stay coded.
+func TestGGUFConvertsHeads(t *testing.T) {
+	paths := map[string]string{"mixed": qwen35.MixedGGUF(t, golden.Dir(t, "moe"), golden.Dir(t, "tiny"), "qwen35moe")}
+	for _, typ := range []string{"F32", "Q8_0", "Q4_K", "Q6_K", "IQ4_XS"} {
+		paths[typ] = qwen35.WideGGUF(t, typ)
+	}
+	text := []int32{1, 2, 3, 5, 8, 13, 21, 34}
+	for name, path := range paths {
+		file, err := model.OpenGGUF(path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close() //nolint:errcheck // read only
+		dir := filepath.Join(t.TempDir(), "converted")
+		if _, err := convert.Convert(t.Context(), file, dir, convert.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+		if err != nil || bytes.Contains(config, []byte("tiled")) {
+			t.Errorf("%s: the config speaks of tiles: %v", name, err)
+		}
+		if coded := bytes.Contains(config, []byte(`"bits": 4`)); name == "Q4_K" && !coded {
+			t.Errorf("%s: %s", name, config)
+		}
+		want, got := qwen35.Answers(t, path, text), qwen35.Answers(t, dir, text)
+		for i, row := range want {
+			for j, x := range row {
+				if d := math.Abs(float64(got[i][j] - x)); !(d < 1e-4) {
+					t.Fatalf("%s: row %d, logit %d is %g, want %g", name, i, j, got[i][j], x)
+				}
+			}
+		}
+	}
+}
+
 // numbers are the effective values of all weights.
 func numbers(t *testing.T, c *checkpoint.Checkpoint) map[string][]float32 {
 	t.Helper()

@@ -75,7 +75,7 @@ func sameNumbers(t *testing.T, got, want map[string][]float32) {
 
 // TestGGUFGivesBackEveryNumber: converting what was loaded from a GGUF file gives the
 // numbers of that file, whatever the types; and in float32 those of the original. So names,
-// shapes, norms, experts and the order of heads are undone exactly, those of the head too.
+// shapes, norms and experts are undone exactly, those of the head too, and heads stay in order.
 // The config is the original's in all that counts.
 func TestGGUFGivesBackEveryNumber(t *testing.T) {
 	for _, c := range []struct {
@@ -100,6 +100,7 @@ func TestGGUFGivesBackEveryNumber(t *testing.T) {
 			k := openedGGUF(t, path)
 			loaded := sourceTensors(t, k, 32)
 			again := newLlama(t, k.Config(), c.arch, oneType("F32"))
+			again.grouped = true // heads have stayed as they were
 			again.convert(loaded)
 			sameNumbers(t, again.stored, l.stored)
 
@@ -145,6 +146,10 @@ func sameConfig(t *testing.T, got, want *checkpoint.Checkpoint) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if a.tiled != (a.valueHeads != a.keyHeads) || b.tiled {
+		t.Errorf("value heads tiled: %v, and in the original %v", a.tiled, b.tiled)
+	}
+	a.tiled = false
 	a.vision, b.vision = nil, nil // other files have towers
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("config %+v\nwant %+v", a, b)
@@ -315,10 +320,10 @@ func TestGGUFRefuses(t *testing.T) {
 		{"only a head", replace("qwen35.block_count", uint32(1)), "all blocks are of the head"},
 		{"fewer blocks", replace("qwen35.block_count", uint32(4)), `it is not part of a qwen35 model of 4 blocks`},
 		{"odd heads", replace("qwen35.ssm.group_count", uint32(3)), "3 key heads do not divide 4 value heads"},
-		{"another number of heads", replace("qwen35.ssm.time_step_rank", uint32(8)), `tensor "blk.0.ssm_a": rows of 4 numbers, want 8`},
 		{"no width", replace("qwen35.embedding_length", nil), `no key "qwen35.embedding_length"`},
 		{"text for a number", replace("qwen35.context_length", "long"), `key "qwen35.context_length": not numbers`},
 		{"eps not a number", replace("qwen35.attention.layer_norm_rms_epsilon", float32(math.NaN())), "qwen35.attention.layer_norm_rms_epsilon is NaN"},
+		{"b and a in one", extra("blk.0.ssm_ba.weight", 0, []int{8, 8}, 256), `tensor "blk.0.ssm_ba.weight": it is for value heads that follow their key heads`},
 		{"unknown tensor", extra("blk.0.lora_a", 0, []int{8}, 32), `tensor "blk.0.lora_a": it is not part of a qwen35 model of 5 blocks`},
 		{"an embedding of the head", extra("blk.4.nextn.embed_tokens.weight", 0, []int{8}, 32), `tensor "blk.4.nextn.embed_tokens.weight": it is not part`},
 		{"the head's tensor elsewhere", extra("blk.0.nextn.enorm.weight", 0, []int{8}, 32), `tensor "blk.0.nextn.enorm.weight": it is not part`},
@@ -359,6 +364,12 @@ func TestGGUFRefusesWhenRead(t *testing.T) {
 	})).write(t), "qwen35", oneType("F32"), 1)
 	if _, err := tryOpen(t, path, 1, model.Options{}); err == nil || !strings.Contains(err.Error(), `layers.1.linear_attn.A_log": decay rate -0, want a negative number`) {
 		t.Errorf("decay rate: %v", err)
+	}
+	path, _ = convertGGUF(t, specFolder(t, specDense).write(t), "qwen35", oneType("F32"), 1, func(l *llama) {
+		l.replace = map[string]any{"qwen35.ssm.time_step_rank": uint32(8)}
+	})
+	if _, err := tryOpen(t, path, 1, model.Options{}); err == nil || !strings.Contains(err.Error(), "linear_attn.in_proj_b") {
+		t.Errorf("another number of heads: %v", err)
 	}
 	path, _ = convertGGUF(t, specFolder(t, specDense).write(t), "qwen35", oneType("F32"), 1, func(l *llama) {
 		l.words, l.replace = golden.Dir(t, "tiny"), map[string]any{"tokenizer.ggml.pre": "gpt-2"}

@@ -25,6 +25,9 @@ func (g *ggufFile) config() ([]byte, error) {
 		"linear_key_head_dim":    g.keyDim,
 		"linear_value_head_dim":  g.valueDim,
 	}}
+	if g.tiled {
+		r.To["linear_value_heads_tiled"] = true
+	}
 	r.Whole("context_length", "max_position_embeddings")
 	r.Whole("embedding_length", "hidden_size")
 	r.Whole("ssm.conv_kernel", "linear_conv_kernel_dim")

@@ -18,7 +18,13 @@ func TakeInventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	tables := weights.Tables{Model: newModel(cfg).weights(), Head: newHead(cfg).weights()}
+	m := newModel(cfg)
+	for i := range m.layers {
+		if d := m.layers[i].delta; d != nil {
+			d.Tiled = false // as in converted checkpoints
+		}
+	}
+	tables := weights.Tables{Model: m.weights(), Head: newHead(cfg).weights()}
 	tower, err := cfg.openTower(f)
 	switch {
 	case tower != nil:

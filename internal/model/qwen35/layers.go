@@ -44,7 +44,7 @@ func newLayer(c *config, isAttention bool) layer {
 		}}
 	} else {
 		y.delta = &deltaNet{DeltaNet: backend.DeltaNet{
-			KeyHeads: c.keyHeads, ValueHeads: c.valueHeads, KeyDim: c.keyDim, ValueDim: c.valueDim,
+			KeyHeads: c.keyHeads, ValueHeads: c.valueHeads, Tiled: c.tiled, KeyDim: c.keyDim, ValueDim: c.valueDim,
 			Kernel: c.kernel, Eps: c.eps, SigmoidGate: c.sigmoidGate,
 		}}
 	}

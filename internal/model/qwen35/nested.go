@@ -52,7 +52,7 @@ func (v *converted) Config(head, vision bool) (map[string]any, error) {
 		top = keep
 	}
 	for _, m := range []map[string]any{top, text} {
-		for _, key := range []string{"quantization", "quantization_config", "num_nextn_predict_layers", "_name_or_path"} {
+		for _, key := range []string{"quantization", "quantization_config", "num_nextn_predict_layers", "_name_or_path", "linear_value_heads_tiled"} {
 			delete(m, key)
 		}
 	}

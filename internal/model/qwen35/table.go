@@ -138,16 +138,29 @@ func (d *deltaNet) weights(list []weights.Weight, c *config, p string) []weights
 		return weights.Storage{Marks: marks, Module: marks[1], Groups: c.keyHeads, Size: 2 * r, Parts: []weights.Cut{part}}
 	}
 	cut := func(from, to int) weights.Cut { return weights.Cut{From: from, To: to} }
+	// What is converted has value heads in the order of their key heads, whatever the checkpoint has.
+	heads := func(w weights.Weight, o weights.Order) weights.Weight {
+		if d.Tiled == c.tiled {
+			return w
+		}
+		tiled := backend.DeltaNet{KeyHeads: c.keyHeads, ValueHeads: c.valueHeads, Tiled: true}
+		for h := range c.valueHeads {
+			o.Pieces = append(o.Pieces, tiled.ValueHead(h/r, h%r))
+		}
+		return w.Reordered(o)
+	}
+	rows := func(first, size int) weights.Order { return weights.Order{First: first, Size: size} }
+	keys := 2 * c.keyHeads * dk
 	return append(list,
-		weights.NewMatrix(&d.qkv, p+"in_proj_qkv", channels, c.hidden, qkvz(cut(0, dk), cut(dk, 2*dk), cut(2*dk, 2*dk+dv))),
-		weights.NewMatrix(&d.z, p+"in_proj_z", values, c.hidden, qkvz(cut(2*dk+dv, 2*dk+2*dv))),
-		weights.NewMatrix(&d.b, p+"in_proj_b", c.valueHeads, c.hidden, ba(cut(0, r))),
-		weights.NewMatrix(&d.a, p+"in_proj_a", c.valueHeads, c.hidden, ba(cut(r, 2*r))),
-		weights.NewVector(&d.Conv, weights.Conv, p+"conv1d.weight", channels, c.kernel),
-		weights.NewVector(&d.DecayRate, weights.Decay, p+"A_log", 1, c.valueHeads),
-		weights.NewVector(&d.DecayBias, weights.Vector, p+"dt_bias", 1, c.valueHeads),
+		heads(weights.NewMatrix(&d.qkv, p+"in_proj_qkv", channels, c.hidden, qkvz(cut(0, dk), cut(dk, 2*dk), cut(2*dk, 2*dk+dv))), rows(keys, c.valueDim)),
+		heads(weights.NewMatrix(&d.z, p+"in_proj_z", values, c.hidden, qkvz(cut(2*dk+dv, 2*dk+2*dv))), rows(0, c.valueDim)),
+		heads(weights.NewMatrix(&d.b, p+"in_proj_b", c.valueHeads, c.hidden, ba(cut(0, r))), rows(0, 1)),
+		heads(weights.NewMatrix(&d.a, p+"in_proj_a", c.valueHeads, c.hidden, ba(cut(r, 2*r))), rows(0, 1)),
+		heads(weights.NewVector(&d.Conv, weights.Conv, p+"conv1d.weight", channels, c.kernel), rows(keys*c.kernel, c.valueDim*c.kernel)),
+		heads(weights.NewVector(&d.DecayRate, weights.Decay, p+"A_log", 1, c.valueHeads), rows(0, 1)),
+		heads(weights.NewVector(&d.DecayBias, weights.Vector, p+"dt_bias", 1, c.valueHeads), rows(0, 1)),
 		weights.NewVector(&d.Norm, weights.Vector, p+"norm.weight", 1, c.valueDim),
-		weights.NewMatrix(&d.out, p+"out_proj", c.hidden, values))
+		heads(weights.NewMatrix(&d.out, p+"out_proj", c.hidden, values), weights.Order{Columns: true}))
 }
 
 func feedForward(list []weights.Weight, gate, up, down *backend.Weight, width, hidden int, p string) []weights.Weight {

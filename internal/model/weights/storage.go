@@ -87,3 +87,57 @@ func (s *Storage) rows() []int {
 	}
 	return list
 }
+
+// Order says that a checkpoint has rows or columns of a weight in another order than the weight: those
+// from First on, in pieces of Size. The numbers of a weight that is no matrix count as its rows.
+type Order struct {
+	Columns     bool // all of them: First is 0
+	First, Size int
+	Pieces      []int // the place of each piece in the checkpoint
+}
+
+// Reordered is w, which the checkpoint has in another order.
+func (w Weight) Reordered(o Order) Weight {
+	w.order = &o
+	return w
+}
+
+// matrix is a stored matrix in the order of the weight.
+func (o *Order) matrix(from *checkpoint.Weights, m *dtype.Matrix) (ordered dtype.Matrix) {
+	if o == nil {
+		return *m
+	}
+	if o.Columns {
+		ordered = m.Arrange(o.Pieces)
+	} else {
+		ordered = m.Gather(o.list())
+	}
+	from.ReleaseMatrix(*m) // it is a copy
+	return ordered
+}
+
+// values are stored numbers in the order of the weight.
+func (o *Order) values(v []float32) []float32 {
+	if o == nil {
+		return v
+	}
+	ordered := make([]float32, len(v))
+	for i, from := range o.list() {
+		ordered[i] = v[from]
+	}
+	return ordered
+}
+
+// list is the place of each row in the checkpoint.
+func (o *Order) list() []int {
+	var list []int
+	for i := range o.First {
+		list = append(list, i)
+	}
+	for _, p := range o.Pieces {
+		for i := range o.Size {
+			list = append(list, o.First+p*o.Size+i)
+		}
+	}
+	return list
+}

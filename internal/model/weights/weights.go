@@ -63,6 +63,7 @@ type Weight struct {
 
 	other   []Storage // than under its name, in the order of preference
 	storage Storage   // the one that the checkpoint has
+	order   *Order    // nil: that of the checkpoint
 	places  []Place   // of its tensor or module, or of its experts one by one
 	norms   *Norms
 	copied  string          // name of the weight that it may be a copy of; "": it is needed
@@ -221,7 +222,8 @@ func (w *Weight) matrices(
 			continue
 		}
 		for i := range ms {
-			list = append(list, s.take(p.From, &ms[i]))
+			m := s.take(p.From, &ms[i])
+			list = append(list, w.order.matrix(p.From, &m))
 		}
 	}
 	return list, nil
@@ -263,6 +265,7 @@ func (w *Weight) stored() ([]float32, Convention, error) {
 	if err != nil {
 		return nil, Effective, fmt.Errorf("weights: %w", err)
 	}
+	v = w.order.values(v)
 	if w.Kind != Gain {
 		return v, Effective, nil
 	}

@@ -1,0 +1,96 @@
+package qwen35
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
+)
+
+// wideGGUF writes a file of one DeltaNet layer with two value heads for each key head. They are
+// 128 columns each, as in the releases: half a superblock.
+func wideGGUF(t *testing.T, typ string) string {
+	t.Helper()
+	var config map[string]any
+	if err := json.Unmarshal(specDense.JSON(), &config); err != nil {
+		t.Fatal(err)
+	}
+	text := config["text_config"].(map[string]any)
+	for key, n := range map[string]int{
+		"vocab_size": 64, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "full_attention_interval": 2,
+		"linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_key_head_dim": 32, "linear_value_head_dim": 128,
+	} {
+		text[key] = n
+	}
+	edited, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := parseConfig(t, string(edited), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, r := newLlama(t, edited, "qwen35", oneType(typ)), rand.New(rand.NewPCG(3, 9))
+	l.metadata()
+	l.tokenizer(t, golden.Dir(t, "tiny"))
+	add := func(w *weights.Weight) bool {
+		x := plainTensor{shape: []int{w.Rows, w.Cols}, v: make([]float32, w.Rows*w.Cols)}
+		if w.Rows == 1 {
+			x.shape = x.shape[1:]
+		}
+		for i := range x.v {
+			if x.v[i] = float32(r.NormFloat64()); w.IsMatrix() {
+				x.v[i] /= 16
+			}
+		}
+		l.tensor(w.Name, x)
+		return true
+	}
+	newModel(cfg).weights()(add)
+	newHead(cfg).weights()(add)
+	path := filepath.Join(t.TempDir(), typ+".gguf")
+	if err := os.WriteFile(path, l.out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestGGUFStaysAtItsSize loads files in superblocks that have columns of two value heads each: they take two percent more
+// memory than the file at most.
+func TestGGUFStaysAtItsSize(t *testing.T) {
+	for _, typ := range []string{"Q4_K", "Q5_K", "Q6_K", "IQ4_XS"} {
+		t.Run(fmt.Sprintf("type=%s", typ), func(t *testing.T) {
+			path := wideGGUF(t, typ)
+			f, err := gguf.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored := int64(0)
+			for _, x := range f.Tensors {
+				m, err := x.Matrix()
+				if err != nil {
+					t.Fatal(err)
+				}
+				stored += int64(len(m.Data))
+			}
+			for _, p := range f.Parts {
+				if err := p.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			loaded := open(t, path, 1, model.Options{Compute: backend.Int8}).Info().Bytes
+			t.Logf("%d bytes in the file, %d in memory", stored, loaded)
+			if loaded > stored*102/100 {
+				t.Errorf("%d bytes in memory, %d in the file", loaded, stored)
+			}
+		})
+	}
+}
