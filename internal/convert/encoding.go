@@ -245,7 +245,7 @@ func numbers(m *dtype.Matrix) dtype.Type {
 
 // sameForm reports whether the bytes of two matrices mean the same.
 func sameForm(a, b *dtype.Matrix) bool {
-	return a.Format == b.Format && a.Type == b.Type && a.Bits == b.Bits && a.Group == b.Group && a.ScaleType == b.ScaleType && a.Part == b.Part
+	return a.Format == b.Format && a.Type == b.Type && a.Bits == b.Bits && a.Group == b.Group && a.ScaleType == b.ScaleType
 }
 
 // unused is the pattern of an override that is for nothing, or "".

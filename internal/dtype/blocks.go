@@ -24,9 +24,6 @@ type blockFormat struct {
 	scales func(s, b []float32, block []byte)
 	levels bool  // codes are places in Levels; biases are zero
 	halves []int // where the halves are in a block
-	// second writes the block of zeros dst as one that begins with the second half of block's
-	// columns; nil: there are none that are cut in two.
-	second func(dst, block []byte)
 }
 
 // maxBlock is the maximum number of columns of a block, maxGroups of its groups.
@@ -36,16 +33,16 @@ const (
 )
 
 var blockFormats = [...]blockFormat{
-	{"Q4_0", 4, 32, 32, 18, F16, nibbles(2), symmetric(-8), false, []int{0}, nil},
-	{"Q4_1", 4, 32, 32, 20, F16, nibbles(4), asymmetric, false, []int{0, 2}, nil},
-	{"Q5_0", 5, 32, 32, 22, F16, fives(2), symmetric(-16), false, []int{0}, nil},
-	{"Q5_1", 5, 32, 32, 24, F16, fives(4), asymmetric, false, []int{0, 2}, nil},
-	{"Q8_0", 8, 32, 32, 34, F16, bytes8, symmetric(-128), false, []int{0}, nil},
-	{"Q4_K", 4, 32, 256, 144, F32, nibblesK, scalesK, false, []int{0, 2}, secondK},
-	{"Q5_K", 5, 32, 256, 176, F32, fivesK, scalesK, false, []int{0, 2}, secondK},
-	{"Q6_K", 6, 16, 256, 210, F32, sixesK, scales6K, false, []int{208}, second6K},
-	{"IQ4_NL", 4, 32, 32, 18, F16, nibbles(2), symmetric(0), true, []int{0}, nil},
-	{"IQ4_XS", 4, 32, 256, 136, F32, nibblesXS, scalesXS, true, []int{0}, secondXS},
+	{"Q4_0", 4, 32, 32, 18, F16, nibbles(2), symmetric(-8), false, []int{0}},
+	{"Q4_1", 4, 32, 32, 20, F16, nibbles(4), asymmetric, false, []int{0, 2}},
+	{"Q5_0", 5, 32, 32, 22, F16, fives(2), symmetric(-16), false, []int{0}},
+	{"Q5_1", 5, 32, 32, 24, F16, fives(4), asymmetric, false, []int{0, 2}},
+	{"Q8_0", 8, 32, 32, 34, F16, bytes8, symmetric(-128), false, []int{0}},
+	{"Q4_K", 4, 32, 256, 144, F32, nibblesK, scalesK, false, []int{0, 2}},
+	{"Q5_K", 5, 32, 256, 176, F32, fivesK, scalesK, false, []int{0, 2}},
+	{"Q6_K", 6, 16, 256, 210, F32, sixesK, scales6K, false, []int{208}},
+	{"IQ4_NL", 4, 32, 32, 18, F16, nibbles(2), symmetric(0), true, []int{0}},
+	{"IQ4_XS", 4, 32, 256, 136, F32, nibblesXS, scalesXS, true, []int{0}},
 }
 
 // Levels are what the codes of IQ4_NL and IQ4_XS stand for.
@@ -65,9 +62,6 @@ func (f Format) Blocks() bool { return f.block() != nil }
 // Leveled reports whether codes of the block format f are places in Levels.
 func (f Format) Leveled() bool { return f.Blocks() && f.block().levels }
 
-// Halves reports whether blocks of f can be cut in two: see Halved.
-func (f Format) Halves() bool { return f.Blocks() && f.block().second != nil }
-
 // BlockSize is how many columns a block of the block format f has, and in how many bytes.
 func (f Format) BlockSize() (columns, bytes int) {
 	b := f.block()
@@ -80,38 +74,26 @@ func NewBlocks(f Format, rows, cols int) Matrix {
 	return Matrix{Rows: rows, Cols: cols, Format: f, Group: b.group, ScaleType: b.scale}
 }
 
-// part is how many columns of a block of m count.
-func (b *blockFormat) part(m *Matrix) int {
-	if m.Part != 0 {
-		return m.Part
-	}
-	return b.columns
-}
-
 // validate is ValidateFormat for a block format.
 func (b *blockFormat) validate(m *Matrix) error {
-	part := b.part(m)
 	switch {
-	case part != b.columns && (b.second == nil || part != b.columns/2):
-		return fmt.Errorf("dtype: %s matrix with %d columns of a block", b.name, part)
 	case m.Group != b.group || m.ScaleType != b.scale:
 		return fmt.Errorf("dtype: %s matrix with scales of %v in groups of %d, want %v in groups of %d",
 			b.name, m.ScaleType, m.Group, b.scale, b.group)
-	case m.Cols%part != 0:
-		return fmt.Errorf("dtype: %s matrix of %d columns is not a whole number of blocks of %d", b.name, m.Cols, part)
+	case m.Cols%b.columns != 0:
+		return fmt.Errorf("dtype: %s matrix of %d columns is not a whole number of blocks of %d", b.name, m.Cols, b.columns)
 	}
 	return nil
 }
 
-// row decodes a row of blocks of which part columns count: of affine formats as affineRow
-// does, with levels exactly.
-func (b *blockFormat) row(dst []float32, data []byte, part int) {
+// row decodes a row of blocks: of affine formats as affineRow does, with levels exactly.
+func (b *blockFormat) row(dst []float32, data []byte) {
 	var q [maxBlock]uint8
 	var scales, biases [maxGroups]float32
-	for ; len(data) > 0; data, dst = data[b.bytes:], dst[part:] {
+	for ; len(data) > 0; data, dst = data[b.bytes:], dst[b.columns:] {
 		b.unpack(q[:b.columns], data[:b.bytes])
 		b.scales(scales[:], biases[:], data[:b.bytes])
-		for i, v := range q[:part] {
+		for i, v := range q[:b.columns] {
 			if g := i / b.group; b.levels {
 				dst[i] = scales[g] * float32(Levels[v])
 			} else {
@@ -138,25 +120,6 @@ func (m *Matrix) Sound(r0, r1 int) error {
 		}
 	}
 	return nil
-}
-
-// Halved is the matrix in blocks of which the first half counts, two for each block of m, in
-// new memory; ok is false for formats that have none. So columns can be put in another order
-// by halves of blocks.
-func (m *Matrix) Halved() (h Matrix, ok bool) {
-	b := m.Format.block()
-	if !m.Format.Halves() || m.Part != 0 {
-		return Matrix{}, false
-	}
-	h = *m
-	h.Part = b.columns / 2
-	h.Data = make([]byte, 2*len(m.Data))
-	for at := 0; at < len(m.Data); at += b.bytes {
-		block := m.Data[at:][:b.bytes]
-		copy(h.Data[2*at:], block)
-		b.second(h.Data[2*at+b.bytes:][:b.bytes], block)
-	}
-	return h, true
 }
 
 // AffineForm is the Affine encoding, without Data, that has the numbers of a matrix in a
@@ -189,13 +152,12 @@ func WidenRows(dst, src *Matrix, r0, r1 int) {
 	var q [maxBlock]uint8
 	var scales, biases [maxGroups]float32
 	b := src.Format.block()
-	part := b.part(src)
-	groups, codes := part/b.group, part*b.bits/8
+	groups, codes := b.columns/b.group, b.columns*b.bits/8
 	for at := r0 * src.RowBytes() / b.bytes; at < r1*src.RowBytes()/b.bytes; at++ {
 		block := src.Data[at*b.bytes:][:b.bytes]
 		b.unpack(q[:b.columns], block)
 		b.scales(scales[:], biases[:], block)
-		Pack(dst.Data[at*codes:][:codes], b.bits, q[:part])
+		Pack(dst.Data[at*codes:][:codes], b.bits, q[:b.columns])
 		FromF32(dst.Scales[4*at*groups:][:4*groups], F32, scales[:groups])
 		FromF32(dst.Biases[4*at*groups:][:4*groups], F32, biases[:groups])
 	}
@@ -330,34 +292,4 @@ func scalesXS(scales, biases []float32, block []byte) {
 		f := int(block[4+g/2]>>(4*(g%2))&15) | int(high>>(2*g)&3)<<4
 		scales[g], biases[g] = d*float32(f-32), 0
 	}
-}
-
-// secondK: the last four pairs of factors, the high bits of the fifth bits, if there are any,
-// and the last 64 bytes of codes.
-func secondK(dst, block []byte) {
-	copy(dst, block[:4])
-	f, to := block[4:16], dst[4:16]
-	for g := range 4 {
-		to[g] = f[g+8]&15 | f[g]>>6<<4
-		to[g+4] = f[g+8]>>4 | f[g+4]>>6<<4
-	}
-	n := len(block) - 128
-	for i, x := range block[16:n] {
-		dst[16+i] = x >> 4
-	}
-	copy(dst[n:], block[n+64:])
-}
-
-func second6K(dst, block []byte) {
-	copy(dst, block[64:128])
-	copy(dst[128:], block[160:192])
-	copy(dst[192:], block[200:208])
-	copy(dst[208:], block[208:])
-}
-
-func secondXS(dst, block []byte) {
-	copy(dst, block[:2])
-	dst[2] = block[3]
-	copy(dst[4:], block[6:8])
-	copy(dst[8:], block[72:])
 }

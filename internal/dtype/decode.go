@@ -23,7 +23,7 @@ func (m *Matrix) Row(dst []float32, r int) {
 		m.byteRow(dst, data, r)
 	default:
 		b := m.Format.block()
-		b.row(dst, data, b.part(m))
+		b.row(dst, data)
 	}
 }
 

@@ -38,7 +38,7 @@ func (m *Matrix) ElementBits() int {
 // RowBytes is the number of bytes of Data that one row occupies.
 func (m *Matrix) RowBytes() int {
 	if b := m.Format.block(); b != nil {
-		return m.Cols / b.part(m) * b.bytes
+		return m.Cols / b.columns * b.bytes
 	}
 	return PackedBytes(m.Cols, m.ElementBits())
 }

@@ -45,6 +45,5 @@ type Matrix struct {
 	Scales     []byte  // [Rows, ceil(Cols/Group)]; none in a block format
 	ScaleType  Type    // of Scales and Biases
 	Biases     []byte  // [Rows, Cols/Group], Affine only
-	Part       int     // block formats only: how many columns of a block count, the first; 0: all
 	Global     float32 // NVFP4 only: factor of the whole matrix, 1 if the file has none
 }

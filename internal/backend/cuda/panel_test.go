@@ -27,9 +27,9 @@ func TestPanelsEqualCPU(t *testing.T) {
 			m := randomMatrix(t, rng, outs, 64*groups, 4, 64, dtype.BF16)
 			switch wide {
 			case 8:
-				m = randomBlocks(t, rng, dtype.Q4_0, outs, 64*groups, false)
+				m = randomBlocks(t, rng, dtype.Q4_0, outs, 64*groups)
 			case 12:
-				m = randomBlocks(t, rng, dtype.Q8_0, outs, 64*groups, false)
+				m = randomBlocks(t, rng, dtype.Q8_0, outs, 64*groups)
 			}
 			p := backend.Product{Add: rows%2 == 0}
 			if rows%5 == 0 {

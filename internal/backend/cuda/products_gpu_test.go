@@ -31,7 +31,7 @@ func BenchmarkFeedForward(b *testing.B) {
 		}
 	}
 	blocks := func(f dtype.Format) func(x *bench, rows, cols int) dtype.Matrix {
-		return func(x *bench, rows, cols int) dtype.Matrix { return randomBlocks(b, x.rng, f, rows, cols, false) }
+		return func(x *bench, rows, cols int) dtype.Matrix { return randomBlocks(b, x.rng, f, rows, cols) }
 	}
 	for _, size := range []struct {
 		name       string

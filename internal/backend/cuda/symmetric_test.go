@@ -32,7 +32,7 @@ func TestSymmetricEqualCPU(t *testing.T) {
 			case rows == 7: // slower, and right
 				groups = 9
 			}
-			m := randomBlocks(t, rng, f, outs, 32*groups, false)
+			m := randomBlocks(t, rng, f, outs, 32*groups)
 			p := backend.Product{Add: rows%2 == 0}
 			if rows == 4 {
 				p.Only = []int32{0, 2}
@@ -51,7 +51,7 @@ func TestSymmetricEqualCPU(t *testing.T) {
 func TestSymmetricTakesWhatTheFileHas(t *testing.T) {
 	b := open(t, Options{})
 	for f, bits := range map[dtype.Format]float64{dtype.Q4_0: 4.5, dtype.Q5_0: 8.5, dtype.Q8_0: 8.5} {
-		w, err := b.Load(backend.Int8, randomBlocks(t, rand.New(rand.NewPCG(1, 2)), f, 32, 256, false))
+		w, err := b.Load(backend.Int8, randomBlocks(t, rand.New(rand.NewPCG(1, 2)), f, 32, 256))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestSymmetricTakesWhatTheFileHas(t *testing.T) {
 func TestSymmetricEmbeds(t *testing.T) {
 	for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0} {
 		alike(t, open(t, Options{}), func(x *bench) [][]float32 {
-			w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, 40, 192, false))
+			w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, 40, 192))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestSymmetricProductsOfOneRowNormAndGate(t *testing.T) {
 			alike(t, b, func(x *bench) [][]float32 {
 				last = x
 				load := func(outs, cols int) backend.Weight {
-					w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, dtype.Q4_0, outs, cols, false))
+					w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, dtype.Q4_0, outs, cols))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -107,7 +107,7 @@ func TestSymmetricProductsOfOneRowNormAndGate(t *testing.T) {
 				third := x.load(c.outs, c.wide, 4, 64)
 				if c.last != dtype.Affine {
 					var err error
-					if third, err = x.b.Load(backend.Int8, randomBlocks(t, x.rng, c.last, c.outs, c.wide, false)); err != nil {
+					if third, err = x.b.Load(backend.Int8, randomBlocks(t, x.rng, c.last, c.outs, c.wide)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -148,7 +148,7 @@ func TestSymmetricExpertsOfOneRow(t *testing.T) {
 				stack := func(f dtype.Format, n, outs, cols int) backend.Weight {
 					var list []dtype.Matrix
 					for range n {
-						list = append(list, randomBlocks(t, x.rng, f, outs, cols, false))
+						list = append(list, randomBlocks(t, x.rng, f, outs, cols))
 					}
 					w, err := x.b.Load(backend.Int8, list...)
 					if err != nil {
@@ -192,7 +192,7 @@ func TestTallBlocksEqualCPU(t *testing.T) {
 		outs := (blocks+1)/2*manyOutputs*16 - 20
 		m := randomMatrix(t, rng, outs, 5*64, key.bits, key.group, dtype.BF16)
 		if key.scales == dtype.F16 {
-			m = randomBlocks(t, rng, map[int]dtype.Format{4: dtype.Q4_0, 8: dtype.Q8_0}[key.bits], outs, 5*64, false)
+			m = randomBlocks(t, rng, map[int]dtype.Format{4: dtype.Q4_0, 8: dtype.Q8_0}[key.bits], outs, 5*64)
 		}
 		got, want := multiplied(t, b, m, rows, backend.Product{}), multiplied(t, oracle, m, rows, backend.Product{})
 		for i := range want {

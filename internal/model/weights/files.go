@@ -177,7 +177,7 @@ func (f *Files) originals(w *Weight, read func(*Weight) ([]dtype.Matrix, error))
 // alike reports whether two matrices are encoded in the same way.
 func alike(a, b *dtype.Matrix) bool {
 	return a.Format == b.Format && a.Type == b.Type && a.Bits == b.Bits && a.Group == b.Group &&
-		a.ScaleType == b.ScaleType && a.Part == b.Part
+		a.ScaleType == b.ScaleType
 }
 
 func (f *Files) values(w *Weight) ([]float32, error) {

@@ -271,7 +271,7 @@ func (s *Survey) matrices(w *Weight) {
 func (s *Survey) form(w *Weight, m *dtype.Matrix, bytes int64) {
 	p := partOf(w.Name)
 	x := s.Sizes[p]
-	form := dtype.Matrix{Format: m.Format, Type: m.Type, Bits: m.Bits, Group: m.Group, ScaleType: m.ScaleType, Part: m.Part}
+	form := dtype.Matrix{Format: m.Format, Type: m.Type, Bits: m.Bits, Group: m.Group, ScaleType: m.ScaleType}
 	x.Matrices = append(x.Matrices, Matrices{form, bytes})
 	s.Sizes[p] = x
 }

@@ -19,22 +19,18 @@ var blockFormats = []dtype.Format{
 // blockCase is a shape of product with a matrix in a block format.
 type blockCase struct {
 	format        dtype.Format
-	part          int // of blocks that are cut in two
 	rows, cols, m int
 	wild          bool // scales are anything, NaN and infinity too
 }
 
 func (c blockCase) String() string {
-	return fmt.Sprintf("format=%v/part=%d/m=%d/n=%d/k=%d/wild=%v", c.format, c.part, c.m, c.rows, c.cols, c.wild)
+	return fmt.Sprintf("format=%v/m=%d/n=%d/k=%d/wild=%v", c.format, c.m, c.rows, c.cols, c.wild)
 }
 
 // randomBlockCase draws odd sizes.
 func randomBlockCase(f dtype.Format, r *rand.Rand) blockCase {
 	c := blockCase{format: f, rows: 1 + r.IntN(70), m: 1 + r.IntN(20), wild: r.IntN(3) == 0}
 	columns, _ := f.BlockSize()
-	if columns == 256 && r.IntN(3) == 0 {
-		columns, c.part = 128, 128
-	}
 	if r.IntN(8) == 0 {
 		c.m = 21 + r.IntN(50)
 	}
@@ -55,11 +51,6 @@ func blockCases(random int, r *rand.Rand) []blockCase {
 		for _, m := range counts {
 			list = append(list, blockCase{format: f, rows: 33, cols: 3 * columns, m: m})
 		}
-		if columns == 256 {
-			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 2})
-			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 12})
-			list = append(list, blockCase{format: f, part: 128, rows: 40, cols: 3 * 128, m: 19})
-		}
 		for range random {
 			list = append(list, randomBlockCase(f, r))
 		}
@@ -75,7 +66,6 @@ func blockCases(random int, r *rand.Rand) []blockCase {
 // randomBlocks has random bytes, and mild halves unless they are to be wild.
 func randomBlocks(c blockCase, r *rand.Rand) dtype.Matrix {
 	m := dtype.NewBlocks(c.format, c.rows, c.cols)
-	m.Part = c.part
 	m.Data = make([]byte, c.rows*m.RowBytes())
 	for i := range m.Data {
 		m.Data[i] = byte(r.Uint32())
@@ -209,17 +199,11 @@ func TestBlockProductsAreThoseOfTheNumbers(t *testing.T) {
 func blockBits(tb testing.TB, b *bitsOf, set *Set) {
 	var s Scratch
 	for i, f := range blockFormats {
-		for _, part := range []int{0, 128} {
-			columns, _ := f.BlockSize()
-			if part != 0 && columns != 256 {
-				continue
-			}
-			c := blockCase{format: f, part: part, rows: 37, cols: 1024, m: 1 + 5*i%24}
-			m := randomBlocks(c, b.rng)
-			x := b.tensor(c.m, c.cols)
-			w := packed(tb, integers, heap, m)
-			b.add(integerProduct(set, w, 0, w.tiles, x, &s)...)
-		}
+		c := blockCase{format: f, rows: 37, cols: 1024, m: 1 + 5*i%24}
+		m := randomBlocks(c, b.rng)
+		x := b.tensor(c.m, c.cols)
+		w := packed(tb, integers, heap, m)
+		b.add(integerProduct(set, w, 0, w.tiles, x, &s)...)
 	}
 }
 

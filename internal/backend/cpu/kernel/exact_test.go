@@ -107,7 +107,7 @@ var recorded = []struct {
 	{"attention of 8 bits", codedPageBits, 0x1cc67a12f91a037f},
 	{"delta", deltaBits, 0xbf4daf4ab3dde437},
 	{"products", productBits, 0x08a17fe43b2202ea},
-	{"blocks", blockBits, 0xbd1d36ab703dd3b2},
+	{"blocks", blockBits, 0xd3bf4b6f37b04a7b},
 	{"tower", towerBits, 0x8efd74b430f74e69},
 }
 

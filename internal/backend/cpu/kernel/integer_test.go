@@ -247,7 +247,7 @@ func TestQuantizeEqualsGeneric(t *testing.T) {
 	for range cases(2000) {
 		how := rounding{group: 16 * (1 + r.IntN(9)), raise: codeOffset}
 		if r.IntN(2) == 0 {
-			how = rounding{group: 128 << r.IntN(2), part: 16 << r.IntN(2)}
+			how = rounding{group: 256, part: 16 << r.IntN(2)}
 		}
 		x := randomInput(1+r.IntN(19), how.group*(1+r.IntN(9)), r)
 		for _, set := range list {
@@ -273,7 +273,7 @@ func TestActivationsKeepValues(t *testing.T) {
 	for range cases(200) {
 		how := rounding{group: 16 * (1 + r.IntN(9)), raise: codeOffset}
 		if r.IntN(3) == 0 {
-			how = rounding{group: 128 << r.IntN(2), part: 16 << r.IntN(2)}
+			how = rounding{group: 256, part: 16 << r.IntN(2)}
 		}
 		group := how.group
 		x := randomInput(1+r.IntN(40), group*(1+r.IntN(5)), r)

@@ -134,7 +134,7 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	for i := range stack {
 		x := &stack[i]
 		if x.Rows != m.Rows || x.Cols != m.Cols || x.Format != m.Format || x.Type != m.Type ||
-			x.Bits != m.Bits || x.Group != m.Group || x.ScaleType != m.ScaleType || x.Part != m.Part {
+			x.Bits != m.Bits || x.Group != m.Group || x.ScaleType != m.ScaleType {
 			return nil, fmt.Errorf("cpu: matrix %d of a stack differs from the first in shape or format", i)
 		}
 		if err := x.Validate(); err != nil {
@@ -202,9 +202,6 @@ func (w *Weight) layBlocks(m *dtype.Matrix) (extras int) {
 	w.codes = w.group * Tile * w.bits / 8
 	if w.scale == dtype.F32 { // what is stored is halves and factors
 		size, _ := m.Format.BlockSize()
-		if m.Part != 0 {
-			size = m.Part
-		}
 		w.per = size / w.group
 	}
 	switch m.Format {
