@@ -35,7 +35,7 @@ func (b *Backend) space(rows, cols int, r rounding) quantized {
 	chunk, tail := 8, 8 // bytes of a row's tail
 	switch {
 	case r.super:
-		chunk, tail = superCols/r.group, 24
+		chunk, tail = 1, 24
 	case r.group == symmetricGroup:
 		chunk = 16
 	}
@@ -212,7 +212,7 @@ func joins(list []product, p *product) bool {
 	}
 	first := &list[0]
 	a, b := &first.w.Layout, &p.w.Layout
-	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors && a.Per == b.Per
+	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors
 	together := first.narrow && p.narrow || first.relayed() && p.relayed()
 	if len(list) == maxParts || !alike || !together || first.only != 0 || p.only != 0 {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
-// superCols is how many columns of a weight with superblocks make a block on the device: one superblock, or two halves.
+// superCols is how many columns a superblock has, which is a block on the device.
 const superCols = 256
 
 // superForm is what a format of superblocks has behind the low bits of its codes, in bytes, and the shapes of its
@@ -59,53 +59,38 @@ func (f *superForm) block() int {
 	return n
 }
 
-// arrangeSuper changes the layout of a weight with superblocks to that of kernels/super.cuh. Where they have 128
-// columns a block has two, and the scales of the second ones lie behind all blocks of a tile.
+// arrangeSuper changes the layout of a weight with superblocks to that of kernels/super.cuh.
 func (w *weight) arrangeSuper() {
 	l, f := &w.Layout, w.superForm()
-	l.Per = superCols / (l.Per * l.Group)
-	l.Group, l.Groups = superCols, (w.Cols()+superCols-1)/superCols
+	l.Per, l.Group, l.Groups = 1, superCols, w.Cols()/superCols
 	l.Codes, l.Block, l.Tail = superLow+f.high, f.block(), 0
 	l.TileSize = l.Groups * l.Block
-	if l.Per > 1 {
-		l.TileSize += l.Groups * f.pair()
-	}
 }
 
 // laySuper writes a tile from one that the CPU has packed.
 func (w *weight) laySuper(dst, tile []byte) {
 	clear(dst)
 	le, src, f := binary.LittleEndian, &w.packed, w.superForm()
-	of := superCols / src.Group // groups of a block
 	var codes [superCols / 4 * kernel.Tile]uint32
 	for i := range w.Layout.Groups {
 		block := dst[i*w.Block:][:w.Block]
-		there := min(of, src.Groups-i*of)
-		for g := range there {
-			n := i*of + g
-			w.BlockCodes(codes[g*src.Group/4*kernel.Tile:], tile[n*src.Block+n/src.Per*src.Tail:][:src.Codes])
+		super := tile[i*(src.Per*src.Block+src.Tail):]
+		for g := range src.Per {
+			w.BlockCodes(codes[g*src.Group/4*kernel.Tile:], super[g*src.Block:][:src.Codes])
 		}
-		w.laySuperCodes(block, codes[:there*src.Group/4*kernel.Tile])
-		factors := block[superLow+f.high:]
-		for first := 0; first < there; first += src.Per { // superblocks
-			n := (i*of + first) / src.Per
-			tail := tile[(n+1)*(src.Per*src.Block+src.Tail)-src.Tail:]
-			scales := factors[w.Block-superLow-f.high-f.pair():]
-			if first > 0 {
-				scales = dst[w.Layout.Groups*w.Block+i*f.pair():]
-			}
-			for r := range kernel.Tile {
-				for g := range src.Per {
-					scale, bias := w.SmallFactors(tail, r, g)
-					factors[of*pair(r)+first+g] = byte(scale)
-					if f.biases {
-						factors[f.factors+of*pair(r)+first+g] = byte(bias)
-					}
-				}
-				le.PutUint16(scales[2*pair(r):], le.Uint16(tail[2*r:]))
+		w.laySuperCodes(block, codes[:])
+		tail, factors, scales := super[src.Per*src.Block:], block[superLow+f.high:], block[w.Block-f.pair():]
+		for r := range kernel.Tile {
+			for g := range src.Per {
+				scale, bias := w.SmallFactors(tail, r, g)
+				factors[src.Per*pair(r)+g] = byte(scale)
 				if f.biases {
-					le.PutUint16(scales[f.scales+2*pair(r):], le.Uint16(tail[2*kernel.Tile+2*r:]))
+					factors[f.factors+src.Per*pair(r)+g] = byte(bias)
 				}
+			}
+			le.PutUint16(scales[2*pair(r):], le.Uint16(tail[2*r:]))
+			if f.biases {
+				le.PutUint16(scales[f.scales+2*pair(r):], le.Uint16(tail[2*kernel.Tile+2*r:]))
 			}
 		}
 	}
@@ -242,7 +227,7 @@ func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
 // to take over.
 func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
 	last, p := b.before(1), &list[0]
-	if last == nil || p.jobs != 0 || p.w.Per > 1 {
+	if last == nil || p.jobs != 0 {
 		return none
 	}
 	if of, ok := last.of.(*gated); ok && of.codes.codes == p.in.codes {
@@ -270,13 +255,7 @@ const superWarps, superPart, superPanelStages = 20, 16, 4
 func (b *Backend) panelSuper(tiles int, list ...product) {
 	p := &list[0]
 	f, down := p.w.superForm(), (p.rows+superPart-1)/superPart
-	bytes := func(size int) int {
-		n := size*p.w.Block + down*superPart*(superCols+24)
-		if p.w.Per > 1 {
-			n += size*f.pair() + down*superPart*24
-		}
-		return superPanelStages * n
-	}
+	bytes := func(size int) int { return superPanelStages * (size*p.w.Block + down*superPart*(superCols+24)) }
 	size, blocks := 0, 1
 	if p.jobs != 0 { // so many that the device is full anyway
 		blocks, tiles = p.tiles/p.w.Layout.Tiles, tiles*p.w.Layout.Tiles/p.tiles
@@ -296,6 +275,6 @@ func (b *Backend) panelSuper(tiles int, list ...product) {
 func (b *Backend) manySuper(p *product) {
 	f := p.w.superForm()
 	across, down := (p.tiles+superTiles-1)/superTiles, (p.rows+superRows-1)/superRows
-	shared := superStages * (superTiles*(p.w.Block+f.pair()) + superRows*(superCols+48))
+	shared := superStages * (superTiles*p.w.Block + superRows*(superCols+24))
 	b.launchAs("super.many_"+f.name, p.sizes(), grid{x: down, y: across, threads: 128, shared: shared}, p.param())
 }

@@ -31,8 +31,8 @@ extern "C" __global__ void __launch_bounds__(256) quantize_super(const float* x,
   codes += (long long)row * codeStride + g * group;
   float v[8];
 #pragma unroll
-  for (int i = 0; i < 8; i++) v[i] = i < 4 || group > 128 ? x[128 * (i / 4) + 4 * lane + i % 4] : 0;
-  quantizeSuper(v, group, codes, tails + 3ll * g * tailRows + row, tailRows);
+  for (int i = 0; i < 8; i++) v[i] = x[128 * (i / 4) + 4 * lane + i % 4];
+  quantizeSuper(v, codes, tails + 3ll * g * tailRows + row, tailRows);
 }
 
 // values is codes as signed or, where they have biases, unsigned bytes.

@@ -36,29 +36,12 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
 struct Codes {
   signed char *codes;
   float2 *tails;
-  int stride, group, tailRows, super;  // groups are superblocks
+  int stride, group, tailRows, unused;
 };
-
-// quantizeHalf is quantizeSuper for 128 columns, number i of lane l being column l+32i.
-__device__ __forceinline__ void quantizeHalf(const float v[4], const Codes &c, size_t row, int first) {
-  const int lane = threadIdx.x & 31;
-  float mine[8];
-#pragma unroll
-  for (int i = 0; i < 4; i++) {  // column 4*lane+i
-    mine[i] = mine[i + 4] = 0.0f;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      const float x = __shfl_sync(~0u, v[k], 4 * (lane & 7) + i);
-      if (lane >> 3 == k) mine[i] = x;
-    }
-  }
-  quantizeSuper(mine, 128, c.codes + row * c.stride + first, c.tails + (size_t)(first / 128) * 3 * c.tailRows + row, c.tailRows);
-}
 
 // quantizeGroups rounds what a warp has, number i of lane l being column first+l+32i of a row, in whole
 // groups of 32, 64 or 128, as many as there are in `columns` of them.
 __device__ __forceinline__ void quantizeGroups(const float v[4], int columns, const Codes &c, size_t row, int first) {
-  if (c.super) return quantizeHalf(v, c, row, first);
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     if (32 * k >= columns || 32 * k % c.group != 0) continue;
@@ -72,7 +55,6 @@ __device__ __forceinline__ void quantizeGroups(const float v[4], int columns, co
 // quantizeRow is quantizeGroups in fewer instructions, for where they are executed once: groups are rounded
 // side by side, and the divisions of group k are those of lane k.
 __device__ __forceinline__ void quantizeRow(const float v[4], int columns, const Codes &c, size_t row, int first) {
-  if (c.super) return quantizeHalf(v, c, row, first);
   const int lane = threadIdx.x & 31, wide = c.group / 32;
   uint32_t top[4];
   int code[4], sum[4];

@@ -2,16 +2,15 @@
 #pragma once
 #include "bits.cuh"
 
-// quantizeSuper is quantizeGroup for a superblock of 256 columns, or 128: number 4j+i of lane l is column 128j+4l+i.
+// quantizeSuper is quantizeGroup for a superblock of 256 columns: number 4j+i of lane l is column 128j+4l+i.
 // Codes lie as lanes of mma want them: of every 64 columns first what lane 0 of four has, which is columns 0 to 3 of
 // each 16. The scale is followed, tailRows further each, by the sums of the codes of every 32 columns, in two
 // digits: bytes of -64 to 63, and how often 128 is to be added.
-__device__ __forceinline__ void quantizeSuper(const float v[8], int columns, signed char *codes, float2 *tail, int tailRows) {
+__device__ __forceinline__ void quantizeSuper(const float v[8], signed char *codes, float2 *tail, int tailRows) {
   const int lane = threadIdx.x & 31;
   uint32_t top = 0;
 #pragma unroll
-  for (int i = 0; i < 8; i++)
-    if (i < 4 || columns > 128) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
+  for (int i = 0; i < 8; i++) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
   top = __reduce_max_sync(~0u, top);
   const float most = __uint_as_float(top);
   float scale = quot(most, 127.0f), inverse = quot(127.0f, most);
@@ -19,7 +18,6 @@ __device__ __forceinline__ void quantizeSuper(const float v[8], int columns, sig
   codes += 64 * (lane >> 4) + 16 * (lane & 3) + 8 * (lane >> 3 & 1) + 4 * (lane >> 2 & 1);
 #pragma unroll
   for (int j = 0; j < 2; j++) {
-    if (128 * j >= columns) break;
     uint32_t four = 0;
     int sum = 0;
 #pragma unroll

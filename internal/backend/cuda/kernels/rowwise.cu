@@ -56,7 +56,7 @@ __device__ __forceinline__ int superColumn(int i) { return 128 * (i / 4) + 4 * (
 
 // roundSuper rounds superblock g of row r, of which lanes have their columns.
 __device__ __forceinline__ void roundSuper(const float v[8], const Codes &c, size_t r, int g) {
-  quantizeSuper(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * 3 * c.tailRows + r, c.tailRows);
+  quantizeSuper(v, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * 3 * c.tailRows + r, c.tailRows);
 }
 
 // gather_super is gather for products with superblocks.
@@ -70,8 +70,7 @@ extern "C" __global__ void __launch_bounds__(256) gather_super(float *dst, int d
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       const int k = g * c.group + superColumn(i);
-      v[i] = 0.0f;
-      if (i < 4 || c.group > 128) v[i] = dst[r * dstStride + k] = from[k];
+      v[i] = dst[r * dstStride + k] = from[k];
     }
     roundSuper(v, c, r, g);
   }
@@ -202,13 +201,12 @@ extern "C" __global__ void __launch_bounds__(256) swiglu_super(float *dst, int d
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       const int k = g * unit + superColumn(i);
-      const bool there = i < 4 || unit > 128;
-      v[i] = there ? gate[r * gateStride + k] : 0.0f, by[i] = there ? up[r * upStride + k] : 0.0f;
+      v[i] = gate[r * gateStride + k], by[i] = up[r * upStride + k];
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       v[i] = mul(silu32(v[i]), by[i]);
-      if (!slots && (i < 4 || unit > 128)) dst[r * dstStride + g * unit + superColumn(i)] = v[i];
+      if (!slots) dst[r * dstStride + g * unit + superColumn(i)] = v[i];
     }
     roundSuper(v, c, r, g);
   }

@@ -1,6 +1,6 @@
 // Products with superblocks of 256 columns by tensor cores: Q4_K, Q5_K, Q6_K and IQ4_XS, as they lie on the device
 // (super.go). The sums of its groups, multiplied with their factors, are added as integers; a superblock is one
-// link of the chain that accumulators are. In weights that have superblocks of 128 columns a block has two.
+// link of the chain that accumulators are.
 //
 // A block of 16 outputs has, by groups of 32 columns, what the lanes of mma want: lane 4r+q has of outputs r and r+8
 // columns 4q to 4q+3 of each half of a group. Rows of activations lie alike (quantizeSuper).
@@ -111,15 +111,15 @@ template <int FORM> struct Closing {
   float scale[2], bias[2];
   word least[2];
 
-  // read reads what is of all groups.
-  __device__ __forceinline__ void read(const byte* block, int lane) {
+  // factors reads those of the biases of all groups.
+  __device__ __forceinline__ void factors(const byte* block, int lane) {
     if constexpr (Super<FORM>::BIASES) {
       const word* p = (const word*)(block + Super<FORM>::LEAST) + 4 * (lane / 4) + (lane & 1);
       least[0] = p[0], least[1] = p[2];
     }
   }
-  // scales reads those of one superblock.
-  __device__ __forceinline__ void scales(const byte* pair, int lane) {
+  __device__ __forceinline__ void scales(const byte* block, int lane) {
+    const byte* pair = block + Super<FORM>::SCALES;
     const word d = ((const word*)pair)[lane / 4];
     scale[0] = half16(d & 0xffff), scale[1] = half16(d >> 16);
     if constexpr (FORM == Q6K) scale[0] = __fmul_rn(scale[0], 0.25f), scale[1] = __fmul_rn(scale[1], 0.25f);  // see unpackSuper
@@ -129,15 +129,15 @@ template <int FORM> struct Closing {
     }
   }
   // close is the sums of a superblock as numbers. Digits are those of the sums of rows, the low ones in the first two
-  // lanes of four; of four groups only if half is 0 or 1.
-  __device__ __forceinline__ void close(float (&x)[4], const int (&sum)[4], word digits, int half, int lane) const {
+  // lanes of four.
+  __device__ __forceinline__ void close(float (&x)[4], const int (&sum)[4], word digits, int lane) const {
 #pragma unroll
     for (int j = 0; j < 4; j++) x[j] = __fmul_rn((float)sum[j], scale[j / 2]);
     if constexpr (Super<FORM>::BIASES) {
-      const bool mine = half < 0 || (lane & 1) == half, low = mine && (lane & 2) == 0, high = mine && (lane & 2) != 0;
+      const bool low = (lane & 2) == 0;
       int l[4], h[4];
       mma16(l, low ? least[0] : 0, low ? least[1] : 0, digits, MAGIC);
-      mma16(h, high ? least[0] : 0, high ? least[1] : 0, digits, 0);
+      mma16(h, low ? 0 : least[0], low ? 0 : least[1], digits, 0);
 #pragma unroll
       for (int j = 0; j < 4; j++) x[j] = __fmaf_rn(sumOf(l[j] + 128 * h[j]), bias[j / 2], x[j]);
     }
@@ -155,8 +155,6 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
   Walk<BLOCK, 1> w(p, parts, shift);
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, tailRows = p.tailRows;
-  const bool halves = p.w.per == 2;
-  const int count = p.w.cols / 128;  // of halves
   const int take = keep(1 + warp), give = keep(1 + next);
   const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][0][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][0][lane]));
   if (p.jobs) await();
@@ -171,18 +169,17 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
   const signed char* rows[NB];
   const float2* tails;  // of rows 2q and 2q+1
   const word* digits;   // of row lane/4
-  const int step = halves ? 6 : 3;
   auto look = [&] {
     const int first = parts.same ? 0 : now.piece.first;
 #pragma unroll
     for (int n = 0; n < NB; n++)
       rows[n] = p.codes + (long long)(first + min(n * 8 + lane / 4, now.piece.rows - 1)) * p.codeStride + now.k * 256 + (lane & 3) * 16;
-    tails = p.tails + (long long)now.k * step * tailRows + first;
-    digits = (const word*)(tails + (long long)((halves ? 3 * (lane & 1) : 0) + 1 + (lane >> 1 & 1)) * tailRows + lane / 4) + (halves ? 0 : lane & 1);
+    tails = p.tails + (long long)now.k * 3 * tailRows + first;
+    digits = (const word*)(tails + (long long)(1 + (lane >> 1 & 1)) * tailRows + lane / 4) + (lane & 1);
     tails += 2 * (lane & 3);
   };
   uint4 acts[AHEAD ? 4 : NB];
-  float4 tail[2][NB];
+  float4 tail[NB];
   word digit[NB];
   auto ahead = [&] {
     if constexpr (AHEAD)
@@ -191,8 +188,7 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
 #pragma unroll
     for (int n = 0; n < NB; n++) {
       if (!AHEAD) acts[n] = *(const uint4*)rows[n];
-      tail[1][n] = *(const float4*)(tails + n * 8);
-      if (halves) tail[0][n] = tail[1][n], tail[1][n] = *(const float4*)(tails + 3ll * tailRows + n * 8);
+      tail[n] = *(const float4*)(tails + n * 8);
       if (F::BIASES) digit[n] = digits[16 * n];
     }
   };
@@ -207,24 +203,14 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
   while (now.item < total) {
     arrived<S - 1>();
     __syncwarp();
-    float x[2][NB][4];  // of both superblocks of a block, or of one
     const byte* block = mine + stage * BLOCK;
-    const byte* second = nullptr;
-    if (halves) {  // scales of second superblocks lie behind all blocks
-      int tile = now.piece.tile;
-      const Part& part = w.part(tile);
-      second = (now.piece.matrix < 0 ? part.other : part.data + now.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + w.chunks * BLOCK + now.k * F::PAIR;
-    }
     Closing<FORM> c;
-    c.read(block, lane), c.scales(block + F::SCALES, lane);
+    c.factors(block, lane), c.scales(block, lane);
     int sum[NB][4];
-    auto clear = [&] {
 #pragma unroll
-      for (int n = 0; n < NB; n++)
+    for (int n = 0; n < NB; n++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) sum[n][j] = 0;
-    };
-    clear();
+      for (int j = 0; j < 4; j++) sum[n][j] = 0;
 #pragma unroll(AHEAD ? 4 : 1)
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
@@ -235,23 +221,10 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
         if (!AHEAD && i < 3) acts[n] = ((const uint4*)rows[n])[4 * i + 4];
         two.multiply(sum[n], b);
       }
-      if (i % 2 == 0 || i == 1 && !halves) continue;
-#pragma unroll
-      for (int n = 0; n < NB; n++) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) x[0][n][j] = x[1][n][j];
-        c.close(x[1][n], sum[n], digit[n], halves ? i / 2 : -1, lane);
-      }
-      if (i == 3) break;
-      clear();
-      c.scales(second, lane);
     }
-    float by[2][NB][2];
+    float x[NB][4], by[NB][2];
 #pragma unroll
-    for (int n = 0; n < NB; n++) {
-      by[1][n][0] = tail[1][n].x, by[1][n][1] = tail[1][n].z;
-      if (halves) by[0][n][0] = tail[0][n].x, by[0][n][1] = tail[0][n].z;
-    }
+    for (int n = 0; n < NB; n++) c.close(x[n], sum[n], digit[n], lane), by[n][0] = tail[n].x, by[n][1] = tail[n].z;
     __syncwarp();
     w.issue(into + stage * BLOCK);
     stage = stage + 1 == S ? 0 : stage + 1;
@@ -259,7 +232,7 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
     if (!w.step(now)) {
 #pragma unroll
       for (int n = 0; n < NB; n++) rows[n] += 256 << shift;
-      tails += (long long)(step << shift) * tailRows, digits += 2ll * (step << shift) * tailRows;
+      tails += (long long)(3 << shift) * tailRows, digits += 2ll * (3 << shift) * tailRows;
     } else if (now.item < total) {
       look();
     }
@@ -271,14 +244,10 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
     float acc[NB][4];
 #pragma unroll
     for (int n = 0; n < NB; n++) read4(acc[n], takeAt + n * 512);
-    auto link = [&](int i) {
 #pragma unroll
-      for (int n = 0; n < NB; n++)
+    for (int n = 0; n < NB; n++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) acc[n][j] = __fmaf_rn(x[i][n][j], by[i][n][j & 1], acc[n][j]);
-    };
-    if (halves) link(0);
-    if (!halves || 2 * was.k + 1 < count) link(1);
+      for (int j = 0; j < 4; j++) acc[n][j] = __fmaf_rn(x[n][j], by[n][j & 1], acc[n][j]);
 #pragma unroll
     for (int n = 0; n < NB; n++) write4(giveAt + n * 512, last ? 0.0f : acc[n][0], last ? 0.0f : acc[n][1], last ? 0.0f : acc[n][2], last ? 0.0f : acc[n][3]);
     if (size > 1 && (!last || was.item + w.teams < total)) hand(give);
@@ -310,26 +279,22 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
 template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forceinline__ void manySuper(const Product& p) {
   typedef Super<FORM> F;
   constexpr int ROWS = 8 * STRIPS * DOWN, TILES = 2 * ACROSS, THREADS = 32 * ACROSS * DOWN, VECTORS = F::BLOCK / 16;
-  constexpr int SECOND = TILES * F::BLOCK, ACTS = SECOND + TILES * F::PAIR, TAILS = ACTS + ROWS * 256, STAGE = TAILS + ROWS * 48;
+  constexpr int ACTS = TILES * F::BLOCK, TAILS = ACTS + ROWS * 256, STAGE = TAILS + ROWS * 24;
   extern __shared__ __align__(16) byte stages[];
   release();
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % ACROSS, first = threadIdx.x / (32 * ACROSS) * 8 * STRIPS, odd = lane >> 2 & 1;
-  const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, blocks = p.w.groups, count = p.w.cols / 128;
-  const bool halves = p.w.per == 2;
-  const int step = halves ? 6 : 3;
+  const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, blocks = p.w.groups;
   const word base = (word)__cvta_generic_to_shared(stages);
   // What is beyond the last tile or row is read elsewhere, and nobody looks at the results.
   auto weights = [&](word to, int k) {
 #pragma unroll 1
     for (int t = 0; t < TILES; t++) {
-      const byte* tile = tileAt(p.w, 0, min(tile0 + t, p.w.tiles - 1));
-      const byte* from = tile + (long long)k * F::BLOCK;
+      const byte* from = tileAt(p.w, 0, min(tile0 + t, p.w.tiles - 1)) + (long long)k * F::BLOCK;
 #pragma unroll
       for (int i = 0; i < (VECTORS + THREADS - 1) / THREADS; i++) {
         const int v = threadIdx.x + i * THREADS;
         if (v < VECTORS) copy16(to + t * F::BLOCK + v * 16, from + v * 16);
       }
-      if (halves && threadIdx.x < F::PAIR / 16) copy16(to + SECOND + t * F::PAIR + threadIdx.x * 16, tile + (long long)blocks * F::BLOCK + k * F::PAIR + threadIdx.x * 16);
     }
   };
   const signed char* code = p.codes + (threadIdx.x & 15) * 16;
@@ -340,8 +305,8 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
       copy16(to + ACTS + r * 256 + ((threadIdx.x & 15) ^ (r & 1) << 2) * 16, code + (long long)min(row0 + r, p.rows - 1) * p.codeStride + k * 256);
     }
 #pragma unroll 1
-    for (int i = threadIdx.x; i < step * ROWS / 2; i += THREADS)
-      copy16(to + TAILS + i * 16, p.tails + (long long)(k * step + i / (ROWS / 2)) * p.tailRows + min(row0 + 2 * (i % (ROWS / 2)), p.tailRows - 2));
+    for (int i = threadIdx.x; i < 3 * ROWS / 2; i += THREADS)
+      copy16(to + TAILS + i * 16, p.tails + (long long)(k * 3 + i / (ROWS / 2)) * p.tailRows + min(row0 + 2 * (i % (ROWS / 2)), p.tailRows - 2));
   };
 #pragma unroll 1
   for (int k = 0; k < S - 1; k++)
@@ -372,31 +337,12 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
     const byte* row = stage + ACTS + (first + lane / 4) * 256 + (lane & 3) * 16;
     const float2* tails = (const float2*)(stage + TAILS);
     int sum[2][STRIPS][4];
-    auto clear = [&] {
 #pragma unroll
-      for (int t = 0; t < 2; t++)
+    for (int t = 0; t < 2; t++)
 #pragma unroll
-        for (int n = 0; n < STRIPS; n++)
+      for (int n = 0; n < STRIPS; n++)
 #pragma unroll
-          for (int j = 0; j < 4; j++) sum[t][n][j] = 0;
-    };
-    auto close = [&](int half) {
-      const word* digits = (const word*)(tails + ((halves ? 3 * (lane & 1) : 0) + 1 + (lane >> 1 & 1)) * ROWS + first + lane / 4) + (halves ? 0 : lane & 1);
-#pragma unroll
-      for (int t = 0; t < 2; t++) {
-        Closing<FORM> c;
-        c.read(block[t], lane), c.scales(half == 1 ? stage + SECOND + (2 * warp + t) * F::PAIR : block[t] + F::SCALES, lane);
-#pragma unroll
-        for (int n = 0; n < STRIPS; n++) {
-          const float4 s = *(const float4*)(tails + (half == 1 ? 3 * ROWS : 0) + first + n * 8 + 2 * (lane & 3));
-          float x[4];
-          c.close(x, sum[t][n], F::BIASES ? digits[16 * n] : 0, half, lane);
-#pragma unroll
-          for (int j = 0; j < 4; j++) acc[t][n][j] = __fmaf_rn(x[j], j & 1 ? s.z : s.x, acc[t][n][j]);
-        }
-      }
-    };
-    clear();
+        for (int j = 0; j < 4; j++) sum[t][n][j] = 0;
 #pragma unroll 1
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two[2];
@@ -406,7 +352,20 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
         const uint4 b = *(const uint4*)(row + n * 2048 + 64 * (i ^ odd));
         two[0].multiply(sum[0][n], b), two[1].multiply(sum[1][n], b);
       }
-      if (i == 3 ? !halves || 2 * k + 1 < count : i == 1 && halves) close(halves ? i / 2 : -1), clear();
+    }
+    const word* digits = (const word*)(tails + (1 + (lane >> 1 & 1)) * ROWS + first + lane / 4) + (lane & 1);
+#pragma unroll
+    for (int t = 0; t < 2; t++) {
+      Closing<FORM> c;
+      c.factors(block[t], lane), c.scales(block[t], lane);
+#pragma unroll
+      for (int n = 0; n < STRIPS; n++) {
+        const float4 s = *(const float4*)(tails + first + n * 8 + 2 * (lane & 3));
+        float x[4];
+        c.close(x, sum[t][n], F::BIASES ? digits[16 * n] : 0, lane);
+#pragma unroll
+        for (int j = 0; j < 4; j++) acc[t][n][j] = __fmaf_rn(x[j], j & 1 ? s.z : s.x, acc[t][n][j]);
+      }
     }
   }
   // Results go through shared memory, one tile of each warp at a time: rows are written whole.

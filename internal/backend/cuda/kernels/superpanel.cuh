@@ -11,9 +11,7 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
   release();
   const int threads = blockDim.x, down = threads / 32 / size, all = 16 * down;  // rows
   const int lane = threadIdx.x & 31, own = threadIdx.x / 32 / down, part = threadIdx.x / 32 % down, first = 16 * part, odd = lane >> 2 & 1;
-  const int blocks = p.w.groups, count = p.w.cols / 128;
-  const bool halves = p.w.per == 2;
-  const int step = halves ? 6 : 3;
+  const int blocks = p.w.groups;
   int index = blockIdx.x * size + own;
   Piece piece = {0, 0, 0, p.rows};
   if (p.jobs) {
@@ -24,7 +22,7 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
     index -= job * panels * size, piece = {0, j.matrix, j.first, j.rows};
   }
   const int from = parts.same ? 0 : piece.first;
-  const int second = size * F::BLOCK, acts = second + (halves ? size * F::PAIR : 0), tail = acts + all * 256, stageBytes = tail + step * all * 8;
+  const int acts = size * F::BLOCK, tail = acts + all * 256, stageBytes = tail + 3 * all * 8;
   const word base = (word)__cvta_generic_to_shared(stages);
   int tile = min(index, parts.tiles - 1);
   const Part& of = partOf(parts, tile);
@@ -33,7 +31,6 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
     const byte* from = source + (long long)k * F::BLOCK;
 #pragma unroll 1
     for (int v = 32 * part + lane; v < VECTORS; v += 32 * down) copy16(to + own * F::BLOCK + v * 16, from + v * 16);
-    if (halves && part == 0 && lane < F::PAIR / 16) copy16(to + second + own * F::PAIR + lane * 16, source + (long long)blocks * F::BLOCK + k * F::PAIR + lane * 16);
   };
   auto rows = [&](word to, int k) {
 #pragma unroll 1
@@ -42,8 +39,8 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
       copy16(to + acts + r * 256 + ((i & 15) ^ (r & 1) << 2) * 16, p.codes + (long long)(from + min(r, piece.rows - 1)) * p.codeStride + k * 256 + (i & 15) * 16);
     }
 #pragma unroll 1
-    for (int i = threadIdx.x; i < step * all / 2; i += threads)
-      copy16(to + tail + i * 16, p.tails + (long long)(k * step + i / (all / 2)) * p.tailRows + from + 2 * (i % (all / 2)));
+    for (int i = threadIdx.x; i < 3 * all / 2; i += threads)
+      copy16(to + tail + i * 16, p.tails + (long long)(k * 3 + i / (all / 2)) * p.tailRows + from + 2 * (i % (all / 2)));
   };
 #pragma unroll 1
   for (int k = 0; k < S - 1; k++)
@@ -68,32 +65,26 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
     now = now + 1 == S ? 0 : now + 1, ask = ask + 1 == S ? 0 : ask + 1;
     const byte *block = stage + own * F::BLOCK, *row = stage + acts + (first + lane / 4) * 256 + (lane & 3) * 16;
     const float2* tails = (const float2*)(stage + tail);
-    const word* digits = (const word*)(tails + ((halves ? 3 * (lane & 1) : 0) + 1 + (lane >> 1 & 1)) * all + first + lane / 4) + (halves ? 0 : lane & 1);
+    const word* digits = (const word*)(tails + (1 + (lane >> 1 & 1)) * all + first + lane / 4) + (lane & 1);
     int sum[STRIPS][4];
-    auto clear = [&] {
 #pragma unroll
-      for (int i = 0; i < 4 * STRIPS; i++) sum[i / 4][i % 4] = 0;
-    };
-    clear();
+    for (int i = 0; i < 4 * STRIPS; i++) sum[i / 4][i % 4] = 0;
 #pragma unroll 2
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
       two.read(block, i, lane);
 #pragma unroll
       for (int n = 0; n < STRIPS; n++) two.multiply(sum[n], *(const uint4*)(row + n * 2048 + 64 * (i ^ odd)));
-      if (!(i == 3 ? !halves || 2 * k + 1 < count : i == 1 && halves)) continue;
-      const int half = halves ? i / 2 : -1;
-      Closing<FORM> c;
-      c.read(block, lane), c.scales(half == 1 ? stage + second + own * F::PAIR : block + F::SCALES, lane);
+    }
+    Closing<FORM> c;
+    c.factors(block, lane), c.scales(block, lane);
 #pragma unroll
-      for (int n = 0; n < STRIPS; n++) {
-        const float4 s = *(const float4*)(tails + (half == 1 ? 3 * all : 0) + first + n * 8 + 2 * (lane & 3));
-        float x[4];
-        c.close(x, sum[n], F::BIASES ? digits[16 * n] : 0, half, lane);
+    for (int n = 0; n < STRIPS; n++) {
+      const float4 s = *(const float4*)(tails + first + n * 8 + 2 * (lane & 3));
+      float x[4];
+      c.close(x, sum[n], F::BIASES ? digits[16 * n] : 0, lane);
 #pragma unroll
-        for (int j = 0; j < 4; j++) acc[n][j] = __fmaf_rn(x[j], j & 1 ? s.z : s.x, acc[n][j]);
-      }
-      clear();
+      for (int j = 0; j < 4; j++) acc[n][j] = __fmaf_rn(x[j], j & 1 ? s.z : s.x, acc[n][j]);
     }
   }
   if (index >= parts.tiles) return;

@@ -152,7 +152,7 @@ struct SuperGates {
         ((float4*)dst)[at] = z;
         v[4 * j] = z.x, v[4 * j + 1] = z.y, v[4 * j + 2] = z.z, v[4 * j + 3] = z.w;
       }
-      quantizeSuper(v, 256, codes + g * 256, tails + 3ll * g * tailRows, tailRows);
+      quantizeSuper(v, codes + g * 256, tails + 3ll * g * tailRows, tailRows);
     }
   }
 };
@@ -168,8 +168,6 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
   Walk<BLOCK, 1> w(p, parts, shift);
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, column = lane / 4, q = lane & 3;
-  const bool halves = p.w.per == 2;
-  const int count = p.w.cols / 128;  // of halves
   const int take = keep(1 + warp), give = keep(1 + next);
   const word takeAt = keep((word)__cvta_generic_to_shared(&baton[warp][lane])), giveAt = keep((word)__cvta_generic_to_shared(&baton[next][lane]));
   if (p.jobs) await();
@@ -190,10 +188,9 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
     digitStep = 16, scaleStep = 4, high = 8;
   } else {
     if (!p.jobs) await();
-    // Of two superblocks of a block the last two lanes of four have the second.
-    const int piece = 8 * p.tailRows, second = halves && q >= 2 ? 3 * piece : 0;
-    codes = (const byte*)p.codes, scales = (const byte*)p.tails + second, digits = scales + piece + (halves ? 2 * (q & 1) : 2 * q);
-    scaleStep = digitStep = (halves ? 6 : 3) * piece, high = piece;
+    const int piece = 8 * p.tailRows;
+    codes = (const byte*)p.codes, scales = (const byte*)p.tails, digits = scales + piece + 2 * q;
+    scaleStep = digitStep = 3 * piece, high = piece;
   }
   codes += 16 * q;
   uint4 acts[4];
@@ -220,63 +217,41 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
     __syncwarp();
     const byte* block = mine + stage * BLOCK;
     Closing<FORM> c;
-    c.scales(block + F::SCALES, lane);
-    if (halves && q >= 2) {  // scales of second superblocks lie behind all blocks
-      int tile = now.piece.tile;
-      const Part& part = w.part(tile);
-      c.scales((now.piece.matrix < 0 ? part.other : part.data + now.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + w.chunks * BLOCK + now.k * F::PAIR, lane);
-    }
-    int sum[2][2];  // of four groups each
+    c.scales(block, lane);
+    int sum[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
       two.read(block, i, lane);
 #pragma unroll
       for (int o = 0; o < 2; o++) {
-        if (i % 2 == 0) sum[i / 2][o] = 0;
 #pragma unroll
         for (int g = 0; g < 2; g++) {
           const int b0 = g ? acts[i].z : acts[i].x, b1 = g ? acts[i].w : acts[i].y;
           const int half = __dp4a((int)two.a[g][o], b0, 0);
           if constexpr (FORM == Q6K)
-            sum[i / 2][o] += (signed char)(two.f[o] >> 16 * g) * half + (signed char)(two.f[o] >> (16 * g + 8)) * __dp4a((int)two.a[g][o + 2], b1, 0);
+            sum[o] += (signed char)(two.f[o] >> 16 * g) * half + (signed char)(two.f[o] >> (16 * g + 8)) * __dp4a((int)two.a[g][o + 2], b1, 0);
           else
-            sum[i / 2][o] += (signed char)(two.f[o] >> 8 * g) * __dp4a((int)two.a[g][o + 2], b1, half);
+            sum[o] += (signed char)(two.f[o] >> 8 * g) * __dp4a((int)two.a[g][o + 2], b1, half);
         }
       }
     }
     float x[2];
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-      int mine = sum[0][o] + sum[1][o], bias = 0;
-      if (halves) {  // the first two lanes of four add up the first superblock
-        const int other = __shfl_xor_sync(~0u, q < 2 ? sum[1][o] : sum[0][o], 2);
-        mine = (q < 2 ? sum[0][o] : sum[1][o]) + other;
-      } else {
-        mine += __shfl_xor_sync(~0u, mine, 2);
-      }
+      int mine = sum[o], bias = 0;
+      mine += __shfl_xor_sync(~0u, mine, 2);
       mine += __shfl_xor_sync(~0u, mine, 1);
       if constexpr (F::BIASES) {
         const int m = ((const unsigned short*)(block + F::LEAST))[4 * (2 * column + o) + q];
         bias = __dp4a(m, low, 128 * __dp4a(m, times, 0));
         bias += __shfl_xor_sync(~0u, bias, 1);
-        if (!halves) bias += __shfl_xor_sync(~0u, bias, 2);
+        bias += __shfl_xor_sync(~0u, bias, 2);
       }
       x[o] = __fmul_rn((float)mine, c.scale[o]);
       if constexpr (F::BIASES) x[o] = __fmaf_rn((float)bias, c.bias[o], x[o]);
     }
-    float first[2], scale = by;  // of the first of two superblocks
-    if (halves) {
-      const float other = __shfl_xor_sync(~0u, by, 2);
-      scale = q < 2 ? by : other;
-      by = q < 2 ? other : by;
-#pragma unroll
-      for (int o = 0; o < 2; o++) {
-        const float y = __shfl_xor_sync(~0u, x[o], 2);
-        first[o] = q < 2 ? x[o] : y, x[o] = q < 2 ? y : x[o];
-      }
-    }
-    const float last2 = by;
+    const float scale = by;
     __syncwarp();
     w.issue(into + stage * BLOCK);
     stage = stage + 1 == S ? 0 : stage + 1;
@@ -290,10 +265,7 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
     float acc[2];
     read2(acc, takeAt);
 #pragma unroll
-    for (int o = 0; o < 2; o++) {
-      if (halves) acc[o] = __fmaf_rn(first[o], scale, acc[o]);
-      if (!halves || 2 * was.k + 1 < count) acc[o] = __fmaf_rn(x[o], last2, acc[o]);
-    }
+    for (int o = 0; o < 2; o++) acc[o] = __fmaf_rn(x[o], scale, acc[o]);
     write2(giveAt, last ? 0.0f : acc[0], last ? 0.0f : acc[1]);
     if (size > 1 && (!last || was.item + w.teams < total)) hand(give);
     if (last && q < 2) {  // a lane for each output

@@ -189,8 +189,6 @@ __device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int 
   const byte* scales = factors + 16 * per;
   const int least = w.factors == FACTORS_K ? scales[at + of] : 0;
   if (w.factors == FACTORS_K) scales += 128;
-  // The second superblock of a block has its scales behind all blocks.
-  if (w.per == 2 && g >= 4) scales = tile + (long long)w.groups * w.block + (long long)(col / 256) * (w.factors == FACTORS_K ? 64 : 32);
   const int place = 2 * (r & 7) + (r >> 3);
   const float s = __fmul_rn(floatAt(scales, F16, place), (float)(signed char)factors[at + of]);
   const float x = __fmul_rn(s, (float)integer(w, q));
