@@ -103,8 +103,6 @@ type integerArgs struct {
 
 	// For AMX with superblocks.
 	supers       int            // superblocks of a tile
-	columns      int            // of a superblock, in steps of 64
-	pairSkip     int            // bytes from the sums of the first two pairs of groups to those of the others
 	scaled       unsafe.Pointer // ring of scales of superblocks
 	factors      uintptr        // code that decodes factors
 	nextFactors  uintptr        // where the scales of the next superblock go

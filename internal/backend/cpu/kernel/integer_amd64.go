@@ -167,10 +167,6 @@ func (args *integerArgs) setSuper(w *Weight, a *Activations, s *Scratch) {
 	args.products = unsafe.Add(products, -int(uintptr(products))&(superProducts-1))
 	args.scaled = unsafe.Add(args.products, superProducts)
 	args.slots = unsafe.Add(args.scaled, superScales)
-	args.columns = a.group / 64
-	if w.per == 8 {
-		args.pairSkip = 8 * a.height
-	}
 	turns := (min(a.OutRows(), a.AtOnce())/a.height + 1) / 2
 	fetches := turns * 2 * 3 // of all steps of the two tiles but the first of a turn
 	args.fetchLines = (w.superBytes()/cacheLine + fetches - 1) / fetches

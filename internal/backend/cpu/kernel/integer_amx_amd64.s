@@ -1906,13 +1906,10 @@ TEXT integerUnpackSuper<>(SB), NOSPLIT, $40-0
 	VMOVDQU32 Z24, 128(R9)
 	VMOVDQU32 576(R14), Z24
 	VMOVDQU32 Z24, 192(R9)
-	CMPQ integerArgs_per(AX), $4
-	JEQ part
 	VMOVDQU32 640(R14), Z25
 	VMOVDQU32 Z25, 256(R9)
 	VMOVDQU32 704(R14), Z25
 	VMOVDQU32 Z25, 320(R9)
-whole:
 	ADDQ $512, R9
 	ANDQ $~2048, R9
 	MOVQ R9, integerArgs_nextFactors(AX)
@@ -1961,11 +1958,6 @@ near:
 found:
 	MOVQ R8, integerArgs_nextBlock(AX)
 	RET
-part:
-	VPXORD Z24, Z24, Z24
-	VMOVDQU32 Z24, 256(R9)
-	VMOVDQU32 Z24, 320(R9)
-	JMP whole
 
 #define MANY_SCALED(acts, row, scales, t, sums) VMULPS.BCST row(acts), t, t; VFMADD231PS scales, t, sums
 #define MANY_CONVERTED(products, acts, row, scales, t, sums) VCVTDQ2PS products(R11), t; MANY_SCALED(acts, row, scales, t, sums)
@@ -4655,8 +4647,7 @@ turn:
 	LEAQ integerArgs_queue(AX), R8
 	CMPQ integerArgs_turnsLeft(AX), $0
 	JLE drained
-	MOVQ integerArgs_columns(AX), R11
-	MOVQ R11, integerArgs_multiplyLeft(AX)
+	MOVQ $4, integerArgs_multiplyLeft(AX)
 	MOVQ integerArgs_stripActs(AX), DX
 	MOVQ integerArgs_panelHalf(AX), R10
 	ADDQ R8, R9
@@ -4699,8 +4690,6 @@ drained:
 	CMPQ integerArgs_turnsLeft(AX), $0
 	JLE step
 	CMPQ R14, $16
-	JNE step
-	CMPQ integerArgs_columns(AX), $4
 	JNE step
 	CMPQ integerArgs_actSecond(AX), $0
 	JEQ step
@@ -5222,8 +5211,7 @@ turn:
 	LEAQ integerArgs_queue(AX), R8
 	CMPQ integerArgs_turnsLeft(AX), $0
 	JLE drained
-	MOVQ integerArgs_columns(AX), R11
-	MOVQ R11, integerArgs_multiplyLeft(AX)
+	MOVQ $4, integerArgs_multiplyLeft(AX)
 	MOVQ integerArgs_stripActs(AX), DX
 	MOVQ integerArgs_panelHalf(AX), R10
 	ADDQ R8, R9
@@ -5271,8 +5259,6 @@ drained:
 	CMPQ integerArgs_turnsLeft(AX), $0
 	JLE step
 	CMPQ R14, $16
-	JNE step
-	CMPQ integerArgs_columns(AX), $4
 	JNE step
 	CMPQ integerArgs_actSecond(AX), $0
 	JEQ step
@@ -5567,8 +5553,7 @@ fullFetched:
 step:
 	MOVQ integerArgs_rows(AX), SI
 	SHLQ $2, SI
-	MOVQ integerArgs_pairSkip(AX), R12
-	ADDQ R13, R12
+	LEAQ (R13)(SI*2), R12
 	MOVQ R12, R9
 	ADDQ integerArgs_actStrip(AX), R9
 	MOVQ R13, R8

@@ -166,7 +166,7 @@ func (k superKernel) begin() {
 	k.op("LEAQ integerArgs_queue(AX), R8")
 	k.op("CMPQ integerArgs_turnsLeft(AX), $0")
 	k.op("JLE drained")
-	k.move("columns", "multiplyLeft")
+	k.op("MOVQ $%d, integerArgs_multiplyLeft(AX)", superStep)
 	k.arg("stripActs", "DX")
 	k.arg("panelHalf", "R10")
 	k.op("ADDQ R8, R9")
@@ -219,8 +219,6 @@ func (k superKernel) full() {
 	k.op("CMPQ integerArgs_turnsLeft(AX), $0")
 	k.op("JLE step")
 	k.op("CMPQ R14, $%d", amxHeight)
-	k.op("JNE step")
-	k.op("CMPQ integerArgs_columns(AX), $%d", superStep)
 	k.op("JNE step")
 	k.op("CMPQ integerArgs_actSecond(AX), $0")
 	k.op("JEQ step")
@@ -299,8 +297,7 @@ func (k superKernel) step() {
 	if k.least {
 		k.arg("rows", "SI")
 		k.op("SHLQ $2, SI")
-		k.arg("pairSkip", "R12")
-		k.op("ADDQ R13, R12")
+		k.op("LEAQ (R13)(SI*2), R12")
 		k.op("MOVQ R12, R9")
 		k.op("ADDQ integerArgs_actStrip(AX), R9")
 	}

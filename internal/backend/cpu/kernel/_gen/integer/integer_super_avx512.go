@@ -119,8 +119,7 @@ func pairOf(p, half int) string {
 	return sprint("(%s)(%s)", base, []string{"R15*1", "R15*2", "R14*1", "R15*4"}[p%half])
 }
 
-// superAVX512 writes what ends a superblock of formats like f. Of superblocks that are cut in two, the
-// second half of the pairs does not exist: their factors are zero, and the first are read again.
+// superAVX512 writes what ends a superblock of formats like f.
 func superAVX512(s *source, f codes) {
 	k := &avx512Kernel{source: s, codes: f, m: 1, streams: 2}
 	half := f.superPairs() / 2
@@ -130,18 +129,11 @@ func superAVX512(s *source, f codes) {
 	s.op("MOVQ CX, R15")
 	s.op("SHLQ $2, R15")
 	s.op("LEAQ (R15)(R15*2), R14")
-	s.op("MOVQ DX, R13")
-	s.op("KXORW K3, K3, K3")
-	s.op("CMPQ integerArgs_per(AX), $%d", 4*half)
-	s.op("JNE part")
 	s.op("LEAQ (DX)(R15*%d), R13", half)
-	s.op("KXNORW K3, K3, K3")
-	s.line("part:")
 	pair := func(h, p int) string { return sprint("Z%d", 2*half*h+p) }
 	for h := range 2 {
-		for p := range half {
+		for p := range 2 * half {
 			s.op("VMOVDQU32 %d(BX), %s", f.pairsAt()+factorTile*h+64*p, pair(h, p))
-			s.op("VMOVDQU32.Z %d(BX), K3, %s", f.pairsAt()+factorTile*h+64*(p+half), pair(h, p+half))
 		}
 		s.op("VCVTPH2PS %s, Z%d", k.stream(h, 0, "R8"), 24+h)
 		if f.least() {

@@ -170,14 +170,9 @@ func superNext(s *source) {
 	s.op("VMOVUPS Z24, (R9)")
 	s.op("VMOVUPS Z25, 64(R9)")
 	for p := range 4 {
-		if p == 2 { // what else there is belongs to the other half of a superblock
-			s.op("CMPQ integerArgs_per(AX), $4")
-			s.op("JEQ part")
-		}
 		s.op("VMOVDQU32 %d(R14), Z%d", factorPairs+64*p, 24+p/2)
 		s.op("VMOVDQU32 Z%d, %d(R9)", 24+p/2, 128+64*p)
 	}
-	s.line("whole:")
 	s.op("ADDQ $%d, R9", superScales)
 	s.op("ANDQ $~%d, R9", superRing)
 	k.set("R9", "nextFactors")
@@ -224,10 +219,4 @@ func superNext(s *source) {
 	s.line("found:")
 	k.set("R8", "nextBlock")
 	s.op("RET")
-	s.line("part:")
-	s.op("VPXORD Z24, Z24, Z24")
-	for p := 2; p < 4; p++ {
-		s.op("VMOVDQU32 Z24, %d(R9)", 128+64*p)
-	}
-	s.op("JMP whole")
 }
