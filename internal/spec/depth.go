@@ -21,8 +21,10 @@ type Controller struct {
 	rounds   int // since the last trial
 	trials   int
 	next     int     // run of the next trial
-	plain    int     // rounds that are left of a trial of plain decoding by a whole batch
+	left     int     // rounds that are left of a trial by a whole batch
+	trial    int     // drafts of such a trial
 	doubts   int     // rounds of batches whose choice was in doubt
+	alone    float64 // tokens per second without drafts that are chosen
 	gain     float64 // of the last choice, as a multiple of the rate without drafts
 
 	// Scratch of Choose, by run where not said otherwise.
@@ -30,6 +32,7 @@ type Controller struct {
 	limits []int               // of depth
 	order  []increment         // all drafts that could be made, the best first
 	rates  []float64           // tokens per second with each of them and those before it
+	hopes  []float64           // the same, if passes take as little as they may
 }
 
 // Record is what a controller knows of one sequence.
@@ -59,6 +62,9 @@ const (
 
 	// What a batch may lose by sizes of passes that are known well.
 	nearly = 1.02
+
+	// How many times its usual error a cost may be too high, for a trial to be worth it.
+	hope = 1.5
 
 	// A choice is measured in relation to the choices beside it. A batch has so many that one of
 	// them always seems cheap by chance, and one that drafts for long is no longer measured beside
@@ -135,30 +141,29 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	if n := c.pass.cells[min(plain, maxRows)].n; n < 3 || n < c.enough() && len(batch) > 1 {
 		c.order = c.order[:0] // what plain decoding takes must be known before anything is compared with it
 	}
-	if c.plain == 0 {
+	if c.left == 0 {
 		c.rounds++
 	}
 	take := c.best(batch)
-	even := len(batch) > 1 && take > 0 && c.gain < worth
-	trial := even && c.plain == 0 && c.due() // of what is nearly worth it
-	if even && !trial {
+	if len(batch) > 1 && c.gain < worth {
 		take = 0
 	}
-	for _, inc := range c.order[:take] {
-		batch[inc.run].Depth++
-	}
-	if trial {
-		c.tried()
-	} else {
-		if c.doubtful(batch, plain) {
-			if c.doubts++; c.doubts%3 > 0 { // a plain pass after drafts does not count
-				decodePlainly(batch, records)
-			}
+	c.draw(batch, take)
+	if c.doubtful(batch, plain) {
+		if c.doubts++; c.doubts%3 > 0 { // a plain pass after drafts does not count
+			decodePlainly(batch, records)
 		}
-		c.explore(batch, records)
 	}
+	c.explore(batch, records, take)
 	for i, r := range records {
 		batch[i].settle(r)
+	}
+}
+
+// draw adds the first n drafts of the order.
+func (c *Controller) draw(batch []Run, n int) {
+	for _, inc := range c.order[:min(n, len(c.order))] {
+		batch[inc.run].Depth++
 	}
 }
 
@@ -258,19 +263,21 @@ func (c *Controller) best(batch []Run) (take int) {
 			runs++
 		}
 	}
-	alone := ratio(tokens, c.roundCost(rows, depth, runs))
-	most := alone
-	c.rates = c.rates[:0]
+	c.alone = ratio(tokens, c.roundCost(rows, depth, runs))
+	most := c.alone
+	c.rates, c.hopes = c.rates[:0], c.hopes[:0]
 	for n, inc := range c.order {
 		if tokens += inc.gain; batch[inc.run].Source == Computed {
 			depth = max(depth, inc.depth+1)
 		}
-		x := ratio(tokens, c.roundCost(rows+n+1, depth, runs))
+		pass, draft := c.passFit(rows+n+1), c.draftCost(depth, runs)
+		x := ratio(tokens, pass.cost+draft)
+		c.hopes = append(c.hopes, ratio(tokens, pass.cost*max(1-hope*pass.doubt, 0.5)+draft))
 		if c.rates = append(c.rates, x); x > most {
 			most, take = x, n+1
 		}
 	}
-	c.gain = ratio(most, alone)
+	c.gain = ratio(most, c.alone)
 	if len(batch) > 1 && take > 0 {
 		take = c.familiar(rows, take, most)
 	}
@@ -318,17 +325,19 @@ func decodePlainly(batch []Run, records []*Record) {
 }
 
 // explore has one run in turn try something else now and then: another source, or one draft
-// more, one less or none, whichever was measured least; or all of a batch none.
-func (c *Controller) explore(batch []Run, records []*Record) {
+// more, one less or none, whichever was measured least; or all of a batch none, or as many as may be better than
+// those that were taken.
+func (c *Controller) explore(batch []Run, records []*Record, take int) {
 	for i, r := range records {
 		if r.again && r.Fixed == DepthAuto {
 			batch[i].Depth = max(min(r.tried, c.limits[i]), batch[i].Known)
 		}
 		r.again = false
 	}
-	if c.plain > 0 {
-		c.plain--
+	if c.left > 0 {
+		c.left--
 		decodePlainly(batch, records)
+		c.draw(batch, c.trial)
 		return
 	}
 	if !c.due() {
@@ -357,9 +366,15 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 			drafts += batch[j].Depth - batch[j].Known
 		}
 	}
-	if len(batch) > 1 && drafts > 0 && (c.gain < little || c.trials%4 == 0) {
-		c.plain = plainTrial - 1
+	if drafts > 0 && (c.gain < little || len(batch) > 1 && c.trials%4 == 0) {
+		c.left, c.trial = plainTrial-1, 0
 		decodePlainly(batch, records)
+		return
+	}
+	if n := c.promising(take); n > 0 && (len(batch) > 1 || c.trials%2 == 0) {
+		c.left, c.trial = 1, n
+		decodePlainly(batch, records)
+		c.draw(batch, n)
 		return
 	}
 	tried, least := run.Known, -1
@@ -372,6 +387,21 @@ func (c *Controller) explore(batch []Run, records []*Record) {
 		}
 	}
 	run.Depth, r.tried, r.again = tried, tried, true
+}
+
+// promising is the number of drafts, other than those that were taken, that may give the most tokens per second; 0 if
+// it cannot give more than they do.
+func (c *Controller) promising(take int) (best int) {
+	most := c.alone
+	if take > 0 {
+		most = c.rates[take-1]
+	}
+	for n, x := range c.hopes {
+		if n+1 != take && x > most && (n+1)%len(c.limits) == 0 {
+			most, best = x, n+1
+		}
+	}
+	return best
 }
 
 // due reports whether it is time for a trial.

@@ -393,8 +393,8 @@ func TestDisturbedPassesAreNotPlain(t *testing.T) {
 	for range 5 {
 		c.ObservePass(1, 0, 10*time.Millisecond)
 	}
-	before := c.passCost(1)
 	c.ObservePass(2, 1, 11*time.Millisecond)
+	before := c.passCost(1)
 	if c.ObservePass(1, 0, 15*time.Millisecond); c.passCost(1) != before {
 		t.Errorf("a plain pass costs %.3f, %.3f before one that was disturbed", c.passCost(1), before)
 	}

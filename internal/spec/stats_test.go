@@ -12,9 +12,9 @@ func TestStatsFollowTheCostModel(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 3}
 	r.Drafter, r.Rule = "mtp", Ratio
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	for rows, cost := range []int{0, 10, 12, 13, 14} {
-		if rows > 0 {
-			c.ObservePass(rows, rows-1, ms(cost))
+	for range 2 * settled {
+		for _, rows := range []int{1, 1, 2, 3, 4} {
+			c.ObservePass(rows, rows-1, ms([]int{10, 12, 13, 14}[rows-1]))
 		}
 	}
 	c.Report(r, Outcome{Rows: 9, Tokens: 1, Prefill: true, Batch: 1, Verify: ms(50)}) // the end of the prompt
@@ -25,7 +25,7 @@ func TestStatsFollowTheCostModel(t *testing.T) {
 	c.Settle(&r.Stats)
 	s := &r.Stats
 	near := func(name string, got, want float64) {
-		if math.Abs(got-want) > 1e-9 {
+		if math.Abs(got-want) > 2e-3 {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
@@ -42,14 +42,17 @@ func TestStatsFollowTheCostModel(t *testing.T) {
 // TestStatsInABatch shares rounds among four: a plain round of four is then the unit.
 func TestStatsInABatch(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 1}
-	c.ObservePass(4, 0, 20*time.Millisecond)
-	c.ObservePass(8, 4, 24*time.Millisecond)
+	for range 2 * settled {
+		c.ObservePass(4, 0, 20*time.Millisecond)
+		c.ObservePass(4, 0, 20*time.Millisecond)
+		c.ObservePass(8, 4, 24*time.Millisecond)
+	}
 	for range 10 {
 		c.Report(r, Outcome{Rows: 2, Drafted: 1, Accepted: 1, Tokens: 2, Batch: 4, Verify: 6 * time.Millisecond})
 		r.Draft += time.Millisecond
 	}
 	c.Settle(&r.Stats)
-	if s := &r.Stats; s.Beta != 1.2 || math.Abs(s.Delta-0.2) > 1e-12 || math.Abs(s.Speedup()-2/1.4) > 1e-12 {
+	if s := &r.Stats; math.Abs(s.Beta-1.2) > 1e-3 || math.Abs(s.Delta-0.2) > 1e-3 || math.Abs(s.Speedup()-2/1.4) > 1e-3 {
 		t.Errorf("%+v", s)
 	}
 }
