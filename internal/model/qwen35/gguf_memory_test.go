@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -64,7 +65,7 @@ func wideGGUF(t *testing.T, typ string) string {
 }
 
 // TestGGUFStaysAtItsSize loads files in superblocks that have columns of two value heads each: they take two percent more
-// memory than the file at most.
+// memory than the file at most. On a GPU, whose kernels read the factors of groups as whole bytes, it is four.
 func TestGGUFStaysAtItsSize(t *testing.T) {
 	for _, typ := range []string{"Q4_K", "Q5_K", "Q6_K", "IQ4_XS"} {
 		t.Run(fmt.Sprintf("type=%s", typ), func(t *testing.T) {
@@ -86,9 +87,13 @@ func TestGGUFStaysAtItsSize(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			loaded := open(t, path, 1, model.Options{Compute: backend.Int8}).Info().Bytes
+			r := open(t, path, 1, model.Options{Compute: backend.Int8})
+			loaded, most := r.Info().Bytes, stored*102/100
+			if !strings.HasPrefix(r.b.Name(), "cpu ") {
+				most = stored * 104 / 100
+			}
 			t.Logf("%d bytes in the file, %d in memory", stored, loaded)
-			if loaded > stored*102/100 {
+			if loaded > most {
 				t.Errorf("%d bytes in memory, %d in the file", loaded, stored)
 			}
 		})
