@@ -44,7 +44,8 @@ func newBenchCompareCommand() *cobra.Command {
 the same GGUF file, the same number of threads, the same lengths. Prefill is measured on prompts of
 --prompts tokens, decoding on --generates tokens of one sequence, both after each of --depths
 tokens of context, without speculative decoding on either side. It prints the ratio of the rates
-of each repetition, as a median with its interval, and the highest resident memory of both.
+of each repetition, as a median with its interval, and the highest resident memory of both. We
+compute a context once and keep it in the prefix cache; llama-bench computes it every time.
 
 The program gets -m, -t, -p, -n, -d (if there is a depth), -r 1 and -o jsonl after its own
 arguments; a table is understood as well. No shell is involved: arguments are separated by blanks.`,
@@ -98,7 +99,8 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	recorder := &bench.Recorder{}
-	e, err := engine.New(m, state.NewPool(b, math.MaxInt64), engine.Options{Observe: recorder.Observe})
+	deep := slices.ContainsFunc(f.depths, func(n int) bool { return n > 0 }) // a context is computed once
+	e, err := engine.New(m, state.NewPool(b, math.MaxInt64), engine.Options{Observe: recorder.Observe, Cache: deep})
 	if err != nil {
 		return err
 	}

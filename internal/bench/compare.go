@@ -79,7 +79,10 @@ func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*Com
 	}
 	warm := r.Tests[len(r.Tests)-1]
 	warm.depth = 0
-	if _, err := warm.rate(ctx, run, o.Vocab); err != nil { // the peer warms up each time, without a context, too
+	if _, err := warm.rate(ctx, run, o.Vocab, 0); err != nil { // the peer warms up each time, without a context, too
+		return nil, err
+	}
+	if err := fill(ctx, run, &o); err != nil {
 		return nil, err
 	}
 	for n := range o.Repeats {
@@ -88,7 +91,7 @@ func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*Com
 		}
 		sides := []func() error{
 			func() error { return r.theirs(ctx, peer, &o) },
-			func() error { return r.ours(ctx, run, o.Vocab) },
+			func() error { return r.ours(ctx, run, o.Vocab, n+1) },
 		}
 		if n%2 == 1 { // nobody is always first
 			slices.Reverse(sides)
@@ -128,10 +131,40 @@ func (r *CompareReport) theirs(ctx context.Context, peer Peer, o *CompareOptions
 	return nil
 }
 
+// fill computes the contexts of all depths, which our prefix cache keeps for the repetitions.
+func fill(ctx context.Context, run Runner, o *CompareOptions) error {
+	for _, depth := range o.Depths {
+		if depth == 0 {
+			continue
+		}
+		if o.Progress != nil {
+			o.Progress(fmt.Sprintf("computing %d tokens of context", depth))
+		}
+		q := engine.Request{Prompt: prompt(depth, 0, o.Vocab, 0), MaxTokens: 1, IgnoreEnd: true, Depth: spec.DepthOff}
+		if _, err := run(ctx, []engine.Request{q}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prompt is depth tokens of context, always the same, and n tokens that are others for each
+// repetition. Which they are does not matter for the time, unless a cache knows them.
+func prompt(depth, n, vocab, repetition int) []int32 {
+	ids := make([]int32, depth+n)
+	for i := range ids {
+		ids[i] = int32((i*7919 + 1) % vocab)
+		if i >= depth {
+			ids[i] = int32((i*7919 + 2 + repetition) % vocab)
+		}
+	}
+	return ids
+}
+
 // ours measures every test once.
-func (r *CompareReport) ours(ctx context.Context, run Runner, vocab int) error {
+func (r *CompareReport) ours(ctx context.Context, run Runner, vocab, repetition int) error {
 	for i := range r.Tests {
-		rate, err := r.Tests[i].rate(ctx, run, vocab)
+		rate, err := r.Tests[i].rate(ctx, run, vocab, repetition*len(r.Tests)+i)
 		if err != nil {
 			return err
 		}
@@ -142,11 +175,9 @@ func (r *CompareReport) ours(ctx context.Context, run Runner, vocab int) error {
 
 // rate measures our engine: the rounds that feed the last tokens of the prompt, or those that
 // generate one token each.
-func (t *Test) rate(ctx context.Context, run Runner, vocab int) (float64, error) {
-	q := engine.Request{MaxTokens: t.generate + 1, IgnoreEnd: true, Depth: spec.DepthOff} // the first comes with the prompt
-	for i := range t.depth + max(t.prompt, 1) {
-		q.Prompt = append(q.Prompt, int32((i*7919+1)%vocab)) // which tokens does not matter for the time
-	}
+func (t *Test) rate(ctx context.Context, run Runner, vocab, repetition int) (float64, error) {
+	q := engine.Request{Prompt: prompt(t.depth, max(t.prompt, 1), vocab, repetition), IgnoreEnd: true, Depth: spec.DepthOff}
+	q.MaxTokens = t.generate + 1 // the first comes with the prompt
 	x, err := run(ctx, []engine.Request{q})
 	if err != nil {
 		return 0, err

@@ -172,6 +172,35 @@ func TestCompareTakesTurns(t *testing.T) {
 	}
 }
 
+// TestCompareComputesContextsOnce looks at what the engine is asked for: each context alone, once, and then, behind it, prompts
+// that the prefix cache cannot know.
+func TestCompareComputesContextsOnce(t *testing.T) {
+	t.Setenv(playPeer, "json")
+	var contexts []int
+	known := map[string]bool{} // every prompt up to its first token behind the context
+	beat := metronome(50 * time.Millisecond)
+	run := func(ctx context.Context, batch []engine.Request) (*Run, error) {
+		ids := batch[0].Prompt
+		switch depth := len(ids) / 1000 * 1000; {
+		case len(ids) == depth:
+			contexts = append(contexts, depth)
+		case known[fmt.Sprint(ids[:depth+1])]:
+			t.Errorf("%d tokens that the cache knows", len(ids))
+		case depth > 0 && !slices.Equal(ids[:depth], prompt(depth, 0, 1000, 0)):
+			t.Errorf("%d tokens with another context", len(ids))
+		default:
+			known[fmt.Sprint(ids[:depth+1])] = true
+		}
+		return beat(ctx, batch)
+	}
+	_, err := Compare(t.Context(), Peer{os.Args[0], "-fa", "1"}, run, CompareOptions{
+		File: "model.gguf", Threads: 2, Prompts: []int{512}, Generates: []int{128}, Depths: []int{0, 1000}, Repeats: 3, Vocab: 1000,
+	})
+	if err != nil || !slices.Equal(contexts, []int{1000}) || len(known) != 1+3*4 {
+		t.Errorf("%v: contexts of %d tokens computed, %d prompts", err, contexts, len(known))
+	}
+}
+
 func TestCompareTellsWhatThePeerSays(t *testing.T) {
 	if _, err := compared(t, "broken"); err == nil || !strings.Contains(err.Error(), "exit status 3: error: no such[2J model") {
 		t.Errorf("error %v", err)
