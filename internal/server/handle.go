@@ -31,6 +31,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		a.close(rec)
 	}()
 	defer s.rescue(rec, a)
+	if r.ContentLength != 0 { // net/http reads also the body of a request that is refused, before it answers
+		_ = rec.control.SetReadDeadline(time.Now().Add(s.bodyTimeout())) // a reader without deadlines waits as long as the system does
+	}
 	if err := s.admit(rec, r, a); err != nil {
 		a.report(nil, err)
 		writeError(rec, r, err)
@@ -105,7 +108,7 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 	}
 	a.leave = func() { s.perKey.leave(place) }
 	if a.pattern == batches.PatternUpload {
-		r.Body = &slowBody{r.Body, w.control, cmp.Or(s.o.BodyTimeout, DefaultBodyTimeout)}
+		r.Body = &slowBody{r.Body, w.control, s.bodyTimeout()}
 		return nil
 	}
 	if err := s.readBody(w, r); err != nil {
@@ -114,6 +117,9 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 	}
 	return nil
 }
+
+// bodyTimeout is the time for the body of a request.
+func (s *Server) bodyTimeout() time.Duration { return cmp.Or(s.o.BodyTimeout, DefaultBodyTimeout) }
 
 // slowBody is a body that is read while it comes, and may take its time as long as it does.
 type slowBody struct {
@@ -124,9 +130,9 @@ type slowBody struct {
 
 // Read implements io.Reader.
 func (b *slowBody) Read(to []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(b.stall)) // a reader without deadlines waits as long as the system does
+	_ = b.control.SetReadDeadline(time.Now().Add(b.stall)) // as in serve
 	n, err := b.ReadCloser.Read(to)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		_ = b.control.SetReadDeadline(time.Time{}) // what follows is no part of it
 	}
 	return n, err
@@ -146,15 +152,6 @@ func unauthorized(w *recorder, r *http.Request) error {
 // has gone.
 func (s *Server) readBody(w *recorder, r *http.Request) error {
 	limit := cmp.Or(s.o.MaxBody, DefaultMaxBody)
-	deadline := func(t time.Time) error {
-		if err := w.control.SetReadDeadline(t); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return err
-		}
-		return nil
-	}
-	if err := deadline(time.Now().Add(cmp.Or(s.o.BodyTimeout, DefaultBodyTimeout))); err != nil {
-		return err
-	}
 	data, err := readAll(http.MaxBytesReader(w.ResponseWriter, r.Body, limit), r.ContentLength)
 	var large *http.MaxBytesError
 	switch {
@@ -167,7 +164,8 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 		return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the request's body could not be read", Err: err}
 	}
 	r.Body = body.Held(data)
-	return deadline(time.Time{})
+	_ = w.control.SetReadDeadline(time.Time{}) // as in serve
+	return nil
 }
 
 // readAll reads a body of a declared length, which is negative if it is not known. However much is

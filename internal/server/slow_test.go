@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/server/batches"
 )
 
 // slow has the first model computed by portable code, which takes minutes for thousands of
@@ -113,6 +115,36 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		wg.Wait()
 		if n := s.metrics.active.Load(); n != 0 {
 			t.Errorf("%d requests are left", n)
+		}
+	})
+}
+
+// net/http reads the body of a request that is refused before it sends the answer, and what is left of
+// one that was not read to its end: neither is waited for any longer.
+func TestBodiesThatNobodyReadsAreCutOff(t *testing.T) {
+	const bodies = writeStall / 2 // later the answer is not sent any more
+	keys, err := NewKeys("secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := func(o *Options) { o.BodyTimeout, o.Keys = bodies, keys }
+	piped(t, limits, func(t *testing.T, s *Server, p *pipes) {
+		s.mux.HandleFunc(batches.PatternUpload, func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.Copy(io.Discard, r.Body); err == nil {
+				t.Error("the upload was complete")
+			}
+			w.WriteHeader(http.StatusBadRequest)
+		})
+		const half = "Host: localhost\r\nContent-Length: 100\r\n\r\n{"
+		for _, x := range []struct{ request, status string }{
+			{"POST /v1/chat/completions HTTP/1.1\r\n" + half, "401"},
+			{"POST /v1/nothing HTTP/1.1\r\n" + half, "404"},
+			{"GET /healthz HTTP/1.1\r\n" + half, "200"},
+			{"POST /v1/files HTTP/1.1\r\nX-Api-Key: secret\r\n" + half, "400"},
+		} {
+			if back, after := p.send(t, x.request); !strings.HasPrefix(back, "HTTP/1.1 "+x.status) || after != bodies {
+				t.Errorf("%q: %q after %v", x.request, back, after)
+			}
 		}
 	})
 }
