@@ -57,6 +57,19 @@ func TestClientToolsAreOffered(t *testing.T) {
 	}
 }
 
+// With any choice of tools but none, a grammar is what limits an answer to one call.
+func TestParallelCallsCanBeDisabled(t *testing.T) {
+	for choice, one := range map[string]bool{
+		`{"type": "auto"}`: false, `{"type": "auto", "disable_parallel_tool_use": false}`: false,
+		`{"type": "auto", "disable_parallel_tool_use": true}`: true, `{"type": "any", "disable_parallel_tool_use": true}`: true,
+	} {
+		q, err := decode(body.Parse([]byte(`{"max_tokens": 1, "messages": [{"role": "user", "content": "a"}], "tool_choice": `+choice+`, `+weather+`}`)), false)
+		if err != nil || q.Parallel == one || q.Constrained != one {
+			t.Errorf("%s: parallel %v, constrained %v, %v", choice, q.Parallel, q.Constrained, err)
+		}
+	}
+}
+
 // A call that the limit of tokens cuts off is no call and no text.
 func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 	for n := 1; n < 24; n += 3 {

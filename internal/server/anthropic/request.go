@@ -165,6 +165,7 @@ func (r *request) tools(v *body.Value) {
 		choice.Fault("a call of a tool is required, and there are no tools")
 	}
 	r.Parallel = !choice.Field("disable_parallel_tool_use").True()
+	r.Constrained = !r.Parallel // a grammar limits the answer to one call
 }
 
 // tool reads a tool and writes it as templates know it. Tools that only the
