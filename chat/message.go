@@ -58,6 +58,18 @@ func (c Content) Text() (string, bool) {
 	return "", true
 }
 
+// Bytes returns the length of all texts of the content, also of those beside images.
+func (c Content) Bytes() int {
+	text, _ := c.value.Text()
+	n := len(text)
+	for _, part := range c.value.Items() {
+		v, _ := part.Map().Get("text")
+		text, _ := v.Text()
+		n += len(text)
+	}
+	return n
+}
+
 // ToolCall is a call of a tool by the model.
 type ToolCall struct {
 	ID        string // empty in what a Parser gives: the server gives out ids

@@ -176,6 +176,23 @@ func TestStoreStaysBounded(t *testing.T) {
 	}
 }
 
+// All text of a message counts, wherever a client has put it.
+func TestSizeOfMessages(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	for name, m := range map[string]chat.Message{
+		"text":           {Content: chat.Text(long)},
+		"thinking":       {ReasoningContent: &long},
+		"beside picture": {Content: chat.Parts(chat.Part{Media: &chat.Media{}}, chat.Part{Text: long[:400]}, chat.Part{Text: long[400:]})},
+		"id of a result": {ToolCallID: long},
+		"id of a call":   {ToolCalls: []chat.ToolCall{{ID: long}}},
+		"name of a tool": {ToolCalls: []chat.ToolCall{{Name: long}}},
+	} {
+		if n := sizeOf(m); n < len(long) {
+			t.Errorf("%s: %d bytes", name, n)
+		}
+	}
+}
+
 func TestInputItemsBecomeMessages(t *testing.T) {
 	v := body.Parse([]byte(`{"input": [
 		{"role": "developer", "content": "d"},

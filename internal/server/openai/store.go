@@ -114,13 +114,12 @@ func (s *store) hold(r *stored, n int) {
 // sizeOf estimates the bytes of a message.
 func sizeOf(m chat.Message) int {
 	const fields = 256
-	text, _ := m.Content.Text()
-	n := fields + len(text)
+	n := fields + m.Content.Bytes() + len(m.ToolCallID)
 	if m.ReasoningContent != nil {
 		n += len(*m.ReasoningContent)
 	}
 	for _, c := range m.ToolCalls {
-		n += fields + 4*len(c.Arguments.JSON()) // a tree of values takes more than its text
+		n += fields + len(c.ID) + len(c.Name) + 4*len(c.Arguments.JSON()) // a tree of values takes more than its text
 	}
 	return n
 }
