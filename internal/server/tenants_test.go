@@ -146,10 +146,14 @@ func TestStoredResponsesBelongToTheirKey(t *testing.T) {
 	r := start(t, func(o *Options) { o.Keys, o.SharePrefixes = keysOf(t, "anna", "bert"), true })
 	anna, bert := []string{"Authorization", "Bearer anna"}, []string{"X-Api-Key", "bert"}
 	made := r.do("POST", "/v1/responses", `{"input": "Hello.", "max_output_tokens": 2}`, anna...)
-	var x struct{ ID string }
-	if err := json.Unmarshal([]byte(made.body), &x); err != nil || made.status != 200 || x.ID == "" {
+	var x struct {
+		ID     string
+		Output []struct{ ID string }
+	}
+	if err := json.Unmarshal([]byte(made.body), &x); err != nil || made.status != 200 || x.ID == "" || len(x.Output) == 0 {
 		t.Fatalf("%+v %v", made, err)
 	}
+	item := x.Output[0].ID
 	unknown := strings.Repeat("0", len(x.ID))
 	for _, c := range []struct{ method, path, body string }{
 		{http.MethodGet, "/v1/responses/ID", ""},
@@ -167,6 +171,10 @@ func TestStoredResponsesBelongToTheirKey(t *testing.T) {
 	}
 	if a := r.do("POST", "/v1/responses", `{"input": "And?", "max_output_tokens": 2, "previous_response_id": "`+x.ID+`"}`, anna...); a.status != 200 {
 		t.Errorf("continued by its own key: %+v", a)
+	}
+	refer := `{"input": [{"type": "item_reference", "id": "` + item + `"}, {"role": "user", "content": "And?"}], "max_output_tokens": 2}`
+	if a, b := r.do("POST", "/v1/responses", refer, anna...), r.do("POST", "/v1/responses", refer, bert...); a.status != 200 || b.status != 404 {
+		t.Errorf("an item by its own key: %+v, by another: %+v", a, b)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
 		if a := r.do(method, "/v1/responses/"+x.ID, "", anna...); a.status != 200 {

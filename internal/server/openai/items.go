@@ -89,6 +89,14 @@ func (q *responseRequest) appendItem(list []chat.Message, first int, v *body.Val
 		return append(list, chat.Message{
 			Role: "tool", ToolCallID: v.Field("call_id").Required().Text(), Content: q.shown(v.Field("output").Required(), "tool"),
 		})
+	case "item_reference": // to an item of an answer, which was stored
+		id := v.Field("id").Required()
+		raw := q.stored.item(q.owner, id.Text())
+		if raw == nil {
+			id.Fail(notStored(id.Path(), "item", id.Text()))
+			return list
+		}
+		return q.appendItem(list, first, body.Parse(raw))
 	case "web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "computer_call_output", "image_generation_call",
 		"local_shell_call", "local_shell_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
 		"tool_search_call", "tool_search_output":

@@ -15,6 +15,7 @@ type responseRequest struct {
 	request
 	keep     bool           // in the store
 	owner    string         // there
+	stored   *store         // for items that are named by their ids
 	logprobs bool           // to be shown
 	talk     []chat.Message // all of the conversation but instructions, which are for one response
 	echo     responseObject // what a response repeats of its request
@@ -86,19 +87,23 @@ func (h *handler) finish(b *reply) {
 	if err != nil {
 		return // our own types have JSON
 	}
-	h.stored.put(&stored{id: b.object.ID, owner: b.q.owner, body: text, messages: append(slices.Clip(b.q.talk), said)})
+	r := &stored{id: b.object.ID, owner: b.q.owner, body: text, messages: append(slices.Clip(b.q.talk), said)}
+	for _, i := range b.object.Output {
+		r.items = append(r.items, i.ID)
+	}
+	h.stored.put(r)
 }
 
 // readResponse reads a request.
 func (h *handler) readResponse(r *http.Request, v *body.Value) (*responseRequest, error) {
-	q := &responseRequest{request: newRequest(r, v), keep: true, owner: generate.Tenant(r.Context())}
+	q := &responseRequest{request: newRequest(r, v), keep: true, owner: generate.Tenant(r.Context()), stored: h.stored}
 	if keep := v.Field("store").Bool(); keep != nil {
 		q.keep = *keep
 	}
 	if previous := v.Field("previous_response_id"); !previous.Absent() {
-		before := h.stored.get(generate.Tenant(r.Context()), previous.Text())
+		before := h.stored.get(q.owner, previous.Text())
 		if before == nil {
-			previous.Fail(notStored(previous.Path(), previous.Text()))
+			previous.Fail(notStored(previous.Path(), "response", previous.Text()))
 			return q, v.Err()
 		}
 		q.talk = slices.Clip(before.messages)
@@ -186,7 +191,7 @@ func (h *handler) response(w http.ResponseWriter, r *http.Request) error {
 	}
 	found := h.stored.get(generate.Tenant(r.Context()), r.PathValue("id"))
 	if found == nil {
-		return notStored("id", r.PathValue("id"))
+		return notStored("id", "response", r.PathValue("id"))
 	}
 	body.JSON(w, http.StatusOK, json.RawMessage(found.body))
 	return nil
@@ -196,7 +201,7 @@ func (h *handler) response(w http.ResponseWriter, r *http.Request) error {
 func (h *handler) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if !h.stored.remove(generate.Tenant(r.Context()), id) {
-		return notStored("id", id)
+		return notStored("id", "response", id)
 	}
 	body.JSON(w, http.StatusOK, struct {
 		ID      string `json:"id"`
@@ -206,9 +211,9 @@ func (h *handler) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// notStored is the error for a response that is not there.
-func notStored(param, id string) *generate.Error {
-	e := generate.Invalid(param, "there is no stored response %.80q: it was not to be stored, it was deleted, or others have taken its place", id)
+// notStored is the error for a response, or an item of one, that is not there.
+func notStored(param, what, id string) *generate.Error {
+	e := generate.Invalid(param, "there is no stored %s %.80q: it was not to be stored, it was deleted, or others have taken its place", what, id)
 	e.Status, e.Kind = http.StatusNotFound, generate.NotFound
 	return e
 }

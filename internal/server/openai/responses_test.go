@@ -110,18 +110,25 @@ func TestResponseToolRoundTrip(t *testing.T) {
 	rest := `"model": "thinker", "seed": 1, "max_output_tokens": 30, "max_thinking_tokens": 6, "tool_choice": "none", ` + flatWeather
 	stored := ask[responseObject](t, responsesPath, fmt.Sprintf(`{"previous_response_id": %q, "input": [%s], %s}`, first.ID, output, rest))
 	// A client that sends all of it itself gets the same.
-	var items []string
+	var items, references []string
 	for _, i := range first.Output {
 		text, err := json.Marshal(i)
 		if err != nil {
 			t.Fatal(err)
 		}
 		items = append(items, string(text))
+		references = append(references, fmt.Sprintf(`{"type": "item_reference", "id": %q}`, i.ID))
 	}
 	sent := ask[responseObject](t, responsesPath, fmt.Sprintf(`{"store": false, "input": [{"role": "user", "content": "How is the weather?"}, %s, %s], %s}`,
 		strings.Join(items, ", "), output, rest))
 	if a, b := stable(t, stored.Output), stable(t, sent.Output); a != b || stored.Usage.Input != sent.Usage.Input {
 		t.Errorf("stored and sent differ, %d and %d tokens:\n%s\n%s", stored.Usage.Input, sent.Usage.Input, a, b)
+	}
+	// So does one that names the items by their ids.
+	named := ask[responseObject](t, responsesPath, fmt.Sprintf(`{"store": false, "input": [{"role": "user", "content": "How is the weather?"}, %s, %s], %s}`,
+		strings.Join(references, ", "), output, rest))
+	if a, b := stable(t, named.Output), stable(t, sent.Output); a != b || named.Usage.Input != sent.Usage.Input {
+		t.Errorf("named and sent differ, %d and %d tokens:\n%s\n%s", named.Usage.Input, sent.Usage.Input, a, b)
 	}
 	if *stored.Previous != first.ID || sent.Previous != nil || sent.Store || !stored.Store {
 		t.Errorf("after %v and %v", stored.Previous, sent.Previous)
@@ -157,10 +164,10 @@ func TestResponseStore(t *testing.T) {
 func TestStoreStaysBounded(t *testing.T) {
 	s := newStore()
 	for i := range maxStored + 10 {
-		s.put(&stored{id: fmt.Sprint(i)})
+		s.put(&stored{id: fmt.Sprint(i), items: []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}})
 	}
-	if s.get("", "9") != nil || s.get("", "10") == nil || len(s.byID) != maxStored {
-		t.Errorf("%d are stored", len(s.byID))
+	if s.get("", "9") != nil || s.get("", "10") == nil || len(s.byID) != maxStored || len(s.byItem) != 2*maxStored {
+		t.Errorf("%d are stored, with %d items", len(s.byID), len(s.byItem))
 	}
 	long := []chat.Message{{Content: chat.Text(strings.Repeat("x", maxStoredBytes/4))}}
 	for i := range 5 {
@@ -171,7 +178,7 @@ func TestStoreStaysBounded(t *testing.T) {
 		t.Errorf("%d bytes in %d", s.bytes, len(s.byID))
 	}
 	s.put(&stored{id: "huge", body: make([]byte, maxStoredBytes+1)})
-	if s.get("", "huge") != nil || s.bytes != 0 || s.recent.Len() != 0 {
+	if s.get("", "huge") != nil || s.bytes != 0 || s.recent.Len() != 0 || len(s.byItem) != 0 {
 		t.Errorf("%d bytes after one that is too large", s.bytes)
 	}
 }

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"container/list"
+	"encoding/json"
 	"sync"
 
 	"github.com/foretoken/foretoken/chat"
@@ -19,6 +20,7 @@ type stored struct {
 	id       string
 	owner    string         // whose request it was; others are not told that it is there
 	body     []byte         // its JSON
+	items    []string       // ids of its output
 	messages []chat.Message // of the conversation, its answer included
 	size     int            // bytes, without pictures
 }
@@ -28,13 +30,14 @@ type stored struct {
 type store struct {
 	mu     sync.Mutex               // protects what follows
 	byID   map[string]*list.Element // of *stored
+	byItem map[string]*list.Element // of *stored, by an id of its output
 	recent *list.List               // the last used in front
 	media  map[*chat.Media]int      // how many responses hold a picture or video
 	bytes  int
 }
 
 func newStore() *store {
-	return &store{byID: map[string]*list.Element{}, recent: list.New(), media: map[*chat.Media]int{}}
+	return &store{byID: map[string]*list.Element{}, byItem: map[string]*list.Element{}, recent: list.New(), media: map[*chat.Media]int{}}
 }
 
 // put adds a response and drops the least recently used until all fit. One that is too large by
@@ -46,7 +49,11 @@ func (s *store) put(r *stored) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.byID[r.id] = s.recent.PushFront(r)
+	e := s.recent.PushFront(r)
+	s.byID[r.id] = e
+	for _, id := range r.items {
+		s.byItem[id] = e
+	}
 	s.bytes += r.size
 	s.hold(r, 1)
 	for s.bytes > maxStoredBytes || s.recent.Len() > maxStored {
@@ -55,10 +62,30 @@ func (s *store) put(r *stored) {
 }
 
 // get returns a response, nil if there is none of that owner.
-func (s *store) get(owner, id string) *stored {
+func (s *store) get(owner, id string) *stored { return s.use(s.byID, owner, id) }
+
+// item is the JSON of an item of a response's output, nil if there is none of that owner.
+func (s *store) item(owner, id string) json.RawMessage {
+	found := s.use(s.byItem, owner, id)
+	if found == nil {
+		return nil
+	}
+	var r struct{ Output []json.RawMessage }
+	_ = json.Unmarshal(found.body, &r) // it is ours
+	for _, raw := range r.Output {
+		var one struct{ ID string }
+		if json.Unmarshal(raw, &one) == nil && one.ID == id {
+			return raw
+		}
+	}
+	return nil
+}
+
+// use returns a response that one of the maps has, nil if there is none of that owner.
+func (s *store) use(by map[string]*list.Element, owner, id string) *stored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(owner, id)
+	e := find(by, owner, id)
 	if e == nil {
 		return nil
 	}
@@ -66,9 +93,9 @@ func (s *store) get(owner, id string) *stored {
 	return e.Value.(*stored)
 }
 
-// find is the place of a response, nil if there is none of that owner; mu is held.
-func (s *store) find(owner, id string) *list.Element {
-	e := s.byID[id]
+// find is the place of a response in one of the maps, nil if there is none of that owner; mu is held.
+func find(by map[string]*list.Element, owner, id string) *list.Element {
+	e := by[id]
 	if e == nil || e.Value.(*stored).owner != owner {
 		return nil
 	}
@@ -79,7 +106,7 @@ func (s *store) find(owner, id string) *list.Element {
 func (s *store) remove(owner, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(owner, id)
+	e := find(s.byID, owner, id)
 	if e != nil {
 		s.drop(e)
 	}
@@ -89,6 +116,9 @@ func (s *store) remove(owner, id string) bool {
 func (s *store) drop(e *list.Element) {
 	r := s.recent.Remove(e).(*stored)
 	delete(s.byID, r.id)
+	for _, id := range r.items {
+		delete(s.byItem, id)
+	}
 	s.bytes -= r.size
 	s.hold(r, -1)
 }
