@@ -244,6 +244,9 @@ func (w *recorder) Flush() {
 		w.WriteHeader(http.StatusOK)
 	}
 	_ = w.control.Flush() // the request's context ends when the client disconnects
+	// HTTP/2 ends a stream at its deadline whether or not something is being written.
+	w.renewed = time.Time{}
+	_ = w.control.SetWriteDeadline(time.Time{})
 }
 
 // Unwrap is for http.ResponseController.

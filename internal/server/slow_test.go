@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/server/batches"
+	"github.com/foretoken/foretoken/internal/server/body"
 )
 
 // slow has the first model computed by portable code, which takes minutes for thousands of
@@ -39,6 +41,9 @@ func (p *pipes) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
+
+// newPipes returns a listener without connections.
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
@@ -70,7 +75,7 @@ func piped(t *testing.T, change func(*Options), test func(t *testing.T, s *Serve
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		p := newPipes()
 		served := make(chan error, 1)
 		go func() { served <- s.http.Serve(p) }()
 		test(t, s, p)
@@ -166,5 +171,44 @@ func TestAnswersMayTakeLongerThanBodies(t *testing.T) {
 		if !strings.HasPrefix(back, "HTTP/1.1 200") || !strings.HasSuffix(back, "done") || after != long {
 			t.Errorf("%q after %v", back, after)
 		}
+	})
+}
+
+// A stream may be silent for longer than a client may stop to read, as while a long prompt is read:
+// HTTP/2 takes a deadline for the end of the stream.
+func TestStreamsMayBeSilent(t *testing.T) {
+	piped(t, func(*Options) {}, func(t *testing.T, s *Server, _ *pipes) {
+		s.mux.HandleFunc("GET /v1/silent", func(w http.ResponseWriter, _ *http.Request) {
+			out := body.Lines(w)
+			out.Flush()
+			time.Sleep(2 * writeStall)
+			out.Send("", "done")
+			out.Flush()
+		})
+		l, protocols := newPipes(), new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		over := &http.Server{Handler: s.Handler(), Protocols: protocols, ReadHeaderTimeout: time.Hour}
+		go func() { _ = over.Serve(l) }()
+		transport := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			l.conns <- server
+			return client, nil
+		}}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v1/silent", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(a.Body)
+		if err != nil || string(data) != "\"done\"\n" || a.ProtoMajor != 2 {
+			t.Errorf("%q by %s, %v", data, a.Proto, err)
+		}
+		if err := errors.Join(a.Body.Close(), over.Close()); err != nil {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
 	})
 }
