@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -76,10 +77,11 @@ func verbosity(v *body.Value) {
 
 // explain gives an error the client's name for what it is about.
 func (q *request) explain(err error) error {
-	if q.Grammar.IsZero() && paramOf(err) == "response_format" {
-		return rename(err, map[string]string{"response_format": "tools"})
+	name := cmp.Or(q.format, "response_format")
+	if q.Grammar.IsZero() {
+		name = "tools"
 	}
-	return err
+	return rename(err, map[string]string{"response_format": name})
 }
 
 // completion is a response, or a chunk of one.

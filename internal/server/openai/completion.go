@@ -36,7 +36,7 @@ func (h *handler) complete(w http.ResponseWriter, r *http.Request) error {
 		}
 		return nil, c.whole(w)
 	})
-	return rename(err, map[string]string{"messages": "prompt"})
+	return q.explain(err)
 }
 
 // readText reads a request.
@@ -99,6 +99,11 @@ func ids(v *body.Value) []int32 {
 		}
 	}
 	return list
+}
+
+// explain gives an error the client's name for what it is about.
+func (q *textRequest) explain(err error) error {
+	return rename(q.request.explain(err), map[string]string{"messages": "prompt"})
 }
 
 // textWriter writes the answers of all runs, which are numbered through.

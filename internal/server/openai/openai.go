@@ -123,19 +123,12 @@ func newErrorObject(e *generate.Error) errorObject {
 // rename gives an error the name that this request has for a field.
 func rename(err error, names map[string]string) error {
 	var e *generate.Error
-	if name, ok := names[paramOf(err)]; ok && errors.As(err, &e) {
-		renamed := *e
-		renamed.Param = name
-		return &renamed
+	if !errors.As(err, &e) || names[e.Param] == "" {
+		return err
 	}
-	return err
-}
-
-func paramOf(err error) string {
-	if e := (*generate.Error)(nil); errors.As(err, &e) {
-		return e.Param
-	}
-	return ""
+	renamed := *e
+	renamed.Param = names[e.Param]
+	return &renamed
 }
 
 // embeddings answers that there are none.

@@ -72,7 +72,7 @@ func (h *handler) renderText(w http.ResponseWriter, r *http.Request) error {
 			}
 			list = append(list, newRendered(h.service.Name(one), p))
 		}
-		err = rename(err, map[string]string{"messages": "prompt"})
+		err = q.explain(err)
 	}
 	generate.Report(r.Context(), nil, err)
 	if err != nil {

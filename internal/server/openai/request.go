@@ -20,6 +20,7 @@ type request struct {
 	stream  bool
 	usage   bool // at the end of a stream
 	stats   bool
+	format  string            // the field with the format of the answer; "": the protocol's
 	origins map[string]origin // of tools, by the name that the model knows them by
 }
 
@@ -173,6 +174,7 @@ func (q *request) guided(v *body.Value) {
 		if !q.Grammar.IsZero() {
 			f.Fault("the answer has another format already, and there can be one")
 		}
+		q.format = name
 		switch name {
 		case "guided_json":
 			q.Grammar = schemaGrammar(f)
