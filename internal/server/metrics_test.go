@@ -219,6 +219,20 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 	}
 }
 
+// Errors of endpoints that run no model are counted and logged as others are.
+func TestNotFoundIsCounted(t *testing.T) {
+	r := start(t, nil)
+	for _, path := range []string{"/v1/models/nobody", "/v1/responses/nobody", "/nothing"} {
+		if a := r.do("GET", path, ""); a.status != 404 {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+	until(t, "all three are counted", func() bool { // a request is counted when its answer is gone
+		v, _ := r.scrape()
+		return v[`foretoken_errors_total{kind="not_found"}`] == 3
+	})
+}
+
 func TestStatusShowsWhatRuns(t *testing.T) {
 	r := start(t, func(o *Options) {
 		slow(o)

@@ -14,7 +14,8 @@ func WithReporter(ctx context.Context, f Reporter) context.Context {
 }
 
 // Report tells the Reporter of ctx, the request's context, how a request ended. Protocols call it
-// once for each run, before Run.Close. r and err may be nil. Without a Reporter it does nothing.
+// once for each run, before Run.Close, and with every error that they answer with; err may be nil.
+// Without a Reporter it does nothing.
 func Report(ctx context.Context, r *Run, err error) {
 	if f, ok := ctx.Value(reporterKey{}).(Reporter); ok {
 		f(r, err)

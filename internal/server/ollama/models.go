@@ -21,12 +21,11 @@ import (
 const apiVersion = "0.12.0"
 
 // version answers which API this is, and whose.
-func version(w http.ResponseWriter, r *http.Request) {
+func version(w http.ResponseWriter, _ *http.Request) {
 	ours := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		ours = info.Main.Version
 	}
-	generate.Report(r.Context(), nil, nil)
 	body.JSON(w, http.StatusOK, struct {
 		Version   string `json:"version"`
 		Foretoken string `json:"foretoken"`
@@ -119,19 +118,18 @@ func (h *handler) loaded() map[string]*foretoken.Model {
 }
 
 // tags lists the models there are, under all their names.
-func (h *handler) tags(w http.ResponseWriter, r *http.Request) {
+func (h *handler) tags(w http.ResponseWriter, _ *http.Request) {
 	all, loaded := list{[]entry{}}, h.loaded()
 	for _, name := range slices.Concat(h.service.Library.Names(), slices.Sorted(maps.Keys(h.service.Aliases))) {
 		e := newEntry(name, loaded[h.service.Resolve(name)])
 		e.Modified = h.start
 		all.Models = append(all.Models, e)
 	}
-	generate.Report(r.Context(), nil, nil)
 	body.JSON(w, http.StatusOK, all)
 }
 
 // running lists the models in memory. When one will leave it is not known in advance.
-func (h *handler) running(w http.ResponseWriter, r *http.Request) {
+func (h *handler) running(w http.ResponseWriter, _ *http.Request) {
 	running, loaded := list{[]entry{}}, h.loaded()
 	for _, name := range slices.Sorted(maps.Keys(loaded)) {
 		m := loaded[name]
@@ -140,7 +138,6 @@ func (h *handler) running(w http.ResponseWriter, r *http.Request) {
 		e.Expires = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 		running.Models = append(running.Models, e)
 	}
-	generate.Report(r.Context(), nil, nil)
 	body.JSON(w, http.StatusOK, running)
 }
 

@@ -66,7 +66,6 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, q *request, err
 	}
 	loaded := time.Since(began)
 	if err == nil && q.empty {
-		generate.Report(r.Context(), nil, nil)
 		body.JSON(w, http.StatusOK, q.response(q.Model, part{}, &final{Reason: "load", Total: loaded, Load: loaded}))
 		return
 	}

@@ -18,7 +18,6 @@ const keepAlive = 15 * time.Second
 func (h *handler) chat(w http.ResponseWriter, r *http.Request) error {
 	q, err := readChat(r, body.Read(w, r))
 	if err != nil {
-		generate.Report(r.Context(), nil, err)
 		return err
 	}
 	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(runs []*generate.Run) (fault, err error) {

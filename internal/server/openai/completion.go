@@ -26,7 +26,6 @@ type textRequest struct {
 func (h *handler) complete(w http.ResponseWriter, r *http.Request) error {
 	q, err := readText(r, body.Read(w, r))
 	if err != nil {
-		generate.Report(r.Context(), nil, err)
 		return err
 	}
 	err = h.with(r.Context(), q.requests, func(runs []*generate.Run) (fault, err error) {

@@ -30,6 +30,7 @@ func Register(mux *http.ServeMux, s *generate.Service) {
 	handle := func(pattern string, f func(http.ResponseWriter, *http.Request) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := f(w, r); err != nil {
+				generate.Report(r.Context(), nil, err)
 				WriteError(w, err)
 			}
 		})
@@ -58,7 +59,6 @@ func (h *handler) with(ctx context.Context, requests []*generate.Request, f func
 	for _, q := range requests {
 		run, err := h.service.Start(ctx, q)
 		if err != nil {
-			generate.Report(ctx, nil, err)
 			return err
 		}
 		runs = append(runs, run)
@@ -132,10 +132,8 @@ func rename(err error, names map[string]string) error {
 }
 
 // embeddings answers that there are none.
-func (h *handler) embeddings(_ http.ResponseWriter, r *http.Request) error {
-	err := generate.NotSupported("", "there are no embeddings here: the models continue texts and were not trained to compare them; use a model made for embeddings")
-	generate.Report(r.Context(), nil, err)
-	return err
+func (h *handler) embeddings(http.ResponseWriter, *http.Request) error {
+	return generate.NotSupported("", "there are no embeddings here: the models continue texts and were not trained to compare them; use a model made for embeddings")
 }
 
 // fingerprint identifies what an answer depends on beside the request: the weights and the

@@ -6,7 +6,6 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/body"
-	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // rendered is the prompt of a request as the model gets it, in the words of vLLM's render
@@ -52,7 +51,6 @@ func (h *handler) renderChat(w http.ResponseWriter, r *http.Request) error {
 		p, err = h.service.Render(r.Context(), &q.Request)
 		err = q.explain(err)
 	}
-	generate.Report(r.Context(), nil, err)
 	if err != nil {
 		return err
 	}
@@ -74,7 +72,6 @@ func (h *handler) renderText(w http.ResponseWriter, r *http.Request) error {
 		}
 		err = q.explain(err)
 	}
-	generate.Report(r.Context(), nil, err)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,6 @@ var renamed = map[string]string{"messages": "input", "response_format": "text.fo
 func (h *handler) respond(w http.ResponseWriter, r *http.Request) error {
 	q, err := h.readResponse(r, body.Read(w, r))
 	if err != nil {
-		generate.Report(r.Context(), nil, err)
 		return err
 	}
 	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(runs []*generate.Run) (fault, err error) {
