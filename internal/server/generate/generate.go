@@ -10,6 +10,7 @@ import (
 	"iter"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/foretoken/foretoken"
@@ -116,6 +117,17 @@ func (s *Service) Resolve(name string) string {
 		return model
 	}
 	return name
+}
+
+// Names are those a client may use: the library's in its order, then the aliases.
+func (s *Service) Names() []string {
+	names := slices.Clone(s.Library.Names())
+	for _, alias := range slices.Sorted(maps.Keys(s.Aliases)) {
+		if !slices.Contains(names, alias) { // a model may be an alias of itself
+			names = append(names, alias)
+		}
+	}
+	return names
 }
 
 // Name is the model of a request as its client calls it.

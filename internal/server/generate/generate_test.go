@@ -204,6 +204,16 @@ func TestChoicesAreSeededOneByOne(t *testing.T) {
 	}
 }
 
+func TestNamesAreListedOnce(t *testing.T) {
+	s := &generate.Service{
+		Library: foretoken.NewLibrary(foretoken.LibraryOptions{Names: func() []string { return []string{"b", "a"} }}),
+		Aliases: map[string]string{"z": "a", "b": "b", "c": "b"}, // the second is a name that was given again
+	}
+	if got := strings.Join(s.Names(), " "); got != "b a c z" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestBadRequestsAreRefused(t *testing.T) {
 	bad := func(f func(*generate.Request)) *generate.Request {
 		a := &generate.Request{Messages: user("Hi.")}

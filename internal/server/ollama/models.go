@@ -120,7 +120,7 @@ func (h *handler) loaded() map[string]*foretoken.Model {
 // tags lists the models there are, under all their names.
 func (h *handler) tags(w http.ResponseWriter, _ *http.Request) {
 	all, loaded := list{[]entry{}}, h.loaded()
-	for _, name := range slices.Concat(h.service.Library.Names(), slices.Sorted(maps.Keys(h.service.Aliases))) {
+	for _, name := range h.service.Names() {
 		e := newEntry(name, loaded[h.service.Resolve(name)])
 		e.Modified = h.start
 		all.Models = append(all.Models, e)

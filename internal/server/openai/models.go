@@ -51,7 +51,7 @@ func (h *handler) models(w http.ResponseWriter, _ *http.Request) error {
 		Object string        `json:"object"`
 		Data   []modelObject `json:"data"`
 	}{Object: "list", Data: []modelObject{}}
-	for _, name := range h.names() {
+	for _, name := range h.service.Names() {
 		list.Data = append(list.Data, h.describe(name))
 	}
 	body.JSON(w, http.StatusOK, list)
@@ -61,7 +61,7 @@ func (h *handler) models(w http.ResponseWriter, _ *http.Request) error {
 // model describes one.
 func (h *handler) model(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("id")
-	if names := h.names(); !slices.Contains(names, name) {
+	if names := h.service.Names(); !slices.Contains(names, name) {
 		return &generate.Error{
 			Status: http.StatusNotFound, Kind: generate.NotFound, Param: "model",
 			Message: generate.Invalid("", "there is no model %.200q; there are %q", name, names).Message,
@@ -69,19 +69,6 @@ func (h *handler) model(w http.ResponseWriter, r *http.Request) error {
 	}
 	body.JSON(w, http.StatusOK, h.describe(name))
 	return nil
-}
-
-// names are those a client may use: the library's in its order, then the aliases.
-func (h *handler) names() []string {
-	names := slices.Clone(h.service.Library.Names())
-	var aliases []string
-	for alias := range h.service.Aliases {
-		if !slices.Contains(names, alias) {
-			aliases = append(aliases, alias)
-		}
-	}
-	slices.Sort(aliases)
-	return append(names, aliases...)
 }
 
 // describe says what is known of a model without loading it.
