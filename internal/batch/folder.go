@@ -30,8 +30,12 @@ type Folder struct {
 // ErrLocked is wrapped by the error for a folder that is another process's.
 var ErrLocked = errors.New("another process has it")
 
-// tempFolder has what is being written. Its content is removed when the folder is opened.
-const tempFolder = "tmp"
+// tempFolder has what is being written, in files with tempPrefix. Those that are left of an earlier
+// process are removed when the folder is opened; other files there are somebody else's.
+const (
+	tempFolder = "tmp"
+	tempPrefix = "new-"
+)
 
 // OpenFolder opens a folder, made if need be. The caller closes it.
 func OpenFolder(dir string) (*Folder, error) {
@@ -46,7 +50,9 @@ func OpenFolder(dir string) (*Folder, error) {
 	f := &Folder{dir: dir, lock: lock}
 	left, err := os.ReadDir(temp)
 	for _, e := range left {
-		err = errors.Join(err, os.Remove(filepath.Join(temp, e.Name())))
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			err = errors.Join(err, os.Remove(filepath.Join(temp, e.Name())))
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -88,7 +94,7 @@ func (f *Folder) Create(_ context.Context, key string, r io.Reader) error {
 
 // place writes a file and gives it its name, if check still says so.
 func (f *Folder) place(path string, r io.Reader, check func() error) (err error) {
-	temp, err := os.CreateTemp(filepath.Join(f.dir, tempFolder), "new-")
+	temp, err := os.CreateTemp(filepath.Join(f.dir, tempFolder), tempPrefix)
 	if err != nil {
 		return full(err)
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -125,4 +128,25 @@ func TestFolderHasOneProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	openFolder(t, dir)
+}
+
+// A folder that was somebody's before has its own files, also in tmp: only ours are removed.
+func TestFolderRemovesItsOwnFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, tempFolder), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours := filepath.Join(dir, tempFolder, "notes.txt"), filepath.Join(dir, tempFolder, tempPrefix+"1")
+	for _, path := range []string{theirs, ours} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	openFolder(t, dir)
+	if _, err := os.Stat(theirs); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(ours); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what an earlier process left: %v", err)
+	}
 }
