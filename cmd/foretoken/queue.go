@@ -88,6 +88,9 @@ func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b 
 		}
 		return newBatches(link, store, dir), link.Close, nil
 	}
+	if dir == "" { // the folder that the program was started in is no place for them
+		return nil, nil, errors.New("this user has no folder for state: name one with --state-dir")
+	}
 	folder, err := batch.OpenFolder(dir)
 	if err != nil {
 		return nil, nil, err
