@@ -96,50 +96,52 @@ func (c *Coordinator) outputs(ctx context.Context, r *Record, t *tally) (n Count
 	if t.plan == nil { // it was never one, or its file is gone
 		return n, u, "", "", nil
 	}
-	for _, ok := range []bool{true, false} {
-		id, lines, usage, err := c.outputFile(ctx, r, t.plan, ok)
-		if err != nil {
-			return n, u, "", "", err
-		}
-		if ok {
-			output, n.Completed, u = id, lines, usage
-		} else {
-			failed, n.Failed = id, lines
-		}
+	output, ids, u, err := c.outputFile(ctx, r, t.plan, nil)
+	if err != nil {
+		return n, u, "", "", err
+	}
+	answered := map[string]bool{}
+	for _, id := range ids {
+		answered[id] = true
+	}
+	failed, others, _, err := c.outputFile(ctx, r, t.plan, answered)
+	if err != nil {
+		return n, u, "", "", err
 	}
 	_, known := t.counts()
-	u.InputDetails = known.InputDetails
+	n.Completed, n.Failed, u.InputDetails = len(ids), len(others), known.InputDetails
 	return n, u, output, failed, nil
 }
 
-// outputFile writes one of the files of a batch, if there are lines for it, and counts them in what
-// is there: a coordinator before this one may have written it.
-func (c *Coordinator) outputFile(ctx context.Context, r *Record, p *Plan, ok bool) (id string, lines int, u Usage, err error) {
+// outputFile writes one of the files of a batch, if there are lines for it: that of the answers, or,
+// if answered is not nil, that of the lines which are not in there. It returns the custom ids of what
+// is there, one for each line: a coordinator before this one may have written it.
+func (c *Coordinator) outputFile(ctx context.Context, r *Record, p *Plan, answered map[string]bool) (id string, ids []string, u Usage, err error) {
 	purpose, suffix := "batch_output", "_output.jsonl"
-	if !ok {
+	if answered != nil {
 		suffix = "_error.jsonl"
 	}
 	id = name("file-", r.ID, suffix)
-	content := &lineReader{next: p.outputs(ctx, c.o.Store, r, ok)}
+	content := &lineReader{next: p.outputs(ctx, c.o.Store, r, answered)}
 	some, err := content.some()
 	if err != nil {
-		return "", 0, u, err
+		return "", nil, u, err
 	}
 	if some {
 		if err = c.o.Store.Create(ctx, contentKey(id), content); err != nil && !errors.Is(err, ErrExists) {
-			return "", 0, u, err
+			return "", nil, u, err
 		}
 	}
 	written, err := c.o.Store.Open(ctx, contentKey(id))
 	if errors.Is(err, fs.ErrNotExist) && !some {
-		return "", 0, u, nil
+		return "", nil, u, nil
 	}
 	if err != nil {
-		return "", 0, u, err
+		return "", nil, u, err
 	}
-	size, lines, u, err := count(written)
+	size, ids, u, err := count(written)
 	if err = errors.Join(err, written.Close()); err != nil {
-		return "", 0, u, err
+		return "", nil, u, err
 	}
 	keep := DefaultKeep
 	if r.KeepOutput > 0 {
@@ -157,32 +159,33 @@ func (c *Coordinator) outputFile(ctx context.Context, r *Record, p *Plan, ok boo
 	if errors.Is(err, ErrConflict) {
 		err = nil // it is there
 	}
-	return id, lines, u, err
+	return id, ids, u, err
 }
 
-// outputs yields the lines of a file, nil at the end: the answers, or what did not become one.
-func (p *Plan) outputs(ctx context.Context, s Store, r *Record, ok bool) func() ([]byte, error) {
+// outputs yields the lines of a file, nil at the end: the answers, or, if answered is not nil, what
+// did not become one. An answer that came after those were written came too late.
+func (p *Plan) outputs(ctx context.Context, s Store, r *Record, answered map[string]bool) func() ([]byte, error) {
 	at := 0
 	return func() ([]byte, error) {
 		for at < len(p.Lines) {
 			l := &p.Lines[at]
-			at++
-			if l.Fault != nil {
-				if !ok {
-					return l.output(r.ID, &Result{Error: l.Fault}), nil
-				}
+			if at++; answered[l.CustomID] {
 				continue
 			}
-			res, err := readResult(ctx, s, l.Key)
+			res, err := &Result{Error: l.Fault}, error(nil)
+			if l.Fault == nil {
+				res, err = readResult(ctx, s, l.Key)
+			}
+			missing := errors.Is(err, fs.ErrNotExist) || err == nil && res.OK() && answered != nil
 			switch {
-			case errors.Is(err, fs.ErrNotExist) && r.Ending == Expired:
+			case missing && r.Ending == Expired:
 				res = &Result{Error: &Fault{Code: "batch_expired", Message: "the line was not reached before the batch expired"}}
-			case errors.Is(err, fs.ErrNotExist):
+			case missing:
 				continue // canceled
 			case err != nil:
 				return nil, err
 			}
-			if res.OK() == ok {
+			if res.OK() == (answered == nil) {
 				return l.output(r.ID, res), nil
 			}
 		}
@@ -221,25 +224,29 @@ func (r *lineReader) Read(to []byte) (int, error) {
 	return n, nil
 }
 
-// count reads a file of results: its bytes, its lines and the tokens of these.
-func count(r io.Reader) (size int64, lines int, u Usage, err error) {
+// count reads a file of results: its bytes, the custom id of each line, "" for none, and the tokens.
+func count(r io.Reader) (size int64, ids []string, u Usage, err error) {
 	b := bufio.NewReader(r)
 	for {
 		line, err := b.ReadBytes('\n')
 		size += int64(len(line))
 		if len(bytes.TrimSpace(line)) > 0 {
-			lines++
 			var o outputLine
 			if json.Unmarshal(line, &o) == nil && o.Response != nil {
 				x := (&Result{Body: o.Response.Body}).usage()
 				u.add(&x)
 			}
+			id := ""
+			if o.CustomID != nil {
+				id = *o.CustomID
+			}
+			ids = append(ids, id)
 		}
 		if errors.Is(err, io.EOF) {
-			return size, lines, u, nil
+			return size, ids, u, nil
 		}
 		if err != nil {
-			return size, lines, u, err
+			return size, ids, u, err
 		}
 	}
 }
