@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -56,4 +57,15 @@ func (s *lateStore) Create(ctx context.Context, key string, r io.Reader) error {
 		written()
 	}
 	return err
+}
+
+// Two workers that give the same answer do not differ, whatever is in its text.
+func TestSameAnswersDoNotDiverge(t *testing.T) {
+	w := &Worker{Store: lazyFolder(t, t.TempDir()), Log: slog.New(slog.DiscardHandler), Diverged: func() { t.Error("they differ") }}
+	res := &Result{Status: 200, Body: []byte(`{"choices":[{"text":"<b> & more"}]}`)}
+	for _, want := range []string{LineCompleted, LineFound} {
+		if got, err := w.store(t.Context(), &Hint{}, "results/b/k", res); err != nil || got != want {
+			t.Errorf("%s, %v, want %s", got, err, want)
+		}
+	}
 }

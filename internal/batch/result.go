@@ -244,9 +244,16 @@ func (l *Line) output(batch string, r *Result) []byte {
 	default:
 		o.Response = &lineResponse{r.Status, name("req_", batch, at), r.Body}
 	}
+	data, _ := encode(o) // what is in it was parsed
+	return data
+}
+
+// encode is the JSON of a result or of a line of output, and a line feed. Responses in it stay as
+// they are, byte for byte.
+func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(o) // what is in it was parsed
-	return b.Bytes()
+	err := e.Encode(v)
+	return b.Bytes(), err
 }

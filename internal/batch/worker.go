@@ -288,7 +288,7 @@ func (w *Worker) keep(ctx context.Context, cancel context.CancelCauseFunc, d Del
 
 // store keeps a result. One that is there already must be the same.
 func (w *Worker) store(ctx context.Context, h *Hint, key string, res *Result) (string, error) {
-	data, err := json.Marshal(res)
+	data, err := encode(res)
 	if err != nil {
 		return "", err
 	}
