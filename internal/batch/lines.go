@@ -222,7 +222,7 @@ func parse(raw []byte) (q Request, fault *Fault) {
 	if stream, ok := body["stream"]; ok && !slices.Contains([]string{"false", "null"}, string(stream)) {
 		return bad("body.stream", "a batch has no streams: leave it out")
 	}
-	if _, ok := body["previous_response_id"]; ok {
+	if id, ok := body["previous_response_id"]; ok && string(id) != "null" {
 		return bad("body.previous_response_id", "the lines of a batch stand by themselves: send the conversation as input")
 	}
 	if name, ok := body["model"]; ok {

@@ -59,6 +59,7 @@ func TestValidateKeepsMalformedLinesToThemselves(t *testing.T) {
 		{request("x", `{"stream":true}`), "body.stream", "x"},
 		{request("x", `{"stream":1}`), "body.stream", "x"},
 		{request("x", `{"model":3}`), "body.model", "x"},
+		{request("x", `{"previous_response_id":"resp_1"}`), "body.previous_response_id", "x"},
 	} {
 		p, faults, err := Validate(strings.NewReader("\ufeff"+good+"\r\n"+c.line+"\n"), chatEndpoint)
 		if err != nil || faults != nil || len(p.Lines) != 2 || p.Lines[0].Fault != nil {
@@ -68,6 +69,15 @@ func TestValidateKeepsMalformedLinesToThemselves(t *testing.T) {
 		l := p.Lines[1]
 		if l.Fault == nil || l.Fault.Param != c.param || l.Fault.Line != 2 || l.CustomID != c.id {
 			t.Errorf("%.80s: line %+v, fault %+v; want param %q and id %q", c.line, l, l.Fault, c.param, c.id)
+		}
+	}
+}
+
+// As in any other request, null is the same as nothing.
+func TestParseTakesNullForNothing(t *testing.T) {
+	for _, name := range []string{"stream", "previous_response_id", "model", "seed"} {
+		if _, fault := parse([]byte(request("x", fmt.Sprintf(`{%q: null}`, name)))); fault != nil {
+			t.Errorf("%s: %+v", name, fault)
 		}
 	}
 }
