@@ -49,6 +49,11 @@ func (h *hand) change(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f()
+	h.wake()
+}
+
+// wake tells those who wait for a change; mu is held.
+func (h *hand) wake() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -95,6 +100,7 @@ func (h *hand) next() (*held, <-chan struct{}) {
 	for _, p := range l.prefixes {
 		h.prefixes[p].ahead = cmp.Or(h.prefixes[p].ahead, l)
 	}
+	h.wake() // there may be room now
 	return l, h.changed
 }
 

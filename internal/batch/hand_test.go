@@ -123,6 +123,33 @@ func TestHandLetsOneGoAhead(t *testing.T) {
 	}
 }
 
+// Who found no room because a line was about to start hears that it has started: there may be slots
+// left, and lines in the queue.
+func TestHandHasRoomWhenALineStarts(t *testing.T) {
+	h, queue := newHand(4), NewMemory()
+	if err := queue.Publish(t.Context(), []Hint{{Line: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := queue.Fetch(t.Context(), "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.add(list)
+	n, changed := h.room()
+	if n != 0 {
+		t.Fatalf("room for %d beside a line that can start", n)
+	}
+	h.next()
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody hears that the line has started")
+	}
+	if n, _ := h.room(); n != 2 {
+		t.Errorf("room for %d, want 2", n)
+	}
+}
+
 // The line that goes ahead may be served after all other requests; the one that is served beside them
 // does not wait for it for ever.
 func TestHandGoesOnWithoutWhoIsAhead(t *testing.T) {
