@@ -53,6 +53,18 @@ func OpenCached(dir, object string, size int64, download func(io.Writer) error) 
 	return data, errors.Join(err, f.Close(), c.root.Close())
 }
 
+// Asked counts the requests to the servers that f makes.
+func Asked(c *Conn, f func() error) (n int, err error) {
+	sub, err := c.nc.SubscribeSync("$JS.API.>")
+	if err != nil {
+		return 0, err
+	}
+	if err = errors.Join(f(), c.nc.Flush()); err == nil {
+		n, _, err = sub.Pending()
+	}
+	return n, errors.Join(err, sub.Unsubscribe())
+}
+
 // Token and Untoken are for fuzzing.
 var (
 	Token   = token

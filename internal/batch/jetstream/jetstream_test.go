@@ -68,6 +68,26 @@ func TestRemoteIsAStore(t *testing.T) {
 	})
 }
 
+// Tens of thousands of results are read one by one: each is one request to the servers.
+func TestReadingARecordIsOneRequest(t *testing.T) {
+	t.Parallel()
+	c := remote(t)
+	s, err := c.Store(t.Context(), t.TempDir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(t.Context(), "batches/a", []byte("x"), 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := jetstream.Asked(c, func() error {
+		_, _, err := s.Get(t.Context(), "batches/a")
+		return err
+	})
+	if err != nil || n != 1 {
+		t.Errorf("%d requests, %v", n, err)
+	}
+}
+
 func TestSilentWorkersLoseTheirHints(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -39,8 +39,9 @@ const maxInline = 256 << 10
 
 // Store implements batch.Store, for all processes that are connected to the same servers.
 type Store struct {
-	c     *Conn
-	cache *cache
+	c      *Conn
+	stream js.Stream // a handle: who has it need not ask for the stream each time
+	cache  *cache
 }
 
 var _ batch.Store = (*Store)(nil)
@@ -57,8 +58,8 @@ type reference struct {
 func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error) {
 	s := &Store{c: c}
 	// Replicas that lag behind may not answer: what was written is there for everybody.
-	err := retried(ctx, apiTimeout, func(ctx context.Context) error {
-		_, err := c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
+	err := retried(ctx, apiTimeout, func(ctx context.Context) (err error) {
+		s.stream, err = c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
 			Name: stateStream, Subjects: []string{stateSubject + ".>"}, MaxMsgsPerSubject: 1, Discard: js.DiscardNew,
 			Storage: js.FileStorage, Replicas: c.replicas, Duplicates: time.Second,
 		})
@@ -147,11 +148,6 @@ func (s *Store) read(ctx context.Context, key string) (data []byte, rev uint64, 
 		return nil, 0, err
 	}
 	return m.Data, m.Sequence, nil
-}
-
-// stream is a handle; it asks nobody.
-func (s *Store) stream(ctx context.Context) (js.Stream, error) {
-	return s.c.js.Stream(ctx, stateStream)
 }
 
 // Create keeps a value.
@@ -284,11 +280,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 // purge removes the messages of a subject, or of several.
 func (s *Store) purge(ctx context.Context, subject string) error {
 	return explained(retried(ctx, apiTimeout, func(ctx context.Context) error {
-		stream, err := s.stream(ctx)
-		if err != nil {
-			return err
-		}
-		return stream.Purge(ctx, js.WithPurgeSubject(stateSubject+"."+subject))
+		return s.stream.Purge(ctx, js.WithPurgeSubject(stateSubject+"."+subject))
 	}))
 }
 
@@ -315,11 +307,7 @@ func (s *Store) list(ctx context.Context, filter string) iter.Seq2[string, error
 	return func(yield func(string, error) bool) {
 		var subjects map[string]uint64
 		err := retried(ctx, apiTimeout, func(ctx context.Context) error {
-			stream, err := s.stream(ctx)
-			if err != nil {
-				return err
-			}
-			info, err := stream.Info(ctx, js.WithSubjectFilter(stateSubject+"."+filter))
+			info, err := s.stream.Info(ctx, js.WithSubjectFilter(stateSubject+"."+filter))
 			if err == nil {
 				subjects = info.State.Subjects
 			}
