@@ -312,10 +312,14 @@ func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := strings.TrimSuffix(url, "/") + "/batches"
-			if len(args) > 0 {
-				path += "/" + neturl.PathEscape(args[0]) + suffix
+			if len(args) == 0 {
+				return listBatches(cmd, path, os.Getenv(key))
 			}
-			return askBatches(cmd, method, path, os.Getenv(key))
+			got, err := askBatches(cmd.Context(), method, path+"/"+neturl.PathEscape(args[0])+suffix, os.Getenv(key))
+			if err == nil {
+				showBatch(cmd, &got.Batch, true)
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&url, "url", url, "`URL` of the API, up to /v1")
@@ -323,43 +327,67 @@ func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
 	return cmd
 }
 
-// askBatches asks a server about batches and prints one per line.
-func askBatches(cmd *cobra.Command, method, url, key string) error {
-	r, err := http.NewRequestWithContext(cmd.Context(), method, url, nil)
+// listBatches prints the batches of a server, one per line. A server tells of some at a time.
+func listBatches(cmd *cobra.Command, url, key string) error {
+	for after := ""; ; {
+		got, err := askBatches(cmd.Context(), http.MethodGet, url+"?limit=100&after="+neturl.QueryEscape(after), key)
+		if err != nil {
+			return err
+		}
+		for i := range got.Data {
+			showBatch(cmd, &got.Data[i], false)
+		}
+		if n := len(got.Data); got.More && n > 0 && got.Data[n-1].ID != after {
+			after = got.Data[n-1].ID
+			continue
+		}
+		return nil
+	}
+}
+
+// showBatch prints a batch, with what is wrong with its file if faults.
+func showBatch(cmd *cobra.Command, b *batch.Batch, faults bool) {
+	tell(cmd.OutOrStdout(), fmt.Sprintf("%s  %-11s  %d/%d done, %d failed  %s\n", printable(b.ID), printable(string(b.Status)), b.Counts.Completed, b.Counts.Total, b.Counts.Failed, printable(b.Output)))
+	if b.Errors != nil && faults {
+		for _, e := range b.Errors.Data {
+			tell(cmd.OutOrStdout(), "  "+printable(faultText(e))+"\n")
+		}
+	}
+}
+
+// batchAnswer is what a server says about a batch, or about several.
+type batchAnswer struct {
+	batch.Batch
+	Data  []batch.Batch `json:"data"`
+	More  bool          `json:"has_more"`
+	Error *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// askBatches asks a server about batches.
+func askBatches(ctx context.Context, method, url, key string) (*batchAnswer, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
-		return usagef("--url: %v", err)
+		return nil, usagef("--url: %v", err)
 	}
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
 	a, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return fmt.Errorf("%w: is the server running? --url names it", err)
+		return nil, fmt.Errorf("%w: is the server running? --url names it", err)
 	}
-	var got struct {
-		batch.Batch
-		Data  []batch.Batch `json:"data"`
-		Error *struct {
-			Message string `json:"message"`
-		} `json:"error"`
-	}
+	var got batchAnswer
 	err = json.NewDecoder(io.LimitReader(a.Body, 64<<20)).Decode(&got)
 	if err = errors.Join(err, a.Body.Close()); err != nil {
-		return fmt.Errorf("%s: the answer is not that of a server with batches: %w", url, err)
+		return nil, fmt.Errorf("%s: the answer is not that of a server with batches: %w", url, err)
 	}
-	if got.Error != nil {
-		return errors.New(printable(got.Error.Message))
+	switch {
+	case got.Error != nil:
+		return nil, errors.New(printable(got.Error.Message))
+	case a.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s: the answer is not that of a server with batches: status %s", url, printable(a.Status))
 	}
-	if got.ID != "" {
-		got.Data = []batch.Batch{got.Batch}
-	}
-	for _, b := range got.Data {
-		tell(cmd.OutOrStdout(), fmt.Sprintf("%s  %-11s  %d/%d done, %d failed  %s\n", printable(b.ID), printable(string(b.Status)), b.Counts.Completed, b.Counts.Total, b.Counts.Failed, printable(b.Output)))
-		if b.Errors != nil && got.ID != "" {
-			for _, e := range b.Errors.Data {
-				tell(cmd.OutOrStdout(), "  "+printable(faultText(e))+"\n")
-			}
-		}
-	}
-	return nil
+	return &got, nil
 }

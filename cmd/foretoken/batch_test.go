@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -186,5 +189,42 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 	second := start(t, "serve", "--port", "0") // it was not told of a folder
 	if r := runIn(t, nil, "batch", "list", "--url", second.url+"/v1"); r.code != 1 {
 		t.Errorf("a second server has batches: %+v", r)
+	}
+}
+
+// A server tells of its batches in pages; all of them are listed.
+func TestBatchListHasAllPages(t *testing.T) {
+	t.Setenv(keyVariable, "")
+	pages := map[string]string{
+		"":  `{"data":[{"id":"c"},{"id":"b"}],"has_more":true}`,
+		"b": `{"data":[{"id":"a"}],"has_more":false}`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, pages[r.URL.Query().Get("after")]) // the client reads it
+	}))
+	defer s.Close()
+	r := runIn(t, nil, "batch", "list", "--url", s.URL)
+	var ids []string
+	for line := range strings.Lines(r.out) {
+		ids = append(ids, strings.Fields(line)[0])
+	}
+	if r.code != 0 || strings.Join(ids, "") != "cba" {
+		t.Errorf("%q: %+v", ids, r)
+	}
+}
+
+// A server of another kind may answer with JSON that says nothing of an error but in its status.
+func TestBatchCommandsReadTheStatus(t *testing.T) {
+	t.Setenv(keyVariable, "")
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"detail":"Not Found"}`) // the client reads it
+	}))
+	defer s.Close()
+	for _, args := range [][]string{{"list"}, {"show", "batch_1"}, {"cancel", "batch_1"}} {
+		r := runIn(t, nil, append(append([]string{"batch"}, args...), "--url", s.URL)...)
+		if r.code != 1 || !strings.Contains(r.err, "status 404") {
+			t.Errorf("%q: %+v", args, r)
+		}
 	}
 }
