@@ -80,7 +80,9 @@ type queueLink interface {
 func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b *server.Batches, end func(), err error) {
 	if f.servers != "" {
 		if dir == "" {
-			dir = filepath.Join(os.TempDir(), "foretoken-"+strconv.Itoa(os.Getuid()))
+			if dir, err = ownTemp(); err != nil {
+				return nil, nil, err
+			}
 		}
 		link, store, err := f.dial(ctx, filepath.Join(dir, "queue-files"), log)
 		if err != nil {
@@ -104,6 +106,23 @@ func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b 
 		link.Close()
 		_ = folder.Close() // it only unlocks
 	}, nil
+}
+
+// ownTemp is a folder for temporary files that is ours alone. The one around it is everybody's, so
+// that somebody else may have made ours before, to read files of requests and to change them.
+func ownTemp() (string, error) {
+	dir := filepath.Join(os.TempDir(), "foretoken-"+strconv.Itoa(os.Getuid()))
+	err := os.MkdirAll(dir, 0o700)
+	info, failed := os.Lstat(dir)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: name a folder for files of requests with --state-dir", err)
+	case failed != nil:
+		return "", failed
+	case !info.IsDir() || !oursAlone(info):
+		return "", fmt.Errorf("%s is not a folder of this user alone: remove it, or name another one with --state-dir", dir)
+	}
+	return dir, nil
 }
 
 func newBatches(link queueLink, store batch.Store, dir string) *server.Batches {
