@@ -30,7 +30,7 @@ func newBatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
 		Short: "Run a file of requests, or look after the batches of a server",
-		Args:  noArguments,
+		Args:  knownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBatchRunCommand(), newBatchServerCommand("list", "List the batches of a server", "GET", ""), newBatchServerCommand("show", "Show a batch of a server", "GET", ""), newBatchServerCommand("cancel", "Cancel a batch of a server; what is done of it is delivered", "POST", "/cancel"))
@@ -113,9 +113,12 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	o := f.model.options()
 	o.KVMemory, o.MaxBatch, o.PrefixCache = -1, f.lines.or(0), foretoken.PrefixCache{}
 	addSlot(o.Threads)
-	name := servedName(f.model.model, path)
+	name, level := servedName(f.model.model, path), slog.LevelWarn
+	if f.model.verbose {
+		level = slog.LevelInfo
+	}
 	s, err := server.New(server.Options{
-		Models: []server.Model{{Name: name, Path: path, Options: o}}, Log: slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Models: []server.Model{{Name: name, Path: path, Options: o}}, Log: slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level})),
 		Batches: &server.Batches{Store: folder, Queue: batch.NewMemory(), Records: filepath.Join(partial, "weights")},
 	})
 	if err != nil {
@@ -151,6 +154,9 @@ func errorsOf(out string) string { return strings.TrimSuffix(out, ".jsonl") + ".
 func (f *batchRun) check(out, partial string) error {
 	if !slices.Contains(batch.Endpoints, f.endpoint) {
 		return usagef("--endpoint %s: want one of %s", f.endpoint, strings.Join(batch.Endpoints, ", "))
+	}
+	if err := f.model.draft.validate(); err != nil {
+		return err
 	}
 	files := []string{out}
 	if _, err := os.Lstat(partial); err != nil { // else both may be of a run that did not end

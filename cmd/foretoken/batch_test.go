@@ -126,6 +126,7 @@ func TestBatchRunRefusesWhatIsNone(t *testing.T) {
 		{[]string{"none.jsonl", filepath.Join(t.TempDir(), "out.jsonl")}, 1, "none.jsonl"},
 		{[]string{requests(t, 0, "\n"), filepath.Join(t.TempDir(), "out.jsonl")}, 1, "foretoken: there is no line in the file"},
 		{[]string{in, filepath.Join(dir, "out.jsonl"), "--endpoint", "/v1/embeddings"}, 2, "--endpoint /v1/embeddings: want one of /v1/chat/completions"},
+		{[]string{in, filepath.Join(dir, "out.jsonl"), "--mtp=off", "--draft", "mtp"}, 2, "--mtp=off leaves out the head"},
 		{[]string{in, filepath.Join(dir, "out.jsonl"), "--model", "nope"}, 1, "model nope"},
 		{[]string{in, filepath.Join(dir, "mine.jsonl")}, 2, "mine.errors.jsonl is there already"},
 	} {
@@ -135,6 +136,19 @@ func TestBatchRunRefusesWhatIsNone(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("mistakes have left %v, %v", left, err)
+	}
+}
+
+func TestBatchRunReportsWhenAsked(t *testing.T) {
+	in := requests(t, 1, "")
+	for _, c := range []struct {
+		flags []string
+		loads bool
+	}{{nil, false}, {[]string{"--verbose"}, true}} {
+		args := append([]string{"batch", "run", in, filepath.Join(t.TempDir(), "out.jsonl"), "--threads", "1"}, c.flags...)
+		if r := runIn(t, nil, args...); r.code != 0 || strings.Contains(r.err, "loaded") != c.loads {
+			t.Errorf("%q: %+v", c.flags, r)
+		}
 	}
 }
 
