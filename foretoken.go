@@ -90,7 +90,7 @@ type Options struct {
 	KVMemory    int64         // bytes for the KV cache of all sequences and the prefix cache; 0: enough for one sequence, -1: half of what the device has free
 	MaxBatch    int           // maximum sequences at a time; 0: 16
 	MaxQueue    int           // maximum requests that wait; 0: unlimited
-	MaxRound    time.Duration // time that a round should not exceed while text is generated; 0: twice that of one without prompts
+	MaxRound    time.Duration // time that a round should not exceed while text is generated; 0: half as long again as one without prompts
 	PrefixCache PrefixCache
 
 	Speculation Speculation

@@ -51,7 +51,7 @@ func newBatchRunCommand() *cobra.Command {
 		Short: "Answer a file of requests without a server",
 		Long: `Run answers every line of a file of requests, as a server's batches do, and writes the answers in the
 order of the lines; lines that could not be answered go to OUT.errors.jsonl. What is done is kept in
-the folder OUT.partial until all is: after Ctrl-C or a crash the same command goes on from there.
+the folder OUT.jsonl.partial until all is: after Ctrl-C or a crash the same command goes on from there.
 
 Exit status: 0, 1 for an error or lines without an answer, 2 for a mistake in the command line,
 130 after Ctrl-C.`,

@@ -46,19 +46,20 @@ func newConvertCommand() *cobra.Command {
 		Long: `Convert writes a model as a folder that foretoken, mlx-lm and mlx-vlm load: from the layout of
 the releases or of other converters, from bf16, f16, f32, fp8 or quantized weights, with a
 multi-token-prediction head inside the weights or beside them. Without flags for the numbers
-nothing is rounded: norms become float32 where adding 1 to them needs it. (Only fp8, which MLX has
-no format for, becomes bfloat16.) --dtype rounds everything to one type, with which MLX computes
-fastest.
+nothing is rounded: norms become float32 where adding 1 to them needs it. What MLX has no format for
+becomes plain numbers: fp8, and Q6_K and IQ4 of GGUF. --dtype rounds everything to one type, with
+which MLX computes fastest.
 
 The head keeps the precision it has unless --mtp-bits or an override says otherwise, and mtp.fc
 is never given less than 8 bits. The vision tower keeps its precision too, unless --vision-bits or
-an override says otherwise; one that cannot be used is left out. Routers of experts get 8 bits. A matrix whose rows cannot be cut
-into groups stays as it is. A quantized model is quantized again only if asked to, from the numbers
-that its codes stand for.
+an override says otherwise; one that cannot be used is left out. Routers of experts get 8 bits. A
+matrix whose rows cannot be cut into groups stays as it is. A quantized model is quantized again
+only if asked to, from the numbers that its codes stand for.
 
 --q-override takes PATTERN=ENCODING. The pattern is a glob for the whole path of a module:
 * is any text, ? any letter, [abc] one of some. Paths are layers.0.mlp.down_proj, embed_tokens,
-lm_head, mtp.fc, visual.blocks.0.attn.qkv and so on, or these as MLX has them, language_model.model.layers.0.mlp.down_proj.
+lm_head, mtp.fc, visual.blocks.0.attn.qkv and so on, or these as MLX has them,
+language_model.model.layers.0.mlp.down_proj.
 The encoding is bits, bits:group, a mode (mxfp4, nvfp4, mxfp8) or a dtype. Of several that match
 the last counts.
 
@@ -71,7 +72,7 @@ The folder appears when all of it is written. Ctrl-C leaves nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },
 	}
 	source := newFlagGroup("Model")
-	source.flags.Flags().StringVar(&v.model, "model", v.model, "`MODEL` to read: a folder, a model that was pulled (ORG/NAME), or "+embeddedName)
+	source.flags.Flags().StringVar(&v.model, "model", v.model, "`MODEL` to read: a folder, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName)
 	source.flags.Flags().StringVar(&v.out, "out", "", "`DIR` to write")
 	numbers := newFlagGroup("Numbers (default: as they are)")
 	fs := numbers.flags.Flags()

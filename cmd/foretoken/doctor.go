@@ -42,9 +42,8 @@ func newDoctorCommand() *cobra.Command {
 		Long: `Doctor loads a model and measures it on this machine: perplexity on a built-in text; acceptance of
 the draft tokens of its multi-token-prediction head, on text that the model generates, with the
 head as it is and with known damage by converters undone; whether it tells two pictures apart, if
-it has a vision tower; the cost of passes and draft tokens; and
-the fastest draft depth. It says what is wrong with the model, if anything, and what to do about
-it. It changes nothing.
+it has a vision tower; the cost of passes and draft tokens; and the fastest draft depth. It says
+what is wrong with the model, if anything, and what to do about it. It changes nothing.
 
 MODEL is what --model of other commands takes.
 

@@ -40,8 +40,8 @@ object with ids, log-probabilities, timings and speculation stats. A text is put
 checkpoint's chat template as the user's message, unless --no-chat-template is given. The name of
 a control token is the token in --prompt and without the template; in --messages and in a text
 from standard input it is text. Pictures and videos go before a text, or are parts of the
-messages, which name them by path or data: URL. Reasoning and tool calls are part of the text, as the model
-writes them.
+messages, which name them by path or data: URL. Reasoning and tool calls are part of the text, as
+the model writes them.
 
 Without --prompt, --prompt-ids and --messages the prompt comes from standard input, without
 the line break at its end. Ctrl-C ends the text where it is.

@@ -1,5 +1,5 @@
-// Command foretoken runs language models of the Qwen3.5 family: as a chat, for one answer,
-// or from a script.
+// Command foretoken runs language models: as a chat, for one answer, from a script, as a server,
+// or on files of requests.
 //
 // It knows flags, the environment, the terminal and how the packages of this module fit
 // together. What a model computes, how a token is chosen and what a prompt looks like is

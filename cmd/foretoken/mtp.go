@@ -34,7 +34,7 @@ func (f *headFlags) group(out string) flagGroup {
 	g := newFlagGroup("Model")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.model, "model", "", "`MODEL` to read: a folder, a model that was pulled (ORG/NAME), or "+embeddedName)
+	fs.StringVar(&f.model, "model", "", "`MODEL` to read: a folder, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName)
 	fs.StringVar(&f.out, "out", "", out)
 	return g
 }

@@ -12,8 +12,8 @@ import (
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "foretoken",
-		Short: "Run language models of the Qwen3.5 family",
-		Long: `foretoken runs language models of the Qwen3.5 family with exact speculative decoding: from a
+		Short: "Run Qwen3.5, GLM and DeepSeek-V3 models with exact speculative decoding",
+		Long: `foretoken runs Qwen3.5, GLM and DeepSeek-V3 models with exact speculative decoding: from a
 checkpoint folder, a GGUF file, the Hugging Face hub, or the small model inside the program.`,
 		Example: `  foretoken run "Tell me a story about a cat."
   foretoken pull Qwen/Qwen3.5-4B

@@ -36,8 +36,8 @@ func newRunCommand() *cobra.Command {
 there for its commands.
 
 Text that is piped in is the prompt; if there is a PROMPT too, the text follows it after a
-blank line. Pictures and videos go before it: --image, --video. Reasoning is shown faint on a terminal, and elsewhere between <think> tags.
-Ctrl-C ends an answer where it is.`,
+blank line. Pictures and videos go before it: --image, --video. Reasoning is shown faint on a
+terminal, and elsewhere between <think> tags. Ctrl-C ends an answer where it is.`,
 		Example: `  foretoken run "Tell me a story about a cat."
   foretoken run
   foretoken run --model ~/models/Qwen3.5-4B --quantize 4 --system "You are terse."
