@@ -291,6 +291,10 @@ func TestImageIsEmptyButForTheProgram(t *testing.T) {
 	if mount := d.Spec.Template.Spec.Containers[0].Mounts[0].MountPath; im.lines["VOLUME"][0] != mount || im.lines["ENV"][0] != "HF_HUB_CACHE="+mount {
 		t.Errorf("models are mounted at %s and looked for at %q", mount, im.lines["ENV"])
 	}
+	state, _ := strings.CutPrefix(im.lines["ENV"][1], "XDG_STATE_HOME=")
+	if !slices.Contains(im.lines["VOLUME"], state) || !slices.Contains(im.lines["COPY"], "--from=build --chown=65532:65532 "+state+" "+state) {
+		t.Errorf("batches are kept in %q, which is not a folder of the user's", state)
+	}
 	var args []string
 	if err := json.Unmarshal([]byte(im.lines["CMD"][0]), &args); err != nil {
 		t.Fatal(err)
@@ -319,8 +323,15 @@ func TestComposeFitsTheProgram(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("../../deploy", s.Build.Context, s.Build.Dockerfile)); err != nil {
 		t.Error(err)
 	}
-	name, _, _ := strings.Cut(s.Volumes[0], ":")
-	if _, ok := file.Volumes[name]; !ok || s.Environment[keyVariable] == "" || !s.ReadOnly {
+	var mounted []string
+	for _, v := range s.Volumes {
+		name, path, _ := strings.Cut(v, ":")
+		if _, ok := file.Volumes[name]; !ok {
+			t.Errorf("there is no volume %s", name)
+		}
+		mounted = append(mounted, path)
+	}
+	if !slices.Equal(mounted, readDockerfile(t).lines["VOLUME"]) || s.Environment[keyVariable] == "" || !s.ReadOnly {
 		t.Errorf("%+v", file)
 	}
 }
@@ -328,9 +339,17 @@ func TestComposeFitsTheProgram(t *testing.T) {
 func TestUnitFitsTheProgram(t *testing.T) {
 	unit := map[string]string{}
 	for line := range strings.Lines(string(deployed(t, "foretoken.service"))) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && name[0] != '#' {
-			unit[name] = value
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if !ok || name[0] == '#' {
+			continue
 		}
+		if variable, text, ok := strings.Cut(value, "="); ok && name == "Environment" {
+			t.Setenv(variable, text)
+		}
+		unit[name] = value
+	}
+	if got, want := stateFolder(), filepath.FromSlash("/var/lib/"+unit["StateDirectory"]); got != want {
+		t.Errorf("batches are kept in %s, and the service can write to %s", got, want)
 	}
 	words := strings.Fields(unit["ExecStart"])
 	drain := serveArguments(t, "foretoken.service", words[1:])
