@@ -38,7 +38,8 @@ func run() error {
 	if resp.StatusCode != http.StatusOK {
 		return errors.New(resp.Status)
 	}
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
 		if !ok || data == "[DONE]" {
 			continue
@@ -54,5 +55,5 @@ func run() error {
 		}
 	}
 	fmt.Println()
-	return nil
+	return lines.Err()
 }
