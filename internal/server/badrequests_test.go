@@ -76,6 +76,8 @@ var badAnywhere = []bad{
 	{"GET", "/v2/models", "", 404, `there is no GET /v2/models here; /openapi.json lists what there is`},
 	{"GET", "/nothing", "", 404, `there is no GET /nothing here; /openapi.json lists what there is`},
 	{"POST", "/v1/chat/completion", "{}", 404, `there is no POST /v1/chat/completion here; /openapi.json lists what there is`},
+	{"POST", "/v1/files", "{}", 404, `this server takes no batches: it was started with --no-batches, or without a folder for them (--state-dir)`},
+	{"GET", "/v1/batches/batch_1", "", 404, `this server takes no batches: it was started with --no-batches, or without a folder for them (--state-dir)`},
 	{"POST", "/", "{}", 405, `/ is not for POST, but for GET`},
 	{"GET", chatPath, "", 405, `/v1/chat/completions is not for GET, but for POST`},
 	{"DELETE", "/v1/models", "", 405, `/v1/models is not for DELETE, but for GET`},
