@@ -105,6 +105,7 @@ func (l *Library) load(e *entry) {
 		delete(l.loaded, e.name) // the next request tries again
 	}
 	leaving := l.excess()
+	l.keepAlive(e)
 	l.mu.Unlock()
 	close(e.ready)
 	discard(leaving)
@@ -136,17 +137,25 @@ func (l *Library) release(e *entry) {
 	e.users--
 	e.used = time.Now()
 	leaving := l.excess()
-	if e.users == 0 && l.o.KeepAlive > 0 && l.loaded[e.name] == e && !slices.Contains(l.o.Pinned, e.name) {
-		e.expiry = time.AfterFunc(l.o.KeepAlive, func() { l.expire(e) })
-	}
+	l.keepAlive(e)
 	l.mu.Unlock()
 	discard(leaving)
 }
 
-// expire unloads an entry that nobody has used since.
+// keepAlive has an entry expire if nobody uses it. The mutex is held.
+func (l *Library) keepAlive(e *entry) {
+	if e.users > 0 || l.o.KeepAlive <= 0 || l.loaded[e.name] != e || slices.Contains(l.o.Pinned, e.name) {
+		return
+	}
+	e.used = time.Now()
+	e.expiry = time.AfterFunc(l.o.KeepAlive, func() { l.expire(e) })
+}
+
+// expire unloads an entry that nobody has used since. One that is still being loaded, for somebody
+// who has given up, has its time when it is there.
 func (l *Library) expire(e *entry) {
 	l.mu.Lock()
-	idle := e.users == 0 && l.loaded[e.name] == e && time.Since(e.used) >= l.o.KeepAlive
+	idle := e.model != nil && e.users == 0 && l.loaded[e.name] == e && time.Since(e.used) >= l.o.KeepAlive
 	if idle {
 		delete(l.loaded, e.name)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/models/tiny"
@@ -88,6 +89,38 @@ func TestLibraryFreesMemoryBeforeItLoads(t *testing.T) {
 	want := []string{"load a beside", "load b beside", "load c beside b", "load a beside"}
 	if !slices.Equal(events, want) {
 		t.Errorf("%q, want %q", events, want)
+	}
+	if err := l.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLibraryKeepsWhatIsBeingLoaded has the only one who asked for a model give up, and its time be
+// over, while it is being loaded: it goes when it is there.
+func TestLibraryKeepsWhatIsBeingLoaded(t *testing.T) {
+	loading := make(chan struct{})
+	l := NewLibrary(LibraryOptions{
+		Names: func() []string { return []string{"a"} }, KeepAlive: time.Nanosecond,
+		Load: func(string) (*Model, error) {
+			<-loading
+			return Open(Tiny, Options{Threads: 1, Log: silent})
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := l.Use(ctx, "a"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v", err)
+	}
+	l.mu.Lock()
+	e := l.loaded["a"]
+	l.mu.Unlock()
+	l.expire(e) // as its timer does
+	if len(l.Status()) != 1 {
+		t.Error("it is forgotten while it is being loaded")
+	}
+	close(loading)
+	for len(l.Status()) > 0 {
+		runtime.Gosched()
 	}
 	if err := l.Drain(t.Context()); err != nil {
 		t.Error(err)
