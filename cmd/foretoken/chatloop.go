@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
@@ -51,6 +52,8 @@ func (t *talk) chat(ctx context.Context, c *console, s *session, attached []atta
 	between := make(chan os.Signal, 1)
 	signal.Notify(between, os.Interrupt)
 	defer signal.Stop(between)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM) // which is to leave the terminal as it was
+	defer stop()
 	v := &conversation{talk: t, c: c, s: s, lines: newLineReader(in, c.out, openHistory(file)), pending: attached}
 	if err := c.write(fmt.Sprintf("%s, %s. Type /help for the commands, Ctrl-D to leave.\n", s.Name(), s.size()) + attachedText(attached)); err != nil {
 		return err

@@ -32,10 +32,7 @@ func main() {
 }
 
 // execute runs the command and prints its error, if any, once. It returns the exit code.
-// Being told to end by the system is the same as being interrupted by the user.
 func execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer stop()
 	cmd, err := root.ExecuteContextC(ctx)
 	code := exitCode(err)
 	switch code {
@@ -76,10 +73,11 @@ func exitCode(err error) int {
 	}
 }
 
-// interruptible returns a context that Ctrl-C cancels. A second Ctrl-C has its usual
-// effect, for a program that does not come to its end.
+// interruptible returns a context that Ctrl-C cancels, and so does being told to end by the system.
+// A second signal has its usual effect, for a program that does not come to its end; commands
+// without such a context end at the first.
 func interruptible(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(parent, os.Interrupt)
+	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }

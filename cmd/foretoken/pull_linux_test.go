@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/models/tiny"
@@ -35,6 +36,14 @@ func TestPullOnATerminal(t *testing.T) {
 	m.expect("/models--Org--Tiny/snapshots/" + pulledCommit)
 	if code := m.end(); code != exitOK {
 		t.Errorf("exit code %d", code)
+	}
+	m = startTerminal(t, "rm", "Org/Tiny")
+	m.expect("? [y/N] ")
+	if err := m.program.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := m.end(); code != -1 { // the signal's
+		t.Errorf("told to end where it asks: exit code %d", code)
 	}
 	for _, c := range []struct {
 		keys, says string

@@ -80,6 +80,8 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return &usageError{err}
 	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
 	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.or(defaultPort))))
 	if err != nil {
 		return fmt.Errorf("%w; choose another port with --port", err)
@@ -94,8 +96,6 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 		scheme = "https"
 	}
 	log.Info("listening", "url", scheme+"://"+l.Addr().String(), "models", modelNames(&o), "api_key", o.Keys != nil)
-	ctx, stop := interruptible(cmd.Context())
-	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- rescue.Do(func() error { return s.Serve(l) }) }()
 	select {
