@@ -181,7 +181,7 @@ func (s *shown) message() chat.Message {
 
 // complain shows an error and what can be done in a chat.
 func (v *conversation) complain(err error) error {
-	text := fmt.Sprintf("foretoken: %v\n", err)
+	text := fmt.Sprintf("foretoken: %s\n", printable(err.Error()))
 	if len(v.messages) > 0 {
 		text += "Type /clear to forget the conversation so far.\n"
 	}

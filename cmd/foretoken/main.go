@@ -31,15 +31,17 @@ func main() {
 	os.Exit(execute(context.Background(), newRootCommand(), os.Stderr))
 }
 
-// execute runs the command and prints its error, if any, once. It returns the exit code.
+// execute runs the command and prints its error, if any, once. It returns the exit code. The
+// error may have words of a checkpoint in it, such as its template's, which are not to steer a
+// terminal.
 func execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	code := exitCode(err)
 	switch code {
 	case exitError:
-		tell(stderr, fmt.Sprintf("foretoken: %v\n", err))
+		tell(stderr, printable(fmt.Sprintf("foretoken: %v\n", err)))
 	case exitUsage:
-		tell(stderr, fmt.Sprintf("foretoken: %v\nTry '%s --help'.\n", err, cmd.CommandPath()))
+		tell(stderr, printable(fmt.Sprintf("foretoken: %v\nTry '%s --help'.\n", err, cmd.CommandPath())))
 	}
 	return code
 }

@@ -92,6 +92,14 @@ func TestCheckpointFaultsNameTheFile(t *testing.T) {
 	}
 }
 
+// What a template says of a conversation that it refuses does not reach a terminal as it is.
+func TestErrorsDoNotSteerTheTerminal(t *testing.T) {
+	dir := linkTiny(t, map[string]string{"chat_template.jinja": "{{ raise_exception('\x1b]0;title\x07not so') }}"})
+	if o := runIn(t, nil, "generate", "--model", dir, "--prompt", "Hi."); o.code != exitError || !strings.HasSuffix(o.err, "]0;titlenot so\n") {
+		t.Errorf("%+v", o)
+	}
+}
+
 func TestTemplateGetsItsVariables(t *testing.T) {
 	s := openLinked(t, linkTiny(t, map[string]string{"chat_template.jinja": "", "tokenizer_config.json": `{"chat_template": [
 		{"name": "default", "template": "{{ enable_thinking is defined }} {{ enable_thinking }} {{ effort }} {{ messages[0].content }}{{ tools|length if tools }}<think>"},
