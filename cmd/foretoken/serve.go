@@ -84,7 +84,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	defer stop()
 	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.or(defaultPort))))
 	if err != nil {
-		return fmt.Errorf("%w; choose another port with --port", err)
+		return fmt.Errorf("%w; choose another address with --host, or another port with --port", err)
 	}
 	end, err := f.serveGateway(log, s, o.Events)
 	if err != nil {
@@ -171,6 +171,9 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 		if _, short, ok := strings.Cut(name, "/"); ok && aliases[short] == "" {
 			aliases[short] = name
 		}
+	}
+	for _, m := range list {
+		delete(aliases, m.Name) // which is what another model is called
 	}
 	for _, text := range f.aliases {
 		alias, t, ok := strings.Cut(text, "=")

@@ -119,6 +119,26 @@ func TestServedModelsHaveNames(t *testing.T) {
 	}
 }
 
+// A model of the hub goes without its short name where a folder is called that.
+func TestServedModelsKeepTheirNames(t *testing.T) {
+	pulled := filepath.Join(hubEnvironment(t, ""), "models--Org--My-Model", "snapshots", pulledCommit)
+	dir := filepath.Join(t.TempDir(), "My-Model")
+	for _, folder := range []string{pulled, dir} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(pulled, "model.safetensors"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newServeFlags()
+	f.models = texts{"Org/My-Model", dir}
+	list, aliases, err := f.served()
+	if err != nil || len(list) != 2 || list[0].Name != "Org/My-Model" || list[1].Name != "My-Model" || len(aliases) > 0 {
+		t.Errorf("models %+v, aliases %v, %v", list, aliases, err)
+	}
+}
+
 func TestServeReadsKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(file, []byte("# ours\none\n\n  two \n"), 0o600); err != nil {
