@@ -90,10 +90,13 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.Close()) }()
 	bar := newProgress(c, f.model.model)
 	m, err := unlessInterrupted(ctx, func() (model.Model, error) { return f.open(b, bar) })
+	if errors.Is(err, errInterrupted) {
+		return err // the end of the process ends the loading, which goes on with the device
+	}
 	bar.end()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	if err != nil {
 		return err
 	}
