@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -112,6 +111,11 @@ the device has some layers on the processor, as in run and serve.`,
 			if err != nil {
 				return err
 			}
+			for _, tokens := range prompts {
+				if tokens < 1 || tokens > 1<<18 {
+					return usagef("--prompts %d: want numbers from 1 to %d", tokens, 1<<18)
+				}
+			}
 			n, _ := strconv.Atoi(bits.or("4"))
 			tower, _ := strconv.Atoi(vision.or("16"))
 			o := bench.ModelOptions{
@@ -128,7 +132,7 @@ the device has some layers on the processor, as in run and serve.`,
 			if err != nil {
 				return err
 			}
-			return f.print(cmd.OutOrStdout(), r, func(w io.Writer) { printModel(w, r) })
+			return f.print(cmd, r, func(w io.Writer) { printModel(w, r) })
 		},
 	}
 	g := newFlagGroup("What to measure")
@@ -169,11 +173,7 @@ arithmetic does. bench model says which part of a pass each operation takes.`,
 					return usagef("--types %s: want some of %s", t, strings.Join(bench.KernelTypes(), ", "))
 				}
 			}
-			sets := []string{f.isa.value}
-			if every {
-				sets = f.runnable()
-			}
-			for _, set := range sets {
+			for _, set := range f.sets(every) {
 				f.isa.value = set
 				if err := f.kernels(cmd, types); err != nil {
 					return err
@@ -190,6 +190,15 @@ arithmetic does. bench model says which part of a pass each operation takes.`,
 	return cmd
 }
 
+// sets are the instruction sets to measure with: that of the flag, "" for the best, or every one
+// that can be run. A device without any, or that is missing, has "" alone, as opening it says more.
+func (f *benchFlags) sets(every bool) []string {
+	if all := f.runnable(); every && len(all) > 0 {
+		return all
+	}
+	return []string{f.isa.value}
+}
+
 // kernels measures with one instruction set and prints the report.
 func (f *benchFlags) kernels(cmd *cobra.Command, types []string) error {
 	b, err := f.open()
@@ -201,7 +210,7 @@ func (f *benchFlags) kernels(cmd *cobra.Command, types []string) error {
 	if err != nil {
 		return err
 	}
-	return f.print(cmd.OutOrStdout(), r, func(w io.Writer) { printKernels(w, r) })
+	return f.print(cmd, r, func(w io.Writer) { printKernels(w, r) })
 }
 
 // say reports progress on standard error.
@@ -209,14 +218,15 @@ func (f *benchFlags) say(cmd *cobra.Command) func(string) {
 	return func(what string) { tell(cmd.ErrOrStderr(), what+"\n") }
 }
 
-func (f *benchFlags) print(w io.Writer, report any, table func(io.Writer)) error {
-	if !f.json {
-		table(w)
-		return nil
+// print writes the report, as a table or as JSON.
+func (f *benchFlags) print(cmd *cobra.Command, report any, table func(io.Writer)) error {
+	c := newConsole(cmd)
+	if f.json {
+		return writeJSON(c, report)
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(report)
+	var b strings.Builder
+	table(&b)
+	return c.write(b.String())
 }
 
 func printModel(w io.Writer, r *bench.ModelReport) {

@@ -8,8 +8,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken/internal/bench"
 )
@@ -37,6 +40,8 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"model --shape 3b", "shape"},
 		{"model --bits 7", "bits"},
 		{"model --rows 5000", "--rows 5000"},
+		{"model --prompts 512,0", "--prompts 0: want numbers from 1"},
+		{"model --prompts=-1", "--prompts -1"},
 		{"model --images 640", `--images: "640" is no size: want WIDTHxHEIGHT in pixels`},
 		{"model --images 640x0", `--images: "640x0" is no size`},
 		{"model --gpu-layers some", "want auto or a whole number"},
@@ -70,6 +75,25 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		if _, err := runBench(strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("bench %s: error %v, want %q", c.args, err, c.want)
 		}
+	}
+}
+
+// A device that has no instruction sets, or is missing, is opened all the same: that it is missing
+// is an error.
+func TestBenchMeasuresWithoutInstructionSets(t *testing.T) {
+	f := newBenchFlags(1)
+	f.device.value, f.device.given = "other", true
+	if sets := f.sets(true); !slices.Equal(sets, []string{""}) {
+		t.Errorf("measured with %q", sets)
+	}
+}
+
+func TestBenchTableThatCannotBeWrittenIsAnError(t *testing.T) {
+	cmd := &cobra.Command{}
+	cmd.SetOut(fullWriter{})
+	err := newBenchFlags(1).print(cmd, nil, func(w io.Writer) { printKernels(w, &bench.KernelReport{}) })
+	if !isOutputError(err) {
+		t.Errorf("error %v", err)
 	}
 }
 
