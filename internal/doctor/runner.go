@@ -88,7 +88,10 @@ func (r *runner) keepHidden(out model.Output, texts []*measure.Text, rows []int)
 	return nil
 }
 
-// perplexity is that of a text.
+// maxPerplexity stands for all that is worse, infinity among it, which JSON does not have.
+const maxPerplexity = 1e12
+
+// perplexity is that of a text, at most maxPerplexity.
 func (r *runner) perplexity(ids []int32) (float64, error) {
 	loss := 0.0
 	_, err := r.prefill(ids, func(row int, logits []float32) {
@@ -99,7 +102,7 @@ func (r *runner) perplexity(ids []int32) (float64, error) {
 	if err == nil && math.IsNaN(loss) {
 		err = measure.ErrNotANumber
 	}
-	return math.Exp(loss / float64(max(len(ids)-1, 1))), err
+	return min(math.Exp(loss/float64(max(len(ids)-1, 1))), maxPerplexity), err
 }
 
 // logProb is the logarithm of a token's probability.

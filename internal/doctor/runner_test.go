@@ -27,3 +27,19 @@ func TestContinueAllKeepsHiddenRows(t *testing.T) {
 		}
 	}
 }
+
+// TestPerplexityIsFinite has a model whose logits are a hundred thousand times too large: it is as
+// sure of its tokens as can be, and wrong.
+func TestPerplexityIsFinite(t *testing.T) {
+	loud := func(name string, data []byte) bool {
+		if name == "model.norm.weight" {
+			addTo(data, 1e5)
+		}
+		return true
+	}
+	_, m, b := load(t, openEdited(t, editTiny(t, loud, nil)))
+	p, err := newRunner(t.Context(), m, b, m.Info().Vocab).perplexity([]int32{628, 627, 258, 300})
+	if err != nil || p != maxPerplexity {
+		t.Errorf("perplexity %v, %v", p, err)
+	}
+}
