@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,6 +146,12 @@ func ailments(t *testing.T) []ailment {
 			}
 			return true
 		}, what: "shifted by one twice", remedy: "foretoken convert --model ORIGINAL", runs: true},
+		{name: "norms of no numbers", edit: func(name string, data []byte) bool {
+			if name == "model.layers.3.input_layernorm.weight" {
+				addTo(data, float32(math.NaN()))
+			}
+			return true
+		}, what: "not finite, 1 of them, such as layers.3.input_layernorm.weight", remedy: "convert from the original", runs: true},
 		{name: "no stop", edit: asIs, texts: map[string]string{"config.json": in(`"eos_token_id": 8183`, `"pad_token_id": 8183`)["config.json"], "generation_config.json": ""}, what: "no token ends a text", remedy: "eos_token_id", runs: true},
 	}
 }
@@ -170,6 +177,9 @@ func TestInspectNamesWhatIsWrong(t *testing.T) {
 			t.Fatalf("%s: %v", a.name, err)
 		}
 		f := Inspect(c, InspectOptions{Name: "DIR", Template: template})
+		if _, err := json.Marshal(f); err != nil {
+			t.Errorf("%s: %v", a.name, err)
+		}
 		if f.Loadable != a.runs || a.runs != loads(open, b) {
 			t.Errorf("%s: loadable %v, by loading %v, want %v: %+v", a.name, f.Loadable, loads(open, b), a.runs, f.Problems)
 		}

@@ -3,6 +3,7 @@ package weights
 import (
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 
@@ -45,6 +46,8 @@ type Survey struct {
 	Unknown  []string `json:"unknown"` // tensors, under their names in the files, that are no part of it; where there are Errors nobody knows
 	Warnings []string `json:"-"`       // what converters have done to it and can be lived with
 	Errors   []error  `json:"-"`       // what else is wrong with single tensors; a bounded list
+
+	odd []string // norms with numbers that are not finite
 }
 
 // Part is a kind of weights.
@@ -303,15 +306,18 @@ func (s *Survey) vector(f *Files, w *Weight) {
 		return
 	}
 	v, c, err := w.stored()
+	mean := Mean(v)
 	switch {
 	case err != nil:
 		s.Fail(err)
+	case math.IsNaN(mean) || math.IsInf(mean, 0):
+		s.odd = append(s.odd, w.Name)
 	case w.Head():
-		s.Head.Norms = append(s.Head.Norms, Norm{Tensor: w.Name, Mean: Mean(v), Convention: c.String()})
+		s.Head.Norms = append(s.Head.Norms, Norm{Tensor: w.Name, Mean: mean, Convention: c.String()})
 	case c == LessOne:
-		f.gains = append(f.gains, Mean(v)+1)
+		f.gains = append(f.gains, mean+1)
 	default:
-		f.gains = append(f.gains, Mean(v))
+		f.gains = append(f.gains, mean)
 	}
 }
 
@@ -320,6 +326,9 @@ func (s *Survey) sum(f *Files) {
 	s.LayerNorms = f.Norms.Model.String()
 	for _, g := range f.gains {
 		s.LayerGain += g / float64(len(f.gains))
+	}
+	if n := len(s.odd); n > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("norms with numbers that are not finite, %d of them, such as %s", n, s.odd[0]))
 	}
 	for name, p := range f.names {
 		if IsTower(name) {
