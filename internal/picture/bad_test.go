@@ -318,3 +318,23 @@ func TestMemoryIsBoundedByPixels(t *testing.T) {
 		}
 	}
 }
+
+// Small frames after which what was before is put back cost little, however large the canvas is.
+func TestFramesCostWhatTheyCover(t *testing.T) {
+	const side, frames = 1000, 100
+	g := &gif.GIF{Config: image.Config{ColorModel: animation().Config.ColorModel, Width: side, Height: side}}
+	for range frames {
+		g.Image = append(g.Image, image.NewPaletted(image.Rect(2, 3, 4, 4), animation().Image[1].Palette))
+		g.Delay, g.Disposal = append(g.Delay, 10), append(g.Disposal, gif.DisposalPrevious)
+	}
+	data := encodeGIF(t, g)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := DecodeFrames(data, Options{}, func(n int, _ float64) []int { return []int{0, n - 1} }); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n, most := after.TotalAlloc-before.TotalAlloc, uint64(20*3*side*side); n > most {
+		t.Errorf("%d bytes for %d frames, want at most %d: two of them are kept", n, frames, most)
+	}
+}

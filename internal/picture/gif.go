@@ -176,9 +176,9 @@ func (f *gifFile) compose(chosen []int, o Options) ([]*Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		var before *Image
+		var under *Image // the frame's area as it was: all that the frame can change
 		if frame.disposal == 3 && i < last {
-			before = canvas.clone()
+			under = canvas.crop(frame.area)
 		}
 		canvas.draw(frame, pix, i == 0 && !o.OnWhite)
 		for len(out) < len(chosen) && chosen[len(out)] == i {
@@ -192,8 +192,8 @@ func (f *gifFile) compose(chosen []int, o Options) ([]*Image, error) {
 			break
 		}
 		switch {
-		case before != nil:
-			canvas = before
+		case under != nil:
+			canvas.lay(under, frame.area.Min)
 		case frame.disposal == 2 && (frame.transparent >= 0 || o.OnWhite):
 			canvas.fill(frame.area, frame.clear(o))
 		case frame.disposal == 2:
@@ -235,6 +235,22 @@ func (m *Image) bounds() image.Rectangle { return image.Rect(0, 0, m.Width, m.He
 
 func (m *Image) clone() *Image {
 	return &Image{Width: m.Width, Height: m.Height, Pix: bytes.Clone(m.Pix)}
+}
+
+// crop is a copy of a part of the picture.
+func (m *Image) crop(area image.Rectangle) *Image {
+	part := newImage(area.Dx(), area.Dy())
+	for y := range part.Height {
+		copy(part.row(y), m.row(area.Min.Y + y)[3*area.Min.X:])
+	}
+	return part
+}
+
+// lay copies a picture onto m, its first pixel to at.
+func (m *Image) lay(part *Image, at image.Point) {
+	for y := range part.Height {
+		copy(m.row(at.Y + y)[3*at.X:], part.row(y))
+	}
 }
 
 func (m *Image) fill(area image.Rectangle, color [3]byte) {

@@ -52,9 +52,7 @@ func decodeWebP(data []byte, o Options) (m *Image, exif []byte, err error) {
 		if o.OnWhite {
 			canvas.fill(canvas.bounds(), [3]byte{255, 255, 255})
 		}
-		for y := range h {
-			copy(canvas.row(f.y + y)[3*f.x:], m.row(y))
-		}
+		canvas.lay(m, image.Pt(f.x, f.y))
 		m = canvas
 	}
 	return m, f.exif, err
