@@ -16,14 +16,14 @@ type folder struct {
 
 // newFolder begins a folder. One that is there already is in the way unless it is empty,
 // or holds a model and may be replaced: what is no model is never removed. source is the
-// folder that is read, which must be another.
+// folder or file that is read, which must lie elsewhere.
 func newFolder(final, source string, replace bool) (*folder, error) {
 	final, err := filepath.Abs(final)
 	if err != nil {
 		return nil, err
 	}
-	if sameFolder(final, source) {
-		return nil, fmt.Errorf("convert: %s is the model itself: choose another folder to write to", final)
+	if holds(final, source) {
+		return nil, fmt.Errorf("convert: %s is the model itself, or holds it: choose another folder to write to", final)
 	}
 	entries, err := os.ReadDir(final)
 	switch {
@@ -46,10 +46,28 @@ func newFolder(final, source string, replace bool) (*folder, error) {
 	return &folder{final, temp}, os.Chmod(temp, 0o755)
 }
 
-func sameFolder(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
+// holds reports whether path, if there is such a file or folder, is dir or lies in it.
+func holds(dir, path string) bool {
+	folder, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return false
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return false
+	}
+	for {
+		if info, err := os.Stat(path); err == nil && os.SameFile(info, folder) {
+			return true
+		}
+		up := filepath.Dir(path)
+		if up == path {
+			return false
+		}
+		path = up
+	}
 }
 
 // isModel reports whether a folder holds a model and nothing that could be missed.

@@ -134,6 +134,39 @@ func TestConvertReplacesModelsOnly(t *testing.T) {
 	}
 }
 
+// TestConvertKeepsWhatItReads has a destination that the model lies in, which must not be replaced.
+func TestConvertKeepsWhatItReads(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"config.json", "model.safetensors", "model.gguf", "mtp/model.safetensors"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "link.gguf")
+	if err := os.Symlink(filepath.Join(dir, "model.gguf"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{dir, filepath.Join(dir, "model.gguf"), filepath.Join(dir, "mtp"), link} {
+		if _, err := newFolder(dir, source, true); err == nil || !strings.Contains(err.Error(), "the model itself, or holds it") {
+			t.Errorf("%s: error %v", source, err)
+		}
+	}
+	for _, source := range []string{t.TempDir(), "no such model"} {
+		f, err := newFolder(dir, source, true)
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		if err := f.finish(context.Canceled); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
 // TestConvertRefuses names what is wrong with sources and options.
 func TestConvertRefuses(t *testing.T) {
 	for _, c := range []struct {
