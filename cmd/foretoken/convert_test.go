@@ -132,7 +132,7 @@ func TestConvertMistakesAreExplained(t *testing.T) {
 		{"convert --shard-size 5XB" + out, "-", 2, "want a size of at least 1KiB"},
 		{"convert --shard-size 12" + out, "-", 2, "want a size of at least 1KiB"},
 		{"convert --out " + there, "-", 1, "--force replaces it"},
-		{"convert --force --out " + there, "-", 1, "holds more than a model"},
+		{"convert --force --out " + there, "-", 1, "holds something other than a model"},
 		{"convert --model " + there + out, "-", 1, "is not a model folder"},
 		{"mtp extract --model tiny", "-", 2, "there is no --out"},
 		{"mtp remove" + out, "-", 2, "there is no --model"},

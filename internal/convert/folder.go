@@ -33,7 +33,7 @@ func newFolder(final, source string, replace bool) (*folder, error) {
 	case !replace:
 		return nil, fmt.Errorf("convert: %s: %w", final, fs.ErrExist)
 	case !isModel(entries):
-		return nil, fmt.Errorf("convert: %s holds more than a model and is not replaced: choose another folder", final)
+		return nil, fmt.Errorf("convert: %s holds something other than a model and is not replaced: choose another folder", final)
 	}
 	parent := filepath.Dir(final)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -72,14 +72,15 @@ func holds(dir, path string) bool {
 
 // isModel reports whether a folder holds a model and nothing that could be missed.
 func isModel(entries []fs.DirEntry) bool {
-	config := false
+	config, weights := false, false
 	for _, e := range entries {
 		if e.IsDir() && e.Name() != "mtp" {
 			return false
 		}
 		config = config || e.Name() == "config.json"
+		weights = weights || filepath.Ext(e.Name()) == ".safetensors"
 	}
-	return config
+	return config && weights
 }
 
 // finish gives the folder its name if err is nil, and else removes it. It returns err, or

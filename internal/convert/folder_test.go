@@ -87,8 +87,9 @@ func TestConvertReplacesModelsOnly(t *testing.T) {
 		{"a model", []string{"config.json", "old.safetensors"}, false, "exists"},
 		{"a model, forced", []string{"config.json", "old.safetensors", "mtp/weights.safetensors"}, true, ""},
 		{"something else", []string{"letter.txt"}, false, "exists"},
-		{"something else, forced", []string{"letter.txt"}, true, "more than a model"},
-		{"a model and more, forced", []string{"config.json", "photos/cat.jpg"}, true, "more than a model"},
+		{"something else, forced", []string{"letter.txt"}, true, "other than a model"},
+		{"settings of something else, forced", []string{"config.json", "letter.txt"}, true, "other than a model"},
+		{"a model and more, forced", []string{"config.json", "old.safetensors", "photos/cat.jpg"}, true, "other than a model"},
 	} {
 		t.Run("there="+c.name, func(t *testing.T) {
 			parent := t.TempDir()
