@@ -28,3 +28,18 @@ func TestEncodeOpenNeedsNoRest(t *testing.T) {
 		}
 	}
 }
+
+// TestEncodeOpenLeavesLinesOpen has white space at the end that one more line end makes one word with
+// the line end before it.
+func TestEncodeOpenLeavesLinesOpen(t *testing.T) {
+	tok := mustNew(t, smallFile(t, func(_, model object) {
+		model["vocab"].(object)["ĊĠ"] = 262 // a line end and a space
+		model["merges"] = append(model["merges"].([]any), []string{"Ċ", "Ġ"})
+	}))
+	checkIDs(t, tok, "x\n \n", 'x', 262, '\n')
+	for text, want := range map[string][]int32{"x\n ": {'x'}, "x\r\n \t": {'x'}, "x\n": {'x'}, "x y ": {'x', ' ', 'y'}, "\n ": {}} {
+		if got := tok.EncodeOpen(text); !slices.Equal(got, want) {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}

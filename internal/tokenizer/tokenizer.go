@@ -18,6 +18,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -107,6 +108,11 @@ func (t *Tokenizer) EncodeOpen(text string) []int32 {
 			text = text[:len(text)-n]
 			break
 		}
+	}
+	// One more line end makes one word of the white space before it, also of lines before.
+	blank := func(r rune) bool { return unicode.IsSpace(r) && r != '\n' && r != '\r' }
+	if line := strings.TrimRightFunc(text, blank); strings.HasSuffix(line, "\n") || strings.HasSuffix(line, "\r") {
+		text = line
 	}
 	e := encoder{t: t, limit: math.MaxInt}
 	e.encode(text, [][2]int{{0, len(text)}})
