@@ -7,13 +7,11 @@ import (
 	"math"
 )
 
-// Generation is what generation_config.json recommends. A nil field was absent or
-// null. Values are as the file has them; whether they make sense is for the
+// Generation is what generation_config.json recommends, as far as it is of use here. A nil
+// field was absent or null. Values are as the file has them; whether they make sense is for the
 // sampler to say.
 type Generation struct {
 	EOS               TokenIDs `json:"eos_token_id"`
-	BOS               TokenIDs `json:"bos_token_id"`
-	Pad               TokenIDs `json:"pad_token_id"`
 	DoSample          *bool    `json:"do_sample"`
 	Temperature       *float64 `json:"temperature"`
 	TopK              *Whole   `json:"top_k"`
@@ -22,7 +20,6 @@ type Generation struct {
 	RepetitionPenalty *float64 `json:"repetition_penalty"`
 	PresencePenalty   *float64 `json:"presence_penalty"`
 	FrequencyPenalty  *float64 `json:"frequency_penalty"`
-	MaxNewTokens      *Whole   `json:"max_new_tokens"`
 }
 
 // Generation decodes generation_config.json; all fields are nil when there is none.

@@ -27,11 +27,12 @@ func TestGenerationReadsWhatIsThere(t *testing.T) {
 		{`{}`, `{}`},
 		{
 			`{"eos_token_id":[5,6],"pad_token_id":6,"bos_token_id":null,"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0,"repetition_penalty":1.05}`,
-			`{"eos_token_id":[5,6],"pad_token_id":[6],"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0,"repetition_penalty":1.05}`,
+			`{"eos_token_id":[5,6],"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0,"repetition_penalty":1.05}`,
 		},
 		{`{"eos_token_id":7,"top_k":20.0,"temperature":1,"unknown":{"x":[1]}}`, `{"eos_token_id":[7],"top_k":20,"temperature":1}`},
 		{`{"eos_token_id":null,"top_k":null,"temperature":null,"do_sample":null}`, `{}`},
 		{`{"eos_token_id":[]}`, `{}`},
+		{`{"pad_token_id":-1,"bos_token_id":"<s>","max_new_tokens":"all"}`, `{}`}, // of no use here
 	} {
 		g, err := generation(t, c.text)
 		if err != nil {
