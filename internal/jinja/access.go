@@ -26,8 +26,8 @@ func (r *run) item(object, key Value) (Value, error) {
 		return Value{}, object.undefinedError()
 	case KindMap:
 		if k, ok := keyOf(key); ok {
-			if i := object.Map().find(k); i >= 0 {
-				return object.Map().entries[i].value, nil
+			if v, ok, err := r.get(object.Map(), k); ok || err != nil {
+				return v, err
 			}
 		}
 	case KindList, KindTuple, KindString:
@@ -39,6 +39,9 @@ func (r *run) item(object, key Value) (Value, error) {
 	if !ok {
 		text, err := r.appendRepr(nil, key)
 		return undefined(fmt.Sprintf("%s has no element %s", describe(object), text)), err
+	}
+	if err := r.scan(len(name)); err != nil {
+		return Value{}, err
 	}
 	if v, ok, err := r.member(object, name); ok || err != nil {
 		return v, err
@@ -115,6 +118,12 @@ func describe(v Value) string {
 	return v.typeName() + " object"
 }
 
+// missingMember says why there is nothing. Of a name that is a long text it has the beginning: the
+// reason lives as long as the value, and nobody has paid for it.
 func missingMember(object Value, name string) Value {
+	const enough = 100
+	if len(name) > enough {
+		name = strings.ToValidUTF8(name[:enough], "") + "…"
+	}
 	return undefined(fmt.Sprintf("'%s' has no attribute '%s'", describe(object), name))
 }

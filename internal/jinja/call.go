@@ -192,6 +192,9 @@ func (a callArgs) evalStarStar(r *run, out args) (args, error) {
 		if !ok {
 			return out, fmt.Errorf("keywords must be strings")
 		}
+		if err := r.scan(len(name)); err != nil {
+			return out, err
+		}
 		out.names = append(out.names, name)
 		out.named = append(out.named, m.entries[i].value)
 	}

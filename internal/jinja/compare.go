@@ -57,11 +57,11 @@ func (r *run) equalMaps(a, b *Map) (bool, error) {
 	}
 	for i := range a.Len() {
 		k, _ := keyOf(a.entries[i].key)
-		j := b.find(k)
-		if j < 0 {
-			return false, nil
+		other, ok, err := r.get(b, k)
+		if !ok || err != nil {
+			return false, err
 		}
-		if same, err := r.equal(a.entries[i].value, b.entries[j].value); !same || err != nil {
+		if same, err := r.equal(a.entries[i].value, other); !same || err != nil {
 			return false, err
 		}
 	}
@@ -162,7 +162,8 @@ func (r *run) contains(v, item Value) (bool, error) {
 		if !ok {
 			return false, fmt.Errorf("unhashable type: '%s'", item.typeName())
 		}
-		return v.Map().find(k) >= 0, nil
+		_, ok, err := r.get(v.Map(), k)
+		return ok, err
 	case KindNone, KindBool, KindInt, KindFloat, KindNamespace, KindFunction:
 		return false, fmt.Errorf("argument of type '%s' is not iterable", v.typeName())
 	}

@@ -75,6 +75,9 @@ func filterAttr(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
+	if err := r.scan(len(name)); err != nil {
+		return Value{}, err
+	}
 	found, ok, err := r.member(v, name)
 	if err != nil || ok {
 		return found, err
@@ -109,7 +112,7 @@ func filterAbs(_ *run, v Value, a args) (Value, error) {
 	return Int(n), nil
 }
 
-func filterInt(_ *run, v Value, a args) (Value, error) {
+func filterInt(r *run, v Value, a args) (Value, error) {
 	bound, err := a.bind("int", 0, "default", "base")
 	if err != nil {
 		return Value{}, err
@@ -129,6 +132,9 @@ func filterInt(_ *run, v Value, a args) (Value, error) {
 	case KindFloat:
 		return truncated(v.float(), fallback), nil
 	case KindString:
+		if err := r.alloc(parseBytes * len(v.str)); err != nil {
+			return Value{}, err
+		}
 		if n, ok := parseInt(v.str, int(base)); ok {
 			return n, nil
 		}
@@ -147,7 +153,7 @@ func truncated(f float64, fallback Value) Value {
 	return Int(int64(f))
 }
 
-func filterFloat(_ *run, v Value, a args) (Value, error) {
+func filterFloat(r *run, v Value, a args) (Value, error) {
 	bound, err := a.bind("float", 0, "default")
 	if err != nil {
 		return Value{}, err
@@ -157,6 +163,9 @@ func filterFloat(_ *run, v Value, a args) (Value, error) {
 	}
 	f, ok := v.number()
 	if v.kind == KindString {
+		if err := r.alloc(parseBytes * len(v.str)); err != nil {
+			return Value{}, err
+		}
 		f, ok = parseFloat(v.str)
 	}
 	if !ok {

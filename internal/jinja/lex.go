@@ -266,6 +266,9 @@ func (l *lexer) lexToken() error {
 		return l.lexString()
 	case isNameRune(c):
 		n := len(s) - len(strings.TrimLeftFunc(s, isNameRune))
+		if n > maxName {
+			return &LimitError{What: "bytes of a name", Max: maxName}
+		}
 		l.emit(tokName, s[:n])
 		l.advance(n)
 		return nil

@@ -7,6 +7,7 @@ import "fmt"
 const (
 	maxSource  = 512 << 10 // bytes
 	maxNesting = 200       // blocks and brackets inside one another
+	maxName    = 1000      // bytes of a name: to look one up counts as a step
 )
 
 // Limits bounds one rendering. A zero or negative field stands for its default.

@@ -61,8 +61,26 @@ var hostile = map[string]string{
 	"long filter chain": "{{ 'a'" + strings.Repeat("|upper", 50_000) + " }}",
 	"long attributes":   "{{ a" + strings.Repeat(".a", 100_000) + " }}",
 	"strftime":          "{% for i in range(99999) %}{{ strftime_now('%c' * 100000) }}{% endfor %}",
-	"power":             "{{ 10 ** 1000000000000 }}",
-	"float power":       "{{ 1.5 ** 1000000000000 }}",
+	"long keys":         longKey("{% set x = {}[s] %}"),
+	"long keys by get":  longKey("{% set x = d.get(s) %}"),
+	"long keys by in":   longKey("{% set x = s in d %}"),
+	"long keys to set":  longKey("{% set x = {s: 1} %}"),
+	"long keys to compare": "{% set d = dict({'a' * 1000000: 1}) %}{% set e = dict({'a' * 1000000: 1}) %}" +
+		"{% for i in range(9999) %}{% set x = d == e %}{% endfor %}",
+	"long arguments":            "{% macro m() %}{{ kwargs|length }}{% endmacro %}" + longKey("{% set x = m(**{s: 1}) %}"),
+	"long attributes of values": longKey("{% set x = s|attr(s) %}"),
+	"long names of filters":     longKey("{% set x = s is filter %}"),
+	"long numbers":              longKey("{% set x = s|int %}"),
+	"long floats":               longKey("{% set x = s|float %}"),
+	"empty strings":             "{% set l = [''] * 99999 %}{% for i in range(9999) %}{% set x = ''.join(l) %}{% endfor %}",
+	"power":                     "{{ 10 ** 1000000000000 }}",
+	"float power":               "{{ 1.5 ** 1000000000000 }}",
+}
+
+// longKey does something with a long text again and again, beside a map with many keys.
+func longKey(what string) string {
+	return "{% set s = 'A' * 1000000 %}{% set d = dict(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9, j=10) %}" +
+		"{% for i in range(9999) %}" + what + "{% endfor %}"
 }
 
 // patience is more than any machine needs for a template that is stopped, however busy it is, and
@@ -139,6 +157,12 @@ func TestParseStopsLongSource(t *testing.T) {
 	}
 	if _, err := Parse(strings.Repeat("x", maxSource)); err != nil {
 		t.Errorf("a source of exactly the limit: %v", err)
+	}
+	if _, err := Parse("{{ " + strings.Repeat("x", maxName+1) + " }}"); !errors.As(err, &limit) {
+		t.Errorf("a long name: error %v, want a LimitError", err)
+	}
+	if _, err := Parse("{{ " + strings.Repeat("x", maxName) + " }}"); err != nil {
+		t.Errorf("a name of exactly the limit: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -125,13 +126,24 @@ func (m *Map) set(k mapKey, key, v Value) {
 	}
 }
 
+// get looks a key up, which takes a look at all of it.
+func (r *run) get(m *Map, k mapKey) (v Value, ok bool, err error) {
+	if err := r.scan(len(k.str)); err != nil {
+		return Value{}, false, err
+	}
+	if i := m.find(k); i >= 0 {
+		return m.entries[i].value, true, nil
+	}
+	return Value{}, false, nil
+}
+
 // put is m[key] = v for a map that a template makes.
 func (r *run) put(m *Map, key, v Value) error {
 	k, ok := keyOf(key)
 	if !ok {
 		return fmt.Errorf("a %s cannot be the key of a dict here", key.typeName())
 	}
-	if err := r.allocList(3); err != nil {
+	if err := cmp.Or(r.allocList(3), r.scan(len(k.str))); err != nil {
 		return err
 	}
 	m.set(k, key, v)

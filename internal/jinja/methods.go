@@ -47,7 +47,7 @@ func mapView(name string, items func(*run, *Map) ([]Value, error)) method {
 	}
 }
 
-func mapGet(_ *run, v Value, a args) (Value, error) {
+func mapGet(r *run, v Value, a args) (Value, error) {
 	bound, err := a.bind("get", 1, "key", "default")
 	if err != nil {
 		return Value{}, err
@@ -56,8 +56,8 @@ func mapGet(_ *run, v Value, a args) (Value, error) {
 	if !ok {
 		return Value{}, fmt.Errorf("unhashable type: '%s'", bound[0].typeName())
 	}
-	if i := v.Map().find(k); i >= 0 {
-		return v.Map().entries[i].value, nil
+	if found, ok, err := r.get(v.Map(), k); ok || err != nil {
+		return found, err
 	}
 	return bound[1].or(None()), nil
 }

@@ -178,6 +178,9 @@ func negate(v Value) (Value, error) {
 	return Int(-n), nil
 }
 
+// parseBytes is how many bytes parseInt and parseFloat together may make of each of a text.
+const parseBytes = 4
+
 // parseInt is Python's int(s, base).
 func parseInt(s string, base int) (Value, bool) {
 	s = strings.TrimFunc(s, isSpace)

@@ -230,6 +230,9 @@ func stringJoin(r *run, v Value, a args) (Value, error) {
 		return Value{}, err
 	}
 	items, err := r.elements(bound[0])
+	if err == nil {
+		err = r.step(len(items))
+	}
 	if err != nil {
 		return Value{}, err
 	}

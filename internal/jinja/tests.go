@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -18,21 +19,25 @@ var tests = map[string]test{
 	"odd":         testParity(1),
 	"false":       func(_ *run, v Value, a args) (bool, error) { return v.kind == KindBool && !v.truth(), a.none("false") },
 	"true":        func(_ *run, v Value, a args) (bool, error) { return v.kind == KindBool && v.truth(), a.none("true") },
-	"filter":      func(r *run, v Value, a args) (bool, error) { return r.filters[v.str] != nil, a.none("filter") },
-	"test":        func(r *run, v Value, a args) (bool, error) { return r.tests[v.str] != nil, a.none("test") },
-	"float":       testKind(KindFloat),
-	"in":          testCompare("in"),
-	"integer":     testKind(KindInt),
-	"iterable":    testKind(KindUndefined, KindString, KindList, KindTuple, KindMap, KindIterator, KindLoop),
-	"lower":       testText(isLowerText),
-	"upper":       testText(isUpperText),
-	"mapping":     testKind(KindMap),
-	"none":        testKind(KindNone),
-	"number":      testKind(KindBool, KindInt, KindFloat),
-	"sameas":      testSame,
-	"sequence":    testKind(KindUndefined, KindString, KindList, KindTuple, KindMap),
-	"string":      testKind(KindString),
-	"undefined":   testKind(KindUndefined),
+	"filter": func(r *run, v Value, a args) (bool, error) {
+		return r.filters[v.str] != nil, cmp.Or(a.none("filter"), r.scan(len(v.str)))
+	},
+	"test": func(r *run, v Value, a args) (bool, error) {
+		return r.tests[v.str] != nil, cmp.Or(a.none("test"), r.scan(len(v.str)))
+	},
+	"float":     testKind(KindFloat),
+	"in":        testCompare("in"),
+	"integer":   testKind(KindInt),
+	"iterable":  testKind(KindUndefined, KindString, KindList, KindTuple, KindMap, KindIterator, KindLoop),
+	"lower":     testText(isLowerText),
+	"upper":     testText(isUpperText),
+	"mapping":   testKind(KindMap),
+	"none":      testKind(KindNone),
+	"number":    testKind(KindBool, KindInt, KindFloat),
+	"sameas":    testSame,
+	"sequence":  testKind(KindUndefined, KindString, KindList, KindTuple, KindMap),
+	"string":    testKind(KindString),
+	"undefined": testKind(KindUndefined),
 
 	"==": testCompare("=="), "eq": testCompare("=="), "equalto": testCompare("=="),
 	"!=": testCompare("!="), "ne": testCompare("!="),
