@@ -319,6 +319,13 @@ func TestGIFFramesAreComposed(t *testing.T) {
 	if got := letters(decode(t, data, Options{})); got != want[0] {
 		t.Errorf("the picture is\n%swant its first frame", got)
 	}
+	last := func(n int, _ float64) []int { return []int{n - 1} }
+	if frames, err := DecodeFrames(data[:len(data)-1], Options{}, last); err != nil || letters(frames[0]) != want[4] {
+		t.Errorf("without the byte that ends the file: %v", err)
+	}
+	if _, err := DecodeFrames(data[:len(data)-3], Options{}, last); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("with the last frame cut off: %v", err)
+	}
 }
 
 // A frame smaller than the screen stands on the color of transparency, whose bytes are kept.

@@ -88,6 +88,9 @@ func parseGIF(data []byte, o Options, frames int) (*gifFile, error) {
 	frame := gifFrame{transparent: -1}
 	delay := 0
 	for {
+		if r.pos == len(data) && len(f.frames) > 0 {
+			return f, nil // some writers forget the end
+		}
 		switch kind := r.bytes(1); {
 		case r.failed:
 			return nil, r.truncated()
