@@ -188,7 +188,7 @@ func (e *Engine) feedAll(order []*sequence, offline bool) (any bool) {
 		most = min(most, e.pace.chunk(e.o.MaxRound, e.sight.spent))
 	}
 	if !offline && slices.ContainsFunc(order, isOffline) {
-		most = min(most, e.left-e.o.RoundTokens/8) // no prompt takes their share
+		most = min(most, max(e.left-e.o.RoundTokens/8, minChunk)) // no prompt takes their share
 	}
 	for _, s := range order {
 		if s.target != nil && s.req.Offline == offline && s.prefilling() {

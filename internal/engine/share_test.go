@@ -285,3 +285,21 @@ func beside(t *testing.T, m model.Model) (rounds []Round) {
 	e.Close()
 	return rounds
 }
+
+// TestFullRoundBesideOffline checks that a prompt waits where texts that are generated leave no space in
+// rounds of which offline requests have a share.
+func TestFullRoundBesideOffline(t *testing.T) {
+	gate := newGated()
+	e := start(t, gate, Options{RoundTokens: 8, Log: quiet})
+	var requests []Request
+	for i := range 8 {
+		requests = append(requests, Request{Prompt: prompt(1, i), MaxTokens: 40})
+	}
+	requests = append(requests, Request{Prompt: prompt(30, 8), MaxTokens: 5}, Request{Prompt: prompt(1, 9), MaxTokens: 40, Offline: true})
+	together(t, e, gate, requests, func(i int, s *Stream) {
+		ids, err := read(s)
+		if want := expected(requests[i].Prompt, requests[i].MaxTokens); err != nil || !slices.Equal(ids, want) {
+			t.Errorf("request %d: %v, %v; want %v", i, ids, err, want)
+		}
+	})
+}
