@@ -194,9 +194,11 @@ func TestGenerateStops(t *testing.T) {
 	if err != nil || r.Finish != FinishStop || !slices.Equal(ids, want) {
 		t.Errorf("end token: %v %+v %v, want %v", ids, r, err, want)
 	}
-	ids, r, err = collect(e, Request{Prompt: long, IgnoreEnd: true})
-	if err != nil || r.Finish != FinishLength || len(ids) != 150 {
-		t.Errorf("full context: %d tokens %+v %v", len(ids), r, err)
+	for _, limit := range []int{0, 150, math.MaxInt} {
+		ids, r, err = collect(e, Request{Prompt: long, IgnoreEnd: true, MaxTokens: limit})
+		if err != nil || r.Finish != FinishLength || len(ids) != 150 {
+			t.Errorf("full context, at most %d: %d tokens %+v %v", limit, len(ids), r, err)
+		}
 	}
 	ids, r, err = collect(e, Request{Prompt: long, Stop: want[:1]})
 	if err != nil || r.Finish != FinishStop || len(ids) != 1 {

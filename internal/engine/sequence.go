@@ -160,7 +160,7 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 		account: account{queued: time.Now(), hash: hashSeed},
 	}
 	if r.MaxTokens > 0 {
-		s.limit = min(limit, n+r.MaxTokens)
+		s.limit = n + min(r.MaxTokens, limit-n)
 	}
 	switch {
 	case r.IgnoreEnd:
