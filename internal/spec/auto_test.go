@@ -119,3 +119,22 @@ func TestPlanOffersComputedDrafts(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceUnderTheRatioRule checks that what was measured and counted does not choose the source of
+// drafts that shape the text.
+func TestSourceUnderTheRatioRule(t *testing.T) {
+	learned := informed(linear(0.01), func(depth, _ int) float64 { return float64(depth) })
+	for range 100 { // heads are useless, and copies are always right
+		learned.Report(&Record{}, Outcome{Drafted: 2, Tokens: 1})
+		learned.Report(&Record{source: CopyOf2}, Outcome{Drafted: 2, Accepted: 2, Tokens: 3})
+	}
+	for _, c := range []*Controller{NewController(), learned} {
+		for copied, want := range map[Source]Source{CopyOf2: Computed, CopyOf4: Computed, CopyOf8: CopyOf8} {
+			batch := []Run{{Depth: 2, Sources: Computed.only().With(copied), Dists: true}}
+			c.Choose(batch, []*Record{{Fixed: 2}})
+			if r := &batch[0]; r.Source != want || r.Depth != 2 {
+				t.Errorf("%d drafts of source %d, want 2 of %d", r.Depth, r.Source, want)
+			}
+		}
+	}
+}

@@ -198,8 +198,8 @@ func (run *Run) settle(r *Record) {
 	}
 }
 
-// source is the one that promises most, as if all n runs of the batch were alike. It sets the
-// gains of its drafts.
+// source is the one that promises most, as if all n runs of the batch were alike; under the ratio rule,
+// by what is expected of any machine and text. It sets the gains of its drafts.
 func (c *Controller) source(r *Record, run *Run, limit, n int, gains *[MaxDepth]float64) Source {
 	best, most := Computed, -1.0
 	for s := range Source(numSources) {
@@ -221,6 +221,9 @@ func (c *Controller) source(r *Record, run *Run, limit, n int, gains *[MaxDepth]
 				drafted = 0
 			}
 			rate = max(rate, ratio(tokens, c.roundCost(n*(1+depth), drafted, n)))
+		}
+		if run.Dists { // such drafts shape the text, which must not depend on what was measured
+			rate = priors[s]
 		}
 		if rate > most {
 			best, most, *gains = s, rate, g
