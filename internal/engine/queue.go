@@ -136,12 +136,17 @@ func (e *Engine) place(s *sequence) bool {
 }
 
 // first is the first of those that wait and whose prefix is not being fetched, nil if there
-// is none.
+// is none. One that will wait longer, for those before it take all places, is not looked at: its
+// prefix would lie in memory meanwhile.
 func (e *Engine) first() *sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range e.waiting {
-		if !s.fetching.Load() {
+	for i, s := range e.waiting {
+		switch {
+		case s.fetching.Load():
+		case i > 0 && !s.looked && i+len(e.running) >= e.o.MaxBatch:
+			return nil
+		default:
 			return s
 		}
 	}

@@ -375,3 +375,49 @@ func TestDiskOutlivesTheEngine(t *testing.T) {
 		t.Errorf("%v with hash %x, then %v with %x", cold, first.LogitsHash, warm, second.LogitsHash)
 	}
 }
+
+// TestWaitingPrefixesStayOnDisk checks that a queue does not have the prefixes of all who wait read from
+// disk: only that of the first, where there is one place.
+func TestWaitingPrefixesStayOnDisk(t *testing.T) {
+	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
+	dir := t.TempDir()
+	open := func(m model.Model) (*Engine, *prefix.Disk) {
+		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := New(m, pool, Options{Cache: true, Disk: disk, MaxBatch: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e, disk
+	}
+	e, disk := open(m)
+	for i := range 5 {
+		if _, _, err := collect(e, Request{Prompt: prompt(80, i), MaxTokens: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Close()
+	disk.Close()
+	gate := &gated{m, make(chan int32), make(chan struct{})}
+	e, disk = open(gate)
+	running := begin(t, e, Request{Prompt: prompt(5, 9), MaxTokens: 3, IgnoreEnd: true})
+	<-gate.begun
+	ctx, cancel := context.WithCancel(t.Context())
+	for i := range 5 {
+		if _, err := e.Generate(ctx, Request{Prompt: prompt(80, i), MaxTokens: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gate.let <- struct{}{}
+	<-gate.begun // whoever is to be looked at was
+	cancel()
+	gate.let <- struct{}{}
+	gate.passUntil(ended(running))
+	e.Close()
+	disk.Close() // which ends what was begun
+	if n := disk.Stats().Read; n != 1 {
+		t.Errorf("%d files were read, want 1", n)
+	}
+}
