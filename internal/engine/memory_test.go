@@ -148,3 +148,35 @@ func TestEntryWithoutMemoryIsAMiss(t *testing.T) {
 		t.Error("there was always room")
 	}
 }
+
+// TestCacheOutlivesARequestThatMustWait checks that the cache is not emptied for a request that there would be no
+// memory for even then.
+func TestCacheOutlivesARequestThatMustWait(t *testing.T) {
+	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
+	// For a sequence of 200 tokens, three copies of what layers remember, and two pages.
+	budget := promised(m, nil, 200) + 3*m.Layout().RecurrentBytes() + 2*m.Layout().PageBytes()
+	gate := &gated{m, make(chan int32), make(chan struct{})}
+	e, err := New(gate, state.NewPool(b, budget), Options{Cache: true, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := prompt(70, 1)
+	gate.passUntil(ended(begin(t, e, Request{Prompt: known, MaxTokens: 1})))
+	running := begin(t, e, Request{Prompt: prompt(150, 2), MaxTokens: 50})
+	<-gate.begun
+	need := e.need()
+	waiting := begin(t, e, Request{Prompt: prompt(need.Tokens(budget, 1<<20)-2*spec.MaxDepth, 3), MaxTokens: 1})
+	for range 10 {
+		gate.let <- struct{}{}
+		<-gate.begun
+	}
+	if s := e.Stats(); s.Waiting != 1 || s.Cache.Evictions != 0 {
+		t.Errorf("%d requests wait, and %d entries were evicted for them", s.Waiting, s.Cache.Evictions)
+	}
+	gate.let <- struct{}{}
+	gate.passUntil(ended(running, waiting))
+	if r := waiting.Result(); r.Tokens != 1 {
+		t.Errorf("%+v of the request that has waited", r)
+	}
+	e.Close()
+}

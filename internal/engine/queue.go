@@ -185,11 +185,15 @@ func (e *Engine) fit(s *sequence) error {
 	return nil
 }
 
-// free reports whether bytes are free, once the cache has given up what it must.
+// free reports whether bytes are free, once the background and the cache have given up what they must.
+// The cache keeps what it has if all of it would not be enough: whoever waits may begin with it.
 func (e *Engine) free(bytes int64) bool {
 	missing := func() int64 { return bytes - (e.pool.Budget() - e.pool.Used()) }
-	if n := missing(); n > 0 && e.cache != nil {
-		e.reclaim(n)
+	if s := e.background.current; s != nil && missing() > 0 {
+		s.release() // it restarts behind what the cache has
+	}
+	if n := missing(); n > 0 && e.cache != nil && e.cache.CanShrink(n) {
+		e.cache.Shrink(n)
 	}
 	return missing() <= 0
 }

@@ -183,6 +183,21 @@ func (c *Cache) ShrinkOlder(bytes int64, than uint64) int64 {
 	return before - c.pool.Used()
 }
 
+// CanShrink reports whether Shrink would free that many bytes, if all hits are released. What entries share with
+// sequences does not come back.
+func (c *Cache) CanShrink(bytes int64) bool {
+	if bytes > c.Stats().Bytes {
+		return false
+	}
+	own := int64(0)
+	for b, refs := range c.blocks {
+		if b.Refs() == refs {
+			own += b.Bytes()
+		}
+	}
+	return own >= bytes
+}
+
 // Clock is the time in uses of entries. Any goroutine may ask.
 func (c *Cache) Clock() uint64 { return c.clock.Load() }
 

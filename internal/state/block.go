@@ -23,6 +23,9 @@ func (b *Block) Tensor() backend.Tensor { return b.t }
 // Bytes is what the block takes of the budget.
 func (b *Block) Bytes() int64 { return b.shape.bytes() }
 
+// Refs is the number of references.
+func (b *Block) Refs() int { return b.refs }
+
 // Retain adds a reference, which has to be released, and returns the block.
 func (b *Block) Retain() *Block {
 	b.refs++
