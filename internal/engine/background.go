@@ -144,7 +144,7 @@ func (e *Engine) prefillBackground() bool {
 			e.see(0)
 			return true
 		}
-	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil {
+	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil && e.join(s) {
 		s.attach(&span)
 		s.feed(span)
 		e.batch, e.spans = append(e.batch[:0], s), append(e.spans[:0], s.span)

@@ -197,11 +197,6 @@ func (e *Engine) ready(s *sequence, span *model.Span) bool {
 		to++
 	}
 	ready, err := s.inputs.need(&e.sight, &s.req, from, to, from+e.o.RoundTokens)
-	if ready && s.joint != nil {
-		err = e.joinPair(s, s.joint.Tensor(), s.target.Len())
-		s.joint.Release()
-		s.joint = nil
-	}
 	if err != nil {
 		s.fault = err
 		e.blame(err)
@@ -209,6 +204,19 @@ func (e *Engine) ready(s *sequence, span *model.Span) bool {
 	}
 	s.blind = !ready
 	return ready
+}
+
+// join feeds the drafter the pair that waited for its row, if there is one. There is space for it. It reports
+// false if that fails.
+func (e *Engine) join(s *sequence) bool {
+	if s.joint == nil {
+		return true
+	}
+	s.fault = e.joinPair(s, s.joint.Tensor(), s.target.Len())
+	s.joint.Release()
+	s.joint = nil
+	e.blame(s.fault)
+	return s.fault == nil
 }
 
 // attach completes a span with what is no text.

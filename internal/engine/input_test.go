@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
@@ -602,5 +603,61 @@ func TestInputsAreChecked(t *testing.T) {
 		if _, err := newSequence(r, info, 100); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
+	}
+}
+
+// TestPairBeforeAPictureFindsSpace has a prefix end before a picture, and others take all memory while the tower
+// looks at it: the drafter's pair there gets space as all else does.
+func TestPairBeforeAPictureFindsSpace(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	e := &Engine{model: m, o: Options{RoundTokens: 512, Drafter: m.Drafter(), Tower: b, Log: quiet}}
+	e.pool = state.NewPool(b, 2*e.bytes(3*backend.PageTokens))
+	e.sight, e.drafting.device = newSight(b, b, 0), b
+	var list []*sequence
+	for i, r := range []Request{{Prompt: prompt(5, 1)}, b.disguised(Request{Prompt: prompt(80, 2)}, backend.PageTokens+1, 10, 0)} {
+		s, err := newSequence(r, m.Info(), 200)
+		if err == nil {
+			s.req.Priority = i
+			err = e.open(s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s)
+	}
+	other, s := list[0], list[1]
+	e.running = list[:1]
+	e.round() // the device knows the table of the model then
+	feed := func(s *state.State, n int) {
+		if err := s.Reserve(n); err != nil {
+			t.Fatal(err)
+		}
+		s.Fed(n, 0)
+	}
+	feed(s.target, backend.PageTokens+1)
+	feed(s.draftState, backend.PageTokens)
+	row, err := b.Alloc(dtype.F32, 1, m.Info().Width)
+	if err == nil {
+		s.joint, err = e.pool.CopyOf(row)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*state.State{other.target, other.draftState} {
+		for n := 1; x.Reserve(n) == nil; {
+			n += backend.PageTokens
+		}
+	}
+	e.running = []*sequence{s, other}
+	e.feed(s, 100)
+	for e.sight.busy() {
+		e.see(0)
+	}
+	if n := e.feed(s, 100); n != 80-backend.PageTokens-1 || s.fault != nil || other.preempted != 1 {
+		t.Errorf("%d tokens fed, with the error %v, and %d preempted", n, s.fault, other.preempted)
+	}
+	s.release()
+	if n := e.pool.Used(); n != 0 {
+		t.Errorf("%d bytes in use", n)
 	}
 }

@@ -203,7 +203,7 @@ func (e *Engine) feedAll(order []*sequence, offline bool) (any bool) {
 func (e *Engine) feed(s *sequence, n int) int {
 	span := s.next(min(n, e.left), e.o.RoundTokens)
 	n = len(span.Tokens)
-	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) {
+	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) || !e.join(s) {
 		return 0
 	}
 	s.attach(&span)
