@@ -2,11 +2,13 @@ package prefix
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"math"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -41,6 +43,7 @@ type Disk struct {
 	mu      sync.Mutex // protects what follows
 	closed  bool
 	files   map[name]*file
+	recent  *list.List     // of their names, the last used in front
 	ends    map[key][]name // entries by their node
 	pending int64          // bytes in jobs
 	stats   DiskStats
@@ -66,8 +69,8 @@ type DiskStats struct {
 
 type file struct {
 	size    int64
-	used    time.Time
 	written bool // not just queued
+	place   *list.Element
 }
 
 // job is files to write, sealed but for the checksum, and files that were used.
@@ -109,7 +112,7 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	}
 	d := &Disk{
 		dir: dir, store: folder, o: o, jobs: make(chan job, queueJobs), reads: make(chan func(), queueJobs),
-		files: map[name]*file{}, ends: map[key][]name{},
+		files: map[name]*file{}, recent: list.New(), ends: map[key][]name{},
 	}
 	if err := d.scan(); err != nil {
 		return nil, fmt.Errorf("prefix: folder %q: %w", dir, err)
@@ -154,14 +157,17 @@ func (d *Disk) abandon(j *job) {
 
 // scan lists the folder.
 func (d *Disk) scan() error {
-	list, err := d.store.List(context.Background(), "", math.MaxInt)
+	items, err := d.store.List(context.Background(), "", math.MaxInt)
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(items, func(a, b Item) int {
+		return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(filepath.Ext(a.Name), filepath.Ext(b.Name))) // entries before pages, as in queue
+	})
 	foreign := ""
-	for _, f := range list {
+	for _, f := range items {
 		if n, ok := parseName(f.Name); ok && f.Size != notAFile {
-			d.add(n, &file{size: f.Size, used: f.Used, written: true})
+			d.add(n, &file{size: f.Size, written: true})
 		} else {
 			foreign = f.Name
 			d.stats.Ignored++
@@ -192,9 +198,9 @@ func (d *Disk) Stats() DiskStats {
 	return d.stats
 }
 
-// add puts a file on the list; mu is held, or nobody else knows d.
+// add puts a file on the list, as the last used; mu is held, or nobody else knows d.
 func (d *Disk) add(n name, f *file) {
-	d.files[n] = f
+	d.files[n], f.place = f, d.recent.PushFront(n)
 	if n.rest >= 0 {
 		d.ends[n.node] = append(d.ends[n.node], n)
 	}
@@ -217,6 +223,7 @@ func (d *Disk) drop(n name) bool {
 		return false
 	}
 	delete(d.files, n)
+	d.recent.Remove(f.place)
 	d.drops.add(n)
 	if n.rest >= 0 {
 		if d.ends[n.node] = slices.DeleteFunc(d.ends[n.node], func(e name) bool { return e == n }); len(d.ends[n.node]) == 0 {
@@ -272,8 +279,8 @@ func (d *Disk) queue(j job) {
 		return
 	}
 	d.pending += j.bytes()
-	for i, n := range j.names {
-		d.add(n, &file{size: int64(len(j.data[i])) + sha256.Size, used: time.Now()})
+	for i, n := range slices.Backward(j.names) { // an entry is removed before the pages that it needs
+		d.add(n, &file{size: int64(len(j.data[i])) + sha256.Size})
 	}
 	d.jobs <- j
 }
@@ -366,13 +373,15 @@ func getFile(ctx context.Context, s Store, n name, sections int, limit int64) ([
 
 // touch notes that files were used, on disk too: the next process begins with it.
 func (d *Disk) touch(names []name) {
+	d.mu.Lock()
+	for _, n := range slices.Backward(names) { // as in queue
+		if f := d.files[n]; f != nil {
+			d.recent.MoveToFront(f.place)
+		}
+	}
+	d.mu.Unlock()
 	now := time.Now()
 	for _, n := range names {
-		d.mu.Lock()
-		if f := d.files[n]; f != nil {
-			f.used = now
-		}
-		d.mu.Unlock()
 		d.store.Touch(n.String(), now)
 	}
 }
@@ -381,32 +390,17 @@ func (d *Disk) touch(names []name) {
 func (d *Disk) shrink(more int64) {
 	d.mu.Lock()
 	var removed []name
-	for _, n := range d.oldest(more) {
-		if d.stats.Bytes+more <= d.o.Bytes {
-			break
+	for p := d.recent.Back(); p != nil && d.stats.Bytes+more > d.o.Bytes; {
+		n := p.Value.(name)
+		p = p.Prev()
+		if d.files[n].written {
+			d.drop(n)
+			d.stats.Removed++
+			removed = append(removed, n)
 		}
-		d.drop(n)
-		d.stats.Removed++
-		removed = append(removed, n)
 	}
 	d.mu.Unlock()
 	d.unlink(removed...)
-}
-
-// oldest lists the files in the order in which they go, if any have to; mu is held.
-func (d *Disk) oldest(more int64) (list []name) {
-	if d.stats.Bytes+more <= d.o.Bytes {
-		return nil
-	}
-	for n, f := range d.files {
-		if f.written {
-			list = append(list, n)
-		}
-	}
-	slices.SortFunc(list, func(a, b name) int {
-		return cmp.Or(d.files[a].used.Compare(d.files[b].used), cmp.Compare(b.rest, a.rest)) // entries before the pages they need
-	})
-	return list
 }
 
 func (d *Disk) log() *slog.Logger { return d.o.Log }

@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"bytes"
+	"container/list"
 	"fmt"
 	"log/slog"
 	"os"
@@ -320,6 +321,30 @@ func TestDiskStaysWithinItsBound(t *testing.T) {
 		if got := fetched(c, story(uint64(i), 101)); got != want {
 			t.Errorf("text %d: found %d tokens, want %d", i, got, want)
 		}
+	}
+}
+
+// nowhere is a store without files.
+type nowhere struct{ Folder }
+
+func (nowhere) Remove(...string) {}
+
+// TestRemovingLooksAtNoOtherFiles checks that a full folder is not sorted for every file that is written: whoever
+// stores a prefix meanwhile would wait.
+func TestRemovingLooksAtNoOtherFiles(t *testing.T) {
+	allocs := func(files int) float64 {
+		d := &Disk{store: nowhere{}, o: DiskOptions{Bytes: int64(files)}, files: map[name]*file{}, recent: list.New(), ends: map[key][]name{}}
+		for i := range files {
+			d.add(name{node: key{byte(i), byte(i >> 8)}, rest: -1}, &file{size: 1, written: true})
+		}
+		n := testing.AllocsPerRun(50, func() { d.shrink(1); d.o.Bytes-- })
+		if d.stats.Removed != 51 || len(d.files) != files-51 || d.has(name{node: key{50}, rest: -1}, true) {
+			t.Errorf("%+v after 51 files were to be removed", d.stats)
+		}
+		return n
+	}
+	if few, many := allocs(64), allocs(4096); many > few {
+		t.Errorf("%v allocations to remove one of many files, %v for one of few", many, few)
 	}
 }
 
