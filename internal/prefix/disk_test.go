@@ -3,6 +3,7 @@ package prefix
 import (
 	"bytes"
 	"container/list"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -321,6 +323,25 @@ func TestDiskStaysWithinItsBound(t *testing.T) {
 		if got := fetched(c, story(uint64(i), 101)); got != want {
 			t.Errorf("text %d: found %d tokens, want %d", i, got, want)
 		}
+	}
+}
+
+// unwritable is a device that takes nothing.
+type unwritable struct{ backend.Backend }
+
+func (unwritable) WriteBytes(backend.Tensor, []byte) error { return errors.New("the device fails") }
+
+// TestFilesOutliveTheDevice checks that no file is blamed for what a device cannot take.
+func TestFilesOutliveTheDevice(t *testing.T) {
+	dir := t.TempDir()
+	files := fill(t, dir, DiskOptions{}, 1, 100)
+	n := newToy(t, 0)
+	n.pool = state.NewPool(unwritable{n.b}, 1<<20)
+	d := openDisk(t, dir, DiskOptions{})
+	c := n.cache(d)
+	defer c.Close()
+	if got := fetched(c, story(0, 101)); got != 0 || d.Stats().Ignored != 0 || !slices.Equal(folder(t, dir), files) {
+		t.Errorf("found %d tokens, %+v, and %d of %d files are left", got, d.Stats(), len(folder(t, dir)), len(files))
 	}
 }
 

@@ -247,7 +247,7 @@ func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 			err = c.unpackPages(&p, x, file)
 		}
 		if err != nil {
-			if errors.Is(err, state.ErrFull) {
+			if errors.Is(err, state.ErrFull) || errors.Is(err, state.ErrFailed) {
 				i = -1
 			}
 			return p, i, err

@@ -65,7 +65,7 @@ func (p *Pool) read(s shape, data []byte, take func() (*Block, error)) (*Block, 
 	}
 	if err := p.b.WriteBytes(b.t, data[:n]); err != nil {
 		b.Release()
-		return nil, nil, err
+		return nil, nil, failed(err)
 	}
 	return b, data[n:], nil
 }

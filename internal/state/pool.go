@@ -155,11 +155,7 @@ func (p *Pool) take(s shape, alloc func() (backend.Tensor, error)) (*Block, erro
 		if x := p.Stats(); x.Used+x.Spare+s.bytes() > x.Budget {
 			p.drop()
 		}
-		t, err := alloc()
-		if err != nil && p.Stats().Spare > 0 { // another process may have taken what the budget counted on
-			p.drop()
-			t, err = alloc()
-		}
+		t, err := p.alloc(s.bytes(), alloc)
 		if err != nil {
 			return nil, err
 		}
@@ -168,6 +164,24 @@ func (p *Pool) take(s shape, alloc func() (backend.Tensor, error)) (*Block, erro
 	b.refs = 1
 	p.book(s, 1)
 	return b, nil
+}
+
+// alloc takes memory of the device. Where it has less than the budget counts on, as if another process has taken
+// some, all that can be spared is freed first.
+func (p *Pool) alloc(bytes int64, alloc func() (backend.Tensor, error)) (backend.Tensor, error) {
+	for {
+		t, err := alloc()
+		if err == nil || backend.Lost(err) {
+			return t, err
+		}
+		if p.Stats().Spare == 0 && p.reclaim != nil {
+			p.reclaim(bytes)
+		}
+		if p.Stats().Spare == 0 {
+			return t, fmt.Errorf("%w: the device has no more: %w", ErrFull, err)
+		}
+		p.drop()
+	}
 }
 
 // fit makes sure that n more bytes are within the budget.

@@ -166,6 +166,60 @@ func TestPoolKeepsWhatFits(t *testing.T) {
 	check(99, 0)
 }
 
+// crowded is a device that others have left some bytes of.
+type crowded struct {
+	backend.Backend
+	left int64
+}
+
+func (c *crowded) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	n := shape{t: t, rows: rows, cols: cols}.bytes()
+	if n > c.left {
+		return backend.Tensor{}, errors.New("out of memory")
+	}
+	c.left -= n
+	return c.Backend.Alloc(t, rows, cols)
+}
+
+func (c *crowded) Free(t backend.Tensor) {
+	c.left += shape{t: t.Type, rows: t.Rows, cols: t.Cols}.bytes()
+	c.Backend.Free(t)
+}
+
+// TestPoolOnACrowdedDevice has a device run out of memory that the budget allows: what can be spared is given up for
+// it, and what is missing then is missing as of a budget.
+func TestPoolOnACrowdedDevice(t *testing.T) {
+	p := openPool(t, 1<<20)
+	p.b = &crowded{p.b, 100}
+	var spare []*Block
+	p.OnFull(func(bytes int64) {
+		if bytes != 70 {
+			t.Errorf("%d bytes are to be reclaimed, want 70", bytes)
+		}
+		if len(spare) > 0 {
+			spare[0].Release()
+			spare = spare[1:]
+		}
+	})
+	take := func(cols int) (*Block, error) { return p.block(shape{t: dtype.I8, rows: 1, cols: cols}) }
+	for _, cols := range []int{20, 30, 40} {
+		b, err := take(cols)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spare = append(spare, b)
+	}
+	if _, err := take(70); err != nil {
+		t.Errorf("%v, though there was enough to spare", err)
+	}
+	if x := p.Stats(); x.Used != 70 || x.Spare != 0 || len(spare) != 0 {
+		t.Errorf("%+v, and %d pieces that can be spared", x, len(spare))
+	}
+	if _, err := take(70); !errors.Is(err, ErrFull) {
+		t.Errorf("error %v, want ErrFull", err)
+	}
+}
+
 func TestOpenForgetsWhoWasThereBefore(t *testing.T) {
 	p := openPool(t, 1<<20)
 	s := mustOpen(t, p, layout)
