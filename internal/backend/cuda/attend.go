@@ -222,6 +222,9 @@ func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer 
 		second = l.tail
 	}
 	shared := state + 4*blockQueries*max((l.key+1)&^1+(l.tail+1)&^1, (l.value+1)&^1) + backend.PageTokens*(row(l.key)+row(second))
+	if b.tooWide(l, shared) {
+		return
+	}
 	g := grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}
 	if !l.split {
 		g.x = min(g.x, rows*((l.heads/l.kvHeads+blockQueries-1)/blockQueries)*l.kvHeads)
@@ -248,7 +251,20 @@ func (b *Backend) attendFew(l *attendLayer, call driver.Ptr, layer []byte) {
 		size = 2
 	}
 	shared := state + 8*queries*max(l.key, l.value) + backend.PageTokens*size*(l.key+16+l.value+16)
+	if b.tooWide(l, shared) {
+		return
+	}
 	b.launch(kernel, grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}, call, layer)
+}
+
+// tooWide reports whether a page of a layer is more than a block has shared memory for, which is an error.
+func (b *Backend) tooWide(l *attendLayer, shared int) bool {
+	if shared <= b.info.Shared {
+		return false
+	}
+	b.fail(fmt.Errorf("cuda: %s: attention over keys of %d numbers of %d bits takes %d KB of shared memory, of which a block has %d: take fewer --kv-bits",
+		b.info.Name, l.key+l.tail, [2]int{32, 16}[l.kind], (shared+1023)>>10, b.info.Shared>>10))
+	return true
 }
 
 // odd reports whether pages of 8 bits have rows that the kernels for tensor cores do not know.

@@ -199,7 +199,8 @@ func (m *mixture) answers() driver.Ptr {
 func (m *mixture) few() bool {
 	gate, up, down := m.product(m.b.weight(m.e.Gate), m.e.SharedGate, input{}, 0), m.product(m.b.weight(m.e.Up), m.e.SharedUp, input{}, 0), m.b.weight(m.e.Down)
 	row := m.rowInput()
-	return m.row.group > 0 && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up})
+	return m.row.group > 0 && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up}) &&
+		m.b.allows(gate.w.forms().few+gateKernel, row.beside(gate.w.Block))
 }
 
 // picks reports whether those kernels choose by themselves, as most models want it. Others have a kernel
@@ -227,8 +228,12 @@ func (m *mixture) answerOne(dst backend.Tensor, s *projections) {
 	middle := input{x: b.scratch(4 * m.rows * wide), rows: wide}
 	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput(), quantized{}, jobs, pick)
 	p := m.product(down, e.SharedDown, middle, b.at(dst))
-	warps := min(jobs, maxFewWarps)
-	b.launchAs(down.forms().few+".answer_4_64", p.sizes(), grid{x: down.Layout.Tiles, threads: 32 * warps, shared: warps*2*fewGroups*down.Block + 64*jobs},
+	name, warps := down.forms().few+".answer_4_64", min(jobs, maxFewWarps)
+	shared := func() int { return warps*2*fewGroups*down.Block + 64*jobs }
+	for warps > 1 && !b.allows(name, shared()) {
+		warps--
+	}
+	b.launchAs(name, p.sizes(), grid{x: down.Layout.Tiles, threads: 32 * warps, shared: shared()},
 		p.param(), parts([]product{p}), fields{m.weights, b.at(s.weight), b.at(dst), m.choices, m.alone, pick})
 }
 

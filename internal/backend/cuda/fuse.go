@@ -57,7 +57,10 @@ func (r *rowInput) shared() int {
 	return 4*r.cols + (8*64/r.codes.group+64)*blocks
 }
 
-// fits reports whether a kernel can read the row as vectors, and has space for it.
+// beside is the shared memory of a block that has a row and chunks of weights with blocks of so many bytes.
+func (r *rowInput) beside(block int) int { return 8*2*fewGroups*block + r.shared() }
+
+// fits reports whether a kernel can read the row as vectors, and has registers for it.
 func (r *rowInput) fits() bool {
 	return r.cols <= maxRowCols && r.cols%64 == 0 && (r.x|r.gain|r.dst)%16 == 0
 }
@@ -115,7 +118,8 @@ func (b *Backend) takeRow(list []product) *rowInput {
 	case *normed:
 		row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
 		pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
-		if of.codes.codes != in.codes || !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) {
+		if of.codes.codes != in.codes || !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) ||
+			!b.allows(list[0].w.forms().few+rowKernel, row.beside(list[0].w.Block)) {
 			return nil
 		}
 		b.undo(1)
@@ -146,7 +150,8 @@ func (b *Backend) takeGate(g *gated) {
 	}
 	dst := b.at(g.dst)
 	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add
-	if wrong || row.cols < wideRow || !row.fits() || gate.in.codes == g.codes.codes || dst%16 != 0 || g.codes.rounding != gate.in.rounding || up.w.Rows()%64 != 0 {
+	if wrong || row.cols < wideRow || !row.fits() || gate.in.codes == g.codes.codes || dst%16 != 0 || g.codes.rounding != gate.in.rounding || up.w.Rows()%64 != 0 ||
+		!b.allows(gate.w.forms().few+gateKernel, row.beside(gate.w.Block)) {
 		return
 	}
 	b.undo(2)
@@ -176,7 +181,7 @@ func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes qu
 		}
 	}
 	l := &gate.w.Layout
-	shared := 8*2*fewGroups*l.Block + row.shared()
+	shared := row.beside(l.Block)
 	arrived := driver.Ptr(0)
 	if codes.group > 0 {
 		arrived = b.zeros(&b.gates, up.w.Rows()/64*4)

@@ -280,10 +280,36 @@ func (b *Backend) floats(p *product) {
 		rows = strip
 	}
 	name := fmt.Sprintf("floats.floats_%s_%d", plainNames[p.w.Number], rows)
-	b.launchAs(name, p.sizes(), grid{
+	g := grid{
 		x: (p.tiles + warps - 1) / warps, y: min((p.rows+rows-1)/rows, maxRows),
 		threads: 32 * warps, shared: warps * stages * (p.w.Block + rows*4*p.w.Layout.Group),
-	}, p.param())
+	}
+	if p.only|p.jobs != 0 || b.allows(name, g.shared) {
+		b.launchAs(name, p.sizes(), g, p.param())
+		return
+	}
+	// Half of the warps have half of the memory. Of every four tiles they have the first two: the others are a launch of their own.
+	g.threads, g.shared = g.threads/2, g.shared/2
+	b.launchAs(name, p.sizes(), g, p.param())
+	if p.tiles > warps/2 {
+		others := p.tilesFrom(warps / 2)
+		b.launchAs(name, p.sizes(), g, others.param())
+	}
+}
+
+// tilesFrom is the product with the tiles of a plain weight from a number on.
+func (p *product) tilesFrom(tile int) product {
+	q, outs := *p, tile*kernel.Tile
+	form, err := kernel.Form(false, []dtype.Matrix{{Rows: p.w.Rows() - outs, Cols: p.w.Cols(), Type: p.w.Number}})
+	if err != nil {
+		panic(err) // it is the weight's own
+	}
+	q.w = &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: p.w.owner, at: p.w.at + driver.Ptr(tile*p.w.TileSize)}
+	q.tiles, q.dst = q.w.Layout.Tiles, p.dst+driver.Ptr(4*outs)
+	if p.bias != 0 {
+		q.bias += driver.Ptr(4 * outs)
+	}
+	return q
 }
 
 // manyTiles is from how many tiles on the blocks of many are enough to beat a relay with more than
@@ -309,6 +335,9 @@ type tensorForms struct {
 
 // relayForm is the shape of a relay: strips of rows, groups of a chunk, chunks that are under way.
 type relayForm struct{ strips, groups, stages int }
+
+// shared is the shared memory of a block of eight warps.
+func (f *relayForm) shared(l *kernel.Layout) int { return 8 * f.stages * f.groups * l.Block }
 
 var tensors = map[tensorKey]tensorForms{
 	{4, 64, dtype.BF16}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "few", nibblePanels, true, true},
@@ -396,8 +425,13 @@ func (b *Backend) relay(list ...product) {
 		return
 	}
 	l := &p.w.Layout
-	name, form := p.w.forms().relay(l, p.rows)
-	shared := 8 * form.stages * form.groups * l.Block
+	forms := p.w.forms()
+	name, form := forms.relay(l, p.rows)
+	if !b.allows(name, form.shared(l)) { // those for few rows have much memory of their own
+		forms.few = ""
+		name, form = forms.relay(l, p.rows)
+	}
+	shared := form.shared(l)
 	// A team of warps for each tile: more where tiles are fewer than multiprocessors or many for each, and
 	// no more than there are chunks.
 	shift := 2
@@ -410,7 +444,7 @@ func (b *Backend) relay(list ...product) {
 	row := b.takeRow(list)
 	args := []any{p.param(), parts(list), shift}
 	if row != nil {
-		name, shared, args = p.w.forms().few+rowKernel, shared+row.shared(), append(args, row.param())
+		name, shared, args = forms.few+rowKernel, row.beside(l.Block), append(args, row.param())
 	}
 	blocks := min(b.occupancy(name, 256, shared), tiles)
 	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)

@@ -91,11 +91,21 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 	}
 	if shared > f.shared { // the driver allows 48 KB with the kernel's own, whose size it does not tell
 		if err := f.AllowShared(shared); err != nil {
-			return nil, fmt.Errorf("cuda: kernel %s: %w", kernel, err)
+			return nil, fmt.Errorf("cuda: kernel %s with %d bytes of shared memory, of which a block has %d: %w", kernel, shared, b.info.Shared, err)
 		}
 		f.shared = shared
 	}
 	return f, nil
+}
+
+// allows reports whether a block has so much dynamic shared memory for a kernel, beside the kernel's own. Blocks of
+// desktop GPUs have 99 KB, of an H200 227.
+func (b *Backend) allows(kernel string, shared int) bool {
+	if shared > b.info.Shared {
+		return false
+	}
+	_, err := b.function(kernel, shared)
+	return err == nil
 }
 
 // share has all kernels prefer shared memory once there is one that has its row there. Where kernels differ in

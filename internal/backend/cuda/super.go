@@ -188,16 +188,22 @@ func (b *Backend) superTeams(name string, shared int, list []product, more ...an
 // oneSuper launches products of one row, which they norm if it comes as numbers, and gate if that is asked for.
 func (b *Backend) oneSuper(list []product, row rowInput, g *gated) {
 	w := list[0].w
-	f := w.superForm()
-	shared := 8 * f.stages * w.Block
-	if row.x != 0 {
-		shared += superRowBytes(row.cols)
-	}
 	gates := fields{driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), 0, 0}
 	if g != nil {
 		gates = fields{b.zeros(&b.gates, w.Rows()/superCols*4), b.at(g.dst), g.codes.codes, g.codes.tails, g.codes.tailRows, 0}
 	}
-	b.superTeams("super.one_"+f.name, shared, list, row.param(), gates)
+	name, shared := w.oneKernel(&row)
+	b.superTeams(name, shared, list, row.param(), gates)
+}
+
+// oneKernel is the kernel for one row, and the shared memory of a block.
+func (w *weight) oneKernel(row *rowInput) (name string, shared int) {
+	f := w.superForm()
+	shared = 8 * f.stages * w.Block
+	if row.x != 0 {
+		shared += superRowBytes(row.cols)
+	}
+	return "super.one_" + f.name, shared
 }
 
 // takeSuperGate has the two products before a gate, the last operation, gate as well, and leave that as codes.
@@ -240,7 +246,7 @@ func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
 	}
 	row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
 	pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
-	if !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) {
+	if !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) || !b.allows(p.w.oneKernel(&row)) {
 		return none
 	}
 	b.undo(1)
