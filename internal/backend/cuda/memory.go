@@ -251,12 +251,21 @@ func (b *Backend) grow(p *piece, bytes int) driver.Ptr {
 	return p.at
 }
 
-// zeros is grow for memory that is zero when it is new: kernels leave it so.
+// zeros is grow for memory that is zero when it is new: kernels leave it so. After an error there is nothing new, for
+// nothing could make it zero.
 func (b *Backend) zeros(p *piece, bytes int) driver.Ptr {
+	if b.err != nil {
+		return p.at
+	}
 	had := p.bytes
 	at := b.grow(p, bytes)
-	if p.bytes != had && b.err == nil {
-		b.fail(b.stream.Set(at, 0, p.bytes))
+	if p.bytes == had || b.err != nil {
+		return at
+	}
+	if err := b.stream.Set(at, 0, p.bytes); err != nil {
+		b.fail(err)
+		b.retire(at)
+		*p = piece{}
 	}
 	return at
 }

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -252,5 +253,50 @@ func TestCopyEach(t *testing.T) {
 		if got, err := b.Host(y); err != nil || !slices.Equal(got, want[i]) {
 			t.Fatalf("tensor %d of %d rows: %v", i, dst[i].Rows, err)
 		}
+	}
+}
+
+// failOnce has a call of the driver fail, once, when fails is set.
+func failOnce(call string, fails *bool) func(string) driver.Code {
+	return func(made string) driver.Code {
+		if !*fails || made != call {
+			return 0
+		}
+		*fails = false
+		return driver.OutOfResources
+	}
+}
+
+// Memory that is to be zero is so, or is not there: also when it was asked for after an error, and when the driver does not set it.
+func TestZerosAreZero(t *testing.T) {
+	fails := false
+	dev, info := openDriver(t, drivertest.Options{Fail: failOnce("cuMemsetD8Async", &fails)})
+	b, err := New(dev, info, Options{Slab: 1 << 20, Staging: 1 << 18})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, before := range []func(){func() { b.fail(errors.New("full")) }, func() { fails = true }} {
+		used, err := b.Alloc(dtype.I8, 1, 256)
+		if err == nil {
+			err = b.WriteBytes(used, bytes.Repeat([]byte{1}, 256))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Free(used) // what is asked for next lies there
+		var p piece
+		before()
+		b.zeros(&p, 256)
+		if err := b.wait(); err == nil {
+			t.Error("there is no error")
+		}
+		data, err := b.read(b.zeros(&p, 256), 256)
+		if err != nil || !bytes.Equal(data, make([]byte, 256)) {
+			t.Errorf("%d: %v, %v", i, data, err)
+		}
+		b.retire(p.at)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
