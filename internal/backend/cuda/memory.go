@@ -368,12 +368,7 @@ func (a *arena) alloc(bytes int64) (driver.Ptr, error) {
 	}
 	size := max(bytes, 1)
 	if size*4 > a.slab {
-		at, err := a.take(size)
-		if err != nil {
-			return 0, err
-		}
-		a.sizes[at] = size
-		return at, nil
+		return a.alone(size)
 	}
 	size = (size + alignment - 1) &^ (alignment - 1)
 	for _, s := range a.slabs {
@@ -383,6 +378,9 @@ func (a *arena) alloc(bytes int64) (driver.Ptr, error) {
 		}
 	}
 	at, err := a.take(a.slab)
+	if errors.Is(err, driver.OutOfMemory) {
+		return a.alone(size) // the last of the memory is less than a slab
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -391,6 +389,15 @@ func (a *arena) alloc(bytes int64) (driver.Ptr, error) {
 	s.take(size)
 	a.sizes[at] = size
 	return at, nil
+}
+
+// alone is a piece that is no part of a slab.
+func (a *arena) alone(size int64) (driver.Ptr, error) {
+	at, err := a.take(size)
+	if err == nil {
+		a.sizes[at] = size
+	}
+	return at, err
 }
 
 // take cuts a piece from the first range that has it, or returns 0.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -295,6 +296,35 @@ func TestZerosAreZero(t *testing.T) {
 			t.Errorf("%d: %v, %v", i, data, err)
 		}
 		b.retire(p.at)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where the driver has less than a slab left, there is memory for what is smaller.
+func TestLastMemoryIsUsed(t *testing.T) {
+	small := driver.Info{Name: "small", Compute: [2]int{9, 0}, Memory: 1 << 20, Multiprocessors: 1, Shared: 227 << 10}
+	dev, info := openDriver(t, drivertest.Options{Devices: []driver.Info{small}})
+	b, err := New(dev, info, Options{Slab: 512 << 10, Staging: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, err := b.Alloc(dtype.I8, 1, 900<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := b.Alloc(dtype.I8, 1, 10<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Alloc(dtype.I8, 1, 120<<10); !errors.Is(err, driver.OutOfMemory) || !strings.Contains(err.Error(), "0.1 MB are needed") {
+		t.Errorf("error %v", err)
+	}
+	b.Free(x)
+	b.Free(large)
+	if u := b.Usage()[0]; u.Used != 0 {
+		t.Errorf("%d bytes are still taken", u.Used)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
