@@ -330,3 +330,23 @@ func TestLastMemoryIsUsed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A stream that cannot be made takes nothing.
+func TestStreamThatFailsTakesNothing(t *testing.T) {
+	fails := false
+	dev, info := openDriver(t, drivertest.Options{Fail: failOnce("cuMemsetD8Async", &fails)})
+	b, err := New(dev, info, Options{Slab: 1, Staging: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails = true
+	if _, err := b.NewStream(1 << 20); !errors.Is(err, driver.OutOfResources) {
+		t.Errorf("error %v", err)
+	}
+	if u := b.Usage()[0]; u.Used != 0 {
+		t.Errorf("%d bytes are still taken", u.Used)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}

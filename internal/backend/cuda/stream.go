@@ -26,7 +26,7 @@ func (b *Backend) NewStream(bytes int) (backend.Stream, error) {
 		return nil, err
 	}
 	if err := b.stream.Set(at, 0, int64(bytes)); err != nil {
-		return nil, err
+		return nil, errors.Join(err, b.memory.free(at))
 	}
 	s := &stream{b: b, at: at, bytes: bytes}
 	for i := range s.marks {
