@@ -60,6 +60,21 @@ func (m *Matrix) ScaleRowBytes() int {
 	return m.Groups() * m.ScaleType.Size()
 }
 
+// LoadedRowBytes is about what a row takes of a device's memory: as much as here, but scales of one byte become bfloat16, or
+// float32 where that has too few digits.
+func (m *Matrix) LoadedRowBytes() int {
+	n := m.RowBytes()
+	switch {
+	case m.Format == Affine:
+		return n + 2*m.ScaleRowBytes()
+	case m.Format == MXFP4 || m.Format == NVFP4 && m.Global == 1:
+		return n + BF16.Size()*m.Groups()
+	case m.Format == NVFP4 || m.Format == MXFP8:
+		return n + F32.Size()*m.Groups()
+	}
+	return n + m.ScaleRowBytes()
+}
+
 // Bytes is what the matrix occupies: Data, Scales and Biases together.
 func (m *Matrix) Bytes() int64 {
 	return int64(len(m.Data)) + int64(len(m.Scales)) + int64(len(m.Biases))

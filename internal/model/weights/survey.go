@@ -248,14 +248,10 @@ func (s *Survey) matrices(w *Weight) {
 			return
 		}
 		p.Parameters += int64(m.Rows) * int64(m.Cols)
-		extras := 1
-		if m.Format == dtype.Affine {
-			extras = 2
-		}
 		if w.Kind == Table {
 			loaded += 4 * w.Parameters()
 		} else {
-			loaded += int64(m.Rows) * int64(m.RowBytes()+extras*m.ScaleRowBytes())
+			loaded += int64(m.Rows) * int64(m.LoadedRowBytes())
 		}
 		if bits := m.ElementBits(); p.Bits == 0 || bits < p.Bits {
 			p.Bits = bits
