@@ -76,6 +76,24 @@ func TestCompileIsBounded(t *testing.T) {
 	}
 }
 
+// TestApartOfNoSchemas ends a compilation at each of its moments, also while it compares members
+// of which the schema says nothing.
+func TestApartOfNoSchemas(t *testing.T) {
+	alternative := func(kind string) string {
+		return `{"type": "object", "required": ["any", "kind"], "properties": {"any": {}, "kind": {"const": "` + kind + `"}}}`
+	}
+	s := Schema([]byte(`{"oneOf": [` + alternative("a") + `,` + alternative("b") + `]}`))
+	asked := &steps{t.Context(), 1 << 40}
+	if _, err := CompileContext(asked, s, bytesVocab(t)); err != nil {
+		t.Fatal(err)
+	}
+	for at := range 1<<40 - asked.left {
+		if _, err := CompileContext(&steps{t.Context(), at}, s, bytesVocab(t)); !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled at question %d: %v", at, err)
+		}
+	}
+}
+
 // TestFactsAreBounded has the facts of all grammars of a vocabulary reach their limit: nothing
 // more is remembered, masks are the same, and there is space again when a grammar is gone.
 func TestFactsAreBounded(t *testing.T) {

@@ -248,7 +248,7 @@ const maxApart = 4
 func (c *compiler) apart(a, b *shape, depth int) (bool, error) {
 	common := a.types & b.types
 	if err := c.work.spend(16 + len(a.enum)*len(b.enum)/16); err != nil {
-		return false, a.errorf("%w", err)
+		return false, c.root.errorf("%w", err) // a shape may have no schemas
 	}
 	switch {
 	case common == 0:
