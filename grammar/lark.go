@@ -12,6 +12,8 @@ import (
 const (
 	maxLark     = 1 << 16 // bytes
 	maxLarkDeep = 64      // brackets in each other
+	maxLarkWays = 1 << 14 // to begin a rule, through those that it begins with
+	maxLarkSize = 1 << 22 // bytes of the expressions of all terminals
 )
 
 // errLark is wrapped by errors about notation that is not known here.
@@ -34,6 +36,7 @@ type larkNode struct {
 	kind     larkKind
 	text     string // of a text, an expression or a name
 	fold     bool   // letters of either case
+	blank    bool   // an expression that may be nothing
 	list     []*larkNode
 	min, max int
 }
@@ -43,6 +46,9 @@ type larkGrammar struct {
 	rules  map[string]*larkNode // rules in lower case, terminals in upper case
 	order  []string
 	ignore []*larkNode // what may stand before any terminal
+
+	exprs map[string]string // of the terminals, when all is checked
+	size  int               // bytes of these
 }
 
 // larkCommon are the terminals of Lark's library, in our words.
@@ -179,7 +185,7 @@ func parseLark(text string) (*larkGrammar, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &larkParser{tokens: tokens, g: &larkGrammar{rules: map[string]*larkNode{}}}
+	p := &larkParser{tokens: tokens, g: &larkGrammar{rules: map[string]*larkNode{}, exprs: map[string]string{}}}
 	for p.at < len(p.tokens) {
 		if err := p.statement(); err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -103,9 +104,23 @@ func TestLarkWithoutAMarker(t *testing.T) {
 	}
 }
 
+// larkChain is a grammar of n rules or terminals, each made of the next.
+func larkChain(first string, n int, rule func(i int) string, last string) string {
+	var b strings.Builder
+	b.WriteString("start: " + first + "\n")
+	for i := range n {
+		b.WriteString(rule(i))
+	}
+	return b.String() + last
+}
+
 func TestLarkSaysWhatCannotBeHad(t *testing.T) {
+	ways := larkChain("a0", 40, func(i int) string { return fmt.Sprintf("a%d: a%d \"x\" | a%d \"y\"\n", i, i+1, i+1) }, `a40: "z"`)
+	long := larkChain("A0", 4000, func(i int) string { return fmt.Sprintf("A%d: A%d\n", i, i+1) }, `A4000: "z"`)
 	for grammar, want := range map[string]string{
 		"":                                   "no rule start",
+		ways:                                 "begins in more than",
+		long:                                 "needs more than",
 		"start: other":                       "other is not defined",
 		"start: \"a":                         "without its end",
 		"start: /a/x":                        "the flag x",

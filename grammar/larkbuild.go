@@ -46,9 +46,11 @@ func (g *larkGrammar) check() error {
 			}
 		}
 		if n.kind == larkExpr {
-			if _, err := g.expr(n, nil); err != nil {
-				return err
+			whole, err := regexp.Compile(`\A(?:` + n.text + `)\z`)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errLark, err)
 			}
+			n.blank = whole.MatchString("")
 		}
 		for _, part := range n.list {
 			if err := look(part, terminal); err != nil {
@@ -73,7 +75,7 @@ func (g *larkGrammar) check() error {
 	}
 	for _, name := range g.order {
 		if isTerminal(name) {
-			if _, err := g.expr(g.rules[name], nil); err != nil {
+			if _, err := g.terminal(name, nil); err != nil {
 				return err
 			}
 			continue
@@ -103,8 +105,8 @@ func unroll(name string, n *larkNode) *larkNode {
 	return &larkNode{kind: larkSeq, list: []*larkNode{first, {kind: larkRep, list: []*larkNode{more}}}}
 }
 
-// descends refuses rules that come to themselves again before anything was read: the machine
-// would look for their beginning for ever.
+// descends refuses rules that come to themselves again before anything was read, or to others in
+// too many ways: the machine would look for their beginning for ever.
 func (g *larkGrammar) descends() error {
 	empty := map[string]bool{} // rules that may be nothing
 	for changed := true; changed; {
@@ -120,21 +122,26 @@ func (g *larkGrammar) descends() error {
 			return err
 		}
 	}
-	done := map[string]bool{}
+	ways := map[string]int{} // to begin a rule, of those that were visited
 	var visit func(name string, above []string) error
 	visit = func(name string, above []string) error {
 		if slices.Contains(above, name) {
 			return fmt.Errorf("%w: the rule %.60s begins with itself", errLark, name)
 		}
-		if done[name] {
+		if ways[name] > 0 {
 			return nil
 		}
+		n := 1
 		for _, next := range g.firsts(nil, g.rules[name], empty) {
 			if err := visit(next, append(above, name)); err != nil {
 				return err
 			}
+			n += ways[next]
 		}
-		done[name] = true
+		if n > maxLarkWays {
+			return fmt.Errorf("%w: the rule %.60s begins in more than %d ways: put what its alternatives begin with before them, once", errLark, name, maxLarkWays)
+		}
+		ways[name] = n
 		return nil
 	}
 	for _, name := range g.order {
@@ -174,12 +181,7 @@ func (g *larkGrammar) nothing(n *larkNode, empty map[string]bool) bool {
 	case larkRep:
 		return n.min == 0 || may(n.list[0])
 	default:
-		expr, err := g.expr(n, nil)
-		if err != nil {
-			return true // it was compiled before
-		}
-		ok, err := regexp.MatchString(`\A`+expr+`\z`, "")
-		return ok || err != nil
+		return n.blank
 	}
 }
 
@@ -202,7 +204,26 @@ func (g *larkGrammar) firsts(list []string, n *larkNode, empty map[string]bool) 
 	return list
 }
 
-// expr is the regular expression of a terminal.
+// terminal is the regular expression of a terminal, which is in the terminals above it.
+func (g *larkGrammar) terminal(name string, above []string) (string, error) {
+	if text, ok := g.exprs[name]; ok {
+		return text, nil
+	}
+	if slices.Contains(above, name) {
+		return "", fmt.Errorf("%w: the terminal %.60s has itself in it", errLark, name)
+	}
+	text, err := g.expr(g.rules[name], append(above, name))
+	if g.size += len(text); err == nil && g.size > maxLarkSize {
+		err = errLarge
+	}
+	if err != nil {
+		return "", err
+	}
+	g.exprs[name] = text
+	return text, nil
+}
+
+// expr is the regular expression of a part of a terminal.
 func (g *larkGrammar) expr(n *larkNode, above []string) (string, error) {
 	var b strings.Builder
 	switch n.kind {
@@ -211,10 +232,7 @@ func (g *larkGrammar) expr(n *larkNode, above []string) (string, error) {
 	case larkExpr:
 		b.WriteString(n.text)
 	case larkName:
-		if slices.Contains(above, n.text) {
-			return "", fmt.Errorf("%w: the terminal %.60s has itself in it", errLark, n.text)
-		}
-		return g.expr(g.rules[n.text], append(above, n.text))
+		return g.terminal(n.text, above)
 	}
 	for i, part := range n.list {
 		inner, err := g.expr(part, above)
@@ -242,11 +260,6 @@ func (g *larkGrammar) expr(n *larkNode, above []string) (string, error) {
 		text += fmt.Sprintf("{%d,}", n.min)
 	default:
 		text += fmt.Sprintf("{%d,%d}", n.min, n.max)
-	}
-	if n.kind == larkExpr {
-		if _, err := regexp.Compile(text); err != nil {
-			return "", fmt.Errorf("%w: %w", errLark, err)
-		}
 	}
 	return text, nil
 }
