@@ -157,7 +157,7 @@ func scanLarkText(rest string, t larkToken) (larkToken, int, error) {
 	}
 	t.kind = 's'
 	// Its escapes are those of Go, but for a quotation mark of the other kind.
-	plain, err := strconv.Unquote(`"` + strings.ReplaceAll(t.text, `\'`, `'`) + `"`)
+	plain, err := strconv.Unquote(`"` + strings.NewReplacer(`\\`, `\\`, `\'`, `'`).Replace(t.text) + `"`)
 	if err != nil {
 		return t, 0, fmt.Errorf("%w: line %d: the text %.40q: %w", errLark, t.line, t.text, err)
 	}

@@ -68,6 +68,7 @@ func TestLarkMatches(t *testing.T) {
 			[]string{"0x", "ag", "00xababab", "00xa"},
 		},
 		{"imports", "start: N (\",\" CNAME)*\n%import common (CNAME, INT -> N)", []string{"1", "12,a_1"}, []string{"a", "1,", "1,1"}},
+		{"escapes", `start: "\\'" | "\'" | "\\\""`, []string{`\'`, `'`, `\"`}, []string{`\`, `\\'`}},
 		{"nesting", "start: \"[\" start* \"]\" | \"\"", []string{"", "[]", "[[][[]]]"}, []string{"[", "]", "[]]"}},
 	} {
 		s, err := Lark(c.grammar)
