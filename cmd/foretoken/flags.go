@@ -167,6 +167,9 @@ func (f *samplingFlags) options(o sample.Options) (sample.Options, error) {
 	choose(&r, &f.repetition, "repetition-penalty", "repetition_penalty", &o.RepetitionPenalty)
 	choose(&r, &f.presence, "presence-penalty", "presence_penalty", &o.PresencePenalty)
 	choose(&r, &f.frequency, "frequency-penalty", "frequency_penalty", &o.FrequencyPenalty)
+	if o.TopP == 0 { // the fewest tokens that reach it are one; package sample takes it for all
+		o.TopK = 1
+	}
 	o.RepetitionWindow = f.repetitionContext.or(0)
 	o.XTCProbability, o.XTCThreshold = f.xtcP.or(0), f.xtcThreshold.or(models.DefaultXTCThreshold)
 	o.LogitBias, o.Seed = f.bias, f.seed.or(o.Seed)

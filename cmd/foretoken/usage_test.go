@@ -226,6 +226,7 @@ func TestSamplingDefaultsComeFromTheCheckpoint(t *testing.T) {
 		"temperature only":   {`{"temperature": 0.3, "repetition_penalty": 1.1}`, nil, defaults{0.3, 1, 0, 1.1}},
 		"all tokens":         {`{"top_k": -1}`, nil, defaults{0.8, 1, 0, 1}},
 		"flag over file":     {`{"temperature": 0.6, "top_k": 20}`, []string{"--temp", "0", "--top-k", "0"}, defaults{0, 1, 0, 1}},
+		"no probability":     {`{"top_k": 20}`, []string{"--top-p", "0"}, defaults{0.8, 0, 1, 1}},
 		"flag over bad file": {`{"temperature": -3}`, []string{"--temp", "0.5"}, defaults{0.5, 1, 0, 1}},
 	}
 	for name, c := range cases {

@@ -365,6 +365,9 @@ func (r *Request) options(m *foretoken.Model) (sample.Options, error) {
 		}
 		o.TopK = *r.TopK
 	}
+	if o.TopP == 0 { // the fewest tokens that reach it are one; package sample takes it for all
+		o.TopK = 1
+	}
 	if r.RepetitionWindow != nil {
 		o.RepetitionWindow = max(*r.RepetitionWindow, 0)
 	}

@@ -214,6 +214,18 @@ func TestNamesAreListedOnce(t *testing.T) {
 	}
 }
 
+// TestTopPZeroIsGreedy has a nucleus that no token is needed for: it is the likeliest one.
+func TestTopPZeroIsGreedy(t *testing.T) {
+	text := func(temperature, topP float64) string {
+		a := &generate.Request{Messages: user("Tell me a story."), Request: foretoken.Request{MaxTokens: 24}}
+		a.Temperature, a.TopP = &temperature, &topP
+		return play(t, a).Answers[0].Text()
+	}
+	if got, want := text(5, 0), text(0, 1); got != want {
+		t.Errorf("%q, and greedy %q", got, want)
+	}
+}
+
 func TestBadRequestsAreRefused(t *testing.T) {
 	bad := func(f func(*generate.Request)) *generate.Request {
 		a := &generate.Request{Messages: user("Hi.")}
