@@ -183,7 +183,11 @@ func (c *compiler) bareEnum(s *shape) ([]int32, error) {
 func (c *compiler) bareString(s *shape) (int32, error) {
 	var exprs []patternKey
 	for _, v := range s.patterns {
-		exprs = append(exprs, v.pattern())
+		expr, err := v.pattern()
+		if err != nil {
+			return 0, err
+		}
+		exprs = append(exprs, expr)
 	}
 	if s.length != (span{0, unlimited}) {
 		length, err := s.lengths(maxBare)

@@ -66,7 +66,7 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 		"minLength":            func(s *shape, v *value) error { return readLeast(v, &s.length.least) },
 		"maxLength":            func(s *shape, v *value) error { return readMost(v, &s.length.most) },
 		"pattern":              (*shape).readPattern,
-		"format":               (*shape).readFormat,
+		"format":               (*shape).readPattern,
 		"minItems":             func(s *shape, v *value) error { s.constrained = true; return readLeast(v, &s.items.least) },
 		"maxItems":             func(s *shape, v *value) error { s.constrained = true; return readMost(v, &s.items.most) },
 		"items":                nested(isSchema),
@@ -267,20 +267,11 @@ func readMost(v *value, to *int32) error {
 	return err
 }
 
+// readPattern reads a pattern or a format. Whether a format is known matters to strings only: those
+// of numbers, such as int64, forbid nothing.
 func (s *shape) readPattern(v *value) error {
 	if v.kind != text {
 		return v.errorf("is %s, want a string", kindNames[v.kind])
-	}
-	s.patterns = append(s.patterns, v)
-	return nil
-}
-
-func (s *shape) readFormat(v *value) error {
-	if v.kind != text {
-		return v.errorf("is %s, want a string", kindNames[v.kind])
-	}
-	if _, ok := formats[v.text]; !ok {
-		return v.errorf("the format %.40q is not supported; use a pattern, or one of %s", v.text, formatNames())
 	}
 	s.patterns = append(s.patterns, v)
 	return nil
@@ -321,7 +312,10 @@ func readUnique(_ *shape, v *value) error {
 
 // pattern is what a pattern or format leaves of the insides of strings.
 func (b *builder) pattern(v *value) (*dfa, error) {
-	key := v.pattern()
+	key, err := v.pattern()
+	if err != nil {
+		return nil, err
+	}
 	if d, ok := b.patterns[key]; ok {
 		return d, nil
 	}
@@ -334,11 +328,15 @@ func (b *builder) pattern(v *value) (*dfa, error) {
 }
 
 // pattern is the expression of a pattern or format.
-func (v *value) pattern() patternKey {
-	if v.name == "format" {
-		return patternKey{formats[v.text], whole}
+func (v *value) pattern() (patternKey, error) {
+	if v.name != "format" {
+		return patternKey{v.text, anywhere}, nil
 	}
-	return patternKey{v.text, anywhere}
+	expr, ok := formats[v.text]
+	if !ok {
+		return patternKey{}, v.errorf("the format %.40q is not supported; use a pattern, or one of %s", v.text, formatNames())
+	}
+	return patternKey{expr, whole}, nil
 }
 
 type patternKey struct {
