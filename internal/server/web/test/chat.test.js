@@ -76,6 +76,15 @@ test("Escape and the button stop an answer, and what came is kept", async () => 
   }
 });
 
+test("Enter that ends a composition sends nothing", async () => {
+  await page.fill("#prompt", "にほん");
+  await page.locator("#prompt").dispatchEvent("keydown", { key: "Enter", keyCode: 229 }); // as Safari reports it
+  await page.fill("#prompt", "日本");
+  await page.press("#prompt", "Enter");
+  await ended(page);
+  assert.deepEqual(fake.requests.map(({ messages }) => messages[0].content), ["日本"]);
+});
+
 test("an answer is made anew", async () => {
   await send(page, "Tell me a story.");
   await ended(page);

@@ -5,7 +5,7 @@ import { Answer, blank, pause } from "./answer.js";
 import { Problem, loading, models, sees, status } from "./api.js";
 import { Attachments, dropZone } from "./attach.js";
 import { Conversations, toRequest } from "./conversations.js";
-import { byId, h } from "./dom.js";
+import { byId, h, sends } from "./dom.js";
 import { parameters, percent } from "./figures.js";
 import { download, showHistory } from "./history.js";
 import { Drawers, colorChoice, themeButton, tokenTip } from "./layout.js";
@@ -58,7 +58,7 @@ class App {
     });
     this.prompt.addEventListener("input", () => this.#fit());
     this.prompt.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      if (!sends(event)) return;
       event.preventDefault();
       if (!this.running) this.send();
     });

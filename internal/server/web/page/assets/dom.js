@@ -13,6 +13,10 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+// sends tells whether a key sends what is written. While characters are composed, Enter only takes
+// them: Safari ends that before it reports the key, whose code is then 229.
+export const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229;
+
 export const byId = (id) => document.getElementById(id);
 
 const svg = "http://www.w3.org/2000/svg";

@@ -1,7 +1,7 @@
 // Shows one message of a conversation, and what can be done with it.
 
 import { Attachments, gallery } from "./attach.js";
-import { copyButton, h, icon, iconButton } from "./dom.js";
+import { copyButton, h, icon, iconButton, sends } from "./dom.js";
 import { count, duration, percent, rate } from "./figures.js";
 import { draw, painter } from "./render.js";
 import { Overlay } from "./trace.js";
@@ -29,7 +29,7 @@ export function userView(message, actions, pictures) {
       show();
     };
     area.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      if (sends(event)) {
         event.preventDefault();
         send();
       } else if (event.key === "Escape") {
