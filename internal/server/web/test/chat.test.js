@@ -216,6 +216,29 @@ test("the same answer without drafting is compared", async () => {
   await page.getByText("The texts differ from character 12 on").waitFor();
 });
 
+test("what is written while an answer is compared is kept", async () => {
+  await send(page, "Go.");
+  await ended(page);
+  const [begun, { opened, go }] = [gate(), gate()];
+  fake.plans.push(async (body, stream) => {
+    begun.go();
+    await opened;
+    stream.answer(fake.text);
+  });
+  await page.getByRole("button", { name: /Prove it/ }).click();
+  await begun.opened;
+  await page.click("#new");
+  await page.click('#conversations .open:text("Go.")');
+  await send(page, "And then?");
+  await ended(page);
+  const last = page.waitForResponse("**/v1/chat/completions"); // the third of the comparison
+  go();
+  await (await last).finished();
+  await page.evaluate(() => new Promise((done) => setTimeout(done)));
+  await page.reload();
+  assert.deepEqual(await page.locator(".bubble").allInnerTexts(), ["Go.", "And then?"]);
+});
+
 test("thinking is folded, and sent back with the next message", async () => {
   fake.plans.push((body, stream) => {
     stream.delta({}, [{ id: 1, text: "<think>", draft: 0 }]);
@@ -431,6 +454,10 @@ test("an answer goes on while another conversation is looked at", async () => {
   assert.equal(await answerText(page), fake.text);
   go();
   await page.waitForSelector("body:not(.busy)");
-  await page.click('#conversations .open:text("The second")');
+  await page.click('#conversations .open:text("Renamed")');
   assert.equal(await answerText(page), "Begun and ended.");
 });
+  await page.hover('#conversations li:has-text("The second")');
+  await page.click('[aria-label="Rename The second"]');
+  await page.fill('[aria-label="Name of the conversation"]', "Renamed");
+  await page.keyboard.press("Enter");

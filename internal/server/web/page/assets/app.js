@@ -184,7 +184,7 @@ class App {
         this.drawers.close();
       },
       rename: (id, title) => {
-        if (this.conversation.id === id) Object.assign(this.conversation, { title, renamed: true });
+        for (const open of [this.running?.conversation, this.conversation]) if (open?.id === id) Object.assign(open, { title, renamed: true });
         this.conversations.rename(id, title);
         this.#showHistory();
       },
@@ -418,7 +418,7 @@ class App {
     const [plain, speculative] = made.map(({ stats }) => stats?.timings?.decode_tok_s ?? 0);
     const differ = Math.min(...made.map((other) => firstDifference(whole(message), whole(other))));
     message.compared = { same: differ === Infinity, differ, plain, speculative };
-    this.#save(conversation);
+    if (this.conversation === conversation) this.#save(conversation); // who left it may have gone on with it, or deleted it
     if (this.shown === message) this.panel.show(message);
     return undefined;
   }
