@@ -307,6 +307,7 @@ test("settings go into the request, and stay", async () => {
   const wanted = { temperature: 0.7, top_p: 0.9, top_k: 40, min_p: 0.05, seed: 42, max_completion_tokens: 99, max_thinking_tokens: 7 };
   await page.click("#settings-toggle");
   for (const [name, value] of Object.entries(wanted)) await page.fill(`#set-${name}`, String(value));
+  assert.equal(await page.getAttribute("#set-max_thinking_tokens", "min"), "1"); // servers refuse 0
   await page.fill("#set-system", "Be brief.");
   await page.selectOption("#set-enable_thinking", "false");
   await page.selectOption("#set-mtp_depth", "0");

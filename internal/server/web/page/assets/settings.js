@@ -11,7 +11,7 @@ const groups = [
     "Conversation",
     { name: "system", label: "System prompt", type: "text", hint: "Told to the model before the conversation." },
     { name: "enable_thinking", label: "Thinking", type: "choice", choices: [["", "Model default"], ["true", "On"], ["false", "Off"]] },
-    { name: "max_thinking_tokens", label: "Max. thinking", type: "number", min: 0, max: 1e6, step: 1, hint: "Tokens." },
+    { name: "max_thinking_tokens", label: "Max. thinking", type: "number", min: 1, max: 1e6, step: 1, hint: "Tokens." },
     { name: "max_completion_tokens", label: "Max. answer", type: "number", min: 1, max: 1e6, step: 1, hint: "Tokens." },
   ],
   [
