@@ -395,22 +395,50 @@ test("over plain HTTP from another machine, conversations and copying work too",
   assert.equal(await page.title(), "Go. · foretoken");
 });
 
-test("a browser that forbids storage still chats", async () => {
-  page.spent = true;
-  await page.addInitScript(() => {
-    for (const name of ["localStorage", "sessionStorage"]) {
-      Object.defineProperty(window, name, {
-        get() {
-          throw new DOMException("forbidden", "SecurityError");
-        },
-      });
-    }
+for (const off of [false, true]) {
+  test(`a browser that ${off ? "has no" : "forbids"} storage still chats`, async () => {
+    page.spent = true;
+    await page.addInitScript((off) => {
+      for (const name of ["localStorage", "sessionStorage"]) {
+        Object.defineProperty(window, name, {
+          get() {
+            if (off) return null;
+            throw new DOMException("forbidden", "SecurityError");
+          },
+        });
+      }
+    }, off);
+    await page.reload();
+    await send(page, "Go.");
+    await ended(page);
+    assert.equal(await answerText(page), fake.text);
+    assert.deepEqual(await page.locator("#conversations .open").allInnerTexts(), ["Go."]);
   });
-  await page.reload();
+}
+
+test("with a full storage, choices hold until the page is closed", async () => {
+  await page.evaluate(() => {
+    Storage.prototype.setItem = () => {
+      throw new DOMException("full", "QuotaExceededError");
+    };
+  });
+  await page.click("#theme");
+  assert.equal(await page.getAttribute("#theme", "aria-label"), "Theme: light");
+  await page.selectOption("#model", "small");
+  assert.equal(await page.getAttribute("#attach", "aria-disabled"), "true");
+});
+
+test("a model that another tab chooses is not chosen here", async () => {
+  await page.selectOption("#model", "tiny");
+  await page.evaluate(() => localStorage.setItem("foretoken.model", "small"));
+  await page.route("**/v1/chat/completions", (route) => route.abort("connectionrefused"), { times: 1 });
+  const asked = page.waitForResponse("**/v1/models"); // when a server was gone, its models are listed again
   await send(page, "Go.");
+  await (await asked).finished();
+  await page.evaluate(() => new Promise((done) => setTimeout(done)));
+  await send(page, "And again.");
   await ended(page);
-  assert.equal(await answerText(page), fake.text);
-  assert.deepEqual(await page.locator("#conversations .open").allInnerTexts(), ["Go."]);
+  assert.equal(fake.requests.at(-1).model, "tiny");
 });
 
 test("the colors of older conversations make space for new ones", async () => {
@@ -453,12 +481,12 @@ test("an answer goes on while another conversation is looked at", async () => {
   await says(page, "Begun");
   await page.click('#conversations .open:text("The first")');
   assert.equal(await answerText(page), fake.text);
+  await page.hover('#conversations li:has-text("The second")');
+  await page.click('[aria-label="Rename The second"]');
+  await page.fill('[aria-label="Name of the conversation"]', "Renamed");
+  await page.keyboard.press("Enter");
   go();
   await page.waitForSelector("body:not(.busy)");
   await page.click('#conversations .open:text("Renamed")');
   assert.equal(await answerText(page), "Begun and ended.");
 });
-  await page.hover('#conversations li:has-text("The second")');
-  await page.click('[aria-label="Rename The second"]');
-  await page.fill('[aria-label="Name of the conversation"]', "Renamed");
-  await page.keyboard.press("Enter");

@@ -13,7 +13,7 @@ import { AnswerView, toolView, userView } from "./message.js";
 import { Panel, stripOf } from "./panel.js";
 import { Unusable } from "./picture.js";
 import { Settings } from "./settings.js";
-import { local } from "./storage.js";
+import { local, remember } from "./storage.js";
 
 const statusEvery = 2000;
 const saveEvery = 1000;
@@ -70,7 +70,7 @@ class App {
     byId("settings-close").addEventListener("click", () => byId("settings").close());
     byId("settings").addEventListener("close", () => this.modelsProblem && this.connect());
     byId("model").addEventListener("change", () => {
-      local.setItem("foretoken.model", byId("model").value);
+      remember("foretoken.model", byId("model").value);
       this.attached.refresh();
     });
     addEventListener("storage", () => {
@@ -105,10 +105,10 @@ class App {
   #showModels(list) {
     this.models = list;
     const picker = byId("model");
-    const wanted = local.getItem("foretoken.model");
+    const wanted = [picker.value, local.getItem("foretoken.model")].find((id) => list.some((model) => model.id === id)); // another tab may have chosen another
     const name = ({ id, foretoken: about }) => (about?.parameters > 0 ? `${id} · ${parameters(about.parameters)}` : id);
     picker.replaceChildren(...list.map((model) => h("option", { value: model.id }, name(model))));
-    if (list.some(({ id }) => id === wanted)) picker.value = wanted;
+    if (wanted) picker.value = wanted;
     picker.disabled = list.length === 0;
     this.attached.refresh();
   }

@@ -9,7 +9,7 @@
 // where tiles are those of trace.js, drafted counts draft tokens by position, thought is ms of
 // thinking, sent is what was asked with. The bytes of pictures are in album.js.
 
-import { local, randomId, session } from "./storage.js";
+import { local, randomId, remember, session } from "./storage.js";
 
 const indexKey = "foretoken.conversations";
 const bodyKey = (id) => `foretoken.conversation.${id}`;
@@ -102,13 +102,7 @@ function titleOf(conversation) {
 
 export const loadSettings = () => read(local, settingsKey, {});
 
-export function saveSettings(settings) {
-  try {
-    local.setItem(settingsKey, JSON.stringify(settings));
-  } catch {
-    // Full: they hold until the page is closed.
-  }
-}
+export const saveSettings = (settings) => remember(settingsKey, JSON.stringify(settings));
 
 export const loadKey = () => session.getItem(secretKey) ?? "";
 

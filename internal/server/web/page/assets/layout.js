@@ -1,7 +1,7 @@
 // Drawers, dialogs, theme and the colors of tokens: what the page looks like, whatever it shows.
 
 import { byId } from "./dom.js";
-import { local } from "./storage.js";
+import { local, remember } from "./storage.js";
 
 const wide = { history: matchMedia("(min-width: 60rem)"), panel: matchMedia("(min-width: 80rem)") };
 
@@ -75,7 +75,7 @@ export function themeButton(button) {
   show(theme);
   button.addEventListener("click", () => {
     theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    local.setItem("foretoken.theme", theme);
+    remember("foretoken.theme", theme);
     show(theme);
   });
 }
@@ -88,7 +88,7 @@ export function colorChoice(form) {
     radio.checked = radio.value === kept;
     radio.addEventListener("change", () => {
       apply(radio.value);
-      local.setItem("foretoken.colors", radio.value);
+      remember("foretoken.colors", radio.value);
     });
   }
   apply(kept);
