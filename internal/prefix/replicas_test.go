@@ -522,8 +522,9 @@ func TestSharedFillsTheFolder(t *testing.T) {
 	// A store that is gone leaves what the folder has.
 	store.set(func(string, string, []byte) ([]byte, error) { return nil, errors.New("gone") })
 	p.end()
-	disk2 := openDisk(t, dir, DiskOptions{})
-	q := newProcess(t, store, SharedOptions{}, disk2)
+	disk.Close() // which writes what still waits
+	disk = openDisk(t, dir, DiskOptions{})
+	q := newProcess(t, store, SharedOptions{}, disk)
 	if n := fetched(q.c, append(slices.Clone(tokens[:700]), story(5, 200)...)); n != 700 {
 		t.Errorf("found %d tokens without the store", n)
 	}
