@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -16,18 +15,7 @@ import (
 func openDesktop(tb testing.TB) *Backend {
 	tb.Helper()
 	desktop := driver.Info{Name: "desktop", Compute: [2]int{8, 9}, Memory: 4 << 30, Multiprocessors: 4, Shared: 99 << 10, Driver: 13000}
-	dev, info := openDriver(tb, drivertest.Options{Devices: []driver.Info{desktop}})
-	b, err := New(dev, info, Options{Kernels: os.DirFS("kernels"), Slab: 1, Staging: 1 << 20})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	b.attention.splitBytes = 1 << 20
-	tb.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return b
+	return openInterpreted(tb, drivertest.Options{Devices: []driver.Info{desktop}}, Options{})
 }
 
 // loadAs is a random matrix of a format on the device, Affine of 4 bits and Plain of float32.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,25 @@ func openDriver(tb testing.TB, o drivertest.Options) (driver.Device, driver.Info
 		tb.Fatal(err)
 	}
 	return dev, infos[0]
+}
+
+// openInterpreted is the backend on a device of the interpreter. Every allocation is one of the
+// driver's, so that reading and writing beside it is found.
+func openInterpreted(tb testing.TB, device drivertest.Options, o Options) *Backend {
+	tb.Helper()
+	dev, info := openDriver(tb, device)
+	o.Kernels, o.Slab, o.Staging = os.DirFS("kernels"), 1, 1<<20
+	b, err := New(dev, info, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b.attention.splitBytes = 1 << 20
+	tb.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return b
 }
 
 // Pieces of slabs never overlap, whatever is taken and given back, and what was given back can be
