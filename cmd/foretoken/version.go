@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed" // the version
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -9,9 +10,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Set by the linker in released builds (make dist, the container), which have no repository
-// to ask; empty otherwise.
-var stampedVersion, stampedCommit string
+// versionText is the version of the program. It is the only place: make dist reads it too. It ends in -dev
+// between releases.
+//
+//go:embed version.txt
+var versionText string
+
+// stampedCommit is set by the linker in builds without a repository (make dist, the container). It ends
+// in +dirty if the tree had changes.
+var stampedCommit string
 
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -25,25 +32,18 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// version describes the build: version, commit, whether the tree had changes, compiler and
-// platform.
+// version describes the build: version, commit, uncommitted changes, compiler and platform.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	return describeBuild(stampedVersion, stampedCommit, info)
+	return describeBuild(stampedCommit, info)
 }
 
-// describeBuild writes a version and a commit, which info stands in for where they are empty.
-func describeBuild(name, commit string, info *debug.BuildInfo) string {
-	if name == "" {
-		name = info.Main.Version
-	}
-	if name == "" {
-		name = "unknown"
-	}
-	dirty := strings.HasSuffix(name, "+dirty")
+// describeBuild takes the commit from info if it is empty.
+func describeBuild(commit string, info *debug.BuildInfo) string {
+	commit, dirty := strings.CutSuffix(commit, "+dirty")
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision" && commit == "":
@@ -52,7 +52,7 @@ func describeBuild(name, commit string, info *debug.BuildInfo) string {
 			dirty = true
 		}
 	}
-	parts := []string{name}
+	parts := []string{strings.TrimSpace(versionText)}
 	if commit != "" {
 		parts = append(parts, "commit "+commit[:min(len(commit), 12)])
 	}

@@ -1,33 +1,53 @@
 package main
 
 import (
+	"os"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
-func TestVersionPrefersTheStamp(t *testing.T) {
+func TestVersionNamesTheCommit(t *testing.T) {
 	vcs := func(modified string) *debug.BuildInfo {
-		return &debug.BuildInfo{Main: debug.Module{Version: "v0.0.0-20260102030405-aaaaaaaaaaaa"}, Settings: []debug.BuildSetting{
+		return &debug.BuildInfo{Settings: []debug.BuildSetting{
 			{Key: "vcs.revision", Value: "aaaaaaaaaaaabbbb"},
 			{Key: "vcs.modified", Value: modified},
 		}}
 	}
+	name := strings.TrimSpace(versionText)
 	end := ", " + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH
 	for _, c := range []struct {
-		name, commit string
-		info         *debug.BuildInfo
-		want         string
+		commit string
+		info   *debug.BuildInfo
+		want   string
 	}{
-		{"", "", &debug.BuildInfo{}, "unknown"},
-		{"", "", vcs("false"), "v0.0.0-20260102030405-aaaaaaaaaaaa, commit aaaaaaaaaaaa"},
-		{"", "", vcs("true"), "v0.0.0-20260102030405-aaaaaaaaaaaa, commit aaaaaaaaaaaa, dirty"},
-		{"v0.1.0", "cccccccccccccccc", &debug.BuildInfo{}, "v0.1.0, commit cccccccccccc"},
-		{"v0.1.0+dirty", "cccc", &debug.BuildInfo{}, "v0.1.0+dirty, commit cccc, dirty"},
-		{"v0.1.0", "cccc", vcs("false"), "v0.1.0, commit cccc"},
+		{"", &debug.BuildInfo{}, ""},
+		{"", vcs("false"), ", commit aaaaaaaaaaaa"},
+		{"", vcs("true"), ", commit aaaaaaaaaaaa, dirty"},
+		{"cccccccccccccccc", &debug.BuildInfo{}, ", commit cccccccccccc"},
+		{"cccccccccccccccc+dirty", &debug.BuildInfo{}, ", commit cccccccccccc, dirty"},
+		{"cccc", vcs("false"), ", commit cccc"},
 	} {
-		if got := describeBuild(c.name, c.commit, c.info); got != c.want+end {
-			t.Errorf("%q %q: %q, want %q", c.name, c.commit, got, c.want+end)
+		if got := describeBuild(c.commit, c.info); got != name+c.want+end {
+			t.Errorf("%q: %q, want %q", c.commit, got, name+c.want+end)
 		}
+	}
+}
+
+// The newest section of the changelog is the version of the program, marked as unreleased if the version is.
+func TestChangelogHasTheVersion(t *testing.T) {
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heading := regexp.MustCompile(`(?m)^## (.*)$`).FindStringSubmatch(string(text))
+	want, dev := strings.CutSuffix(strings.TrimSpace(versionText), "-dev")
+	if dev {
+		want += " (unreleased)"
+	}
+	if heading == nil || heading[1] != want {
+		t.Errorf("the first section of CHANGELOG.md is %q, want %q", heading, want)
 	}
 }

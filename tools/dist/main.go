@@ -5,15 +5,14 @@
 //
 // Build tags follow a colon and are part of the archive's name.
 // The same commit and the same Go release give the same bytes: entries are sorted, and their
-// time is that of the commit. It runs in the root of the repository and replaces the folder dist.
+// time is that of the commit. The version is that of cmd/foretoken/version.txt, and a tag of the commit must
+// agree with it. It runs in the root of the repository and replaces the folder dist.
 package main
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,20 +24,17 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "", "version to stamp (default: the tag of the commit, or a pseudo-version of it)")
-	flag.Parse()
-	if err := run(*version, flag.Args()); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "dist:", err)
 		os.Exit(1)
 	}
 }
 
-func run(version string, platforms []string) error {
+func run(platforms []string) error {
 	s, err := readSource()
 	if err != nil {
 		return err
 	}
-	s.version = cmp.Or(version, s.version)
 	if err := errors.Join(os.RemoveAll("dist"), os.Mkdir("dist", 0o755)); err != nil {
 		return err
 	}
@@ -60,8 +56,8 @@ func run(version string, platforms []string) error {
 
 // source is what is built.
 type source struct {
-	version string // with +dirty where the tree has changes
-	commit  string
+	version string
+	commit  string    // with +dirty if the tree has changes
 	time    time.Time // of the commit
 }
 
@@ -85,12 +81,17 @@ func readSource() (*source, error) {
 		return nil, err
 	}
 	s.time = time.Unix(seconds, 0).UTC()
-	if s.version, err = git("describe", "--tags", "--exact-match", "--match", "v*"); err != nil { // no tag: as Go names such commits
-		s.version = fmt.Sprintf("v0.0.0-%s-%.12s", s.time.Format("20060102150405"), s.commit)
+	text, err := os.ReadFile("cmd/foretoken/version.txt")
+	if err != nil {
+		return nil, err
+	}
+	s.version = strings.TrimSpace(string(text))
+	if tag, err := git("describe", "--tags", "--exact-match", "--match", "v*"); err == nil && tag != "v"+s.version {
+		return nil, fmt.Errorf("the commit has the tag %s, but cmd/foretoken/version.txt says %s", tag, s.version)
 	}
 	changes, err := git("status", "--porcelain")
 	if changes != "" {
-		s.version += "+dirty"
+		s.commit += "+dirty"
 	}
 	return s, err
 }
@@ -112,7 +113,7 @@ func (s *source) archive(platform string) (name string, data []byte, err error) 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	built := filepath.Join(dir, program)
-	stamps := fmt.Sprintf("-s -w -X main.stampedVersion=%s -X main.stampedCommit=%s", s.version, s.commit)
+	stamps := "-s -w -X main.stampedCommit=" + s.commit
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", tags, "-ldflags", stamps, "-o", built, "./cmd/foretoken")
 	build.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
 	build.Stderr = os.Stderr

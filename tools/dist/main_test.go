@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// repository is a folder under git with a program that prints its stamps.
+// repository is a folder under git with a program that prints its stamp.
 func repository(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -26,7 +26,7 @@ func repository(t *testing.T) (dir string) {
 	}
 	for name, text := range map[string]string{
 		"go.mod": "module example\n\ngo 1.26\n", "LICENSE": "license\n", "README.md": "readme\n", ".gitignore": "/dist/\n",
-		"cmd/foretoken/main.go": "package main\n\nvar stampedVersion, stampedCommit string\n\nfunc main() { print(stampedVersion, \" \", stampedCommit) }\n",
+		"cmd/foretoken/main.go": "package main\n\nvar stampedCommit string\n\nfunc main() { print(stampedCommit) }\n", "cmd/foretoken/version.txt": "0.1.0\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -71,13 +71,12 @@ func made(t *testing.T) map[string]string {
 func TestDistStampsAndRepeats(t *testing.T) {
 	repository(t)
 	platform := runtime.GOOS + "/" + runtime.GOARCH
-	if err := run("", []string{platform}); err != nil {
+	if err := run([]string{platform}); err != nil {
 		t.Fatal(err)
 	}
 	first := made(t)
 	commit := git(t, "rev-parse", "HEAD")
-	version := "v0.0.0-20260102030405-" + commit[:12]
-	folder := "foretoken-" + version + "-" + strings.ReplaceAll(platform, "/", "-")
+	folder := "foretoken-0.1.0-" + strings.ReplaceAll(platform, "/", "-")
 	data := first[folder+".tar.gz"]
 	if want := fmt.Sprintf("%x  %s.tar.gz\n", sha256.Sum256([]byte(data)), folder); first["SHA256SUMS"] != want {
 		t.Fatalf("SHA256SUMS is %q, want %q", first["SHA256SUMS"], want)
@@ -110,27 +109,31 @@ func TestDistStampsAndRepeats(t *testing.T) {
 	if want := []string{folder + "/LICENSE", folder + "/README.md", folder + "/THIRD_PARTY_LICENSES", folder + "/foretoken"}; fmt.Sprint(names) != fmt.Sprint(want) {
 		t.Errorf("the archive has %q, want %q", names, want)
 	}
-	if out, err := exec.Command("./program").CombinedOutput(); err != nil || string(out) != version+" "+commit {
-		t.Errorf("stamps are %q, %v", out, err)
+	if out, err := exec.Command("./program").CombinedOutput(); err != nil || string(out) != commit {
+		t.Errorf("the stamp is %q, %v", out, err)
 	}
 	if err := os.Remove("program"); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := run("", []string{platform}); err != nil {
+	if err := run([]string{platform}); err != nil {
 		t.Fatal(err)
 	}
 	if second := made(t); fmt.Sprint(second) != fmt.Sprint(first) {
 		t.Error("a second run of the same commit wrote other bytes")
 	}
 	git(t, "tag", "v0.1.0")
-	if s, err := readSource(); err != nil || s.version != "v0.1.0" {
+	if s, err := readSource(); err != nil || s.version != "0.1.0" || s.commit != commit {
 		t.Errorf("with a tag: %+v, %v", s, err)
 	}
-	if err := os.WriteFile("README.md", []byte("other\n"), 0o600); err != nil {
+	if err := os.WriteFile("cmd/foretoken/version.txt", []byte("0.2.0-dev\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := readSource(); err != nil || s.version != "v0.1.0+dirty" {
+	if s, err := readSource(); err == nil || !strings.Contains(err.Error(), "v0.1.0") {
+		t.Errorf("with the tag of another version: %+v, %v", s, err)
+	}
+	git(t, "tag", "-d", "v0.1.0")
+	if s, err := readSource(); err != nil || s.version != "0.2.0-dev" || s.commit != commit+"+dirty" {
 		t.Errorf("with changes: %+v, %v", s, err)
 	}
 }
@@ -158,21 +161,21 @@ func TestDistBuildsWithTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	platform := runtime.GOOS + "/" + runtime.GOARCH
-	if err := run("v1", []string{platform + ":special"}); err != nil {
+	if err := run([]string{platform + ":special"}); err != nil {
 		t.Fatal(err)
 	}
-	want := "foretoken-v1-" + strings.ReplaceAll(platform, "/", "-") + "-special.tar.gz"
+	want := "foretoken-0.1.0-" + strings.ReplaceAll(platform, "/", "-") + "-special.tar.gz"
 	if made(t)[want] == "" {
 		t.Errorf("there is no %s", want)
 	}
-	if err := run("v1", []string{platform + ":other"}); err == nil {
+	if err := run([]string{platform + ":other"}); err == nil {
 		t.Error("a file with the tag was not built")
 	}
 }
 
 func TestDistRefusesHalfAPlatform(t *testing.T) {
 	repository(t)
-	if err := run("", []string{"linux"}); err == nil || !strings.Contains(err.Error(), "want a platform") {
+	if err := run([]string{"linux"}); err == nil || !strings.Contains(err.Error(), "want a platform") {
 		t.Error(err)
 	}
 }
