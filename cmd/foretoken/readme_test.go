@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The first two commands of the README work in a fresh clone. The first one is run here as the README spells it;
+// the second one is what continuous integration runs.
+func TestReadmeCommands(t *testing.T) {
+	t.Chdir("../..")
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```\n(.*?)\n```").FindAllSubmatch(text, 2)
+	if len(blocks) < 2 {
+		t.Fatal("README.md has no two commands")
+	}
+	words := regexp.MustCompile(`"[^"]*"|\S+`).FindAllString(string(blocks[0][1]), -1)
+	for i, w := range words {
+		words[i] = strings.Trim(w, `"`)
+	}
+	if want := []string{"go", "run", "./cmd/foretoken"}; len(words) < 4 || strings.Join(words[:3], " ") != strings.Join(want, " ") {
+		t.Fatalf("the first command of README.md is %q, want one that begins with %q", words, want)
+	}
+	run := exec.Command(words[0], words[1:]...)
+	var out, log strings.Builder
+	run.Stdout, run.Stderr = &out, &log
+	if err := run.Run(); err != nil || len(strings.Fields(out.String())) < 3 {
+		t.Errorf("%q: %v, printed %q\n%s", words, err, out.String(), log.String())
+	}
+	script, err := os.ReadFile(".ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(script)), "\n")
+	if got, want := lines[len(lines)-1], "exec "+string(blocks[1][1]); got != want {
+		t.Errorf(".ci/run ends with %q, README.md wants %q", got, want)
+	}
+}
