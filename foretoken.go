@@ -1,13 +1,14 @@
-// Package foretoken runs language models of the Qwen3.5 family in this process, with
-// continuous batching, a prefix cache, structured output and exact speculative decoding by the
-// model's own multi-token-prediction head.
+// Package foretoken runs language models of the Qwen3.5, GLM-4.5 and DeepSeek-V3 families in this
+// process, with continuous batching, a prefix cache, structured output and exact speculative
+// decoding by the model's own multi-token-prediction head.
 //
-// Open a checkpoint, make a prompt of a conversation (Model.ChatPrompt) or of a text
-// (Model.TextPrompt), Generate, and range over Answer.Pieces or Wait for the end. Pictures and
+// Open a checkpoint, make a prompt from a conversation (Model.ChatPrompt) or from a text
+// (Model.TextPrompt), call Generate, and range over Answer.Pieces or call Wait. Pictures and
 // videos are parts of messages (chat.Parts), for models with a vision tower. Zero values are
-// defaults. For a given model, request and seed the tokens are always the same, whatever
-// is done for speed: drafts, batches, caches and threads do not change them. (Drafts do under
-// the ratio rule, which has to be asked for.)
+// defaults.
+//
+// A model, a request and a seed determine the tokens. Drafts, batches, caches and threads do not
+// change them. (Drafts do under the ratio rule, which is opt-in.)
 package foretoken
 
 import (
