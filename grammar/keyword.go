@@ -69,7 +69,7 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 		"format":               (*shape).readPattern,
 		"minItems":             func(s *shape, v *value) error { s.constrained = true; return readLeast(v, &s.items.least) },
 		"maxItems":             func(s *shape, v *value) error { s.constrained = true; return readMost(v, &s.items.most) },
-		"items":                nested(isSchema),
+		"items":                (*shape).readItems,
 		"prefixItems":          nested(isList),
 		"properties":           nested(isTable),
 		"patternProperties":    nested(isTable),
@@ -103,7 +103,6 @@ var refused = map[string]string{
 	"dependencies":          "use anyOf",
 	"unevaluatedProperties": "use additionalProperties",
 	"unevaluatedItems":      "use items",
-	"additionalItems":       "use prefixItems and items",
 	"$dynamicRef":           "use $ref",
 	"$recursiveRef":         "use $ref",
 	"$anchor":               "use $ref with a JSON pointer",
@@ -142,9 +141,6 @@ func newShape(schemas []*value) (*shape, error) {
 
 func isSchema(v *value) error {
 	if v.kind != boolean && v.kind != object {
-		if v.kind == array && v.name == "items" {
-			return v.errorf("a list of schemas is called prefixItems since draft 2020-12")
-		}
 		return v.errorf("is %s, want a schema: an object or a boolean", kindNames[v.kind])
 	}
 	return nil
