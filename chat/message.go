@@ -284,11 +284,12 @@ func (m Message) value(s shape) jinja.Value {
 	switch {
 	case said:
 		out.Set("content", m.Content.value)
-	case len(m.ToolCalls) > 0 && !s.null:
-		// Clients send null beside tool calls; many templates take only text.
-		out.Set("content", jinja.String(""))
-	default:
+	case len(m.ToolCalls) > 0 && s.null:
 		out.Set("content", jinja.None())
+	default:
+		// Clients send null beside tool calls, and for empty answers and results. Many templates take
+		// only text, or print None.
+		out.Set("content", jinja.String(""))
 	}
 	if m.ReasoningContent != nil {
 		out.Set("reasoning_content", jinja.String(*m.ReasoningContent))

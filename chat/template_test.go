@@ -123,7 +123,7 @@ func TestTemplateVariables(t *testing.T) {
 		"{{ tools is none }} {{ documents is none }} {{ add_generation_prompt }}":   "True True False",
 		"{{ bos_token }} {{ eos_token is defined }}":                                "<s> False",
 		"{{ messages[0] | tojson }}":                                                `{"role": "user", "content": "a", "mood": {"b": 1, "a": 2}}`,
-		"{{ messages[1] | tojson }}":                                                `{"role": "assistant", "content": null}`,
+		"{{ messages[1] | tojson }}":                                                `{"role": "assistant", "content": ""}`,
 		"{{ messages[2].content == '' }} {{ messages[2].tool_calls | tojson }}":     `True [{"type": "function", "function": {"name": "f", "arguments": {}}}, {"type": "function", "function": {"name": "g", "arguments": {}}}]`,
 		"{{ messages[3].tool_calls is defined }} {{ messages[3].name is defined }}": "False False",
 		"{{ messages[3].reasoning_content is string }}":                             "True",
@@ -140,6 +140,39 @@ func TestTemplateVariables(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", src, got.Text, err, want)
 		}
 	}
+}
+
+// TestNullContentIsAnEmptyText has messages without content in every template: those of all roles, also of
+// an assistant that neither said nor called anything.
+func TestNullContentIsAnEmptyText(t *testing.T) {
+	eachShipped(t, func(name, source string, _ ToolFormat) {
+		tmpl, err := NewTemplate(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, conversation := range []string{
+			`[{"role": "user", "content": "x"}, {"role": "assistant", "content": NULL}, {"role": "user", "content": "y"}]`,
+			`[{"role": "user", "content": "x"}, {"role": "assistant", "content": NULL, "reasoning_content": "r"}, {"role": "user", "content": "y"}]`,
+			`[{"role": "user", "content": "x"}, {"role": "assistant", "content": "z", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}, {"role": "tool", "tool_call_id": "1", "content": NULL}]`,
+			`[{"role": "system", "content": NULL}, {"role": "user", "content": "x"}]`,
+			`[{"role": "user", "content": NULL}]`,
+		} {
+			render := func(content string) Rendered {
+				messages, err := DecodeMessages([]byte(strings.ReplaceAll(conversation, "NULL", content)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := tmpl.Render(Input{Messages: messages, AddGenerationPrompt: true, BOSToken: "<s>", EOSToken: "</s>"})
+				if err != nil {
+					t.Errorf("%s: %s: content %s: %v", name, conversation, content, err)
+				}
+				return r
+			}
+			if got, want := render("null"), render(`""`); got.Text != want.Text {
+				t.Errorf("%s: %s\nnull is    %q,\nempty text %q", name, conversation, got.Text, want.Text)
+			}
+		}
+	})
 }
 
 func TestNewTemplateRefusesBadSource(t *testing.T) {
