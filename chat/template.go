@@ -2,6 +2,7 @@ package chat
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -63,8 +64,33 @@ type Rendered struct {
 	Trusted [][2]int
 }
 
-// Render returns the prompt. If the template refuses the conversation, the error has its
-// words.
+// RenderError is the error of a template that cannot render a conversation. The template itself
+// was read without errors.
+type RenderError struct{ Err error }
+
+func (e *RenderError) Error() string { return "chat: template: " + e.Err.Error() }
+
+// Unwrap returns the error of the template.
+func (e *RenderError) Unwrap() error { return e.Err }
+
+// VariableError is the error of a variable that a template cannot have.
+type VariableError struct {
+	Name string
+	Err  error
+}
+
+func (e *VariableError) Error() string {
+	return fmt.Sprintf("chat: template variable %q: %v", e.Name, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *VariableError) Unwrap() error { return e.Err }
+
+// errTaken is the reason to refuse a variable of a name that Render sets.
+var errTaken = errors.New("the name is reserved: use another name")
+
+// Render returns the prompt. An error is a [RenderError] or a [VariableError]. If the template
+// refuses the conversation, the error has its words.
 func (t *Template) Render(in Input) (Rendered, error) {
 	var s shape
 	if slices.ContainsFunc(in.Messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
@@ -98,17 +124,17 @@ func (t *Template) render(in Input, s shape) (Rendered, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Variables)) {
 		if _, taken := vars.Get(name); taken {
-			return Rendered{}, fmt.Errorf("chat: template variable %q is set by foretoken: pass another name", name)
+			return Rendered{}, &VariableError{name, errTaken}
 		}
 		v, err := variable(in.Variables[name])
 		if err != nil {
-			return Rendered{}, fmt.Errorf("chat: template variable %q: %w", name, err)
+			return Rendered{}, &VariableError{name, err}
 		}
 		vars.Set(name, v)
 	}
 	out, err := t.template.Render(vars, jinja.Options{Now: in.Now, Limits: jinja.Limits{Steps: in.steps}})
 	if err != nil {
-		return Rendered{}, fmt.Errorf("chat: template: %w", err)
+		return Rendered{}, &RenderError{err}
 	}
 	return Rendered(out), nil
 }

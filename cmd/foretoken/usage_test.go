@@ -118,7 +118,7 @@ func TestMistakesAboutTheModelAreExplained(t *testing.T) {
 		{"generate " + long, "-", 1, "5001 tokens, and the model takes 4096"},
 		{"generate --prompt= --no-chat-template", "-", 2, "the prompt is empty"},
 		{"generate --prompt-ids 5 --xtc-probability 1 --xtc-threshold 0", "-", 2, "--xtc-threshold 0: want a number above 0"},
-		{"generate --prompt x --chat-template-args {\"messages\":1}", "-", 1, `"messages" is set by foretoken`},
+		{"generate --prompt x --chat-template-args {\"messages\":1}", "-", 1, `template variable "messages": the name is reserved`},
 	})
 }
 

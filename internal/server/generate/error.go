@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
@@ -65,6 +66,8 @@ func Wrap(err error) *Error {
 	var e *Error
 	var refusal *jinja.RaiseError
 	var limit *jinja.LimitError
+	var render *chat.RenderError
+	var variable *chat.VariableError
 	switch {
 	case errors.As(err, &e):
 		return e
@@ -84,6 +87,10 @@ func Wrap(err error) *Error {
 		return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: "messages", Message: "the model's chat template refuses the conversation: " + tidy(err), Err: err}
 	case errors.As(err, &limit):
 		return &Error{Status: http.StatusBadRequest, Kind: TooLarge, Param: "messages", Message: "the conversation is too long for the model's chat template: " + tidy(err) + ": shorten it", Err: err}
+	case errors.As(err, &render):
+		return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: "messages", Message: "the model's chat template cannot render the conversation: " + tidy(render.Err), Err: err}
+	case errors.As(err, &variable):
+		return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: "chat_template_kwargs." + variable.Name, Message: tidy(variable.Err), Err: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Status: 499, Kind: Canceled, Message: "the request was canceled", Err: err}
 	case errors.Is(err, foretoken.ErrGrammar):

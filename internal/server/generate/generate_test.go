@@ -275,6 +275,33 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 	}
 }
 
+// TestTemplateErrorsOfARequestAreTheClients has a conversation that a template cannot render, and
+// variables of reserved names. A template that cannot be read is an error of the server.
+func TestTemplateErrorsOfARequestAreTheClients(t *testing.T) {
+	parts, err := chat.DecodeMessages([]byte(`[{"role": "user", "content": [{"type": "text", "text": "x"}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		request     generate.Request
+		param, says string
+	}{
+		{generate.Request{Model: generatetest.Lines, Messages: parts}, "messages", "cannot render the conversation: jinja: line 6: "},
+		{generate.Request{Messages: user("x"), Variables: map[string]any{"messages": 1}}, "chat_template_kwargs.messages", "reserved"},
+		{generate.Request{Messages: user("x"), Variables: map[string]any{"tools": 1}}, "chat_template_kwargs.tools", "reserved"},
+		{generate.Request{Messages: user("x"), Variables: map[string]any{"add_generation_prompt": false}}, "chat_template_kwargs.add_generation_prompt", "reserved"},
+	} {
+		_, err := service.Start(t.Context(), &c.request)
+		if e := generate.Wrap(err); err == nil || e.Status != http.StatusBadRequest || e.Kind != generate.BadRequest || e.Param != c.param || !strings.Contains(e.Message, c.says) {
+			t.Errorf("%v is %d %s about %q, want 400 about %q that says %q", err, e.Status, e.Kind, e.Param, c.param, c.says)
+		}
+	}
+	_, err = chat.NewTemplate("{% if %}")
+	if e := generate.Wrap(err); e.Status != http.StatusInternalServerError {
+		t.Errorf("a broken template is %d: %v", e.Status, err)
+	}
+}
+
 func TestArrangePutsSystemsFirst(t *testing.T) {
 	m := func(role, text string) chat.Message { return chat.Message{Role: role, Content: chat.Text(text)} }
 	for name, c := range map[string]struct{ in, want []chat.Message }{

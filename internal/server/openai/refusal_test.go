@@ -66,6 +66,7 @@ var refusals = []refusal{
 	{chatPath, `{` + story + `, "modalities": ["text", "audio"]}`, 400, "modalities[1]", "want one of"},
 	{chatPath, `{` + story + `, "reasoning_effort": "extreme"}`, 400, "reasoning_effort", "want one of"},
 	{chatPath, `{` + story + `, "chat_template_kwargs": 5}`, 400, "chat_template_kwargs", "an object with variables"},
+	{chatPath, `{` + story + `, "chat_template_kwargs": {"messages": []}}`, 400, "chat_template_kwargs.messages", "reserved"},
 	{chatPath, `{` + story + `, "max_thinking_tokens": 0}`, 400, "max_thinking_tokens", "from 1"},
 	{chatPath, `{` + story + `, "response_format": {"type": "xml"}}`, 400, "response_format.type", "want one of"},
 	{chatPath, `{` + story + `, "response_format": {}}`, 400, "response_format.type", "missing"},
@@ -205,6 +206,12 @@ func TestQuirksOfClientsAreUnderstood(t *testing.T) {
 	} {
 		if n := prompt(messages); n != plain {
 			t.Errorf("%s: %d tokens, want %d", name, n, plain)
+		}
+	}
+	silent := prompt(`{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}, {"role": "user", "content": "y"}`)
+	for _, said := range []string{`"content": null`, `"refusal": null`, `"content": null, "tool_calls": []`} {
+		if n := prompt(`{"role": "user", "content": "x"}, {"role": "assistant", ` + said + `}, {"role": "user", "content": "y"}`); n != silent {
+			t.Errorf("%s: %d tokens, want %d", said, n, silent)
 		}
 	}
 	history := func(call string) int {
