@@ -216,7 +216,7 @@ func law(t *testing.T, heading string, key, value int) map[string][]string {
 }
 
 func TestPackagesImportWhatTheTableAllows(t *testing.T) {
-	allowed := law(t, "Who may import whom", 0, 1)
+	allowed := law(t, "Import rules", 0, 1)
 	for _, s := range tree(t) {
 		if s.test {
 			continue // a test may use golden files, the CPU and the embedded model
@@ -284,7 +284,7 @@ func TestOnlyABlankImportNamesAFamily(t *testing.T) {
 }
 
 func TestPackagesAreTheOnesInTheTable(t *testing.T) {
-	allowed := law(t, "Who may import whom", 0, 1)
+	allowed := law(t, "Import rules", 0, 1)
 	dirs := packages(t)
 	for _, dir := range dirs {
 		if strings.HasPrefix(dir, "examples/") {
