@@ -30,9 +30,9 @@ var formats = func() map[string]string {
 		byteValue = `(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
 		ipv4      = byteValue + `(?:\.` + byteValue + `){3}`
 
-		percent = `%[0-9A-Fa-f]{2}`
-		name    = `[A-Za-z0-9._~!$&'()*+,;=-]|` + percent
-		segment = `(?:[:@]|` + name + `)`
+		varchar = `(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})`
+		varspec = varchar + `+(?:\*|:[1-9][0-9]{0,3})?`
+		pointer = `(?:/(?:[^~/]|~[01])*)*`
 	)
 	return map[string]string{
 		"date":      date,
@@ -44,10 +44,55 @@ var formats = func() map[string]string {
 		"ipv4":      ipv4,
 		"ipv6":      ipv6(ipv4),
 		"uuid":      `[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}`,
-		"uri": `[A-Za-z][A-Za-z0-9+.-]*:(?://(?:` + name + `)*(?::[0-9]*)?(?:/` + segment + `*)*|/?(?:` + segment + `+(?:/` + segment + `*)*)?)` +
-			`(?:\?(?:[/?]|` + segment + `)*)?(?:#(?:[/?]|` + segment + `)*)?`,
+
+		"uri":           reference("", false),
+		"uri-reference": reference("", true),
+		"iri":           reference(wide, false),
+		"iri-reference": reference(wide, true),
+		"uri-template": `(?:[!#$&()*+,./0-9:;=?@A-Z_a-z~\[\]` + wide + `-]|%[0-9A-Fa-f]{2}|` +
+			`\{[+#./;?&]?` + varspec + `(?:,` + varspec + `)*\})*`,
+		"json-pointer":          pointer,
+		"relative-json-pointer": `(?:0|[1-9][0-9]*)(?:#|` + pointer + `)`,
 	}
 }()
+
+// otherFormats are the draft's formats that are not supported.
+var otherFormats = []string{"idn-email", "idn-hostname", "regex"}
+
+// integerFormats are the formats of integers in the registry of OpenAPI, with the least and the
+// greatest of each. Like all formats they say nothing about values in enum and const.
+var integerFormats = func() map[string][2]*bound {
+	span := func(lo, hi string) [2]*bound {
+		least, most := &bound{}, &bound{whole: hi}
+		least.whole, least.negative = strings.CutPrefix(lo, "-")
+		return [2]*bound{least, most}
+	}
+	return map[string][2]*bound{
+		"int8": span("-128", "127"), "uint8": span("0", "255"), "int16": span("-32768", "32767"), "uint16": span("0", "65535"),
+		"int32": span("-2147483648", "2147483647"), "uint32": span("0", "4294967295"),
+		"int64": span("-9223372036854775808", "9223372036854775807"), "uint64": span("0", "18446744073709551615"),
+		"double-int": span("-9007199254740991", "9007199254740991"),
+	}
+}()
+
+// wide are the characters outside of ASCII that RFC 3987 allows, as part of a class.
+const wide = `\x{A0}-\x{D7FF}\x{F900}-\x{FDCF}\x{FDF0}-\x{FFEF}\x{10000}-\x{1FFFD}\x{20000}-\x{2FFFD}`
+
+// reference is the expression of a URI (RFC 3986), or of a reference, which may be relative, with
+// more characters in its names.
+func reference(more string, relative bool) string {
+	var (
+		name      = `[A-Za-z0-9._~!$&'()*+,;=` + more + `-]|%[0-9A-Fa-f]{2}`
+		segment   = `(?:[:@]|` + name + `)`
+		segments  = `(?:/` + segment + `*)*`
+		authority = `//(?:` + name + `)*(?::[0-9]*)?` + segments
+		expr      = `[A-Za-z][A-Za-z0-9+.-]*:(?:` + authority + `|/?(?:` + segment + `+` + segments + `)?)`
+	)
+	if relative { // a first segment with a colon would be a scheme
+		expr = `(?:` + expr + `|` + authority + `|/?(?:(?:@|` + name + `)+` + segments + `)?)`
+	}
+	return expr + `(?:\?(?:[/?]|` + segment + `)*)?(?:#(?:[/?]|` + segment + `)*)?`
+}
 
 // ipv6 lists the forms of RFC 3986 by the number of groups before the two colons.
 func ipv6(ipv4 string) string {

@@ -1,6 +1,9 @@
 package grammar
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // types is a set of JSON's types. Numbers are two: integers, and those with a fraction.
 type types uint8
@@ -32,6 +35,7 @@ type shape struct {
 	lo, hi      *bound
 	length      span            // characters of a string
 	patterns    []*value        // and formats
+	widths      [][2]*bound     // formats of integers
 	items       span            // how many an array has
 	required    []string        // in order
 	demands     map[string]bool // the same
@@ -66,7 +70,7 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 		"minLength":            func(s *shape, v *value) error { return readLeast(v, &s.length.least) },
 		"maxLength":            func(s *shape, v *value) error { return readMost(v, &s.length.most) },
 		"pattern":              (*shape).readPattern,
-		"format":               (*shape).readPattern,
+		"format":               (*shape).readFormat,
 		"minItems":             func(s *shape, v *value) error { s.constrained = true; return readLeast(v, &s.items.least) },
 		"maxItems":             func(s *shape, v *value) error { s.constrained = true; return readMost(v, &s.items.most) },
 		"items":                (*shape).readItems,
@@ -263,13 +267,22 @@ func readMost(v *value, to *int32) error {
 	return err
 }
 
-// readPattern reads a pattern or a format. Whether a format is known matters to strings only: those
-// of numbers, such as int64, forbid nothing.
 func (s *shape) readPattern(v *value) error {
 	if v.kind != text {
 		return v.errorf("is %s, want a string", kindNames[v.kind])
 	}
 	s.patterns = append(s.patterns, v)
+	return nil
+}
+
+// readFormat reads a format. One that is neither of the draft nor of integers is an annotation.
+func (s *shape) readFormat(v *value) error {
+	if formats[v.text] != "" || slices.Contains(otherFormats, v.text) || v.kind != text {
+		return s.readPattern(v)
+	}
+	if ends, ok := integerFormats[v.text]; ok {
+		s.widths = append(s.widths, ends)
+	}
 	return nil
 }
 

@@ -96,7 +96,8 @@ func (s *shape) nodes(kinds []kind) ([]int32, error) {
 // number is the node of numbers.
 func (c *compiler) number(s *shape) (int32, error) {
 	integer := s.types&typeFraction == 0
-	if s.lo == nil && s.hi == nil {
+	lo, hi := s.bounds()
+	if lo == nil && hi == nil {
 		if integer {
 			return c.fixed(integerText)
 		}
@@ -105,7 +106,7 @@ func (c *compiler) number(s *shape) (int32, error) {
 		}
 		return c.fixed(numberText)
 	}
-	d, err := c.work.numbers(s.lo, s.hi, integer)
+	d, err := c.work.numbers(lo, hi, integer)
 	if err == nil && c.marker != "" && !integer {
 		d, err = c.work.combine([]*dfa{d, ours()[bareNumber]}, all)
 	}
@@ -113,6 +114,17 @@ func (c *compiler) number(s *shape) (int32, error) {
 		return 0, s.errorf("%w", err)
 	}
 	return c.automaton(d)
+}
+
+// bounds are the bounds of numbers. Formats of integers are bounds if all numbers are integers.
+func (s *shape) bounds() (lo, hi *bound) {
+	lo, hi = s.lo, s.hi
+	for _, ends := range s.widths {
+		if s.types&typeFraction == 0 {
+			lo, hi = tighter(lo, ends[0], 1), tighter(hi, ends[1], -1)
+		}
+	}
+	return lo, hi
 }
 
 // errorf is an error about all the schemas of a shape, of which it names the first.

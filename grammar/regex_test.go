@@ -171,6 +171,12 @@ func TestFormats(t *testing.T) {
 		{"ipv6", ":: ::1 1:: 2001:db8::ff00:42:8329 1:2:3:4:5:6:7:8 ::ffff:1.2.3.4 1:2:3:4:5:6:7:: 1:2::8", "1 ::1::2 1:2:3:4:5:6:7 1:2:3:4:5:6:7:8:9 12345:: ::1.2.3 :1"},
 		{"uuid", "123e4567-e89b-12d3-A456-426614174000", "123e4567e89b12d3a456426614174000 g23e4567-e89b-12d3-a456-426614174000"},
 		{"uri", "http://a.b:80/c?d=e#f mailto:a@b.c urn:x:y a:/b/c file:///x", "a.b //a http://a:b c://d/%zz 1a:b"},
+		{"uri-reference", "a /a//b?c=d#e //host:80/a ../x:y #f http://a/b mailto:a@b", `1:b a\b %zz ä #a#b`},
+		{"iri", "http://ä/ö?ü#ß a:", `ä /a ä:b a\b`},
+		{"iri-reference", "ä/ö a:", `ä:b a\b`},
+		{"uri-template", "http://a/{b}{?c,d*}{+e:3} %20", "{ {} {a a} {a:0} {?} %"},
+		{"json-pointer", "/ /a~0b~1/ä", "a /~ /~2 #/a"},
+		{"relative-json-pointer", "0 1/a 12#", "/a 01/a -1 1a 0##"},
 	} {
 		d := mustRegex(formats[c.format], escaped)
 		for _, text := range strings.Fields(c.yes) {
@@ -184,7 +190,7 @@ func TestFormats(t *testing.T) {
 			}
 		}
 	}
-	if got, want := len(formats), 10; got != want {
+	if got, want := len(formats), 16; got != want {
 		t.Errorf("%d formats, %d tested", got, want)
 	}
 }

@@ -127,25 +127,6 @@ func TestSchemaEqualsValidator(t *testing.T) {
 	}
 }
 
-// TestFormatsOfOtherTypes has formats that say nothing of strings, as tools write them that make
-// schemas of types.
-func TestFormatsOfOtherTypes(t *testing.T) {
-	v := bytesVocab(t)
-	for schema, text := range map[string]string{
-		`{"type": "integer", "format": "int64", "minimum": 0}`:                          `7`,
-		`{"type": ["number", "null"], "format": "double"}`:                              `0.5`,
-		`{"properties": {"n": {"type": "integer", "format": "uint8", "enum": [1, 2]}}}`: `{"n": 2}`,
-	} {
-		if !accepts(compile(t, Schema([]byte(schema)), v), text) {
-			t.Errorf("%s does not allow %s", schema, text)
-		}
-	}
-	bare := compile(t, Bare([]byte(`{"type": "integer", "format": "int32"}`), "</end>"), v)
-	if !accepts(bare, "7</end>") {
-		t.Error("an argument with a format is not allowed")
-	}
-}
-
 // TestSampledTextsAreValid chooses allowed tokens at random until the end is chosen: what
 // comes out is JSON, and valid.
 func TestSampledTextsAreValid(t *testing.T) {
