@@ -58,3 +58,43 @@ func TestItemsOfFormerDrafts(t *testing.T) {
 		},
 	})
 }
+
+// TestReferencesByName has schemas that are called by $id and $anchor, as each draft spells them.
+func TestReferencesByName(t *testing.T) {
+	const (
+		draft4 = `"$schema": "http://json-schema.org/draft-04/schema#"`
+		draft7 = `"$schema": "http://json-schema.org/draft-07/schema#"`
+	)
+	checkCases(t, []schemaCase{
+		{`{"properties": {"a": {"$id": "x", "type": "null"}}, "type": "object"}`, []string{`{"a": null}`}, []string{`{"a": 1}`}},
+		{`{"$ref": "other", "$defs": {"a": {"$id": "other", "type": "null"}}}`, []string{`null`}, []string{`1`}},
+		{`{"$id": "http://h/d/s", "$ref": "/d/other#x", "$defs": {"a": {"$id": "other", "$defs": {"b": {"$anchor": "x", "type": "null"}}}}}`, []string{`null`}, []string{`1`}},
+		{`{"$id": "urn:a:b", "$ref": "urn:a:b#/$defs/x", "$defs": {"x": {"type": "null"}}}`, []string{`null`}, []string{`1`}},
+		{`{"$ref": "#n", "$defs": {"a": {"$anchor": "n", "type": "null"}}}`, []string{`null`}, []string{`1`}},
+		{`{"$ref": "#n", "$defs": {"a": {"$dynamicAnchor": "n", "type": "null"}}}`, []string{`null`}, []string{`1`}},
+		{ // a pointer is relative to the document it stands in
+			`{"$ref": "#/$defs/a", "$defs": {"b": {"type": "null"}, "a": {"$id": "x", "$ref": "#/$defs/b", "$defs": {"b": {"type": "boolean"}}}}}`,
+			[]string{`true`},
+			[]string{`null`},
+		},
+		{ // a member called $id is no name
+			`{"type": "object", "properties": {"$id": {"type": "null"}, "a": {"$ref": "#/properties/$id"}}}`,
+			[]string{`{"$id": null, "a": null}`},
+			[]string{`{"a": 1}`},
+		},
+		{`{"$ref": "#/$defs/a~1b%20~0c", "$defs": {"a/b ~c": {"type": "null"}}}`, []string{`null`}, []string{`1`}},
+		{`{` + draft7 + `, "$ref": "#n", "definitions": {"a": {"$id": "#n", "type": "null"}}}`, []string{`null`}, []string{`1`}},
+		{`{` + draft4 + `, "allOf": [{"$ref": "#n"}], "definitions": {"a": {"id": "#n", "type": "null"}}}`, []string{`null`}, []string{`1`}},
+	})
+}
+
+// TestKeywordsBesideReferences hold since draft 2019-09.
+func TestKeywordsBesideReferences(t *testing.T) {
+	const rest = `"properties": {"a": {"$ref": "#/definitions/n", "maximum": 3}}, "definitions": {"n": {"type": "integer"}}, "type": "object"}`
+	checkCases(t, []schemaCase{
+		{`{` + rest, []string{`{"a": 3}`}, []string{`{"a": 4}`}},
+		{`{"$schema": "https://json-schema.org/draft/2019-09/schema", ` + rest, []string{`{"a": 3}`}, []string{`{"a": 4}`}},
+		{`{"$schema": "http://json-schema.org/draft-07/schema#", ` + rest, []string{`{"a": 3}`, `{"a": 4}`}, []string{`{"a": null}`}},
+		{`{"$schema": "http://json-schema.org/draft-04/schema#", ` + rest, []string{`{"a": 4}`}, []string{`{"a": null}`}},
+	})
+}

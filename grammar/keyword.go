@@ -109,8 +109,6 @@ var refused = map[string]string{
 	"unevaluatedItems":      "use items",
 	"$dynamicRef":           "use $ref",
 	"$recursiveRef":         "use $ref",
-	"$anchor":               "use $ref with a JSON pointer",
-	"$dynamicAnchor":        "use $ref with a JSON pointer",
 	"nullable":              `use type with "null" in a list`,
 }
 
@@ -128,9 +126,6 @@ func newShape(schemas []*value) (*shape, error) {
 		for i, name := range schema.names {
 			if remedy, ok := refused[name]; ok {
 				return nil, schema.list[i].errorf("the keyword %s is not supported; %s", name, remedy)
-			}
-			if name == "$id" && schema.parent != nil {
-				return nil, schema.list[i].errorf("$id is supported at the top only")
 			}
 			if read := keywords[name]; read != nil {
 				if err := read(s, schema.list[i]); err != nil {

@@ -3,9 +3,7 @@ package grammar
 import (
 	"encoding/binary"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 )
 
 // Limits on what a schema may unfold to.
@@ -39,6 +37,7 @@ func Schema(schema []byte) Source {
 type compiler struct {
 	*builder
 	root  *value
+	refs  *references
 	rules map[string]int32    // nodes of the values that some schemas describe together
 	known map[string][]*shape // and their shapes
 	// others are the nodes of names that are none of some, by all that decides on them.
@@ -52,7 +51,7 @@ type compiler struct {
 }
 
 func newCompiler(b *builder, root *value) *compiler {
-	return &compiler{builder: b, root: root, rules: map[string]int32{}, known: map[string][]*shape{}, others: map[string]int32{}}
+	return &compiler{builder: b, root: root, refs: newReferences(root), rules: map[string]int32{}, known: map[string][]*shape{}, others: map[string]int32{}}
 }
 
 // value is the node of the values that all of the schemas allow. The same schemas have the
@@ -139,13 +138,20 @@ func (c *compiler) unfold(u *unfolding, v *value, path []*value) error {
 	if slices.Contains(u.schemas, v) {
 		return nil
 	}
-	u.schemas = append(u.schemas, v)
 	path = append(slices.Clone(path), v)
+	if ref := v.member("$ref"); ref != nil && c.refs.former {
+		to, err := c.refs.resolve(ref)
+		if err != nil {
+			return err
+		}
+		return c.unfold(u, to, path)
+	}
+	u.schemas = append(u.schemas, v)
 	for i, name := range v.names {
 		m := v.list[i]
 		switch name {
 		case "$ref":
-			to, err := c.resolve(m)
+			to, err := c.refs.resolve(m)
 			if err != nil {
 				return err
 			}
@@ -169,26 +175,6 @@ func (c *compiler) unfold(u *unfolding, v *value, path []*value) error {
 		}
 	}
 	return nil
-}
-
-// resolve follows a reference.
-func (c *compiler) resolve(v *value) (*value, error) {
-	if v.kind != text {
-		return nil, v.errorf("is %s, want a string", kindNames[v.kind])
-	}
-	pointer, local := strings.CutPrefix(v.text, "#")
-	if !local {
-		return nil, v.errorf(`refers to %.60q; only references within the schema, "#/...", are supported`, v.text)
-	}
-	pointer, err := url.PathUnescape(pointer)
-	if err != nil {
-		return nil, v.errorf("%w", err)
-	}
-	to := c.root.follow(pointer)
-	if to == nil {
-		return nil, v.errorf("nothing is at %.60q", v.text)
-	}
-	return to, isSchema(to)
 }
 
 // multiply takes one alternative of the first group after the other.
