@@ -73,7 +73,7 @@ func TestReferencesByName(t *testing.T) {
 		{`{"$ref": "#n", "$defs": {"a": {"$anchor": "n", "type": "null"}}}`, []string{`null`}, []string{`1`}},
 		{`{"$ref": "#n", "$defs": {"a": {"$dynamicAnchor": "n", "type": "null"}}}`, []string{`null`}, []string{`1`}},
 		{ // a pointer is relative to the document it stands in
-			`{"$ref": "#/$defs/a", "$defs": {"b": {"type": "null"}, "a": {"$id": "x", "$ref": "#/$defs/b", "$defs": {"b": {"type": "boolean"}}}}}`,
+			`{"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/a", "$defs": {"b": {"type": "null"}, "a": {"$id": "x", "$ref": "#/$defs/b", "$defs": {"b": {"type": "boolean"}}}}}`,
 			[]string{`true`},
 			[]string{`null`},
 		},

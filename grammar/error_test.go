@@ -51,6 +51,7 @@ func TestCompileNamesWhatIsWrong(t *testing.T) {
 		{Schema([]byte(`{"type": "integer", "minimum": 3, "maximum": 2}`)), []string{"nothing satisfies"}},
 		{Schema([]byte(`{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}`)), []string{"nothing satisfies"}},
 		{Schema([]byte(`{"enum": [{"a": 1}], "required": ["a"]}`)), []string{"#/enum/0", "beside keywords about its members"}},
+		{Schema([]byte(`{"items": {"$id": "x", "$ref": "#"}}`)), []string{"#/items/$ref", "beside $id", "$schema"}},
 		{Schema([]byte(`{"$ref": "#a"}`)), []string{"#/$ref", "nothing is at"}},
 		{Schema([]byte(`{"$ref": "#/%zz"}`)), []string{"#/$ref", "invalid URL escape"}},
 		{Schema([]byte(`{"$ref": "x", "$defs": {"a": {"$id": "x"}, "b": {"$id": "x"}}}`)), []string{"#/$ref", "two schemas are called"}},

@@ -91,6 +91,9 @@ func (r *references) resolve(v *value) (*value, error) {
 	if v.kind != text {
 		return nil, v.errorf("is %s, want a string", kindNames[v.kind])
 	}
+	if at := v.parent; at != r.root && r.bases[at] != nil && r.root.member("$schema") == nil {
+		return nil, v.errorf("stands beside %s, of which drafts before 2019-09 make something else; name the draft in $schema", r.id)
+	}
 	at := v
 	for r.bases[at] == nil {
 		at = at.parent
