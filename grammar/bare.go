@@ -200,7 +200,7 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 	d, err := c.once(markedKey{text: key}, func() (*dfa, error) {
 		list := []*dfa{ours()[anyText]}
 		for _, e := range exprs {
-			d, err := c.work.regex(e.expr, e.extent, plain)
+			d, err := c.work.expression(e, plain)
 			if err != nil {
 				return nil, err
 			}

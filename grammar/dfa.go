@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // Limits on what one grammar may grow to. They keep the memory of a hostile one to some
@@ -128,15 +129,65 @@ func (d *dfa) classes(starts *[256]bool) {
 
 // trim removes the states from which nothing is accepted. It keeps the order of the rest.
 func (d *dfa) trim() *dfa {
-	n := int32(len(d.accept))
-	before := make([][]int32, n)
-	for s := range n {
-		for _, t := range d.row(s) {
-			if t >= 0 {
-				before[t] = append(before[t], s)
+	alive, dead := d.alive(), 0
+	number := make([]int32, len(alive))
+	for s, ok := range alive {
+		if number[s] = int32(s - dead); !ok {
+			number[s] = -1
+			dead++
+		}
+	}
+	if dead > 0 {
+		t := &dfa{class: d.class, starts: d.starts, width: d.width, mark: -1}
+		if alive[0] {
+			t.next, t.accept = make([]int32, 0, (len(alive)-dead)*int(d.width)), make([]bool, 0, len(alive)-dead)
+			for s := range alive {
+				if !alive[s] {
+					continue
+				}
+				for _, to := range d.row(int32(s)) {
+					if to >= 0 {
+						to = number[to]
+					}
+					t.next = append(t.next, to)
+				}
+				t.accept = append(t.accept, d.accept[s])
+			}
+		}
+		d = t
+	}
+	d.leaf = make([]bool, len(d.accept))
+	for s := range d.leaf {
+		d.leaf[s] = !slices.ContainsFunc(d.row(int32(s)), func(to int32) bool { return to >= 0 })
+	}
+	d.findLoops()
+	return d
+}
+
+// alive tells the states from which something is accepted.
+func (d *dfa) alive() []bool {
+	n := len(d.accept)
+	each := func(visit func(from, to int32)) {
+		for s := range int32(n) {
+			last := int32(-1) // classes in a row often lead to the same state
+			for _, to := range d.row(s) {
+				if to >= 0 && to != last && to != s {
+					visit(s, to)
+				}
+				last = to
 			}
 		}
 	}
+	first := make([]int32, n+2) // of the states before each, in before
+	each(func(_, to int32) { first[to+2]++ })
+	for s := range n {
+		first[s+2] += first[s+1]
+	}
+	before := make([]int32, first[n+1])
+	each(func(from, to int32) {
+		before[first[to+1]] = from
+		first[to+1]++
+	})
 	alive := make([]bool, n)
 	var todo []int32
 	for s, ok := range d.accept {
@@ -148,41 +199,14 @@ func (d *dfa) trim() *dfa {
 	for len(todo) > 0 {
 		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		for _, p := range before[s] {
+		for _, p := range before[first[s]:first[s+1]] {
 			if !alive[p] {
 				alive[p] = true
 				todo = append(todo, p)
 			}
 		}
 	}
-	t := &dfa{class: d.class, starts: d.starts, width: d.width, mark: -1}
-	if n == 0 || !alive[0] {
-		return t
-	}
-	number := make([]int32, n)
-	for s := range n {
-		number[s] = -1
-		if alive[s] {
-			number[s] = int32(len(t.accept))
-			t.accept = append(t.accept, d.accept[s])
-		}
-	}
-	for s := range n {
-		if !alive[s] {
-			continue
-		}
-		leaf := true
-		for _, to := range d.row(s) {
-			if to >= 0 {
-				to = number[to]
-			}
-			leaf = leaf && to < 0
-			t.next = append(t.next, to)
-		}
-		t.leaf = append(t.leaf, leaf)
-	}
-	t.findLoops()
-	return t
+	return alive
 }
 
 // bytes is the memory of the automaton, about.
@@ -269,11 +293,15 @@ func all(each []bool) bool {
 // findLoops fills in which kinds lead back to each state.
 func (d *dfa) findLoops() {
 	d.loops = make([]kinds, len(d.accept))
+	of := make([]kinds, d.width) // the kinds of each class
+	for b := range 0x80 {
+		of[d.class[b]] |= kindOf[b]
+	}
 	for s := range int32(len(d.accept)) {
 		back := kindNone - 1
-		for b := range 0x80 {
-			if d.step(s, byte(b)) != s {
-				back &^= kindOf[b]
+		for k, to := range d.row(s) {
+			if to != s {
+				back &^= of[k]
 			}
 		}
 		if !d.returns(s, s, 0xC2, 0xDF, 1) || !d.returns(s, s, 0xE0, 0xEF, 2) || !d.returns(s, s, 0xF0, 0xF4, 3) {

@@ -323,7 +323,7 @@ func (b *builder) pattern(v *value) (*dfa, error) {
 	if d, ok := b.patterns[key]; ok {
 		return d, nil
 	}
-	d, err := b.work.regex(key.expr, key.extent, escaped)
+	d, err := b.work.expression(key, escaped)
 	if err != nil {
 		return nil, v.errorf("%w", err)
 	}
@@ -343,7 +343,17 @@ func (v *value) pattern() (patternKey, error) {
 	return patternKey{expr, whole}, nil
 }
 
+// patternKey is an expression: a pattern in the syntax of ECMA 262 if a part of the text has to
+// match, and one of our own in RE2's if all of it has.
 type patternKey struct {
 	expr   string
 	extent extent
+}
+
+// expression is the automaton of an expression.
+func (w *work) expression(key patternKey, s spelling) (*dfa, error) {
+	if key.extent == anywhere {
+		return w.pattern(key.expr, s)
+	}
+	return w.regex(key.expr, whole, s)
 }

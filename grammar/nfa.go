@@ -61,11 +61,17 @@ func (n *nfa) patch(node int32, to ...int32) {
 // subsets makes an nfa deterministic.
 type subsets struct {
 	*nfa
+	d      *dfa
 	seen   []int32 // by node: the last walk that came by
 	walk   int32
+	todo   []int32
 	steps  int
 	states [][]int32
 	index  map[string]int32
+	key    []byte
+	single []int32 // by node: the state of that node alone, and what it leads to; -1: not known yet
+	active []*nfaNode
+	heads  []int32
 }
 
 // dfa is the automaton that reads what n reads from start.
@@ -84,9 +90,9 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 		}
 	}
 	d.classes(&starts)
-	c := subsets{nfa: n, seen: make([]int32, len(n.nodes)), index: map[string]int32{}}
+	c := subsets{nfa: n, d: d, seen: make([]int32, len(n.nodes)), single: make([]int32, len(n.nodes)), index: map[string]int32{}}
+	fill(c.single, -1)
 	c.number(c.closure([]int32{start}, nfaBegin))
-	var heads []int32
 	for i := 0; i < len(c.states); i++ { // the list grows
 		if len(c.states) > maxStates {
 			return nil, errLarge
@@ -94,21 +100,73 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 		if err := w.spend(c.steps); err != nil {
 			return nil, err
 		}
-		c.steps = 0
+		c.steps = int(d.width)/16 + 1
 		d.accept = append(d.accept, c.accepts(c.states[i]))
-		for k := range d.width {
-			b := byte(d.starts[k])
-			heads = heads[:0]
-			for _, s := range c.states[i] {
-				if e := &n.nodes[s]; e.kind == nfaEdge && e.lo <= b && b <= e.hi {
-					heads = append(heads, e.to[0])
-				}
-			}
-			c.steps += len(c.states[i])/16 + 1
-			d.next = append(d.next, c.number(c.closure(heads, nfaSplit)))
-		}
+		c.expand(c.states[i])
 	}
 	return d.trim(), nil
+}
+
+// expand adds the row of a state: its edges in the order of their bytes, and for each stretch
+// of bytes the ends of those that go over it.
+func (c *subsets) expand(state []int32) {
+	from := len(c.d.next)
+	c.d.next = slices.Grow(c.d.next, int(c.d.width))[:from+int(c.d.width)]
+	row := c.d.next[from:]
+	fill(row, -1)
+	edges := c.active[:0]
+	for _, s := range state {
+		if e := &c.nodes[s]; e.kind == nfaEdge {
+			edges = append(edges, e)
+		}
+	}
+	c.steps += len(edges)
+	slices.SortStableFunc(edges, func(a, b *nfaNode) int { return int(a.lo) - int(b.lo) })
+	first := 0 // of the edges that may go over at or bytes behind it
+	for at := 0; first < len(edges); {
+		at = max(at, int(edges[first].lo))
+		end := 256
+		c.heads = c.heads[:0]
+		for i := first; i < len(edges); i++ {
+			e := edges[i]
+			c.steps++
+			if int(e.lo) > at {
+				end = min(end, int(e.lo))
+				break
+			}
+			if int(e.hi) < at {
+				if i == first {
+					first++
+				}
+				continue
+			}
+			end = min(end, int(e.hi)+1)
+			c.heads = append(c.heads, e.to[0])
+		}
+		if len(c.heads) > 0 {
+			to := c.target()
+			for k := c.d.class[at]; int(k) < int(c.d.width) && int(c.d.starts[k]) < end; k++ {
+				row[k] = to
+			}
+		}
+		at = end
+		if at == 256 {
+			break
+		}
+	}
+	c.active = edges
+}
+
+// target is the state of the heads together.
+func (c *subsets) target() int32 {
+	head := c.heads[0]
+	if slices.ContainsFunc(c.heads, func(h int32) bool { return h != head }) {
+		return c.number(c.closure(c.heads, nfaSplit))
+	}
+	if c.single[head] < 0 {
+		c.single[head] = c.number(c.closure(c.heads[:1], nfaSplit))
+	}
+	return c.single[head]
 }
 
 // closure is what can be reached from heads without a byte, in ascending order: edges,
@@ -116,7 +174,7 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 func (c *subsets) closure(heads []int32, holds nfaKind) []int32 {
 	c.walk++
 	var found []int32
-	todo := slices.Clone(heads)
+	todo := append(c.todo[:0], heads...)
 	for len(todo) > 0 {
 		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -133,28 +191,33 @@ func (c *subsets) closure(heads []int32, holds nfaKind) []int32 {
 			found = append(found, s)
 		}
 	}
+	c.todo = todo
 	slices.Sort(found)
 	return found
 }
 
 // accepts reports whether a text may end in a state.
 func (c *subsets) accepts(state []int32) bool {
-	return slices.ContainsFunc(c.closure(state, nfaEnd), func(s int32) bool { return c.nodes[s].kind == nfaMatch })
+	match := func(s int32) bool { return c.nodes[s].kind == nfaMatch }
+	if !slices.ContainsFunc(state, func(s int32) bool { return c.nodes[s].kind == nfaEnd }) {
+		return slices.ContainsFunc(state, match)
+	}
+	return slices.ContainsFunc(c.closure(state, nfaEnd), match)
 }
 
 func (c *subsets) number(state []int32) int32 {
 	if len(state) == 0 {
 		return -1
 	}
-	key := make([]byte, 0, 4*len(state))
+	c.key = c.key[:0]
 	for _, s := range state {
-		key = binary.LittleEndian.AppendUint32(key, uint32(s))
+		c.key = binary.LittleEndian.AppendUint32(c.key, uint32(s))
 	}
-	if id, ok := c.index[string(key)]; ok {
+	if id, ok := c.index[string(c.key)]; ok {
 		return id
 	}
 	id := int32(len(c.states))
-	c.index[string(key)] = id
+	c.index[string(c.key)] = id
 	c.states = append(c.states, state)
 	return id
 }

@@ -113,7 +113,7 @@ func (c *compiler) namePattern(at *value, expr string) (*dfa, error) {
 	if d, ok := c.patterns[key]; ok {
 		return d, nil
 	}
-	d, err := c.work.regex(expr, anywhere, escaped)
+	d, err := c.work.pattern(expr, escaped)
 	if err != nil {
 		return nil, at.errorf("%w", err)
 	}

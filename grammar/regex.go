@@ -41,15 +41,38 @@ func (w *work) regex(expr string, e extent, s spelling) (*dfa, error) {
 	if err != nil {
 		return nil, err
 	}
-	re = re.Simplify()
-	if size(re, map[*syntax.Regexp]int{}) > maxNodes/4 {
-		return nil, errLarge
+	return w.compile(re, e, s)
+}
+
+// parsePattern reads a regular expression in the syntax of ECMA 262.
+func (w *work) parsePattern(expr string) (*syntax.Regexp, error) {
+	if len(expr) > maxExpr {
+		return nil, fmt.Errorf("the expression has %d bytes, want at most %d", len(expr), maxExpr)
 	}
-	prog, err := syntax.Compile(re)
+	p := ecma{expr: expr, spend: w.spend}
+	return p.parse()
+}
+
+// pattern is the automaton of the texts of which a part matches an expression in the syntax
+// of ECMA 262.
+func (w *work) pattern(expr string, s spelling) (*dfa, error) {
+	re, err := w.parsePattern(expr)
 	if err != nil {
 		return nil, err
 	}
-	t := translation{spelling: s}
+	return w.compile(re, anywhere, s)
+}
+
+// compile is the automaton of an expression.
+func (w *work) compile(re *syntax.Regexp, e extent, s spelling) (*dfa, error) {
+	if size(re) > maxNodes/4 {
+		return nil, errLarge
+	}
+	prog, err := syntax.Compile(re.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	t := translation{spelling: s, nodesOf: map[string]int32{}}
 	// Instructions jump both ways, so each has its node before any is filled in.
 	t.nodes = make([]nfaNode, len(prog.Inst))
 	start, end := int32(prog.Start), t.match()
@@ -68,16 +91,15 @@ func (w *work) regex(expr string, e extent, s spelling) (*dfa, error) {
 	return t.dfa(w, start)
 }
 
-// size is about how many instructions an expression becomes. Repetitions share their parts.
-func size(re *syntax.Regexp, known map[*syntax.Regexp]int) int {
-	if n, ok := known[re]; ok {
-		return n
-	}
+// size is about how many instructions an expression becomes once repetitions are unrolled.
+func size(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)/2
 	for _, sub := range re.Sub {
-		n = min(n+size(sub, known), maxNodes)
+		n = min(n+size(sub), maxNodes)
 	}
-	known[re] = n
+	if re.Op == syntax.OpRepeat {
+		n = min(n*max(re.Min+1, re.Max, 1), maxNodes)
+	}
 	return n
 }
 
@@ -94,6 +116,7 @@ func mustRegex(expr string, s spelling) *dfa {
 type translation struct {
 	nfa
 	spelling spelling
+	nodesOf  map[string]int32 // parts of characters that lead on alike, by their edges
 }
 
 // inst fills in the node of one instruction. end is where a match leads to.
@@ -120,11 +143,11 @@ func (t *translation) inst(i int, inst *syntax.Inst, end int32) error {
 		}
 	case syntax.InstRuneAnyNotNL:
 		// What ends a line in ECMA 262, of which the dot of RE2 knows only the first.
-		node.to = []int32{t.runes([]rune{0, 9, 11, 12, 14, 0x2027, 0x202A, unicode.MaxRune}, out)}
+		node.to = []int32{t.runes(negate(lineEnds), out)}
 	case syntax.InstRuneAny:
 		node.to = []int32{t.runes([]rune{0, unicode.MaxRune}, out)}
 	case syntax.InstRune, syntax.InstRune1:
-		node.to = []int32{t.runes(ranges(inst), out)}
+		node.to = []int32{t.runes(clean(ranges(inst)), out)}
 	}
 	t.nodes[i] = node
 	return nil
@@ -143,70 +166,6 @@ func ranges(inst *syntax.Inst) []rune {
 		}
 	}
 	return list
-}
-
-// runes is a node from which each of the runes, given in pairs of first and last, leads to
-// the node to.
-func (t *translation) runes(pairs []rune, to int32) int32 {
-	n := t.split()
-	for i := 0; i < len(pairs); i += 2 {
-		lo, hi := pairs[i], pairs[i+1]
-		if t.spelling == plain {
-			t.patch(n, t.utf8(lo, hi, to)...)
-			continue
-		}
-		for lo <= hi {
-			next := lo
-			for next <= hi && !mustEscape(next) {
-				next++
-				if next > '\\' {
-					next = hi + 1
-				}
-			}
-			if next > lo {
-				t.patch(n, t.utf8(lo, next-1, to)...)
-			}
-			if next <= hi {
-				t.patch(n, t.text(escape(next), to))
-			}
-			lo = next + 1
-		}
-	}
-	return n
-}
-
-// utf8 lists nodes from which the characters from lo to hi lead to the node to. A range of
-// characters is cut until each part is a product of ranges of bytes.
-func (t *translation) utf8(lo, hi rune, to int32) []int32 {
-	const firstSurrogate, lastSurrogate = 0xD800, 0xDFFF
-	if lo > hi {
-		return nil
-	}
-	for _, cut := range []rune{0x7F, 0x7FF, firstSurrogate - 1, lastSurrogate, 0xFFFF} {
-		if lo <= cut && cut < hi {
-			return append(t.utf8(lo, cut, to), t.utf8(cut+1, hi, to)...)
-		}
-	}
-	if lo >= firstSurrogate && hi <= lastSurrogate {
-		return nil
-	}
-	for bits := 6; bits < 6*utf8.RuneLen(lo); bits += 6 {
-		low := rune(1)<<bits - 1
-		if lo&^low == hi&^low {
-			break
-		}
-		if lo&low != 0 {
-			return append(t.utf8(lo, lo|low, to), t.utf8((lo|low)+1, hi, to)...)
-		}
-		if hi&low != low {
-			return append(t.utf8(lo, hi&^low-1, to), t.utf8(hi&^low, hi, to)...)
-		}
-	}
-	first, last := utf8.AppendRune(nil, lo), utf8.AppendRune(nil, hi)
-	for i := len(first) - 1; i >= 0; i-- {
-		to = t.edge(first[i], last[i], to)
-	}
-	return []int32{to}
 }
 
 // mustEscape reports whether JSON demands an escape for r in a string.
@@ -246,25 +205,31 @@ func (d *dfa) quote() *dfa {
 	q := &dfa{mark: -1}
 	q.classes(&starts)
 	// State 0 awaits the first mark, state s+1 is s, the last is behind the last mark.
-	final := int32(len(d.accept)) + 1
-	for s := int32(-1); s < final; s++ {
-		for _, first := range q.starts[:q.width] {
-			b, to := byte(first), int32(-1)
-			switch {
-			case b == '"' && s < 0:
-				to = 1
-			case s < 0 || s == final-1:
-			case b == '"' && d.accept[s]:
-				to = final
-			default:
-				if to = d.step(s, b); to >= 0 {
-					to++
-				}
+	n := len(d.accept)
+	final, mark := int32(n)+1, int32(q.class['"'])
+	q.next = make([]int32, (n+2)*int(q.width))
+	q.accept, q.leaf, q.loops = make([]bool, n+2), make([]bool, n+2), make([]kinds, n+2)
+	fill(q.row(0), -1)
+	q.row(0)[mark] = 1
+	for s := range int32(n) {
+		from, row := d.row(s), q.row(s+1)
+		for k := range row {
+			if row[k] = from[d.class[q.starts[k]]]; row[k] >= 0 {
+				row[k]++
 			}
-			q.next = append(q.next, to)
 		}
+		if d.accept[s] {
+			row[mark] = final
+		}
+		q.loops[s+1] = d.loops[s] // a quotation mark is of no kind
 	}
-	q.accept = make([]bool, final+1)
-	q.accept[final] = true
-	return q.trim()
+	fill(q.row(final), -1)
+	q.accept[final], q.leaf[final] = true, true
+	return q
+}
+
+func fill(row []int32, state int32) {
+	for k := range row {
+		row[k] = state
+	}
 }

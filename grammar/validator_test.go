@@ -150,8 +150,15 @@ func inRange(s map[string]any, n int, least, most string) bool {
 	return !ok || size.Cmp(rat(x)) <= 0
 }
 
+// inECMA rewrites the classes of an expression whose meaning differs in package regexp.
+var inECMA = strings.NewReplacer(
+	`\s`, `[\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}]`,
+	`\S`, `[^\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}]`,
+	`.`, `[^\n\r\x{2028}\x{2029}]`,
+)
+
 func validString(s map[string]any, v string) bool {
-	if p, ok := s["pattern"].(string); ok && !regexp.MustCompile(p).MatchString(v) {
+	if p, ok := s["pattern"].(string); ok && !regexp.MustCompile(inECMA.Replace(p)).MatchString(v) {
 		return false
 	}
 	return inRange(s, utf8.RuneCountInString(v), "minLength", "maxLength")
@@ -257,7 +264,7 @@ func (m schemaMaker) number(kind string, at int) string {
 func (m schemaMaker) text() string {
 	s := `{"type": "string"`
 	if m.IntN(3) == 0 {
-		s += fmt.Sprintf(`, "pattern": %q`, m.pick(`^[a-c]*$`, `b`, `^x?(ab|ba)+`, `[^a]$`, `^\\d{2,3}$`, `ä|\\n`))
+		s += fmt.Sprintf(`, "pattern": %q`, m.pick(`^[a-c]*$`, `b`, `^x?(ab|ba)+`, `[^a]$`, `^\\d{2,3}$`, `ä|\\n`, `^\\S*$`, `\\s`, `^.+$`, `^[a-c]{1,30}$`, `^x?[^a]{2,40}$`))
 	}
 	if m.IntN(3) == 0 {
 		s += fmt.Sprintf(`, "minLength": %d`, m.IntN(4))
@@ -390,7 +397,7 @@ func (m valueMaker) number(s map[string]any) any {
 }
 
 func (m valueMaker) text() any {
-	parts := []string{"a", "b", "c", "ab", "ba", "x", "12", "7", "ä", "\n", `"`, `\`, "日", "😀", "\x01", "/"}
+	parts := []string{"a", "b", "c", "ab", "ba", "x", "12", "7", "ä", "\n", `"`, `\`, "日", "😀", "\x01", "/", "\v", "\u00a0", "\u2003"}
 	s := ""
 	for range m.IntN(5) {
 		s += parts[m.IntN(len(parts))]
