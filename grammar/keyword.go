@@ -33,6 +33,7 @@ type shape struct {
 	types       types
 	enum        []*value // nil: anything
 	lo, hi      *bound
+	multiples   []multiple
 	length      span            // characters of a string
 	patterns    []*value        // and formats
 	widths      [][2]*bound     // formats of integers
@@ -67,6 +68,7 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 		"exclusiveMinimum":     func(s *shape, v *value) error { return readBound(v, &s.lo, 1, true) },
 		"maximum":              func(s *shape, v *value) error { return readBound(v, &s.hi, -1, false) },
 		"exclusiveMaximum":     func(s *shape, v *value) error { return readBound(v, &s.hi, -1, true) },
+		"multipleOf":           (*shape).readMultiple,
 		"minLength":            func(s *shape, v *value) error { return readLeast(v, &s.length.least) },
 		"maxLength":            func(s *shape, v *value) error { return readMost(v, &s.length.most) },
 		"pattern":              (*shape).readPattern,
@@ -96,7 +98,6 @@ var refused = map[string]string{
 	"if":                    "use anyOf with a const property in each alternative",
 	"then":                  "use anyOf with a const property in each alternative",
 	"else":                  "use anyOf with a const property in each alternative",
-	"multipleOf":            "use type integer, enum, or a string with a pattern",
 	"contains":              "use items or prefixItems",
 	"minContains":           "use items or prefixItems",
 	"maxContains":           "use items or prefixItems",

@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -97,7 +98,7 @@ func (s *shape) nodes(kinds []kind) ([]int32, error) {
 func (c *compiler) number(s *shape) (int32, error) {
 	integer := s.types&typeFraction == 0
 	lo, hi := s.bounds()
-	if lo == nil && hi == nil {
+	if lo == nil && hi == nil && len(s.multiples) == 0 {
 		if integer {
 			return c.fixed(integerText)
 		}
@@ -107,8 +108,18 @@ func (c *compiler) number(s *shape) (int32, error) {
 		return c.fixed(numberText)
 	}
 	d, err := c.work.numbers(lo, hi, integer)
-	if err == nil && c.marker != "" && !integer {
-		d, err = c.work.combine([]*dfa{d, ours()[bareNumber]}, all)
+	list := []*dfa{d}
+	for _, m := range s.multiples {
+		if err == nil {
+			d, err = c.work.multiples(m)
+			list = append(list, d)
+		}
+	}
+	if c.marker != "" && !integer {
+		list = append(list, ours()[bareNumber])
+	}
+	if err == nil && len(list) > 1 {
+		d, err = c.work.combine(list, all)
 	}
 	if err != nil {
 		return 0, s.errorf("%w", err)
@@ -259,7 +270,8 @@ func (c *compiler) fits(s *shape, v *value) (bool, error) {
 		if t = typeInteger; x.fraction != "" {
 			t = typeFraction
 		}
-		return s.types&t != 0 && x.within(s.lo, s.hi), nil
+		not := func(m multiple) bool { return !m.divides(x) }
+		return s.types&t != 0 && x.within(s.lo, s.hi) && !slices.ContainsFunc(s.multiples, not), nil
 	}
 	switch {
 	case s.types&t == 0:

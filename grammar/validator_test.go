@@ -137,7 +137,8 @@ func validNumber(s map[string]any, v json.Number) bool {
 			return false
 		}
 	}
-	return true
+	m, ok := s["multipleOf"].(json.Number)
+	return !ok || new(big.Rat).Quo(rat(v), rat(m)).IsInt()
 }
 
 // inRange reports whether n lies between two keywords of a schema.
@@ -257,6 +258,9 @@ func (m schemaMaker) number(kind string, at int) string {
 	}
 	if m.IntN(3) > 0 {
 		s += fmt.Sprintf(`, %q: %d%s`, m.pick("maximum", "exclusiveMaximum"), at+m.IntN(120), m.pick("", "", ".5", ".75"))
+	}
+	if m.IntN(4) == 0 {
+		s += `, "multipleOf": ` + m.pick("1", "2", "7", "10", "0.5", "0.25", "2.5", "1e-1", "3.0")
 	}
 	return s + `}`
 }
