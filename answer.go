@@ -108,8 +108,8 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, Thought: r.Prompt.closed != nil && r.Prompt.Apart(r.Prompt.thinks.Apart) != "", ToolFormat: chat.ToolNone}
 		if talk := r.Prompt.talk; talk != nil && len(talk.Tools) > 0 {
 			o.Tools, o.ToolFormat = talk.Tools, m.CallSyntax().Reads()
-			// A grammar holds from the end of the thoughts on.
-			o.CallsEndThinking = o.ToolFormat == chat.ToolGLM && r.Grammar.IsZero()
+			// A grammar holds from the end of the thoughts on, and for calls that begin as it demands.
+			o.Exact = !r.Grammar.IsZero()
 		}
 		a.parser = chat.NewParser(o)
 	}

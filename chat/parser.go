@@ -2,7 +2,6 @@ package chat
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 )
 
@@ -50,10 +49,10 @@ type ParserOptions struct {
 	// are in JSON.
 	Tools      []Tool
 	ToolFormat ToolFormat
-	// CallsEndThinking says that a call of a declared tool may stand in a think
-	// block, and then ends it: GLM models forget to. Otherwise nothing there is a
-	// call.
-	CallsEndThinking bool
+	// Exact says that only calls behind the think block and in all of their tags
+	// are calls, as a grammar demands them. Otherwise the parser also reads calls
+	// of declared tools that models are known to write in other ways; see [Parser].
+	Exact bool
 }
 
 // Parser takes an answer apart while it is being generated. The events of a text
@@ -61,14 +60,18 @@ type ParserOptions struct {
 //
 // Reasoning is the text between <think> and </think>. A block may begin only at
 // the start of the answer, behind a little whitespace; tags anywhere else are
-// text. Nothing inside it is a tool call, unless CallsEndThinking. An unclosed
-// block is reasoning to the end.
+// text. An unclosed block is reasoning to the end.
 //
 // A tool call stands between the tags of its format and comes as one event when it
 // is complete: before that it may turn out to be no call. Then, and if the answer ends by itself within a call, its text is content;
 // what is left of a call that was cut off, by a limit or a stop text, is dropped,
 // as half of its arguments are of no use to anybody. Names are not checked against
 // the declared tools.
+//
+// Unless Exact, two mistakes of models are read as calls, if the tool is declared.
+// GLM and Qwen models, the latter with <function=…>, forget to close the think
+// block before a call: if no answer follows a closing tag, a call in the block
+// ends it. Qwen models forget <tool_call> before <function=…>.
 //
 // Newlines that only set blocks apart are dropped: those at the beginning and end
 // of the reasoning, at the beginning of what follows it, and those before, between
@@ -81,6 +84,8 @@ type Parser struct {
 	newlines int       // seen before buf and not given out yet
 	fresh    bool      // at the beginning of a block: newlines are dropped
 	form     *callForm // of calls; nil: there are none
+	thought  *callForm // of calls that end a think block; nil: none do
+	stray    bool      // the closing tag of a call is dropped while the block is fresh
 	call     callReader
 	outer    parserState // that the call was found in
 	block    bool        // a tag of several calls is to be closed
@@ -96,10 +101,19 @@ const (
 	stateReasoning
 	stateContent
 	stateCall
+	stateThought // buf begins with a call in a think block that may yet be closed
 )
 
 // NewParser returns a Parser for one answer.
-func NewParser(o ParserOptions) *Parser { return &Parser{options: o, form: callForms[o.ToolFormat]} }
+func NewParser(o ParserOptions) *Parser {
+	p := &Parser{options: o, form: callForms[o.ToolFormat]}
+	if !o.Exact {
+		p.thought = map[ToolFormat]*callForm{
+			ToolAuto: callForms[ToolXML], ToolXML: callForms[ToolXML], ToolGLM: callForms[ToolGLM],
+		}[o.ToolFormat]
+	}
+	return p
+}
 
 // Thinking reports whether the answer is inside a think block, as far as is known.
 func (p *Parser) Thinking() bool {
@@ -117,11 +131,7 @@ func (p *Parser) Write(chunk string) []Event {
 // Cut ends an answer that a limit or a stop text has cut off and returns what was
 // held back, except for what is, or may be, the beginning of a tool call.
 func (p *Parser) Cut() []Event {
-	if p.state == stateStart {
-		p.leaveStart(p.buf)
-		for p.step() {
-		}
-	}
+	p.settle()
 	if p.state == stateCall || p.state == stateContent && len(p.buf) > 0 {
 		p.buf, p.newlines = nil, 0 // newlines before a call only set it apart
 	}
@@ -130,11 +140,7 @@ func (p *Parser) Cut() []Event {
 
 // Close ends the answer and returns what was held back.
 func (p *Parser) Close() []Event {
-	if p.state == stateStart {
-		p.leaveStart(p.buf)
-		for p.step() {
-		}
-	}
+	p.settle()
 	kind := EventContent
 	if p.state == stateReasoning || p.state == stateCall && p.outer == stateReasoning {
 		if kind = EventReasoning; len(p.buf) == 0 {
@@ -145,6 +151,21 @@ func (p *Parser) Close() []Event {
 	p.flushNewlines(kind)
 	p.buf = nil
 	return p.take()
+}
+
+// settle decides at the end of an answer what its text is.
+func (p *Parser) settle() {
+	switch p.state {
+	case stateStart:
+		p.leaveStart(p.buf)
+	case stateThought:
+		p.buf, _, _ = bytes.Cut(p.buf, []byte(thinkClose))
+		p.newlines, p.fresh, p.state = 0, true, stateContent
+	default:
+		return
+	}
+	for p.step() {
+	}
 }
 
 func (p *Parser) take() []Event {
@@ -162,8 +183,8 @@ func (p *Parser) step() bool {
 		return p.stepStart()
 	case stateReasoning:
 		tags := []string{thinkClose}
-		if p.options.CallsEndThinking && p.form != nil {
-			tags = append(tags, p.form.tags()...)
+		if p.thought != nil {
+			tags = append(tags, p.thought.open)
 		}
 		switch tag := p.until(EventReasoning, tags...); tag {
 		case "":
@@ -173,39 +194,58 @@ func (p *Parser) step() bool {
 			p.state, p.fresh = stateContent, true
 			return true
 		default:
-			p.beginCall()
+			p.beginCall(p.thought, tag)
 			return true
 		}
 	case stateContent:
-		if p.form == nil {
-			p.give(EventContent, len(p.buf))
-			p.flushNewlines(EventContent)
-			return false
-		}
-		tags := p.form.tags()
-		if p.block {
-			tags = append(tags, p.form.end)
-		}
-		switch tag := p.until(EventContent, tags...); {
-		case tag == "":
-		case p.block && tag == p.form.end:
-			p.buf = p.buf[len(tag):]
-			p.newlines, p.fresh, p.block = 0, true, false
-			return true
-		default:
-			p.beginCall()
-			return true
-		}
+		return p.stepContent()
 	case stateCall:
 		return p.stepCall()
+	case stateThought:
+		return p.stepThought()
 	}
 	return false
 }
 
-// beginCall goes on with buf as a call.
-func (p *Parser) beginCall() {
+// stepContent gives out text up to the next call, and drops closing tags that belong to the last one.
+func (p *Parser) stepContent() bool {
+	if p.form == nil {
+		p.give(EventContent, len(p.buf))
+		p.flushNewlines(EventContent)
+		return false
+	}
+	tags := p.form.tags()
+	if p.form.name != "" && !p.options.Exact {
+		tags = append(tags, p.form.name)
+	}
+	if p.block {
+		tags = append(tags, p.form.end)
+	}
+	if p.stray = p.stray && p.fresh; p.stray {
+		tags = append(tags, p.form.close)
+	}
+	tag := p.until(EventContent, tags...)
+	switch {
+	case tag == "":
+		return false
+	case p.block && tag == p.form.end:
+		p.buf = p.buf[len(tag):]
+		p.newlines, p.fresh, p.block = 0, true, false
+	case p.stray && tag == p.form.close:
+		if p.fresh { // otherwise it is text, and the next step takes it for that
+			p.buf = p.buf[len(tag):]
+			p.newlines = 0
+		}
+	default:
+		p.beginCall(p.form, tag)
+	}
+	return true
+}
+
+// beginCall goes on with buf, which begins with tag, as a call.
+func (p *Parser) beginCall(form *callForm, tag string) {
 	p.outer, p.state = p.state, stateCall
-	p.call = callReader{form: p.form, tools: p.options.Tools}
+	p.call = callReader{form: form, tools: p.options.Tools, bare: tag == form.name}
 }
 
 // maxLead is how many bytes of whitespace may come before a think tag.
@@ -309,26 +349,37 @@ func (p *Parser) flushNewlines(kind EventKind) {
 
 func (p *Parser) stepCall() bool {
 	result := p.call.read(p.buf)
-	if result == callDone && p.outer == stateReasoning && !p.declared(p.call.call.Name) {
-		result = callBad
+	if p.outer == stateReasoning {
+		text := p.buf
+		if result == callDone {
+			text = text[:p.call.pos]
+		}
+		if p.call.passes(text, thinkClose) || result == callDone && !p.call.declared() {
+			result = callBad
+		}
 	}
 	switch result {
 	case callMore:
 		return false
 	case callDone:
+		if p.outer == stateReasoning {
+			p.state = stateThought
+			break
+		}
 		call := p.call.call
 		p.flushText()
 		p.events = append(p.events, Event{Kind: EventToolCall, Call: &call})
 		p.block = p.block || p.form.begin != "" && bytes.HasPrefix(p.buf, []byte(p.form.begin))
 		p.buf = p.buf[p.call.pos:]
 		p.newlines, p.fresh, p.state = 0, true, stateContent
+		p.stray = p.call.bare
 	case callBad:
 		// The tag was text; what follows it may hold another one.
-		n := bytes.IndexByte(p.buf, '>') + 1
 		kind := EventContent
 		if p.outer == stateReasoning {
 			kind = EventReasoning
 		}
+		n := p.call.opening(p.buf)
 		p.fresh = false
 		p.emit(kind, p.buf[:n])
 		p.buf = p.buf[n:]
@@ -337,9 +388,20 @@ func (p *Parser) stepCall() bool {
 	return true
 }
 
-// declared reports whether there is a tool of that name.
-func (p *Parser) declared(name string) bool {
-	return slices.ContainsFunc(p.options.Tools, func(t Tool) bool { return t.Name() == name })
+// stepThought looks for an answer behind a think block with a call in it. If there is one, all of the
+// block is reasoning.
+func (p *Parser) stepThought() bool {
+	if !p.call.passes(p.buf, thinkClose) {
+		return false
+	}
+	at := bytes.Index(p.buf, []byte(thinkClose))
+	if len(bytes.TrimSpace(p.buf[at+len(thinkClose):])) == 0 {
+		p.call.seen = at // to be found again
+		return false
+	}
+	p.give(EventReasoning, at)
+	p.state = stateReasoning
+	return true
 }
 
 // Answer is a whole answer, collected from events.

@@ -27,7 +27,7 @@ func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewParser(ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format, CallsEndThinking: format == ToolGLM})
+	return NewParser(ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format})
 }
 
 // outline writes events on one line, neighbors of the same kind joined, so that
@@ -52,6 +52,11 @@ func outline(p *Parser, chunks []string) string {
 	}
 	write(p.Close())
 	return b.String()
+}
+
+// bareCall writes a call as Qwen models do that forget its outer tags.
+func bareCall(name string, arguments ...string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(xmlCall(name, arguments...), "<tool_call>\n"), "\n</tool_call>")
 }
 
 // xmlCall writes a call the way Qwen templates do.
@@ -90,7 +95,34 @@ var parserCases = []struct {
 	{"think tag after a page of newlines", false, strings.Repeat("\n", 65) + "<think>", "|C " + strings.Repeat("\n", 65) + "<think>"},
 	{"part of think tag", false, "<thin", "|C <thin"},
 	{"almost a think tag", false, " <thinker>", "|C  <thinker>"},
-	{"call in reasoning is text", true, hermes + "</think>x", "|R " + hermes + "|C x"},
+	{"JSON call in reasoning is text", true, hermes + "</think>x", "|R " + hermes + "|C x"},
+	{"call ends the reasoning", true, "hm\n\n" + xmlCall("f", "s", "x"), `|R hm|CALL f {"s": "x"}`},
+	{"call instead of reasoning", true, "\n" + xmlCall("f"), `|CALL f {}`},
+	{"calls end the reasoning", true, "hm" + xmlCall("f", "s", "1") + "\n" + xmlCall("g") + "\n" + hermes + "\n", `|R hm|CALL f {"s": "1"}|CALL g {}|CALL f {"b": 1, "a": [1.0, "}</tool_call>\""]}`},
+	{"call at the end of the reasoning", true, "hm\n" + xmlCall("f") + "\n</think>\n\n", "|R hm|CALL f {}"},
+	{"call, then words, in reasoning", true, "hm" + xmlCall("f") + "\n\nSo.\n<tool_call>", "|R hm|CALL f {}|C So.\n<tool_call>"},
+	{"call in reasoning that goes on", true, "hm\n" + xmlCall("f") + "\nNo.\n</think>\n\nHello", "|R hm\n" + xmlCall("f") + "\nNo.|C Hello"},
+	{"call in reasoning and after it", true, "hm\n" + xmlCall("f") + "\n</think>\n\n" + xmlCall("f") + "\nx</think>", "|R hm\n" + xmlCall("f") + "|CALL f {}|C x</think>"},
+	{"undeclared call in reasoning is text", true, "a\n" + xmlCall("g") + "\n</think>\nb", "|R a\n" + xmlCall("g") + "|C b"},
+	{"reasoning about calls", true, "So <tool_call>\n<function=f>\n<parameter=s>\nx, then?\n</think>\n\n" + xmlCall("f") + "y", "|R So <tool_call>\n<function=f>\n<parameter=s>\nx, then?|CALL f {}|C y"},
+	{"closing tag in a call of the reasoning", true, xmlCall("f", "s", "</think>") + "x", "|R <tool_call>\n<function=f>\n<parameter=s>|C </parameter>\n</function>\n</tool_call>x"},
+	{"unfinished call in reasoning", true, "hm\n<tool_call>\n<function=f>\n<parameter=s>", "|R hm\n<tool_call>\n<function=f>\n<parameter=s>"},
+	{"bare call in reasoning is text", true, "hm\n" + bareCall("f") + "\n</think>x", "|R hm\n" + bareCall("f") + "|C x"},
+
+	{"bare call", false, bareCall("f", "s", "x", "i", "5"), `|CALL f {"s": "x", "i": 5}`},
+	{"bare call with words", false, "Let me.\n\n" + bareCall("f", "s", "x") + "\n\nSo.", `|C Let me.|CALL f {"s": "x"}|C So.`},
+	{"bare call with the closing tag", false, "A.\n" + bareCall("f") + "\n</tool_call>\n" + bareCall("f") + "</tool_call>\n" + xmlCall("f") + "\nB.", "|C A.|CALL f {}|CALL f {}|CALL f {}|C B."},
+	{"closing tag later", false, bareCall("f") + "a</tool_call>b", "|CALL f {}|C a</tool_call>b"},
+	{"closing tag without a call", false, "a</tool_call>\n</think>b", "|C a</tool_call>\n</think>b"},
+	{"bare call after thinking", true, "hm\n</think>\n\n" + bareCall("f"), `|R hm|CALL f {}`},
+	{"bare call of another tool", false, "a\n" + bareCall("g", "s", "x") + "\nb", "|C a\n" + bareCall("g", "s", "x") + "\nb"},
+	{"words about bare calls", false, "Write <function=f>, then <parameter=s>.\n", "|C Write <function=f>, then <parameter=s>.\n"},
+	{"bare name without an end", false, "a <function=" + strings.Repeat("f", 300) + ">", "|C a <function=" + strings.Repeat("f", 300) + ">"},
+	{"bare name in two lines", false, "<function=\nf></function>", "|C <function=\nf></function>"},
+	{"bare call, then one that is", false, "<function=f> <function=<function=g>" + bareCall("f") + "x", "|C <function=f> <function=<function=g>|CALL f {}|C x"},
+	{"unfinished bare call", false, "a\n<function=f>\n<parameter=s>\nx\n", "|C a\n<function=f>\n<parameter=s>\nx\n"},
+	{"bare value holds tags", false, bareCall("f", "s", "</parameter>x</function>\n<function=f>"), `|CALL f {"s": "</parameter>x</function>\n<function=f>"}`},
+	{"broken call is no bare one", false, "<tool_call>\n" + bareCall("f") + "\nx\n</tool_call>", "|C <tool_call>\n" + bareCall("f") + "\nx\n</tool_call>"},
 
 	{"XML call", false, xmlCall("f", "s", "x"), `|CALL f {"s": "x"}`},
 	{"XML call without arguments", false, xmlCall("f"), `|CALL f {}`},
@@ -257,7 +289,7 @@ func TestParserAtRandomSplits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	pieces := []string{
 		"<think>", "</think>", "<tool_call>", "</tool_call>", "\n", "\n\n", "a", " b", "<function=f>", "</function>",
-		"<parameter=s>", "</parameter>", `{"name": "f", "arguments": {}}`, hermes, xmlCall("f", "i", "7"), "<", "</", "é", "{", `"`,
+		"<parameter=s>", "</parameter>", `{"name": "f", "arguments": {}}`, hermes, xmlCall("f", "i", "7"), bareCall("f", "i", "7"), "<function=", "<", "</", "é", "{", `"`,
 		"<arg_key>s</arg_key>", "<arg_value>", "</arg_value>", "f", glmCall("f", "i", "7"), deepSeekBegin, deepSeekEnd, deepSeekOpen, deepSeekSep, "```",
 		fencedCall("f", "{}"), sepCall("f", "{}"),
 	}
@@ -323,6 +355,30 @@ func TestParserHoldsBackOnlyPossibleTags(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("after %q: got %q, want %q", c.chunk, got, c.want)
+		}
+	}
+}
+
+// TestExactParserReadsNoMistakes has calls that only a parser that is not Exact takes for calls.
+func TestExactParserReadsNoMistakes(t *testing.T) {
+	tools, err := decodedTools()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		format     ToolFormat
+		thinking   bool
+		text, want string
+	}{
+		{ToolAuto, false, bareCall("f") + "\n</tool_call>", "|C " + bareCall("f") + "\n</tool_call>"},
+		{ToolAuto, true, "hm\n" + xmlCall("f"), "|R hm\n" + xmlCall("f")},
+		{ToolGLM, true, "hm\n" + glmCall("f"), "|R hm\n" + glmCall("f")},
+	} {
+		for _, chunks := range everySplit(c.text) {
+			p := NewParser(ParserOptions{Thinking: c.thinking, Tools: tools, ToolFormat: c.format, Exact: true})
+			if got := outline(p, chunks); got != c.want {
+				t.Fatalf("%q is %q, want %q", chunks, got, c.want)
+			}
 		}
 	}
 }
@@ -461,6 +517,7 @@ func TestParserCutLeavesNoMarkup(t *testing.T) {
 		{"several", "One.", "One.\n\n" + xmlCall("f", "s", "x") + "\n" + hermes + "\n" + xmlCall("f"), false, ToolAuto},
 		{"GLM", "One.", "One.\n" + glmCall("f", "s", "a < b\n<c>", "i", "5") + glmCall("f"), false, ToolGLM},
 		{"GLM forgets to end its thoughts", "", "hm\n" + glmCall("f", "s", "x"), true, ToolGLM},
+		{"XML ends thoughts", "", "hm\n" + xmlCall("f", "s", "x"), true, ToolAuto},
 		{"DeepSeek", "One.", "One." + deepSeekBegin + fencedCall("f", `{"s": "<｜"}`) + "\n" + sepCall("g", "{}") + deepSeekEnd, false, ToolDeepSeek},
 	} {
 		for cut := range len(c.answer) + 1 {

@@ -3,6 +3,7 @@ package chat
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/jinja"
@@ -14,10 +15,12 @@ import (
 type callReader struct {
 	form  *callForm
 	tools []Tool
+	bare  bool // it begins with the tag of the name and ends with form.last
 	state callState
 	pos   int // of the next byte to look at
 	start int // of the name, key, value or JSON object being read
 	end   int // of the value, while it is not certain that it ended
+	seen  int // what comes before it was looked through by passes
 	key   string
 	call  ToolCall
 
@@ -153,6 +156,9 @@ func (r *callReader) after() map[string]callState {
 		if f.begin != "" && r.pos == 0 {
 			tags[f.begin] = callOpening
 		}
+		if r.bare {
+			tags[f.name] = callName
+		}
 		return tags
 	case callBegin:
 		if f.name == "" {
@@ -162,6 +168,9 @@ func (r *callReader) after() map[string]callState {
 	case callInside, callAfter:
 		if f.last == "" {
 			return map[string]callState{f.key: callKey, f.close: callComplete}
+		}
+		if r.bare {
+			return map[string]callState{f.key: callKey, f.last: callComplete}
 		}
 		return map[string]callState{f.key: callKey, f.last: callEnd}
 	case callKeyEnd:
@@ -269,6 +278,9 @@ func (r *callReader) finishName(buf []byte) (more bool, err error) {
 	switch r.start = r.pos; {
 	case r.state == callName:
 		r.call = ToolCall{Name: name, Arguments: Arguments{&jinja.Map{}}}
+		if r.bare && !r.declared() {
+			return false, errNotCall
+		}
 		r.state = callInside
 	case r.form.value != "":
 		r.key, r.state = name, callKeyEnd
@@ -355,13 +367,39 @@ func (r *callReader) readAfter(buf []byte) (more bool, err error) {
 // convert gives an argument the type its tool declares.
 func (r *callReader) convert(value string) jinja.Value {
 	var tool Tool
-	for _, t := range r.tools {
-		if t.Name() == r.call.Name {
-			tool = t
-			break
-		}
+	if i := r.tool(); i >= 0 {
+		tool = r.tools[i]
 	}
 	return tool.convert(r.key, value, r.form.guess)
+}
+
+// tool is the index of the tool that is called; negative: there is none.
+func (r *callReader) tool() int {
+	return slices.IndexFunc(r.tools, func(t Tool) bool { return t.Name() == r.call.Name })
+}
+
+// declared reports whether there is a tool of the call's name.
+func (r *callReader) declared() bool { return r.tool() >= 0 }
+
+// passes reports whether buf has a tag, which is always the same.
+func (r *callReader) passes(buf []byte, tag string) bool {
+	found := bytes.Contains(buf[r.seen:], []byte(tag))
+	r.seen = max(r.seen, len(buf)-len(tag)+1)
+	return found
+}
+
+// opening is the length of the tag that buf begins with, and of the tag of a name behind it, which
+// begins no call of its own.
+func (r *callReader) opening(buf []byte) int {
+	if r.bare {
+		return len(r.form.name)
+	}
+	n := bytes.IndexByte(buf, '>') + 1
+	rest := bytes.TrimLeft(buf[n:], " \t\r\n")
+	if r.form.name != "" && bytes.HasPrefix(rest, []byte(r.form.name)) {
+		n = len(buf) - len(rest) + len(r.form.name)
+	}
+	return n
 }
 
 // readObject looks for the end of a JSON object. A byte that JSON does not have

@@ -275,6 +275,33 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 	}
 }
 
+// TestGrammarsAdmitNoOtherCalls generates a text that a grammar allows, and that is a call in a form that
+// grammars of calls do not constrain: it stays text.
+func TestGrammarsAdmitNoOtherCalls(t *testing.T) {
+	m, done, err := service.Library.Use(t.Context(), generatetest.Caller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	prompt, err := m.ChatPrompt(foretoken.Conversation{Messages: user("Hi."), Tools: tools(t), Variables: map[string]any{"enable_thinking": false}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = "<function=clock>\n</function>"
+	answer, err := m.Generate(t.Context(), foretoken.Request{Prompt: prompt, Grammar: grammar.Literal(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range answer.Pieces() {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if answer.Content() != text || len(answer.ToolCalls) != 0 {
+		t.Errorf("content %q, %d calls", answer.Content(), len(answer.ToolCalls))
+	}
+}
+
 // TestTemplateErrorsOfARequestAreTheClients has a conversation that a template cannot render, and
 // variables of reserved names. A template that cannot be read is an error of the server.
 func TestTemplateErrorsOfARequestAreTheClients(t *testing.T) {
