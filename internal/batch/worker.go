@@ -202,8 +202,7 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 		return "", err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go w.keep(ctx, cancel, d)
+	defer w.keep(ctx, cancel, d)()
 	res := &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times and did not end", maxAttempts)}}
 	if d.Attempts() <= maxAttempts {
 		// Where the model is busy the line waits with its slot: that is no attempt at it.
@@ -268,8 +267,22 @@ func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint str
 // errUnwanted ends a line that nobody waits for any more.
 var errUnwanted = errors.New("the batch does not go on")
 
-// keep tells the queue that a line is being worked on, and stops it if its batch does not go on.
-func (w *Worker) keep(ctx context.Context, cancel context.CancelCauseFunc, d Delivery) {
+// keep tells the queue that a line is being worked on, and cancels the line if its batch does not go
+// on. stop ends that. After stop has returned, the queue hears nothing more of the line from here.
+func (w *Worker) keep(ctx context.Context, cancel context.CancelCauseFunc, d Delivery) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.watch(ctx, cancel, d)
+	}()
+	return func() {
+		cancel(nil)
+		<-ended
+	}
+}
+
+// watch is keep until ctx ends.
+func (w *Worker) watch(ctx context.Context, cancel context.CancelCauseFunc, d Delivery) {
 	t := time.NewTicker(workingEvery)
 	defer t.Stop()
 	for {
