@@ -7,8 +7,9 @@ import (
 
 // Controller chooses the source and the number of drafts, by what rounds have cost on this
 // machine and by how many drafts were accepted. Depth 0, plain decoding, is always among the
-// choices, so that speculation is never slower than plain decoding for long. Under the exact
-// rule the choice never changes a text, only its speed.
+// choices. Trials of other depths cost time even if plain decoding is the best choice: with eight
+// texts of the embedded model, speculation reaches 0.92 to 0.96 of the speed of plain decoding.
+// Under the exact rule the choice never changes a text, only its speed.
 //
 // With depth k a round gives 1 + p1 + p1p2 + … + p1…pk tokens, where pj is the probability
 // that draft j is accepted if those before it are, and takes the time of a pass over k+1 rows
