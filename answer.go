@@ -26,6 +26,7 @@ type Request struct {
 	Trace       bool            // report rejected drafts, in Token.Rejected
 	Priority    int             // the higher is served first, and may preempt a lower one
 	Offline     bool            // nobody waits for the answer: beside requests that are not offline it gets a share of the time
+	Flow        string          // names the client: of one priority, waiting requests are admitted round-robin between flows; the answer does not depend on it
 	Depth       Depth           // tokens to draft per round; 0: as the model was opened
 	Rule        Rule            // which drafts are accepted; "": as the model was opened
 	// CacheSalt separates requests in the prefix cache and in its folder, and what was made of their
@@ -146,7 +147,7 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	}
 	q := engine.Request{
 		Prompt: ids, Inputs: inputs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
-		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority, Offline: r.Offline,
+		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority, Offline: r.Offline, Flow: r.Flow,
 		Depth: m.draft.depth, Rule: rule, Boundaries: m.boundaries(r.Prompt),
 		Salt: m.salt(r.CacheSalt),
 	}

@@ -48,7 +48,7 @@ const DefaultContext = offload.DefaultContext
 var (
 	// ErrNotBuiltIn is returned for Tiny by a program that was built without it.
 	ErrNotBuiltIn = models.ErrNotBuiltIn
-	// ErrBusy is returned for a request when Options.MaxQueue requests wait.
+	// ErrBusy is returned for a request when Options.MaxQueue requests wait and its Flow has its share of them.
 	ErrBusy = engine.ErrBusy
 	// ErrClosed is returned for a request to a model that was closed.
 	ErrClosed = engine.ErrClosed
@@ -90,7 +90,7 @@ type Options struct {
 
 	KVMemory    int64         // bytes for the KV cache of all sequences and the prefix cache; 0: enough for one sequence, -1: half of what the device has free
 	MaxBatch    int           // maximum sequences at a time; 0: 16
-	MaxQueue    int           // maximum requests that wait; 0: unlimited
+	MaxQueue    int           // maximum requests that wait; beyond it a Request.Flow with less than its share is still accepted; 0: unlimited
 	MaxRound    time.Duration // time that a round should not exceed while text is generated; 0: half as long again as one without prompts
 	PrefixCache PrefixCache
 

@@ -101,7 +101,7 @@ func (f *serveFlags) memoryGroup() flagGroup {
 	fs.Var(&f.kvMemory, "kv-memory", "memory for the KV cache of all sequences and the prefix cache (default: half of what is free when the model is loaded)")
 	f.model.kv.add(g, kvDefault)
 	fs.Var(&f.batch, "max-batch", "maximum batch size in sequences (default 16)")
-	fs.Var(&f.queue, "max-queue", fmt.Sprintf("maximum requests that wait; further ones get status 429; 0: unlimited (default %d)", defaultQueue))
+	fs.Var(&f.queue, "max-queue", fmt.Sprintf("maximum waiting requests; further ones get status 429, unless their key has less than its share; 0: unlimited (default %d)", defaultQueue))
 	fs.Var(&f.round, "max-round-ms", "maximum milliseconds between tokens of running sequences while others prefill (default: half as long again as without prefill)")
 	fs.BoolVar(&f.noCache, "no-prefix-cache", false, "do not keep the KV cache of prompts for requests with the same prefix")
 	fs.BoolVar(&f.shareCache, "share-prefix-cache", false, "share the prefix cache between API keys; response times then tell one key what prefixes others have used")

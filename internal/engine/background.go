@@ -46,7 +46,8 @@ type job struct {
 func (j *job) end() { j.once.Do(func() { close(j.done) }) }
 
 // Prefill has a prompt prefilled when the engine has nothing else to do, and its state stored
-// in the prefix cache. done is closed when that has happened or the prompt was dropped.
+// in the prefix cache. done is closed when that has happened or the prompt was dropped. An engine
+// that accepts no requests returns the error that Generate returns.
 func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 	j := &job{done: make(chan struct{})}
 	if !e.o.Cache { // there is nowhere to store it
@@ -62,8 +63,8 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 	s.background, s.looked = j, true
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.draining || e.broken != nil {
-		return nil, ErrClosed
+	if err := e.refusal(); err != nil {
+		return nil, err
 	}
 	if e.conversations[p.Conversation] > 0 { // its next turn is here already
 		e.stats.Background.Dropped++
@@ -172,7 +173,7 @@ func (e *Engine) prefillBackground() bool {
 func (e *Engine) nextBackground() *sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.waiting) > 0 {
+	if e.waiting.n > 0 {
 		return nil
 	}
 	if e.background.current == nil && len(e.background.waiting) > 0 {

@@ -20,7 +20,7 @@ import (
 var (
 	// ErrClosed is returned for requests to an engine that no longer runs.
 	ErrClosed = errors.New("engine: closed")
-	// ErrBusy is returned for a request when Options.MaxQueue requests wait.
+	// ErrBusy is returned for a request when Options.MaxQueue requests wait and its flow has its share of them.
 	ErrBusy = errors.New("engine: too many requests are waiting")
 	// ErrTooLarge is wrapped by the error for a request that the engine could never serve.
 	ErrTooLarge = errors.New("engine: request is too large")
@@ -33,7 +33,7 @@ const RoundTokens = 512
 type Options struct {
 	RoundTokens int           // maximum number of tokens fed in one round over all sequences; 0: the constant of that name
 	MaxBatch    int           // maximum number of running sequences; 0: 16
-	MaxQueue    int           // maximum number of waiting requests; 0: unlimited
+	MaxQueue    int           // maximum number of waiting requests, above which each flow still has its share; 0: unlimited
 	MaxRound    time.Duration // maximum time that a round should take while text is generated; 0: half as long again as without prompts
 	Context     int           // maximum number of tokens of a sequence; 0: what the model was made for
 
@@ -88,21 +88,22 @@ type Engine struct {
 	share    share
 	sight    sight
 
-	candidate *sequence // that is being admitted
-	unseen    bool      // an observer's fault was logged
+	candidate  *sequence   // that is being admitted
+	admissions uint64      // sequences that were admitted for the first time
+	asked      []*sequence // scratch space of leaving
+	unseen     bool        // an observer's fault was logged
 
-	mu            sync.Mutex  // protects what follows
-	waiting       []*sequence // in order of priority
+	mu            sync.Mutex // protects what follows
+	waiting       queue
 	background    background
 	conversations map[string]int // requests that have not ended, by conversation
 	broken        error          // why nothing is served any more
-	arrivals      uint64
-	draining      bool // no requests are taken
-	closed        bool // and those that run are ended
+	draining      bool           // no requests are taken
+	closed        bool           // and those that run are ended
 	stats         Stats
 }
 
-// New starts an engine. It owns the pool and is the model's only user until Close.
+// New starts an engine. It is the only user of the pool and the model until Close.
 func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	if o.RoundTokens < 0 || o.MaxBatch < 0 || o.MaxQueue < 0 || o.MaxRound < 0 || o.Context < 0 {
 		return nil, fmt.Errorf("engine: negative limit in %+v", o)
@@ -139,28 +140,41 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.draining:
-		return nil, ErrClosed
-	case e.broken != nil:
-		return nil, e.broken
-	case e.o.MaxQueue > 0 && len(e.waiting) >= e.o.MaxQueue:
-		return nil, ErrBusy
-	}
-	s.ctx = ctx
-	s.arrival = e.arrivals
-	e.arrivals++
-	// A sequence that waits, or that is left out of rounds, is dropped at once as well.
-	s.unwatch = context.AfterFunc(ctx, e.signal)
-	e.enqueue(s)
-	if r.Conversation != "" {
-		e.conversations[r.Conversation]++
-		e.dropBackground(r.Conversation)
+	// A sequence that waits, or that is left out of rounds, is dropped at once as well. The context is
+	// code of the caller, which may call the engine: the mutex is not held.
+	s.ctx, s.unwatch = ctx, context.AfterFunc(ctx, e.signal)
+	if err := e.enqueue(s); err != nil {
+		s.unwatch()
+		return nil, err
 	}
 	e.signal()
 	return &s.stream, nil
+}
+
+// enqueue has a request wait, or returns why it is refused.
+func (e *Engine) enqueue(s *sequence) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.refusal(); err != nil {
+		return err
+	}
+	if e.waiting.full(s.req.Flow, e.o.MaxQueue) {
+		return ErrBusy
+	}
+	e.waiting.add(s)
+	if key := s.req.Conversation; key != "" {
+		e.conversations[key]++
+		e.dropBackground(key)
+	}
+	return nil
+}
+
+// refusal is why nothing is accepted anymore, or nil. The mutex is held.
+func (e *Engine) refusal() error {
+	if e.draining {
+		return ErrClosed
+	}
+	return e.broken
 }
 
 // accept is the sequence of a request that can be served.
@@ -193,8 +207,9 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends all sequences with ErrClosed and returns when the loop has ended, and the memory of the model's calls
-// was given back. The model and the pool may be closed afterwards.
+// Close ends all sequences with ErrClosed and returns when the loop has ended. All states are then back in the pool,
+// and the memory of the model's calls is released. The pool keeps its pages: another engine on the same pool uses
+// them again, and closing the backend frees them. The model may be closed afterwards.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.draining, e.closed = true, true

@@ -152,7 +152,7 @@ func (e *Engine) collapse(f *Fault) {
 	if s := e.candidate; s != nil {
 		e.candidate = nil
 		e.locked(func() {
-			e.waiting = slices.DeleteFunc(e.waiting, func(w *sequence) bool { return w == s })
+			e.waiting.remove(func(w *sequence) bool { return w == s })
 		})
 		list = append(list, s)
 	}

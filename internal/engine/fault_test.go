@@ -325,7 +325,7 @@ func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
 				return
 			}
 			s.unwatch = func() bool { return true }
-			e.enqueue(s)
+			e.waiting.add(s)
 			list = append(list, &s.stream)
 		}
 		e.signal()
@@ -392,6 +392,9 @@ func TestBrokenMemoryRefusesRequests(t *testing.T) {
 		}
 		if _, _, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 2}); !errors.Is(err, ErrBroken) {
 			t.Errorf("call %d: later: %v", at, err)
+		}
+		if _, err := e.Prefill(Prefill{Conversation: "a", Prompt: prompt(5, 1)}); !errors.Is(err, ErrBroken) {
+			t.Errorf("call %d: a later prefill: %v", at, err)
 		}
 		if err := e.Drain(t.Context()); err != nil {
 			t.Error(err)

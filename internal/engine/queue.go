@@ -12,14 +12,175 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// byPriority orders sequences by who is served first: the higher priority, then the earlier
-// arrival.
-func byPriority(a, b *sequence) int {
-	return cmp.Or(cmp.Compare(b.req.Priority, a.req.Priority), cmp.Compare(a.arrival, b.arrival))
+// queue holds the requests that wait. A request of a higher priority comes first. Within a
+// priority, preempted requests come first, in the order of their first admission. The others are
+// admitted round-robin between flows, and in order of arrival within a flow. The engine's mutex
+// protects it.
+type queue struct {
+	lanes []*lane        // of the priorities that wait, the highest first
+	flows map[string]int // requests by flow, without the preempted ones
+	n     int            // requests
 }
 
-// byUse orders running sequences by who keeps memory: likewise, but offline ones come after others
-// of their priority. One that was preempted before does not, for it must end sometime.
+// lane is the requests of one priority.
+type lane struct {
+	priority  int
+	preempted []*sequence
+	flows     []*flow // in the order of their turns, none of them empty
+	named     map[string]*flow
+}
+
+// flow is the requests of a lane that have the same Request.Flow, in order of arrival.
+type flow struct {
+	name    string
+	waiting []*sequence
+}
+
+// full reports whether a further request of a flow is refused. Once max requests wait, a flow is
+// still accepted while it has less than its share: max divided by the number of flows that wait,
+// and at least one. A flow that fills the queue therefore does not lock out another one. With k
+// flows at most max·(1 + ln k) + k requests wait.
+func (q *queue) full(flow string, max int) bool {
+	if max == 0 || q.n < max {
+		return false
+	}
+	flows, own := len(q.flows), q.flows[flow]
+	if own == 0 {
+		flows++
+	}
+	return own > 0 && own >= max/flows
+}
+
+// add has a sequence wait.
+func (q *queue) add(s *sequence) {
+	at, found := slices.BinarySearchFunc(q.lanes, s.req.Priority, func(l *lane, priority int) int { return cmp.Compare(priority, l.priority) })
+	if !found {
+		q.lanes = slices.Insert(q.lanes, at, &lane{priority: s.req.Priority, named: map[string]*flow{}})
+	}
+	q.n++
+	l := q.lanes[at]
+	if s.admitted > 0 {
+		at, _ := slices.BinarySearchFunc(l.preempted, s, func(a, b *sequence) int { return cmp.Compare(a.admitted, b.admitted) })
+		l.preempted = slices.Insert(l.preempted, at, s)
+		return
+	}
+	if q.flows == nil {
+		q.flows = map[string]int{}
+	}
+	q.flows[s.req.Flow]++
+	f := l.named[s.req.Flow]
+	if f == nil {
+		f = &flow{name: s.req.Flow}
+		l.named[f.name] = f
+		l.flows = append(l.flows, f)
+	}
+	f.waiting = append(f.waiting, s)
+}
+
+// all yields the sequences in the order in which they are to be admitted.
+func (q *queue) all(yield func(*sequence) bool) {
+	for _, l := range q.lanes {
+		for _, s := range l.preempted {
+			if !yield(s) {
+				return
+			}
+		}
+		for turn, more := 0, true; more; turn++ {
+			more = false
+			for _, f := range l.flows {
+				if turn >= len(f.waiting) {
+					continue
+				}
+				if more = true; !yield(f.waiting[turn]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// each yields the sequences in any order, in time that depends on their number only.
+func (q *queue) each(yield func(*sequence) bool) {
+	for _, l := range q.lanes {
+		for _, s := range l.preempted {
+			if !yield(s) {
+				return
+			}
+		}
+		for _, f := range l.flows {
+			for _, s := range f.waiting {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// take removes a sequence that is admitted. The next turn of its flow comes after those of all
+// other flows. The cost grows with the number of flows, not with that of the requests, apart from
+// one move of memory.
+func (q *queue) take(s *sequence) {
+	at := slices.IndexFunc(q.lanes, func(l *lane) bool { return l.priority == s.req.Priority })
+	l := q.lanes[at]
+	if s.admitted > 0 {
+		i := slices.Index(l.preempted, s)
+		l.preempted = slices.Delete(l.preempted, i, i+1)
+	} else {
+		f := l.named[s.req.Flow]
+		i := slices.Index(f.waiting, s)
+		f.waiting = slices.Delete(f.waiting, i, i+1)
+		i = slices.Index(l.flows, f)
+		if l.flows = slices.Delete(l.flows, i, i+1); len(f.waiting) > 0 {
+			l.flows = append(l.flows, f)
+		} else {
+			delete(l.named, f.name)
+		}
+	}
+	q.uncount(s)
+	if l.empty() {
+		q.lanes = slices.Delete(q.lanes, at, at+1)
+	}
+}
+
+func (l *lane) empty() bool { return len(l.preempted)+len(l.flows) == 0 }
+
+// remove drops the sequences that are to end. The other flows keep their turns.
+func (q *queue) remove(ends func(*sequence) bool) {
+	drop := func(s *sequence) bool {
+		if !ends(s) {
+			return false
+		}
+		q.uncount(s)
+		return true
+	}
+	for _, l := range q.lanes {
+		l.preempted = slices.DeleteFunc(l.preempted, drop)
+		l.flows = slices.DeleteFunc(l.flows, func(f *flow) bool {
+			if f.waiting = slices.DeleteFunc(f.waiting, drop); len(f.waiting) > 0 {
+				return false
+			}
+			delete(l.named, f.name)
+			return true
+		})
+	}
+	q.lanes = slices.DeleteFunc(q.lanes, (*lane).empty)
+}
+
+// uncount is called for each sequence that leaves the queue.
+func (q *queue) uncount(s *sequence) {
+	q.n--
+	if s.admitted > 0 {
+		return
+	}
+	if q.flows[s.req.Flow]--; q.flows[s.req.Flow] == 0 {
+		delete(q.flows, s.req.Flow)
+	}
+}
+
+// byUse orders running sequences by their claim to memory: the higher priority, then the earlier
+// admission. Offline sequences come after others of their priority, unless they were preempted
+// before: otherwise they might never end.
 func byUse(a, b *sequence) int {
 	yields := func(s *sequence) int {
 		if s.req.Offline && s.preempted == 0 {
@@ -27,13 +188,7 @@ func byUse(a, b *sequence) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(b.req.Priority, a.req.Priority), cmp.Compare(yields(a), yields(b)), cmp.Compare(a.arrival, b.arrival))
-}
-
-// enqueue has a sequence wait. The mutex is held.
-func (e *Engine) enqueue(s *sequence) {
-	at, _ := slices.BinarySearchFunc(e.waiting, s, byPriority)
-	e.waiting = slices.Insert(e.waiting, at, s)
+	return cmp.Or(cmp.Compare(b.req.Priority, a.req.Priority), cmp.Compare(yields(a), yields(b)), cmp.Compare(a.admitted, b.admitted))
 }
 
 // admit drops canceled sequences and takes in waiting ones. It reports false when the
@@ -48,28 +203,35 @@ func (e *Engine) admit() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stats.Running, e.stats.Tower = len(e.running), e.sight.stats
-	return !e.draining || len(e.running)+len(e.waiting) > 0
+	return !e.draining || len(e.running)+e.waiting.n > 0
 }
 
-// leaving takes the sequences that are to end out of the lists.
+// leaving takes the sequences that are to end out of the lists. Contexts are code of the caller:
+// they are asked without the mutex, so that they may call the engine.
 func (e *Engine) leaving() (ended []*sequence) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, list := range []*[]*sequence{&e.running, &e.waiting} {
-		*list = slices.DeleteFunc(*list, func(s *sequence) bool {
-			if err := s.canceled(); err != nil {
-				s.fault = err
-			} else if e.closed {
-				s.fault = ErrClosed
-			} else if e.broken != nil {
-				s.fault = e.broken
-			}
-			if s.fault == nil {
-				return false
-			}
+	var over error
+	e.locked(func() {
+		e.asked = append(e.asked[:0], e.running...)
+		e.asked = slices.AppendSeq(e.asked, e.waiting.each)
+		if over = e.broken; e.closed {
+			over = ErrClosed
+		}
+	})
+	for _, s := range e.asked {
+		if err := s.canceled(); err != nil {
+			s.fault = err
+		} else if over != nil {
+			s.fault = over
+		}
+		if s.fault != nil {
 			ended = append(ended, s)
-			return true
-		})
+		}
+	}
+	clear(e.asked)
+	if len(ended) > 0 {
+		ends := func(s *sequence) bool { return s.fault != nil }
+		e.running = slices.DeleteFunc(e.running, ends)
+		e.locked(func() { e.waiting.remove(ends) })
 	}
 	return ended
 }
@@ -108,27 +270,28 @@ func (e *Engine) place(s *sequence) bool {
 		}
 		e.preempt(last)
 	}
-	e.locked(func() {
-		at := slices.Index(e.waiting, s)
-		e.waiting = slices.Delete(e.waiting, at, at+1)
-	})
-	switch err := e.open(s); {
+	err := e.open(s)
+	switch {
 	case errors.Is(err, state.ErrFull) && len(e.running) > 0: // it will fit when others have ended
 		s.release()
-		e.locked(func() { e.enqueue(s) })
 		return false
 	case errors.Is(err, state.ErrFailed) && !s.isolated:
 		s.release()
 		s.isolated = true
-		e.locked(func() { e.enqueue(s) })
 		e.o.Log.Warn("the device has failed; all sequences begin again, one by one", "error", err)
 		e.restartAll(true)
 		return true
-	case err != nil:
+	}
+	e.locked(func() { e.waiting.take(s) })
+	if err != nil {
 		s.fault = err
 		e.blame(err)
 		e.end(s)
 		return true
+	}
+	if s.admitted == 0 {
+		e.admissions++
+		s.admitted = e.admissions
 	}
 	at, _ := slices.BinarySearchFunc(e.running, s, byUse)
 	e.running = slices.Insert(e.running, at, s)
@@ -141,10 +304,12 @@ func (e *Engine) place(s *sequence) bool {
 func (e *Engine) first() *sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i, s := range e.waiting {
+	before := 0
+	for s := range e.waiting.all {
 		switch {
 		case s.fetching.Load():
-		case i > 0 && !s.looked && i+len(e.running) >= e.o.MaxBatch:
+			before++
+		case before > 0 && !s.looked && before+len(e.running) >= e.o.MaxBatch:
 			return nil
 		default:
 			return s
@@ -265,7 +430,7 @@ func (e *Engine) preempt(s *sequence) {
 	s.preempted++
 	e.locked(func() {
 		e.stats.Preemptions++
-		e.enqueue(s)
+		e.waiting.add(s)
 	})
 }
 

@@ -44,6 +44,9 @@ type Request struct {
 	// prefill of the same conversation is dropped.
 	Conversation string
 	Priority     int // the higher is served first, and may preempt a lower one
+	// Flow names the client. Within a priority, waiting requests are admitted round-robin between
+	// flows, and in order of arrival within a flow. It does not change the answer.
+	Flow string
 	// Offline is true if nobody waits for the tokens: beside requests that are not offline it gets
 	// a share of the time, whatever its priority.
 	Offline bool
@@ -63,11 +66,11 @@ const finishPrefill Finish = "prefill"
 
 // sequence is a running request: its text, its memory and its account.
 type sequence struct {
-	req     Request
-	ctx     context.Context
-	unwatch func() bool // ends the watch of ctx
-	arrival uint64      // order of arrival
-	stream  Stream
+	req      Request
+	ctx      context.Context
+	unwatch  func() bool // ends the watch of ctx
+	admitted uint64      // order of the first admission, from 1; 0: it was not admitted yet
+	stream   Stream
 	text
 	memory
 	account

@@ -83,7 +83,7 @@ type BackgroundStats struct {
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	s := e.stats
-	s.Waiting = len(e.waiting)
+	s.Waiting = e.waiting.n
 	s.Finished = map[Finish]int64{}
 	for reason, n := range e.stats.Finished {
 		s.Finished[reason] = n

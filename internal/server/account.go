@@ -25,6 +25,7 @@ type account struct {
 	pattern string // of the endpoint
 	key     string // its name for the log; "": none was needed
 	tenant  string // its secret name, which is not logged
+	flow    string // the tenant, or without keys the client's address
 	leave   func() // frees the request's place of perKey
 
 	err    *generate.Error

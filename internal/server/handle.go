@@ -47,7 +47,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.o.StrictFields {
 		ctx = body.WithStrict(ctx)
 	}
-	s.mux.ServeHTTP(rec, r.WithContext(generate.WithTenant(ctx, a.tenant)))
+	ctx = generate.WithFlow(generate.WithTenant(ctx, a.tenant), a.flow)
+	s.mux.ServeHTTP(rec, r.WithContext(ctx))
 }
 
 // rescue answers for a handler that panicked. The stack is for the log only.
@@ -96,17 +97,16 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
 	}
-	place := a.key
-	if place == "" {
-		place, _, _ = net.SplitHostPort(r.RemoteAddr)
+	if a.flow = a.tenant; a.flow == "" {
+		a.flow, _, _ = net.SplitHostPort(r.RemoteAddr)
 	}
-	if !s.perKey.enter(place) {
+	if !s.perKey.enter(a.flow) {
 		return &generate.Error{
 			Status: http.StatusTooManyRequests, Kind: generate.Busy, RetryAfter: time.Second,
 			Message: fmt.Sprintf("%d requests of yours are running, the maximum: try again when one has ended", s.o.PerKey),
 		}
 	}
-	a.leave = func() { s.perKey.leave(place) }
+	a.leave = func() { s.perKey.leave(a.flow) }
 	if a.pattern == batches.PatternUpload {
 		r.Body = &slowBody{r.Body, w.control, s.bodyTimeout()}
 		return nil

@@ -268,6 +268,7 @@ func (r *Run) start(ctx context.Context, salt string) (err error) {
 	q.Prompt, q.Sampling, q.CacheSalt, r.Seed = r.Prompt, &options, salt, options.Seed
 	n, offline := offline(ctx)
 	q.Priority, q.Offline = q.Priority+n, q.Offline || offline
+	q.Flow = flow(ctx)
 	r.prompted = prompted(ctx)
 	q.Sent = ctx.Done() // a request's context ends when its answer has been written
 	ctx, r.cancel = context.WithCancel(ctx)

@@ -19,6 +19,19 @@ func Tenant(ctx context.Context) string {
 	return name
 }
 
+type flowKey struct{}
+
+// WithFlow returns a context for requests of a client: see foretoken.Request.Flow.
+func WithFlow(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, flowKey{}, name)
+}
+
+// flow is the flow of a request; "": that of all lines of batches.
+func flow(ctx context.Context) string {
+	name, _ := ctx.Value(flowKey{}).(string)
+	return name
+}
+
 type offlineKey struct{}
 
 // Offline returns a context for requests whose answer nobody waits for. They are served after others
