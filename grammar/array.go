@@ -39,6 +39,9 @@ func (c *compiler) array(s *shape) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
+	if s.unique != nil && s.items.most > 1 {
+		return c.uniqueArray(s, m)
+	}
 	prefix := int32(0) // places with a schema of their own
 	for _, v := range s.schemas {
 		first, _ := v.places()

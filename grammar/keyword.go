@@ -38,6 +38,7 @@ type shape struct {
 	patterns    []*value        // and formats
 	widths      [][2]*bound     // formats of integers
 	items       span            // how many an array has
+	unique      *value          // where it is said that no two are equal
 	required    []string        // in order
 	demands     map[string]bool // the same
 	members     int32           // an object has at least
@@ -82,7 +83,7 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 		"additionalProperties": nested(isSchema),
 		"required":             (*shape).readRequired,
 		"minProperties":        (*shape).readMinProperties,
-		"uniqueItems":          readUnique,
+		"uniqueItems":          (*shape).readUnique,
 		"allOf":                related(isList),
 		"anyOf":                related(isList),
 		"oneOf":                related(isList),
@@ -303,16 +304,6 @@ func (s *shape) readMinProperties(v *value) error {
 		s.members, s.fewMembers, s.constrained = n, v, true
 	}
 	return err
-}
-
-func readUnique(_ *shape, v *value) error {
-	if v.kind != boolean {
-		return v.errorf("is %s, want a boolean", kindNames[v.kind])
-	}
-	if v.text == "true" {
-		return v.errorf("uniqueItems is not supported; a text cannot be held to it byte by byte")
-	}
-	return nil
 }
 
 // pattern is what a pattern or format leaves of the insides of strings.

@@ -176,6 +176,11 @@ func validArray(root any, s map[string]any, v []any) bool {
 			return false
 		}
 	}
+	for i := range v {
+		if s["uniqueItems"] == true && slices.ContainsFunc(v[:i], func(other any) bool { return equal(other, v[i]) }) {
+			return false
+		}
+	}
 	return inRange(s, len(v), "minItems", "maxItems")
 }
 
@@ -280,6 +285,10 @@ func (m schemaMaker) text() string {
 }
 
 func (m schemaMaker) array(depth int, names byte) string {
+	if m.IntN(6) == 0 {
+		return fmt.Sprintf(`{"type": "array", "uniqueItems": true, "items": %s, "minItems": %d}`,
+			m.pick(`{"enum": ["a", "b", 1, 2.0, null]}`, `{"type": ["boolean", "null"]}`), m.IntN(3))
+	}
 	s := `{"type": "array"`
 	if m.IntN(4) > 0 {
 		s += `, "items": ` + m.schema(depth-1, names)
