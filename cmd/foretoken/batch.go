@@ -45,7 +45,7 @@ type batchRun struct {
 }
 
 func newBatchRunCommand() *cobra.Command {
-	f := &batchRun{model: newModelFlags(), endpoint: batch.Endpoints[0], lines: whole(1, 1024)}
+	f := &batchRun{model: newModelFlags(), lines: whole(1, 1024)}
 	cmd := &cobra.Command{
 		Use:   "run IN.jsonl OUT.jsonl",
 		Short: "Answer a file of requests without a server",
@@ -67,23 +67,39 @@ Exit status: 0, 1 for an error or lines without an answer, 2 for a mistake in th
 	}
 	g := f.model.group()
 	own := newFlagGroup("Batch")
-	own.flags.Flags().StringVar(&f.endpoint, "endpoint", f.endpoint, "`PATH` that the lines are for: "+strings.Join(batch.Endpoints, ", "))
+	own.flags.Flags().StringVar(&f.endpoint, "endpoint", "", "`PATH` that the lines must be for: "+strings.Join(batch.Endpoints, ", ")+" (default: the one that the first line names)")
 	own.flags.Flags().Var(&f.lines, "batch-lines", "maximum lines that run at a time (default 16)")
 	addGroups(cmd, g, own, f.model.draft.group())
 	completeModel(cmd)
+	mustFlag(cmd.RegisterFlagCompletionFunc("endpoint", cobra.FixedCompletions(batch.Endpoints, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
-// sum identifies a file.
-func sum(path string) (id string, err error) {
-	f, err := os.Open(path)
+// read identifies a file of requests and finds out its endpoint, which must be that of --endpoint if
+// that is given.
+func (f *batchRun) read(path string) (id string, err error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { err = errors.Join(err, file.Close()) }()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	endpoint, line, err := batch.EndpointOf(io.TeeReader(file, h))
+	if err == nil {
+		_, err = io.Copy(h, file) // what a file that is too long has more
+	}
+	if err != nil {
 		return "", err
+	}
+	switch {
+	case endpoint == "": // an error of the first line will say so
+		f.endpoint = cmp.Or(f.endpoint, batch.Endpoints[0])
+	case !slices.Contains(batch.Endpoints, endpoint):
+		return "", fmt.Errorf("%s: line %d is for %.80q: want one of %s", path, line, endpoint, strings.Join(batch.Endpoints, ", "))
+	case f.endpoint != "" && f.endpoint != endpoint:
+		return "", usagef("--endpoint %s: line %d of %s is for %s; leave out --endpoint, or name another file", f.endpoint, line, path, endpoint)
+	default:
+		f.endpoint = endpoint
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
@@ -94,7 +110,7 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	if err := f.check(out, partial); err != nil {
 		return err
 	}
-	id, err := sum(in)
+	id, err := f.read(in)
 	if err != nil {
 		return err
 	}
@@ -152,7 +168,7 @@ func errorsOf(out string) string { return strings.TrimSuffix(out, ".jsonl") + ".
 
 // check refuses what cannot be, before anything is written.
 func (f *batchRun) check(out, partial string) error {
-	if !slices.Contains(batch.Endpoints, f.endpoint) {
+	if f.endpoint != "" && !slices.Contains(batch.Endpoints, f.endpoint) {
 		return usagef("--endpoint %s: want one of %s", f.endpoint, strings.Join(batch.Endpoints, ", "))
 	}
 	if err := f.model.draft.validate(); err != nil {
@@ -238,11 +254,7 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 		}
 	}
 	if b.Errors != nil {
-		var all error
-		for _, e := range b.Errors.Data {
-			all = errors.Join(all, errors.New(faultText(e)))
-		}
-		return b, all
+		return b, faultsError(b.Errors.Data)
 	}
 	if u := b.Usage; u != nil {
 		line := fmt.Sprintf("%s, %d failed; %d tokens of prompts, %d of them reused; %d tokens of answers", counted(b.Counts.Total, "line"), b.Counts.Failed, u.Input, u.InputDetails.Cached, u.Output)
@@ -252,6 +264,21 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 		c.remark(line)
 	}
 	return b, nil
+}
+
+// faultsError is the error of a file that is no batch: the first faults, and the number of the others.
+func faultsError(list []batch.Fault) (all error) {
+	const shown = 5
+	for _, e := range list[:min(shown, len(list))] {
+		all = errors.Join(all, errors.New(faultText(e)))
+	}
+	switch more := len(list) - shown; {
+	case len(list) == batch.MaxFaults: // of which no more are reported
+		all = errors.Join(all, fmt.Errorf("and at least %d more errors", more))
+	case more > 0:
+		all = errors.Join(all, fmt.Errorf("and %s", counted(more, "more error")))
+	}
+	return all
 }
 
 // faultText is what is wrong with a file, for people.

@@ -63,6 +63,51 @@ func TestBatchRunAnswersAFile(t *testing.T) {
 	}
 }
 
+// TestBatchRunTakesTheEndpointFromTheFile runs completions without --endpoint, and with one that is wrong.
+func TestBatchRunTakesTheEndpointFromTheFile(t *testing.T) {
+	var lines strings.Builder
+	for i := range 2 {
+		fmt.Fprintf(&lines, `{"custom_id":"%d","method":"POST","url":"/v1/completions","body":{"prompt":"Once","max_tokens":2}}`+"\n", i)
+	}
+	in, dir := requests(t, 0, "{\n"+lines.String()), t.TempDir() // the first line names none
+	if r := runIn(t, nil, "batch", "run", in, filepath.Join(dir, "wrong.jsonl"), "--endpoint", "/v1/responses"); r.code != 2 ||
+		!strings.Contains(r.err, "--endpoint /v1/responses: line 2 of "+in+" is for /v1/completions; leave out --endpoint") {
+		t.Errorf("with another endpoint: %+v", r)
+	}
+	for _, more := range [][]string{nil, {"--endpoint", "/v1/completions"}} {
+		out := filepath.Join(dir, fmt.Sprint(len(more), ".jsonl"))
+		r := runIn(t, nil, append([]string{"batch", "run", in, out, "--threads", "1"}, more...)...)
+		if r.code != 1 || !strings.Contains(r.err, "1 line without an answer") {
+			t.Fatalf("%q: %+v", more, r)
+		}
+		if data, err := os.ReadFile(out); err != nil || strings.Count(string(data), `"object":"text_completion"`) != 2 {
+			t.Errorf("%q: %v: %s", more, err, data)
+		}
+	}
+	none := requests(t, 0, strings.ReplaceAll(lines.String(), "/v1/completions", "/v1/embeddings"))
+	if r := runIn(t, nil, "batch", "run", none, filepath.Join(dir, "none.jsonl")); r.code != 1 || !strings.Contains(r.err, `line 1 is for "/v1/embeddings": want one of /v1/chat/completions`) {
+		t.Errorf("an endpoint that no batch has: %+v", r)
+	}
+}
+
+// TestBatchRunShowsFiveErrors has files whose lines are for another endpoint than the first.
+func TestBatchRunShowsFiveErrors(t *testing.T) {
+	for _, c := range []struct {
+		wrong int
+		last  string
+	}{{6, "and 1 more error"}, {150, "and at least 95 more errors"}} {
+		var lines strings.Builder
+		for i := range c.wrong {
+			fmt.Fprintf(&lines, `{"custom_id":"wrong-%d","method":"POST","url":"/v1/completions","body":{"prompt":"Once"}}`+"\n", i)
+		}
+		r := runIn(t, nil, "batch", "run", requests(t, 1, lines.String()), filepath.Join(t.TempDir(), "out.jsonl"), "--threads", "1")
+		said := strings.Split(strings.TrimSpace(r.err), "\n")
+		if r.code != 1 || len(said) > 6 || strings.Count(r.err, ": the line is for") != 5 || !strings.Contains(said[len(said)-1], c.last) {
+			t.Errorf("%d lines for another endpoint: code %d, %d lines of errors, the last %q, want %q", c.wrong, r.code, len(said), said[len(said)-1], c.last)
+		}
+	}
+}
+
 func TestBatchRunGoesOn(t *testing.T) {
 	const lines = 60
 	in, other, out := requests(t, lines, ""), requests(t, 3, ""), filepath.Join(t.TempDir(), "out.jsonl")

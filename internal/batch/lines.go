@@ -17,8 +17,9 @@ const (
 	MaxFile  = 200 << 20 // bytes
 	MaxLine  = 64 << 20  // bytes, of one request
 
+	MaxFaults = 100 // that are reported of a file
+
 	maxCustomID = 512
-	maxFaults   = 100
 )
 
 // Endpoints are those that a batch can ask.
@@ -60,6 +61,21 @@ type Plan struct {
 	inOrder []*Line // those that can be run, as they should be
 }
 
+// EndpointOf is the endpoint of the first line of a file that names one, with the number of the
+// line; "": no line does. An error is one of reading.
+func EndpointOf(r io.Reader) (endpoint string, line int, err error) {
+	err = scan(r, func(number int, _, _ int64, raw []byte) {
+		if endpoint == "" {
+			q, _ := parse(raw) // Validate reports its fault
+			endpoint, line = q.Endpoint, number
+		}
+	})
+	if errors.Is(err, errTooMany) || errors.Is(err, errTooLong) {
+		err = nil // likewise
+	}
+	return endpoint, line, err
+}
+
 // Validate reads a file of requests to an endpoint. A line that cannot be run has a fault and the
 // others run; faults say why the file is no batch. An error is one of reading.
 func Validate(r io.Reader, endpoint string) (*Plan, []Fault, error) {
@@ -95,7 +111,7 @@ type validation struct {
 }
 
 func (v *validation) fault(line int, code, param, format string, args ...any) {
-	if len(v.faults) < maxFaults {
+	if len(v.faults) < MaxFaults {
 		v.faults = append(v.faults, Fault{Code: code, Message: fmt.Sprintf(format, args...), Param: param, Line: line})
 	}
 }
