@@ -90,6 +90,13 @@ func ParseArguments(data []byte) (Arguments, error) {
 	return Arguments{v.Map()}, err
 }
 
+// TextArgument returns arguments of which there is one, a text.
+func TextArgument(name, text string) Arguments {
+	fields := &jinja.Map{}
+	fields.Set(name, jinja.String(text))
+	return Arguments{fields}
+}
+
 // Text returns the argument of that name, if it is a text.
 func (a Arguments) Text(name string) (string, bool) {
 	v, _ := a.fields.Get(name)

@@ -101,7 +101,7 @@ var badChats = []bad{
 	{"POST", chatPath, `{"messages": [5]}`, 400, `messages[0]: want an object with role and content`},
 	{"POST", chatPath, `{"messages": [{}]}`, 400, `messages[0].role: this field is missing`},
 	{"POST", chatPath, `{"messages": [{"role": "wizard", "content": "x"}]}`, 400, `messages[0].role: \"wizard\", want one of [\"system\" \"developer\" \"user\" \"assistant\" \"tool\"]`},
-	{"POST", chatPath, `{"messages": [{"role": "user", "content": 5}]}`, 400, `messages[0]: 'content' must be a string, an array of parts or null`},
+	{"POST", chatPath, `{"messages": [{"role": "user", "content": 5}]}`, 400, `messages[0].content: want a string, an array of parts or null`},
 	{"POST", chatPath, `{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}`, 400, `messages[0].content[0].image_url.url: want a data: URL, as data:image/png;base64, with the picture, or an http or https URL`},
 	{"POST", chatPath, `{"messages": [{"role": "user", "content": [{"type": "hologram"}]}]}`, 400, `messages[0].content[0].type: parts of type \"hologram\" are not supported: send text or pictures`},
 	{"POST", chatPath, `{"messages": [{"role": "user", "content": [{"type": "text"}]}]}`, 400, `messages[0].content[0].text: this field is missing`},
@@ -147,7 +147,7 @@ var badTools = []bad{
 	{"POST", chatPath, talk(`"tool_choice": "perhaps"`), 400, `tool_choice: there are no tools`},
 	{"POST", chatPath, talk(`"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "function", "function": {"name": "g"}}`), 400, `tool_choice: there is no tool \"g\"`},
 	{"POST", chatPath, talk(`"functions": [{"name": "f"}]`), 400, `functions: functions have been replaced: use tools`},
-	{"POST", chatPath, `{"messages": [{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{"}}]}, {"role": "user", "content": "x"}]}`, 400, `messages[0]: 'tool_calls[0]': arguments of 'f': jinja: JSON at byte 1: unexpected EOF`},
+	{"POST", chatPath, `{"messages": [{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{"}}]}, {"role": "user", "content": "x"}]}`, 400, `messages[0].tool_calls[0].function.arguments: want a JSON object, or a string that holds one`},
 }
 
 var badTexts = []bad{

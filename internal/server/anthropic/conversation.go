@@ -53,29 +53,28 @@ func (c *conversation) change(kind, v *body.Value) bool {
 // messages reads the turns. A last one of the assistant is the prefill of the answer and not part
 // of the list.
 func (c *conversation) messages(v *body.Value) {
-	list := v.List()
-	if len(list) == 0 {
+	n := v.Len()
+	if n == 0 {
 		v.Fault("there are no messages")
 	}
 	c.calls = map[string]string{}
-	for i, m := range list {
+	for i, m := range v.AtMost(generate.MaxMessages).List() {
 		role := m.Field("role").Required().OneOf("user", "assistant", "system")
 		content := m.Field("content").Required()
 		switch {
 		case role == "system":
 			c.system(content)
-		case role == "assistant" && i == len(list)-1:
+		case role == "assistant" && i == n-1:
 			if c.prefill = texts(content, nil); strings.TrimSpace(c.prefill) == "" {
 				content.Fault("the text that the answer is to begin with is empty")
 			}
 		case content.IsText():
 			c.say(role, content.Text())
 		default:
-			blocks := content.List()
-			if len(blocks) == 0 {
+			if content.Len() == 0 {
 				content.Fault("there are no blocks")
 			}
-			for _, b := range blocks {
+			for _, b := range content.List() {
 				c.block(role, b)
 			}
 		}
@@ -160,7 +159,7 @@ func (c *conversation) block(role string, v *body.Value) {
 func (c *conversation) call(v *body.Value) {
 	v.Ignore("caller")
 	call := chat.ToolCall{ID: v.Field("id").Required().Text(), Name: v.Field("name").Required().Text()}
-	if input := v.Field("input").Required(); input.IsObject() {
+	if input := v.Field("input").Required(); input.IsObject() && input.Admit(input.Raw()) {
 		var err error
 		if call.Arguments, err = chat.ParseArguments(input.Raw()); err != nil {
 			input.Fault("%v", err)

@@ -19,14 +19,14 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 		return `{"max_tokens": 1, "messages": [{"role": "` + role + `", "content": [` + block + `]}, {"role": "user", "content": "Hi"}]}`
 	}
 	list := []generatetest.Tolerated{
-		{path, `{"max_tokens": 1, "messages": [{"role": "user", "content": "Hi", "mood": 1}, {"role": "user", "content": [{"type": "text", "text": "Hi", "mood": 1}], "mood": 2}]}`, "messages[].mood, messages[].content[].mood", "messages[0].mood: this field is not known here"},
+		{path, `{"max_tokens": 1, "messages": [{"role": "user", "content": "Hi", "mood": 1}, {"role": "user", "content": [{"type": "text", "text": "Hi", "mood": 1}], "mood": 2}]}`, "messages[].content[].mood, messages[].mood", "messages[0].mood: this field is not known here"},
 		{path, request(`"container": "c"`), "container", "container: this field is not known here"},
-		{path, request(`"mcp_servers": [], "betas": ["x"]`), "betas, mcp_servers", "betas: this field is not known here"},
+		{path, request(`"mcp_servers": [], "betas": ["x"]`), "betas, mcp_servers", "mcp_servers: this field is not known here"},
 		{path, request(`"foretoken": {"recipt": true}`), "foretoken.recipt", "foretoken.recipt: this field is not known here"},
 		{path, request(`"context_management": {"edits": [{"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}}]}`), "context_management.edits[].type=clear_tool_uses_20250919", "context_management.edits[0].type: nothing is taken out"},
 		{path, request(`"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "none"}]}`), "context_management.edits[].type=clear_thinking_20251015", "context_management.edits[0].type: nothing is taken out"},
-		{path, request(`"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}, {"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "web_search"}`), "tools[].type=web_search_20250305, tool_choice.name=web_search", `"web_search_20250305" is a tool that the provider runs`},
-		{path, request(`"tools": [{"type": "computer_20250124", "name": "computer", "display_width_px": 1}], "tool_choice": {"type": "any"}`), "tools[].type=computer_20250124, tool_choice", "is a tool that the provider runs"},
+		{path, request(`"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}, {"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "web_search"}`), "tool_choice.name=web_search, tools[].type=web_search_20250305", `"web_search_20250305" is a tool that the provider runs`},
+		{path, request(`"tools": [{"type": "computer_20250124", "name": "computer", "display_width_px": 1}], "tool_choice": {"type": "any"}`), "tool_choice, tools[].type=computer_20250124", "is a tool that the provider runs"},
 		{path, request(`"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}], "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}`), "tools[].type=web_fetch_20250910", "is a tool that the provider runs"},
 		{path, request(`"tools": [{"name": "a", "input_schema": {}, "defer_loading": true}]`), "tools[].defer_loading", "tools[0].defer_loading: tools cannot be searched for"},
 		{path, request(`"tools": [{"name": "a", "input_schema": {}, "allowed_callers": ["code"]}]`), "tools[].allowed_callers[]=code", "tools[0].allowed_callers[0]: only the assistant"},

@@ -47,7 +47,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{`{"max_tokens": 9, "top_k": -1, ` + hi + `}`, "top_k: -1, want a number from 0"},
 		{`{"max_tokens": 9, "stop_sequences": "x", ` + hi + `}`, `stop_sequences: the string "x", want an array`},
 		{`{"max_tokens": 9, "stop_sequences": [""], ` + hi + `}`, "stop_sequences[0]: the string is empty"},
-		{`{"max_tokens": 9, "stop_sequences": [` + strings.Repeat(`"x",`, 16) + `"x"], ` + hi + `}`, "stop_sequences: 17 texts, at most 16"},
+		{`{"max_tokens": 9, "stop_sequences": [` + strings.Repeat(`"x",`, 16) + `"x"], ` + hi + `}`, "stop_sequences: 17 elements, want at most 16"},
 		{`{"max_tokens": 9, "seed": -1, ` + hi + `}`, "seed: -1, want a number from 0"},
 		{`{"max_tokens": 9, "mtp_depth": 99, ` + hi + `}`, "mtp_depth: 99, want 0 to 8"},
 		{`{"max_tokens": 9, "system": 5, ` + hi + `}`, "system: 5, want an array"},

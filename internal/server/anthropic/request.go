@@ -39,9 +39,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 		r.TopK = &k
 	}
 	if stops := v.Field("stop_sequences"); !stops.Absent() {
-		if r.Stop = stops.Texts(); len(r.Stop) > generate.MaxStops {
-			stops.Fault("%d texts, at most %d", len(r.Stop), generate.MaxStops)
-		}
+		r.Stop = stops.Texts(generate.MaxStops)
 	}
 	v.Ignore("metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics")
 
@@ -140,7 +138,7 @@ func (r *request) tools(v *body.Value) {
 		return
 	}
 	name := choice.Field("name")
-	if len(r.Tools) == 0 && len(v.Field("tools").List()) > 0 {
+	if len(r.Tools) == 0 && v.Field("tools").Len() > 0 {
 		if kind := choice.Field("type").Text(); kind != "auto" && kind != "none" {
 			choice.Drop("none of the tools can be called")
 		}
@@ -213,7 +211,7 @@ func (r *request) tool(v *body.Value) {
 	}
 	b.WriteString(`, "parameters": `)
 	b.Write(schema.Raw())
-	if examples := v.Field("input_examples"); examples.List() != nil {
+	if examples := v.Field("input_examples"); !examples.Absent() && examples.Len() >= 0 {
 		b.WriteString(`, "input_examples": `)
 		b.Write(examples.Raw())
 	}
@@ -224,12 +222,20 @@ func (r *request) tool(v *body.Value) {
 // addTool adds a tool as templates know it.
 func (r *request) addTool(v *body.Value, text string) {
 	var t chat.Tool
-	if err := t.UnmarshalJSON([]byte(text)); err != nil {
+	raw := []byte(text)
+	if !v.Admit(raw) {
+		return
+	}
+	if err := t.UnmarshalJSON(raw); err != nil {
 		v.Fault("%v", err)
 		return
 	}
 	if slices.ContainsFunc(r.Tools, func(u chat.Tool) bool { return u.Name() == t.Name() }) && strings.HasPrefix(v.Path(), "messages") {
 		return // it is added again
+	}
+	if len(r.Tools) == generate.MaxTools {
+		v.Fault("more than %d tools", generate.MaxTools)
+		return
 	}
 	r.Tools = append(r.Tools, t)
 }

@@ -3,7 +3,6 @@
 package batches
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -204,18 +203,16 @@ func readMetadata(v *body.Value, to map[string]string) {
 	if v.Absent() {
 		return
 	}
-	v.IgnoreRest()
-	if err := json.Unmarshal(v.Raw(), &to); err != nil || !v.IsObject() {
-		v.Fault("want an object whose values are texts")
-		return
-	}
-	for name, text := range to {
-		if len(name) > maxPairName || len(text) > maxPairValue {
+	for name, item := range v.Fields() {
+		if !item.IsText() {
+			v.Fault("want an object whose values are texts")
+		}
+		if to[name] = item.Text(); len(name) > maxPairName || len(to[name]) > maxPairValue {
 			v.Fault("%.80q: names have at most %d characters and values %d", name, maxPairName, maxPairValue)
 		}
-	}
-	if len(to) > maxPairs {
-		v.Fault("%d pairs, want at most %d", len(to), maxPairs)
+		if len(to) > maxPairs {
+			v.Fault("more than %d pairs", maxPairs)
+		}
 	}
 }
 

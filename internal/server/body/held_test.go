@@ -19,7 +19,7 @@ func TestLongStringsAreNotCopied(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	v := Read(httptest.NewRecorder(), r)
-	text := v.Field("messages").List()[0].Field("content").List()[0].Field("image_url").Field("url").Bytes()
+	text := v.Field("messages").First().Field("content").First().Field("image_url").Field("url").Bytes()
 	runtime.ReadMemStats(&after)
 	if spent := after.TotalAlloc - before.TotalAlloc; len(text) != size || spent > size/4 {
 		t.Errorf("%d bytes of %d, for which %d were allocated", len(text), size, spent)

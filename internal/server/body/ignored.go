@@ -3,7 +3,6 @@ package body
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -28,43 +27,47 @@ func WithStrict(ctx context.Context) context.Context {
 
 func isStrict(ctx context.Context) bool { return ctx.Value(strictKey{}) != nil }
 
-// ignore names the fields that no protocol has read, or makes an error of the first.
-func (d *document) ignore() {
-	seen := map[string]bool{}
-	var names []string
-	more := 0
-	note := func(name string) {
-		switch name = plainName(name); {
-		case seen[name]:
-		case len(names) == maxIgnored:
-			more++ // some of them perhaps more than once: what was seen is bounded too
-		default:
-			seen[name] = true
-			names = append(names, name)
-		}
-	}
-	for _, o := range d.objects {
-		for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+// settle names the fields that no protocol has read of the objects from one on, or makes an error of
+// the first.
+func (d *document) settle(from int) {
+	for _, o := range d.objects[from:] {
+		for i := range o.fields {
+			f := &o.fields[i]
 			switch {
-			case o.known[name]:
+			case f.known || o.all || d.err != nil:
 			case d.strict:
-				d.err = generate.NotSupported(o.join(name), "this field is not known here: leave it out")
-				return
+				d.err = generate.NotSupported(o.join(string(f.name)), "this field is not known here: leave it out")
 			default:
-				note(o.join(name))
+				d.ignore(func() string { return o.join(string(f.name)) })
 			}
 		}
 	}
-	for _, name := range d.dropped {
-		note(name)
-	}
-	if len(names) == 0 || d.header == nil {
+	clear(d.objects[from:])
+	d.objects = d.objects[:from]
+}
+
+// ignore keeps the path of what is ignored.
+func (d *document) ignore(path func() string) {
+	if len(d.ignored) == maxIgnored {
+		d.more++ // perhaps of a name that is there
 		return
 	}
-	if more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+	if name := plainName(path()); !slices.Contains(d.ignored, name) {
+		d.ignored = append(d.ignored, name)
 	}
-	d.header.Set(Ignored, strings.Join(names, ", "))
+}
+
+// nameIgnored writes the header.
+func (d *document) nameIgnored() {
+	if d.err != nil || len(d.ignored) == 0 || d.header == nil {
+		return
+	}
+	slices.Sort(d.ignored)
+	names := strings.Join(d.ignored, ", ")
+	if d.more > 0 {
+		names += fmt.Sprintf(", and %d more", d.more)
+	}
+	d.header.Set(Ignored, names)
 }
 
 // plainName is the path of a field without the numbers of elements, and of characters that may

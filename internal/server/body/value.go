@@ -13,30 +13,48 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/foretoken/foretoken/internal/jinja"
-	"github.com/foretoken/foretoken/internal/jsontext"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
+
+// MaxValues is the maximum number of elements and fields in those lists and objects of a request
+// that are read: not in fields that are ignored, and not of token ids. A value that is decoded for
+// templates counts twice. It bounds the memory that a body takes beyond its own bytes.
+const MaxValues = 1 << 16
+
+// maxVariables is the maximum number of variables that a request gives to a template.
+const maxVariables = 256
 
 // Value is a value of a request, or the place where it could have been. Its methods never
 // fail: the first thing that is wrong with a request is kept for Err, and what was asked for
 // is then empty. Absent and null are the same.
 type Value struct {
-	path   string
-	raw    []byte // a part of the body
 	doc    *document
-	fields map[string][]byte // of an object, once it was looked into
-	known  map[string]bool   // fields that were asked for
+	parent *Value  // nil: this is the body
+	name   string  // of a field
+	index  int     // of an element; -1: this is a field
+	raw    []byte  // a part of the body, without space around it
+	fields []field // of an object, once it was looked into
+	all    bool    // fields that were not asked for are accepted
+}
+
+// field is a field of an object.
+type field struct {
+	name, raw []byte
+	known     bool // it was asked for
 }
 
 // document is what the values of a request share.
 type document struct {
 	err     error
-	objects []*Value // that were looked into
+	values  int      // counted for MaxValues
+	objects []*Value // looked into, whose unknown fields are not named yet
 	strict  bool     // what is ignored is an error
 	header  http.Header
-	dropped []string // values that were left out, by path
+	ignored []string // names of what was ignored, and the number of further ones
+	more    int
 }
 
 // Read reads the body of a request, which must be a JSON object. What is ignored of it is named
@@ -67,12 +85,16 @@ func parse(data []byte, doc *document) *Value {
 		v.Fault("the body is empty, want a JSON object")
 		return v
 	}
-	if err := json.Unmarshal(data, new(valid)); err != nil {
-		at := int64(len(data))
+	if !json.Valid(data) {
+		err, at := json.Unmarshal(data, new(json.RawMessage)), int64(len(data))
 		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
 			at = syntax.Offset
 		}
 		v.Fault("the body is not JSON: %v, at byte %d", err, at)
+		return v
+	}
+	if !utf8.Valid(data) {
+		v.Fault("the body is not UTF-8, which JSON is written in")
 		return v
 	}
 	if v.raw = bytes.TrimSpace(data); v.raw[0] != '{' {
@@ -88,18 +110,19 @@ func parse(data []byte, doc *document) *Value {
 // the server is strict, a field that nobody asked for. Otherwise such fields are ignored, and
 // named. It is called when all was read that is to be. It is an *generate.Error or nil.
 func (v *Value) Err() error {
-	if v.doc.err == nil {
-		v.doc.ignore()
-	}
+	v.doc.settle(0)
+	v.doc.nameIgnored()
 	return v.doc.err
 }
 
 // Fault says what is wrong with the value.
-func (v *Value) Fault(format string, args ...any) { v.Fail(generate.Invalid(v.path, format, args...)) }
+func (v *Value) Fault(format string, args ...any) {
+	v.Fail(generate.Invalid(v.Path(), format, args...))
+}
 
 // Unsupported says that the value asks for what cannot be had.
 func (v *Value) Unsupported(format string, args ...any) {
-	v.Fail(generate.NotSupported(v.path, format, args...))
+	v.Fail(generate.NotSupported(v.Path(), format, args...))
 }
 
 // Drop leaves out a value that asks for what cannot be had, where the answer is good without
@@ -110,11 +133,12 @@ func (v *Value) Drop(format string, args ...any) {
 		v.Unsupported(format, args...)
 		return
 	}
-	name := v.path
-	if v.IsText() {
-		name += "=" + v.Text()
-	}
-	v.doc.dropped = append(v.doc.dropped, name)
+	v.doc.ignore(func() string {
+		if v.IsText() {
+			return v.Path() + "=" + v.Text()
+		}
+		return v.Path()
+	})
 }
 
 // Fail makes err the request's error, if it has none yet.
@@ -125,7 +149,15 @@ func (v *Value) Fail(err error) {
 }
 
 // Path is where the value is in the request, as "messages[2].content".
-func (v *Value) Path() string { return v.path }
+func (v *Value) Path() string {
+	switch {
+	case v.parent == nil:
+		return ""
+	case v.index >= 0:
+		return v.parent.Path() + "[" + strconv.Itoa(v.index) + "]"
+	}
+	return v.parent.join(v.name)
+}
 
 // Raw is the value as it was written, a part of the body; nil: there is none.
 func (v *Value) Raw() []byte { return v.raw }
@@ -144,98 +176,62 @@ func (v *Value) IsObject() bool { return v.raw != nil && v.raw[0] == '{' }
 
 // Field is the field of an object; it is absent where v is.
 func (v *Value) Field(name string) *Value {
-	f := &Value{path: v.join(name), doc: v.doc}
-	if v.raw == nil {
-		return f
-	}
-	if v.open(); v.fields == nil {
-		return f
-	}
-	v.known[name] = true
-	f.set(v.fields[name])
+	f := &Value{doc: v.doc, parent: v, name: name, index: -1}
+	f.set(v.know(name))
 	return f
+}
+
+// know accepts the fields of a name and returns the last of them, nil if there is none.
+func (v *Value) know(name string) (raw []byte) {
+	v.open()
+	for i := range v.fields {
+		if f := &v.fields[i]; string(f.name) == name {
+			f.known, raw = true, f.raw
+		}
+	}
+	return raw
 }
 
 // Ignore accepts fields that change nothing about the answer.
 func (v *Value) Ignore(names ...string) {
 	for _, name := range names {
-		v.Field(name)
+		v.know(name)
 	}
 }
 
 // IgnoreRest accepts all fields of an object, which is passed on as it is.
-func (v *Value) IgnoreRest() {
-	if v.IsObject() {
-		v.open()
-	}
-	for name := range v.fields {
-		v.known[name] = true
-	}
-}
+func (v *Value) IgnoreRest() { v.all = true }
 
 // open looks into an object.
 func (v *Value) open() {
-	if v.fields != nil {
+	if v.raw == nil || v.fields != nil {
 		return
 	}
 	if !v.IsObject() {
 		v.wrong("an object")
 		return
 	}
-	v.fields, v.known = map[string][]byte{}, map[string]bool{}
-	err := v.read(func(r *jsontext.Reader) error {
-		return r.Object(func(key []byte) error {
-			name := string(key)
-			value, err := r.Value()
-			v.fields[name] = value.Rest() // the last of that name
-			return err
-		})
-	})
-	if err != nil {
-		v.Fault("%v", err) // the whole was read before
+	n := count(v.raw, 1)
+	if !v.spend(n, "fields") {
 		return
+	}
+	v.fields = make([]field, 0, n)
+	for key, raw := range parts(v.raw) {
+		name := key[1 : len(key)-1]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name = []byte(unquote(key))
+		}
+		v.fields = append(v.fields, field{name: name, raw: raw})
 	}
 	v.doc.objects = append(v.doc.objects, v)
 }
 
-// List is the elements of an array; nil where there is none.
-func (v *Value) List() []*Value {
-	if v.raw == nil {
-		return nil
-	}
-	list := []*Value{}
-	err := v.read(func(r *jsontext.Reader) error {
-		return r.Array(func(i int) error {
-			value, err := r.Value()
-			item := &Value{path: v.path + "[" + strconv.Itoa(i) + "]", doc: v.doc}
-			item.set(value.Rest())
-			list = append(list, item)
-			return err
-		})
-	})
-	if err != nil {
-		v.wrong("an array")
-		return nil
-	}
-	return list
-}
-
-// read reads the value, which is part of a text that was read before. What it hands out are parts
-// of the body, which may hold pictures: none of it is copied.
-func (v *Value) read(f func(*jsontext.Reader) error) error {
-	return jsontext.Read(v.raw, jsontext.Limits{Depth: maxDepth, Replace: true}, f)
-}
-
-// maxDepth is how deep arrays and objects may nest: what encoding/json allows.
-const maxDepth = 10_000
-
 // Text is a string, or "".
 func (v *Value) Text() string {
-	var text string
-	if v.raw != nil && json.Unmarshal(v.raw, &text) != nil {
-		v.wrong("a string")
+	if v.IsText() && bytes.IndexByte(v.raw, '\\') >= 0 {
+		return unquote(v.raw)
 	}
-	return text
+	return string(v.Bytes())
 }
 
 // Bytes is a string as bytes, or nil. They may be part of the body, so they must not be changed, and
@@ -250,40 +246,23 @@ func (v *Value) Bytes() []byte {
 	if text := v.raw[1 : len(v.raw)-1]; bytes.IndexByte(text, '\\') < 0 {
 		return text
 	}
-	return []byte(v.Text())
+	return []byte(unquote(v.raw))
 }
 
-// Without is an object as it was written, but for the fields of one name.
-func (v *Value) Without(name string) []byte {
-	text := []byte{'{'}
-	_ = v.read(func(r *jsontext.Reader) error { // it was read before
-		return r.Object(func(key []byte) error {
-			same := string(key) == name
-			quoted, _ := json.Marshal(string(key)) // strings have JSON
-			value, err := r.Value()
-			if same || err != nil {
-				return err
-			}
-			if len(text) > 1 {
-				text = append(text, ',')
-			}
-			text = append(append(append(text, quoted...), ':'), value.Rest()...)
-			return nil
-		})
-	})
-	return append(text, '}')
-}
-
-// Texts is a list of strings, none of them empty; empty where there is none.
-func (v *Value) Texts() []string {
-	items := v.List()
-	texts := make([]string, len(items))
-	for i, item := range items {
-		if texts[i] = item.Required().Text(); texts[i] == "" {
-			item.Fault("the string is empty")
+// Without is an object as it was written, but for the fields of some names.
+func (v *Value) Without(names ...string) []byte {
+	text := make([]byte, 1, 64)
+	text[0] = '{'
+	for key, raw := range parts(v.raw) {
+		if slices.Contains(names, unquote(key)) {
+			continue
 		}
+		if len(text) > 1 {
+			text = append(text, ',')
+		}
+		text = append(append(append(text, key...), ':'), raw...)
 	}
-	return texts
+	return append(text, '}')
 }
 
 // OneOf is a string that must be one of a few, or "".
@@ -301,8 +280,8 @@ func (v *Value) Bool() *bool {
 	if v.raw == nil {
 		return nil
 	}
-	var b bool
-	if json.Unmarshal(v.raw, &b) != nil {
+	b := string(v.raw) == "true"
+	if !b && string(v.raw) != "false" {
 		v.wrong("true or false")
 		return nil
 	}
@@ -320,12 +299,17 @@ func (v *Value) Variables() map[string]any {
 	if v.Absent() {
 		return nil
 	}
+	if n := count(v.raw, 1); n > maxVariables {
+		v.Fault("%d variables, want at most %d", n, maxVariables)
+	}
+	if !v.Admit(v.raw) {
+		return nil
+	}
 	fields, err := jinja.DecodeJSON(v.raw)
 	if err != nil || !v.IsObject() {
 		v.Fault("want an object with variables of the chat template")
 		return nil
 	}
-	v.IgnoreRest()
 	return fields.Map().Any()
 }
 
@@ -334,8 +318,8 @@ func (v *Value) Number() *float64 {
 	if v.raw == nil {
 		return nil
 	}
-	var x float64
-	if json.Unmarshal(v.raw, &x) != nil {
+	x, err := strconv.ParseFloat(string(v.raw), 64)
+	if err != nil {
 		v.wrong("a number")
 		return nil
 	}
@@ -348,20 +332,25 @@ func (v *Value) Int(low, high int64) *int64 {
 	if v.raw == nil {
 		return nil
 	}
-	n, err := strconv.ParseInt(string(v.raw), 10, 64)
-	if err != nil {
-		var x float64
-		if json.Unmarshal(v.raw, &x) != nil || x != math.Trunc(x) || math.Abs(x) > 1<<53 {
-			v.wrong("a whole number")
-			return nil
-		}
-		n = int64(x)
+	n, ok := v.whole()
+	if !ok {
+		v.wrong("a whole number")
+		return nil
 	}
 	if n < low || n > high {
 		v.Fault("%d, want a number from %d to %d", n, low, high)
 		return nil
 	}
 	return &n
+}
+
+func (v *Value) whole() (int64, bool) {
+	n, err := strconv.ParseInt(string(v.raw), 10, 64)
+	if err == nil {
+		return n, true
+	}
+	x, err := strconv.ParseFloat(string(v.raw), 64)
+	return int64(x), err == nil && x == math.Trunc(x) && math.Abs(x) <= 1<<53
 }
 
 // Required is the value, which must be there.
@@ -382,10 +371,10 @@ func (v *Value) set(raw []byte) {
 func (v *Value) wrong(want string) { v.Fault("%s, want %s", kind(v.raw), want) }
 
 func (v *Value) join(name string) string {
-	if v.path == "" {
-		return name
+	if path := v.Path(); path != "" {
+		return path + "." + name
 	}
-	return v.path + "." + name
+	return name
 }
 
 // kind describes a value, for people.

@@ -22,10 +22,12 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// MaxChoices is the maximum number of answers to one request, MaxStops that of stop texts.
+// Limits of one request.
 const (
-	MaxChoices = 16
-	MaxStops   = 16
+	MaxChoices  = 16    // answers
+	MaxStops    = 16    // stop texts
+	MaxMessages = 8_192 // messages, or items that become messages
+	MaxTools    = 1_024
 )
 
 // Request is what a client asks for, in the terms that all protocols share. A field that is not
@@ -318,9 +320,10 @@ func (r *Request) prompt(m *foretoken.Model, salt string) (*foretoken.Prompt, er
 	case r.Messages != nil:
 		return m.ChatPrompt(r.conversation(salt))
 	case r.IDs != nil:
+		vocab := m.Info().Vocab
 		for _, id := range r.IDs {
-			if id < 0 || int(id) >= m.Info().Vocab {
-				return nil, Invalid("prompt", "%d is not a token of the model; its ids are 0 to %d", id, m.Info().Vocab-1)
+			if id < 0 || int(id) >= vocab {
+				return nil, Invalid("prompt", "%d is not a token of the model; its ids are 0 to %d", id, vocab-1)
 			}
 		}
 		return &foretoken.Prompt{IDs: r.IDs}, nil

@@ -47,13 +47,13 @@ func Video(q *generate.Request, v *body.Value) *chat.Media {
 		m.Video = true
 		return m
 	}
-	frames := v.List()
-	if len(frames) == 0 {
+	n := v.Len()
+	if n == 0 {
 		v.Fault("want a list of the URLs of frames, or the URL of an animation")
 	}
-	m := newMedia(q, v, len(frames))
+	m := newMedia(q, v, min(n, body.MaxValues))
 	m.Video = true
-	for i, f := range frames {
+	for i, f := range v.List() {
 		file(q, f, m, i)
 	}
 	return m

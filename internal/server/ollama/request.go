@@ -26,11 +26,13 @@ type request struct {
 func (h *handler) decodeChat(v *body.Value) (*request, error) {
 	q := h.decode(v)
 	q.chat = true
-	for _, m := range v.Field("messages").List() {
+	messages := v.Field("messages").AtMost(generate.MaxMessages)
+	q.Messages = make([]chat.Message, 0, messages.Len())
+	for _, m := range messages.List() {
 		q.Messages = append(q.Messages, q.message(m))
 	}
 	q.prefill(v)
-	if tools := v.Field("tools"); len(tools.List()) > 0 {
+	if tools := v.Field("tools").AtMost(generate.MaxTools); tools.Len() > 0 && tools.Admit(tools.Raw()) {
 		var err error
 		if q.Tools, err = chat.DecodeTools(tools.Raw()); err != nil {
 			tools.Fault("%v", err)
@@ -70,7 +72,7 @@ func (h *handler) decodeGenerate(v *body.Value) (*request, error) {
 			f.Unsupported("%s", remedy)
 		}
 	}
-	if c := v.Field("context"); len(c.List()) > 0 {
+	if c := v.Field("context"); c.Len() > 0 {
 		c.Unsupported("a conversation as token ids: use /api/chat with messages")
 	}
 	content := q.content(v, prompt)
@@ -196,8 +198,8 @@ func (q *request) options(v *body.Value) {
 	stop := v.Field("stop")
 	if stop.IsText() {
 		q.Stop = []string{stop.Text()}
-	} else if q.Stop = stop.Texts(); len(q.Stop) > generate.MaxStops {
-		stop.Fault("%d texts, at most %d", len(q.Stop), generate.MaxStops)
+	} else {
+		q.Stop = stop.Texts(generate.MaxStops)
 	}
 	if n := whole(v.Field("num_ctx"), 0); n != nil {
 		q.context = *n
@@ -255,7 +257,7 @@ func (q *request) message(v *body.Value) chat.Message {
 		f := c.Field("function").Required()
 		f.Ignore("index", "description")
 		call := chat.ToolCall{ID: c.Field("id").Text(), Name: f.Field("name").Required().Text()}
-		if arguments := f.Field("arguments"); arguments.IsObject() {
+		if arguments := f.Field("arguments"); arguments.IsObject() && arguments.Admit(arguments.Raw()) {
 			var err error
 			if call.Arguments, err = chat.ParseArguments(arguments.Raw()); err != nil {
 				arguments.Fault("%v", err)

@@ -64,40 +64,28 @@ func readText(r *http.Request, v *body.Value) (*textRequest, error) {
 
 // prompts reads a text, ids, or a list of either.
 func (q *textRequest) prompts(v *body.Value) {
-	list := []*body.Value{v}
-	if v.IsList() {
-		if items := v.List(); len(items) > 0 && (items[0].IsText() || items[0].IsList()) {
-			list = items
-		}
-	}
-	if len(list) > maxPrompts {
-		v.Fault("%d prompts, want at most %d", len(list), maxPrompts)
-		return
-	}
 	if q.Seed == nil { // one for all, so that the reported seed reproduces all of them
 		seed := sample.NewSeed()
 		q.Seed = &seed
 	}
-	for _, p := range list {
-		r := q.Request
-		if p.IsText() {
-			r.Text = p.Text()
-		} else if r.IDs = ids(p); r.IDs == nil {
-			p.Fault("want a text, or the ids of one")
-		}
-		q.requests = append(q.requests, &r)
+	if first := v.First(); !first.IsText() && !first.IsList() {
+		q.prompt(v)
+		return
+	}
+	for _, p := range v.AtMost(maxPrompts).List() {
+		q.prompt(p)
 	}
 }
 
-// ids reads a list of token ids; nil if there are none.
-func ids(v *body.Value) []int32 {
-	var list []int32
-	for _, item := range v.List() {
-		if id := item.Required().Int(0, math.MaxInt32); id != nil {
-			list = append(list, int32(*id))
-		}
+// prompt reads a text or ids.
+func (q *textRequest) prompt(v *body.Value) {
+	r := q.Request
+	if v.IsText() {
+		r.Text = v.Text()
+	} else if r.IDs = v.IDs(); r.IDs == nil {
+		v.Fault("want a text, or the ids of one")
 	}
-	return list
+	q.requests = append(q.requests, &r)
 }
 
 // explain gives an error the client's name for what it is about.

@@ -2,7 +2,7 @@ package openai
 
 import (
 	"bytes"
-	"encoding/json"
+	"slices"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
@@ -16,12 +16,13 @@ func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Messa
 	if v.IsText() {
 		return append(list, chat.Message{Role: "user", Content: chat.Text(v.Text())})
 	}
-	items := v.List()
-	if v.IsList() && len(items) == 0 {
+	if v.IsList() && v.Len() == 0 {
 		v.Fault("the list is empty, want at least one item")
 	}
 	first := len(list) // messages before are complete
-	for _, item := range items {
+	v = v.AtMost(generate.MaxMessages)
+	list = slices.Grow(list, v.Len())
+	for _, item := range v.List() {
 		if !item.IsObject() {
 			item.Fault("want an object with a type, or with a role and content")
 			return list
@@ -80,8 +81,7 @@ func (q *responseRequest) appendItem(list []chat.Message, first int, v *body.Val
 		m.ToolCalls = append(m.ToolCalls, call)
 	case "custom_tool_call":
 		call := chat.ToolCall{ID: v.Field("call_id").Required().Text(), Name: calledName(v)}
-		input, _ := json.Marshal(map[string]string{generate.InputName: v.Field("input").Required().Text()})
-		call.Arguments, _ = chat.ParseArguments(input) // an object of texts
+		call.Arguments = chat.TextArgument(generate.InputName, v.Field("input").Required().Text())
 		m := assistant()
 		m.ToolCalls = append(m.ToolCalls, call)
 	case "function_call_output", "custom_tool_call_output":
@@ -135,7 +135,7 @@ func arguments(v *body.Value) (none chat.Arguments) {
 	if v.IsText() {
 		raw = []byte(v.Text())
 	}
-	if len(bytes.TrimSpace(raw)) == 0 {
+	if len(bytes.TrimSpace(raw)) == 0 || !v.Admit(raw) {
 		return none
 	}
 	object, err := chat.ParseArguments(raw)

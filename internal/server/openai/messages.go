@@ -1,8 +1,6 @@
 package openai
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 
 	"github.com/foretoken/foretoken/chat"
@@ -13,13 +11,13 @@ import (
 
 // messages reads a conversation as chat completions have it.
 func (q *request) conversation(v *body.Value) []chat.Message {
-	items := v.Required().List()
-	if v.IsList() && len(items) == 0 {
+	if v.Required().IsList() && v.Len() == 0 {
 		v.Fault("the list is empty, want at least one message")
 	}
-	list := make([]chat.Message, len(items))
-	for i, item := range items {
-		list[i] = q.message(item)
+	v = v.AtMost(generate.MaxMessages)
+	list := make([]chat.Message, 0, v.Len())
+	for _, item := range v.List() {
+		list = append(list, q.message(item))
 	}
 	return list
 }
@@ -32,21 +30,29 @@ func (q *request) message(v *body.Value) (m chat.Message) {
 		return m
 	}
 	role := v.Field("role").Required().OneOf("system", "developer", "user", "assistant", "tool")
-	content := v.Field("content")
+	content, called := v.Field("content"), v.Field("tool_calls")
 	reasoning := v.Field("reasoning").Text()
 	if f := v.Field("function_call"); !f.Absent() {
 		f.Unsupported("function_call has been replaced: use tool_calls, and tools in place of functions")
 	}
-	raw := v.Raw()
-	if content.IsList() { // which may hold pictures
-		raw = v.Without("content")
+	rest := v.Without("content", "tool_calls")
+	if !v.Admit(rest) {
+		return m
 	}
-	if err := json.Unmarshal(customCalls(v, raw), &m); err != nil {
+	if err := m.UnmarshalJSON(rest); err != nil {
 		v.Fault("%v", cause(err))
 		return m
 	}
-	if content.IsList() {
+	switch {
+	case content.IsText():
+		m.Content = chat.Text(content.Text())
+	case content.IsList():
 		m.Content = q.content(content, role)
+	case !content.Absent():
+		content.Fault("want a string, an array of parts or null")
+	}
+	for _, c := range called.List() {
+		m.ToolCalls = append(m.ToolCalls, calledIn(c))
 	}
 	if m.ReasoningContent == nil && reasoning != "" { // other servers' name for it
 		m.ReasoningContent = &reasoning
@@ -55,36 +61,28 @@ func (q *request) message(v *body.Value) (m chat.Message) {
 	return m
 }
 
-// customCalls is a message, with some of its fields in raw, whose calls of tools that take a text are written as those of
-// functions, which is what the model made.
-func customCalls(v *body.Value, raw []byte) []byte {
-	calls := v.Field("tool_calls")
-	if !calls.IsList() || !bytes.Contains(calls.Raw(), []byte(`"custom"`)) {
-		return raw
+// calledIn reads a call of a tool. One of a tool that takes a text becomes one of a function, which is
+// what the model made.
+func calledIn(v *body.Value) chat.ToolCall {
+	call := chat.ToolCall{ID: v.Field("id").Text()}
+	if v.Field("type").Text() == "custom" {
+		custom := v.Field("custom").Required()
+		call.Name = custom.Field("name").Required().Text()
+		call.Arguments = chat.TextArgument(generate.InputName, custom.Field("input").Text())
+		return call
 	}
-	var message map[string]json.RawMessage
-	list := []any{}
-	for _, c := range calls.List() {
-		if !c.IsObject() || c.Field("type").Text() != "custom" {
-			list = append(list, json.RawMessage(c.Raw()))
-			c.IgnoreRest()
-			continue
-		}
-		custom := c.Field("custom").Required()
-		call := toolCall{ID: c.Field("id").Text(), Type: "function"}
-		arguments, _ := json.Marshal(map[string]string{generate.InputName: custom.Field("input").Text()}) // text
-		call.Function = &functionCall{Name: custom.Field("name").Required().Text(), Arguments: string(arguments)}
-		list = append(list, call)
+	function := v.Field("function")
+	if function.Absent() { // some clients leave out this level
+		function = v
 	}
-	called, err := json.Marshal(list)
-	if json.Unmarshal(raw, &message) != nil || err != nil {
-		return raw // it was read before
+	name := function.Field("name").Required()
+	if call.Name = name.Text(); call.Name == "" {
+		name.Fault("the name is empty")
 	}
-	message["tool_calls"] = called
-	if called, err = json.Marshal(message); err != nil {
-		return raw
-	}
-	return called
+	call.Arguments = arguments(function.Field("arguments"))
+	v.IgnoreRest()
+	function.IgnoreRest()
+	return call
 }
 
 // content reads the parts of a message of some role: texts, pictures and videos. Texts alone are one.

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"math"
 	"net/http"
 	"strconv"
@@ -62,10 +61,7 @@ func (q *request) sampling(v *body.Value) {
 	if stop := v.Field("stop"); stop.IsText() {
 		q.Stop = []string{stop.Text()}
 	} else {
-		q.Stop = stop.Texts()
-	}
-	if n := len(q.Stop); n > generate.MaxStops {
-		v.Field("stop").Fault("%d texts, want at most %d", n, generate.MaxStops)
+		q.Stop = stop.Texts(generate.MaxStops)
 	}
 	q.IgnoreEnd = v.Field("ignore_eos").True()
 	if n := v.Field("mtp_depth").Int(math.MinInt32, math.MaxInt32); n != nil {
@@ -78,22 +74,23 @@ func logitBias(v *body.Value) map[int32]float32 {
 	if v.Absent() {
 		return nil
 	}
-	var entries map[string]float64
-	if err := json.Unmarshal(v.Raw(), &entries); err != nil {
+	if !v.IsObject() {
 		v.Fault("want an object of token ids with numbers, as {\"42\": -100}")
 		return nil
 	}
-	v.IgnoreRest()
-	bias := make(map[int32]float32, len(entries))
-	for key, x := range entries {
+	bias := map[int32]float32{}
+	for key, item := range v.Fields() {
 		id, err := strconv.ParseInt(key, 10, 32)
+		x := item.Required().Number()
 		switch {
+		case x == nil:
 		case err != nil:
 			v.Fault("the name %.40q is not the id of a token", key)
-		case x < -100 || x > 100:
-			v.Fault("%v for token %d, want a number from -100 to 100", x, id)
+		case *x < -100 || *x > 100:
+			v.Fault("%v for token %d, want a number from -100 to 100", *x, id)
+		default:
+			bias[int32(id)] = float32(*x)
 		}
-		bias[int32(id)] = float32(x)
 	}
 	return bias
 }
@@ -181,7 +178,7 @@ func (q *request) guided(v *body.Value) {
 		case "guided_regex":
 			q.Grammar = grammar.Regexp(f.Text())
 		case "guided_choice":
-			if texts := f.Texts(); len(texts) > 0 {
+			if texts := f.Texts(body.MaxValues); len(texts) > 0 {
 				q.Grammar = grammar.Choice(texts...)
 			} else {
 				f.Fault("want at least one text")

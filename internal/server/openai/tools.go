@@ -23,8 +23,8 @@ type origin struct {
 // tools reads the tools of a request and which of them may be called. flat is the syntax of
 // responses, which have no level "function".
 func (q *request) tools(v *body.Value, flat bool) {
-	list := v.Field("tools").List()
-	for _, item := range list {
+	list := v.Field("tools")
+	for _, item := range list.List() {
 		if !q.tool(item, "", flat) {
 			return // v has the reason
 		}
@@ -39,7 +39,7 @@ func (q *request) tools(v *body.Value, flat bool) {
 			return // clients send it whether or not they have tools
 		}
 		choice.IgnoreRest()
-		if len(list) > 0 {
+		if list.Len() > 0 {
 			choice.Drop("none of the tools can be called")
 		} else {
 			choice.Fault("there are no tools")
@@ -82,6 +82,10 @@ func (q *request) tool(v *body.Value, namespace string, flat bool) (ok bool) {
 func (q *request) add(v *body.Value, t chat.Tool, from origin) bool {
 	if _, ok := q.origins[t.Name()]; ok {
 		v.Fault("there are two tools with the name %.80q", t.Name())
+		return false
+	}
+	if len(q.Tools) == generate.MaxTools {
+		v.Fault("more than %d tools", generate.MaxTools)
 		return false
 	}
 	if q.origins == nil {
@@ -141,7 +145,10 @@ func (q *request) function(v *body.Value, namespace string, flat bool) bool {
 		function.IgnoreRest()
 	}
 	var t chat.Tool
-	if err := json.Unmarshal(raw, &t); err != nil {
+	if !v.Admit(raw) {
+		return false
+	}
+	if err := t.UnmarshalJSON(raw); err != nil {
 		v.Fault("%v", cause(err))
 		return false
 	}
@@ -171,7 +178,7 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 		`}}, "required": ["` + generate.InputName + `"], "additionalProperties": false}`)
 	raw, _ := json.Marshal(own)
 	var t chat.Tool
-	if err := json.Unmarshal(raw, &t); err != nil {
+	if err := t.UnmarshalJSON(raw); err != nil {
 		v.Fault("%v", cause(err))
 		return false
 	}
@@ -241,8 +248,7 @@ func (q *request) toolChoice(v *body.Value, flat bool) {
 // allow leaves only the tools of a list.
 func (q *request) allow(v *body.Value, flat bool) {
 	var allowed []chat.Tool
-	list := v.List()
-	for _, item := range list {
+	for _, item := range v.List() {
 		if kind := item.Field("type"); kind.Text() != "function" && kind.Text() != "custom" {
 			item.IgnoreRest()
 			kind.Drop("tools of type %.40q are not run here", kind.Text())
@@ -256,7 +262,7 @@ func (q *request) allow(v *body.Value, flat bool) {
 		}
 		allowed = append(allowed, q.Tools[at])
 	}
-	if q.Tools = allowed; len(list) == 0 {
+	if q.Tools = allowed; v.Len() == 0 {
 		v.Fault("the list is empty")
 	}
 	if len(allowed) == 0 {
