@@ -43,6 +43,7 @@ type shape struct {
 	demands     map[string]bool // the same
 	members     int32           // an object has at least
 	fewMembers  *value          // where that is said
+	mostMembers int32           // an object has at most
 	constrained bool            // something is said about members or items
 }
 
@@ -83,6 +84,8 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 		"additionalProperties": nested(isSchema),
 		"required":             (*shape).readRequired,
 		"minProperties":        (*shape).readMinProperties,
+		"maxProperties":        func(s *shape, v *value) error { s.constrained = true; return readMost(v, &s.mostMembers) },
+		"propertyNames":        nested(isSchema),
 		"uniqueItems":          (*shape).readUnique,
 		"allOf":                related(isList),
 		"anyOf":                related(isList),
@@ -102,8 +105,6 @@ var refused = map[string]string{
 	"contains":              "use items or prefixItems",
 	"minContains":           "use items or prefixItems",
 	"maxContains":           "use items or prefixItems",
-	"maxProperties":         "use properties, and additionalProperties false",
-	"propertyNames":         "use patternProperties, and additionalProperties false",
 	"dependentRequired":     "use anyOf",
 	"dependentSchemas":      "use anyOf",
 	"dependencies":          "use anyOf",
@@ -118,7 +119,7 @@ var refused = map[string]string{
 func newShape(schemas []*value) (*shape, error) {
 	s := &shape{
 		schemas: schemas, types: anyType, demands: map[string]bool{},
-		length: span{0, unlimited}, items: span{0, unlimited},
+		length: span{0, unlimited}, items: span{0, unlimited}, mostMembers: unlimited,
 	}
 	for _, schema := range schemas {
 		if schema.kind == boolean {

@@ -154,33 +154,45 @@ func (c *compiler) string(s *shape) (int32, error) {
 		}
 		return c.text(s.length.least, s.length.most), nil
 	}
+	d, err := c.inside(s)
+	if err != nil {
+		return 0, err
+	}
+	return c.quoted(d)
+}
+
+// inside is the automaton of the insides of strings of a shape without enum.
+func (c *compiler) inside(s *shape) (*dfa, error) {
 	list := make([]*dfa, 0, len(s.patterns)+1)
 	for _, v := range s.patterns {
 		d, err := c.pattern(v)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		list = append(list, d)
 	}
 	if s.length != (span{0, unlimited}) {
 		length, err := s.lengths(maxMeasured)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		d, err := c.work.regex(length, whole, escaped)
 		if err != nil {
-			return 0, s.errorf("%w", err)
+			return nil, s.errorf("%w", err)
 		}
 		list = append(list, d)
+	}
+	if len(list) == 0 {
+		return ours()[anyInside], nil
 	}
 	d := list[0]
 	if len(list) > 1 {
 		var err error
 		if d, err = c.work.combine(list, all); err != nil {
-			return 0, s.errorf("%w", err)
+			return nil, s.errorf("%w", err)
 		}
 	}
-	return c.quoted(d)
+	return d, nil
 }
 
 // lengths is the expression of the texts as long as the strings of a shape.

@@ -1,13 +1,6 @@
 package grammar
 
-import (
-	"fmt"
-	"slices"
-)
-
-// maxPatterns bounds the patterns of patternProperties that apply to one object: each set
-// of them is a class of names of its own.
-const maxPatterns = 4
+import "slices"
 
 // object is the node of objects: the members that have a name in the schema in the order
 // of the schema, then any others. It is built from the end, like an array.
@@ -16,52 +9,79 @@ func (c *compiler) object(s *shape) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if int(s.members) > max(1, len(s.required)) {
-		return 0, s.fewMembers.errorf("minProperties above 1 is supported only up to the number of required properties")
-	}
-	names := s.names()
-	other, err := c.other(s, names, m.colon)
+	allowed, err := c.allowedNames(s)
 	if err != nil {
 		return 0, err
 	}
-	// rest is what follows a member, some the members that may come next.
-	rest := c.seq(c.rep(c.seq(m.comma, other), 0, unlimited), m.close)
-	some := c.seq(other, rest)
-	optional := true // no member that follows is required
-	for i := len(names) - 1; i >= 0; i-- {
-		schemas, err := c.member(s, names[i])
-		if err != nil {
-			return 0, err
+	names := s.names(allowed.list)
+	other, err := c.other(s, names, allowed, m.colon)
+	if err != nil {
+		return 0, err
+	}
+	t, err := s.tally(len(names), len(c.nodes[other].list) > 0)
+	if err != nil {
+		return 0, err
+	}
+	// By the number of members before: rest is what follows a member, some the members that
+	// may come next.
+	rest, some := make([]int32, t.top+1), make([]int32, t.top+1)
+	for n := range rest {
+		rest[n], some[n] = c.alt(), c.alt()
+		if n >= t.least {
+			rest[n] = c.seq(c.rep(c.seq(m.comma, other), 0, t.more(n)), m.close)
 		}
-		value, err := c.value(schemas)
-		if err != nil {
-			return 0, err
-		}
-		key, err := c.choice(`"` + inString(names[i]) + `"`)
-		if err != nil {
-			return 0, s.errorf("%w", err)
-		}
-		member := c.seq(key, m.colon, value, rest)
-		if s.demands[names[i]] {
-			optional = false
-			some = c.alt(member)
-		} else {
-			some = c.alt(member, some)
-		}
-		rest = c.alt(c.seq(m.comma, some))
-		if optional {
-			c.nodes[rest].list = append(c.nodes[rest].list, m.close)
+		if t.more(n) > 0 {
+			some[n] = c.seq(other, c.seq(c.rep(c.seq(m.comma, other), 0, t.more(n+1)), m.close))
 		}
 	}
-	body := []int32{some}
+	optional := true // no member that follows is required
+	for i := len(names) - 1; i >= 0; i-- {
+		key, value, err := c.named(s, names[i], allowed)
+		if err != nil {
+			return 0, err
+		}
+		demanded := s.demands[names[i]]
+		optional = optional && !demanded
+		before := slices.Clone(rest)
+		for n := range min(i, t.top) + 1 {
+			next := c.alt()
+			if t.more(n) > 0 {
+				c.nodes[next].list = append(c.nodes[next].list, c.seq(key, m.colon, value, before[min(n+1, t.top)]))
+			}
+			if !demanded {
+				c.nodes[next].list = append(c.nodes[next].list, some[n])
+			}
+			some[n], rest[n] = next, c.alt(c.seq(m.comma, next))
+			if optional && n >= t.least {
+				c.nodes[rest[n]].list = append(c.nodes[rest[n]].list, m.close)
+			}
+		}
+	}
+	body := []int32{some[0]}
 	if optional && s.members == 0 {
 		body = append(body, m.empty)
 	}
 	return c.seq(m.open, c.alt(body...)), nil
 }
 
-// names lists the members that the shape knows by name, in order.
-func (s *shape) names() []string {
+// named is the nodes of the name and the value of a member that the schema names.
+func (c *compiler) named(s *shape, name string, allowed nameSet) (key, value int32, err error) {
+	if key, err = c.choice(`"` + inString(name) + `"`); err != nil {
+		return 0, 0, s.errorf("%w", err)
+	}
+	if !allowed.has(name) {
+		return key, c.alt(), nil
+	}
+	schemas, err := c.member(s, name)
+	if err != nil {
+		return 0, 0, err
+	}
+	value, err = c.value(schemas)
+	return key, value, err
+}
+
+// names lists the members that the shape knows by name, in order, and then more.
+func (s *shape) names(more []string) []string {
 	var names []string
 	known := map[string]bool{}
 	add := func(list []string) {
@@ -78,6 +98,7 @@ func (s *shape) names() []string {
 		}
 	}
 	add(s.required)
+	add(more)
 	return names
 }
 
@@ -122,7 +143,11 @@ func (c *compiler) namePattern(at *value, expr string) (*dfa, error) {
 }
 
 // other is the node of a member whose name is none of the given.
-func (c *compiler) other(s *shape, names []string, colon int32) (int32, error) {
+func (c *compiler) other(s *shape, names []string, allowed nameSet, colon int32) (int32, error) {
+	n := c.alt()
+	if allowed.list != nil {
+		return n, nil
+	}
 	var patterns []*value
 	for _, v := range s.schemas {
 		if p := v.member("patternProperties"); p != nil {
@@ -132,28 +157,27 @@ func (c *compiler) other(s *shape, names []string, colon int32) (int32, error) {
 	if len(patterns) > maxPatterns {
 		return 0, s.errorf("more than %d patterns for the names of one object's members", maxPatterns)
 	}
-	n := c.alt()
-	for set := range 1 << len(patterns) {
-		schemas := s.otherSchemas(patterns, set)
-		if slices.ContainsFunc(schemas, func(v *value) bool { return v.kind == boolean && v.text == "false" }) {
+	classes, err := c.nameClasses(s, names, patterns, allowed.dfa)
+	if err != nil {
+		return 0, err
+	}
+	for _, class := range classes {
+		schemas, ok := s.otherSchemas(patterns, class.set)
+		if !ok {
 			continue
-		}
-		key, err := c.otherNames(s, names, patterns, set)
-		if err != nil {
-			return 0, err
 		}
 		value, err := c.value(schemas)
 		if err != nil {
 			return 0, err
 		}
-		c.nodes[n].list = append(c.nodes[n].list, c.seq(key, colon, value))
+		c.nodes[n].list = append(c.nodes[n].list, c.seq(class.node, colon, value))
 	}
 	return n, nil
 }
 
 // otherSchemas is the schemas of a member without a name in the schema that the patterns
-// of the set match, and no others.
-func (s *shape) otherSchemas(patterns []*value, set int) []*value {
+// of the set match, and no others. It is false if one of them allows nothing.
+func (s *shape) otherSchemas(patterns []*value, set int) ([]*value, bool) {
 	var list []*value
 	for _, v := range s.schemas {
 		own := len(list)
@@ -166,54 +190,8 @@ func (s *shape) otherSchemas(patterns []*value, set int) []*value {
 			list = append(list, p)
 		}
 	}
-	return list
+	return list, !slices.ContainsFunc(list, (*value).never)
 }
 
-// otherNames is the node of the strings that are none of the names and that the patterns
-// of the set match, and no others.
-func (c *compiler) otherNames(s *shape, names []string, patterns []*value, set int) (int32, error) {
-	if len(names)+len(patterns) == 0 {
-		if c.marker != "" {
-			return c.anyMarkedText()
-		}
-		return c.text(0, unlimited), nil
-	}
-	exprs := make([]string, len(patterns))
-	for i, p := range patterns {
-		exprs[i] = p.name
-	}
-	key := fmt.Sprintf("%q %q %b", names, exprs, set)
-	if n, ok := c.others[key]; ok {
-		return n, nil
-	}
-	insides := make([]string, len(names))
-	for i, name := range names {
-		insides[i] = inString(name)
-	}
-	known, err := c.work.choice(insides)
-	if err != nil {
-		return 0, s.errorf("%w", err)
-	}
-	list := []*dfa{ours()[anyInside], known}
-	for _, p := range patterns {
-		d, err := c.namePattern(p, p.name)
-		if err != nil {
-			return 0, err
-		}
-		list = append(list, d)
-	}
-	d, err := c.work.combine(list, func(each []bool) bool {
-		for i := range patterns {
-			if each[2+i] != (set>>i&1 != 0) {
-				return false
-			}
-		}
-		return each[0] && !each[1]
-	})
-	if err != nil {
-		return 0, s.errorf("%w", err)
-	}
-	node, err := c.quoted(d)
-	c.others[key] = node
-	return node, err
-}
+// never reports whether a schema is false.
+func (v *value) never() bool { return v.kind == boolean && v.text == "false" }

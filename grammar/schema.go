@@ -40,9 +40,11 @@ type compiler struct {
 	refs  *references
 	rules map[string]int32    // nodes of the values that some schemas describe together
 	known map[string][]*shape // and their shapes
-	// others are the nodes of names that are none of some, by all that decides on them.
-	others map[string]int32
-	steps  int
+	// others are automata of names that are none of some, by all that decides on them.
+	others map[string]*dfa
+	// allowed are the names that propertyNames allows, by the schemas of these.
+	allowed map[string]nameSet
+	steps   int
 
 	// For Bare: what occurs in no string, "" for anything may, and the words that none is.
 	marker   string
@@ -51,7 +53,7 @@ type compiler struct {
 }
 
 func newCompiler(b *builder, root *value) *compiler {
-	return &compiler{builder: b, root: root, refs: newReferences(root), rules: map[string]int32{}, known: map[string][]*shape{}, others: map[string]int32{}}
+	return &compiler{builder: b, root: root, refs: newReferences(root), rules: map[string]int32{}, known: map[string][]*shape{}, others: map[string]*dfa{}, allowed: map[string]nameSet{}}
 }
 
 // value is the node of the values that all of the schemas allow. The same schemas have the

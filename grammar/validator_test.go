@@ -194,6 +194,9 @@ func validObject(root any, s map[string]any, v map[string]any) bool {
 	patterns, _ := s["patternProperties"].(map[string]any)
 	for name, member := range v {
 		own := false
+		if p, ok := s["propertyNames"]; ok && !valid(root, p, name) {
+			return false
+		}
 		if p, ok := properties[name]; ok {
 			own = true
 			if !valid(root, p, member) {
@@ -329,6 +332,12 @@ func (m schemaMaker) object(depth int, names byte) string {
 	}
 	if m.IntN(6) == 0 {
 		s += `, "minProperties": 1`
+	}
+	if m.IntN(6) == 0 {
+		s += fmt.Sprintf(`, "maxProperties": %d`, m.IntN(4))
+	}
+	if m.IntN(6) == 0 {
+		s += `, "propertyNames": ` + m.pick(`{"pattern": "[abyz]"}`, `{"maxLength": 1}`, `{"enum": ["a", "c", "x", "y"]}`, `{"type": "string"}`, `{"anyOf": [{"const": "b"}, {"pattern": "^y"}]}`)
 	}
 	if m.IntN(4) == 0 {
 		s += `, "patternProperties": {"^y": ` + m.schema(0, 'a') + `, "z": ` + m.schema(0, 'a') + `}`
