@@ -29,11 +29,11 @@ import (
 func newBatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
-		Short: "Run a file of requests, or look after the batches of a server",
+		Short: "Run a file of requests, or manage the batches of a server",
 		Args:  knownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBatchRunCommand(), newBatchServerCommand("list", "List the batches of a server", "GET", ""), newBatchServerCommand("show", "Show a batch of a server", "GET", ""), newBatchServerCommand("cancel", "Cancel a batch of a server; what is done of it is delivered", "POST", "/cancel"))
+	cmd.AddCommand(newBatchRunCommand(), newBatchServerCommand("list", "List the batches of a server", "GET", ""), newBatchServerCommand("show", "Show a batch of a server", "GET", ""), newBatchServerCommand("cancel", "Cancel a batch of a server; finished lines are delivered", "POST", "/cancel"))
 	return cmd
 }
 
@@ -49,12 +49,12 @@ func newBatchRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run IN.jsonl OUT.jsonl",
 		Short: "Answer a file of requests without a server",
-		Long: `Run answers every line of a file of requests, as a server's batches do, and writes the answers in the
-order of the lines; lines that could not be answered go to OUT.errors.jsonl. What is done is kept in
-the folder OUT.jsonl.partial until all is: after Ctrl-C or a crash the same command goes on from there.
+		Long: `Run answers every line of a file of requests, like a batch of a server, and writes the answers in the
+order of the lines. Lines without an answer go to OUT.errors.jsonl. Finished lines are kept in the
+folder OUT.jsonl.partial: after Ctrl-C or a crash, the same command continues from there.
 
-Exit status: 0, 1 for an error or lines without an answer, 2 for a mistake in the command line,
-130 after Ctrl-C.`,
+Exit status: 0 success, 1 error or lines without an answer, 2 invalid command line, 130 interrupted by
+Ctrl-C.`,
 		Example: `  foretoken batch run in.jsonl out.jsonl
   foretoken batch run in.jsonl out.jsonl --model ~/models/Qwen3.5-4B --quantize 4`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -67,8 +67,8 @@ Exit status: 0, 1 for an error or lines without an answer, 2 for a mistake in th
 	}
 	g := f.model.group()
 	own := newFlagGroup("Batch")
-	own.flags.Flags().StringVar(&f.endpoint, "endpoint", "", "`PATH` that the lines must be for: "+strings.Join(batch.Endpoints, ", ")+" (default: the one that the first line names)")
-	own.flags.Flags().Var(&f.lines, "batch-lines", "maximum lines that run at a time (default 16)")
+	own.flags.Flags().StringVar(&f.endpoint, "endpoint", "", "required `PATH` of all lines: "+strings.Join(batch.Endpoints, ", ")+" (default: that of the first line)")
+	own.flags.Flags().Var(&f.lines, "batch-lines", "maximum number of concurrent lines (default 16)")
 	addGroups(cmd, g, own, f.model.draft.group())
 	completeModel(cmd)
 	mustFlag(cmd.RegisterFlagCompletionFunc("endpoint", cobra.FixedCompletions(batch.Endpoints, cobra.ShellCompDirectiveNoFileComp)))
@@ -152,7 +152,7 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 		b, err = f.follow(ctx, c, s, b.ID, again)
 	}
 	if errors.Is(err, errInterrupted) && b.Counts.Total > 0 {
-		c.remark(fmt.Sprintf("%d of %s done, kept in %s: the same command goes on from there", b.Counts.Completed+b.Counts.Failed, counted(b.Counts.Total, "line"), partial))
+		c.remark(fmt.Sprintf("%d of %s done and kept in %s: run the same command to continue", b.Counts.Completed+b.Counts.Failed, counted(b.Counts.Total, "line"), partial))
 	}
 	if b.Status == batch.Failed { // there is nothing to go on with
 		return errors.Join(err, os.RemoveAll(partial))
@@ -257,7 +257,7 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 		return b, faultsError(b.Errors.Data)
 	}
 	if u := b.Usage; u != nil {
-		line := fmt.Sprintf("%s, %d failed; %d tokens of prompts, %d of them reused; %d tokens of answers", counted(b.Counts.Total, "line"), b.Counts.Failed, u.Input, u.InputDetails.Cached, u.Output)
+		line := fmt.Sprintf("%s, %d failed; %d prompt tokens (%d cached), %d answer tokens", counted(b.Counts.Total, "line"), b.Counts.Failed, u.Input, u.InputDetails.Cached, u.Output)
 		if !again { // else some are of a former run
 			line += fmt.Sprintf(", %.1f per second", float64(u.Output)/time.Since(start).Seconds())
 		}
@@ -355,8 +355,8 @@ func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&url, "url", url, "`URL` of the API, up to /v1")
-	cmd.Flags().StringVar(&key, "api-key-env", key, "`VARIABLE` of the environment with the server's key")
+	cmd.Flags().StringVar(&url, "url", url, "base `URL` of the API, ending in /v1")
+	cmd.Flags().StringVar(&key, "api-key-env", key, "environment `VARIABLE` with the API key")
 	return cmd
 }
 

@@ -137,7 +137,7 @@ func TestBatchRunGoesOn(t *testing.T) {
 		_ = program.Process.Kill() // it may have ended
 	}
 	_ = program.Wait()
-	if program.ProcessState.ExitCode() == 130 && !strings.Contains(log.String(), fmt.Sprintf(" of %d lines done, kept in %s.partial: the same command goes on from there", lines, out)) {
+	if program.ProcessState.ExitCode() == 130 && !strings.Contains(log.String(), fmt.Sprintf(" of %d lines done and kept in %s.partial: run the same command to continue", lines, out)) {
 		t.Errorf("after Ctrl-C: %s", &log)
 	}
 	if _, err := os.Stat(out); err != nil {

@@ -18,7 +18,7 @@ import (
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure speculative decoding, kernels, models of any size, servers and peers",
+		Short: "Measure speculative decoding, kernels, model sizes, servers and peers",
 		Args:  knownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -42,8 +42,8 @@ func (f *benchFlags) group(title string) flagGroup {
 	g := newFlagGroup(title)
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.IntSliceVar(&f.rows, "rows", f.rows, "rows of a pass")
-	fs.Var(&f.repeats, "repeats", "repetitions; the median counts (default 7)")
+	fs.IntSliceVar(&f.rows, "rows", f.rows, "row counts of a pass")
+	fs.Var(&f.repeats, "repeats", "number of repetitions; reports the median (default 7)")
 	f.addDevice(g)
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
 	return g
@@ -99,11 +99,11 @@ func newBenchModelCommand() *cobra.Command {
 	parts := newOffloadFlags()
 	cmd := &cobra.Command{
 		Use:   "model",
-		Short: "Measure a model of a released size with generated weights",
-		Long: `Measure a model of a released size with generated weights: passes over a few rows of one
-sequence, prefill, a draft token of the head, and the share of each operation. Every repetition
-also reads memory plainly, which is what a pass is measured against. A model that does not fit on
-the device has some layers on the processor, as in run and serve.`,
+		Short: "Measure a model of a released size with random weights",
+		Long: `Measure a model of a released size with random weights: passes over a few rows of one sequence,
+prefill, a draft token of the head, and the share of each operation. Every repetition also measures
+the memory bandwidth as the reference of a pass. If the model does not fit on the GPU, some layers
+are on the CPU, as in run and serve.`,
 		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 4b --context 16384 --prompts 512\n  foretoken bench model --images 640x480,1920x1080 --vision-bits 8",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -135,18 +135,18 @@ the device has some layers on the processor, as in run and serve.`,
 			return f.print(cmd, r, func(w io.Writer) { printModel(w, r) })
 		},
 	}
-	g := newFlagGroup("What to measure")
+	g := newFlagGroup("Measurements")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&shape, "shape", "size of the model (default 2b)")
-	fs.Var(&bits, "bits", "bits of a weight, 16 for bf16 (default 4)")
-	fs.Var(&context, "context", "tokens in the KV cache before the measured passes and prompts (default 0)")
+	fs.Var(&shape, "shape", "released size to measure (default 2b)")
+	fs.Var(&bits, "bits", "bits per weight; 16: bf16 (default 4)")
+	fs.Var(&context, "context", "tokens in the KV cache before each measurement (default 0)")
 	kv.add(g, "16")
-	fs.IntSliceVar(&prompts, "prompts", prompts, "lengths of prompts to prefill, in tokens")
-	fs.StringSliceVar(&images, "images", nil, "`LIST` of sizes of pictures to look at, in pixels, such as 640x480")
-	fs.Var(&pixels, "max-image-pixels", "pixels that larger pictures are shrunk to (default 1048576)")
-	fs.Var(&vision, "vision-bits", "bits of a weight of the vision tower, 16 for bf16 (default 16)")
-	how := f.group("How")
+	fs.IntSliceVar(&prompts, "prompts", prompts, "prompt lengths to prefill, in tokens")
+	fs.StringSliceVar(&images, "images", nil, "`LIST` of image sizes in pixels, such as 640x480")
+	fs.Var(&pixels, "max-image-pixels", "maximum pixels of an image; larger images are downscaled (default 1048576)")
+	fs.Var(&vision, "vision-bits", "bits per weight of the vision tower; 16: bf16 (default 16)")
+	how := f.group("Options")
 	parts.addOffload(how)
 	addGroups(cmd, g, how)
 	completeDevice(cmd)
@@ -161,10 +161,10 @@ func newBenchKernelsCommand() *cobra.Command {
 	every := false
 	cmd := &cobra.Command{
 		Use:   "kernels",
-		Short: "Measure matrix products and the speed of memory",
-		Long: `Measure matrix products with weights from memory, alternating with plain reads of memory: a few
-rows, as in decoding, where reading the weights takes the time, and 512, as in prefill, where
-arithmetic does. bench model says which part of a pass each operation takes.`,
+		Short: "Measure matrix products and memory bandwidth",
+		Long: `Measure matrix products with weights from memory, alternating with plain memory reads. A few rows, as
+in decoding, are bound by memory; 512 rows, as in prefill, are bound by arithmetic. The share of each
+operation in a pass is reported by bench model.`,
 		Example: "  foretoken bench kernels\n  foretoken bench kernels --types q4 --rows 1,2,3,4,5,6,7,8 --isa avx2",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -182,10 +182,10 @@ arithmetic does. bench model says which part of a pass each operation takes.`,
 			return nil
 		},
 	}
-	g := newFlagGroup("What to measure")
-	g.flags.Flags().BoolVar(&every, "all", false, "measure with every instruction set this machine has, one after another")
-	g.flags.Flags().StringSliceVar(&types, "types", types, "types of weights: "+strings.Join(bench.KernelTypes(), ", "))
-	addGroups(cmd, g, f.group("How"))
+	g := newFlagGroup("Measurements")
+	g.flags.Flags().BoolVar(&every, "all", false, "measure every instruction set of this machine")
+	g.flags.Flags().StringSliceVar(&types, "types", types, "weight types: "+strings.Join(bench.KernelTypes(), ", "))
+	addGroups(cmd, g, f.group("Options"))
 	completeDevice(cmd)
 	return cmd
 }

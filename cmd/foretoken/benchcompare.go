@@ -39,31 +39,31 @@ func newBenchCompareCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "compare --peer-cmd COMMAND --model FILE.gguf",
-		Short: "Compare with llama.cpp's own benchmark on the same file",
-		Long: `Compare alternates between a peer's benchmark program, llama-bench of llama.cpp, and our engine:
-the same GGUF file, the same number of threads, the same lengths. Prefill is measured on prompts of
---prompts tokens, decoding on --generates tokens of one sequence, both after each of --depths
-tokens of context, without speculative decoding on either side. It prints the ratio of the rates
-of each repetition, as a median with its interval, and the highest resident memory of both. We
-compute a context once and keep it in the prefix cache; llama-bench computes it every time.
+		Short: "Compare with llama-bench of llama.cpp on the same file",
+		Long: `Compare alternates between llama-bench of llama.cpp and this engine with the same GGUF file, number of
+threads and lengths, without speculative decoding. It measures prefill of --prompts tokens and
+decoding of --generates tokens of one sequence, both after each context of --depths tokens. It prints
+the ratio of the rates per repetition, as a median with its interval, and the peak resident memory of
+both programs. This engine computes a context once and keeps it in the prefix cache; llama-bench
+computes it every time.
 
-The program gets -m, -t, -p, -n, -d (if there is a depth), -r 1 and -o jsonl after its own
-arguments; a table is understood as well. No shell is involved: arguments are separated by blanks.`,
+The program gets -m, -t, -p, -n, -d (if there is a depth), -r 1 and -o jsonl after its own arguments.
+Output as a table is also accepted. No shell is used: arguments are separated by blanks.`,
 		Example: `  foretoken bench compare --peer-cmd llama-bench --model Qwen3.5-2B-Q4_0.gguf
   foretoken bench compare --peer-cmd "./llama-bench -fa 1" --model m.gguf --threads 8 --prompts 512,2048 --generates 64 --html report.html`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	g := newFlagGroup("What to compare")
+	g := newFlagGroup("Comparison")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.peer, "peer-cmd", "", "the peer's `PROGRAM`, perhaps with arguments")
-	fs.StringVar(&f.model.model, "model", "", "GGUF `FILE` that both can read")
-	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of prompt lengths in tokens; 0: only generate")
-	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate; 0: only prompts")
-	fs.IntSliceVar(&f.depths, "depths", f.depths, "`LIST` of tokens of context before them")
-	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions (default %d)", compareRepeats))
-	ours := newFlagGroup("How we compute (the peer gets --threads, too)")
+	fs.StringVar(&f.peer, "peer-cmd", "", "benchmark `PROGRAM` of the peer, optionally with arguments")
+	fs.StringVar(&f.model.model, "model", "", "GGUF `FILE` for both programs")
+	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of prompt lengths in tokens; 0: no prefill")
+	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate; 0: no decoding")
+	fs.IntSliceVar(&f.depths, "depths", f.depths, "`LIST` of context lengths before the measurement, in tokens")
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("number of repetitions (default %d)", compareRepeats))
+	ours := newFlagGroup("Our side (the peer also gets --threads)")
 	ours.flags.Flags().SortFlags = false
 	f.model.kv.add(ours, "16")
 	f.model.addDevice(ours)

@@ -47,20 +47,20 @@ func newBenchDecodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decode",
 		Short: "Measure speculative decoding against plain decoding",
-		Long: `Decode generates from prompts of several kinds, plainly and with draft tokens, alternating in one
-process, and compares: tokens per second and their ratio to plain decoding in the same repetition,
-acceptance, the cost of passes and draft tokens, and the speedup that the cost model predicts.
-Ratios come with the interval that another run should fall into, and a warning where this
-machine is too noisy for that.
+		Long: `Decode generates answers to several classes of prompts, with and without draft tokens, alternating
+in one process. It reports tokens per second, the ratio to plain decoding in the same repetition,
+acceptance, the cost of passes and draft tokens, and the speedup predicted by the cost model. Each
+ratio has the interval in which another run should fall. If the machine is too noisy for that, there
+is a warning.
 
-Every answer is compared with plain decoding's. Under the rule exact its tokens and the bits of
-its logits are the same, or the exit status is 1.
+Every answer is compared with that of plain decoding. Under the rule exact, tokens and logit bits
+must be equal.
 
-The default takes about a minute with the model inside the program; --full measures every
-temperature, rule and batch size, which takes an hour and more.
+The default takes about a minute with the embedded model. --full measures every temperature, rule and
+batch size, which takes more than an hour.
 
-Exit status: 0, 1 for an error or an answer that is not exact, 2 for a mistake in the command
-line, 130 after Ctrl-C.`,
+Exit status: 0 success, 1 error or an answer that is not exact, 2 invalid command line, 130
+interrupted by Ctrl-C.`,
 		Example: `  foretoken bench decode
   foretoken bench decode --classes story,code --temps 0,1 --depths 1,2,auto --html report.html
   foretoken bench decode --model ~/models/Qwen3.5-4B --quantize 4 --batches 1,4 --json
@@ -74,19 +74,19 @@ line, 130 after Ctrl-C.`,
 }
 
 func (f *decodeBench) what() flagGroup {
-	g := newFlagGroup("What to measure")
+	g := newFlagGroup("Measurements")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&f.full, "full", false, fmt.Sprintf("everything there is: temperatures 0, 0.2, 0.6 and 1, both rules, batches of 1, 2, 4 and 8, %d prompts and answers of %d tokens", fullPrompts, fullTokens))
-	fs.StringSliceVar(&f.classes, "classes", f.classes, "kinds of prompts, a `LIST` with commas like all lists here")
+	fs.BoolVar(&f.full, "full", false, fmt.Sprintf("measure temperatures 0, 0.2, 0.6 and 1, both rules, batches of 1, 2, 4 and 8, with %d prompts per class and %d tokens per answer", fullPrompts, fullTokens))
+	fs.StringSliceVar(&f.classes, "classes", f.classes, "comma-separated `LIST` of prompt classes")
 	fs.Float64SliceVar(&f.temps, "temps", f.temps, "`LIST` of temperatures")
 	fs.Lookup("temps").DefValue = "[0,0.6]" // as it is typed
 	fs.StringSliceVar(&f.depths, "depths", f.depths, fmt.Sprintf("`LIST` of draft tokens per round: 1 to %d, or auto (fastest)", spec.MaxDepth))
 	fs.StringSliceVar(&f.rules, "rules", f.rules, "`LIST` of acceptance rules: exact, ratio")
 	fs.IntSliceVar(&f.batches, "batches", f.batches, "`LIST` of batch sizes")
-	fs.Var(&f.prompts, "prompts", fmt.Sprintf("prompts of each kind (default %d, with --full %d)", quickPrompts, fullPrompts))
-	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("tokens of an answer (default %d, with --full %d)", quickTokens, fullTokens))
-	fs.Var(&f.repeats, "repeats", fmt.Sprintf("timed repetitions; more make intervals narrower (default %d)", decodeRepeats))
+	fs.Var(&f.prompts, "prompts", fmt.Sprintf("prompts per class (default %d, with --full %d)", quickPrompts, fullPrompts))
+	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("tokens per answer (default %d, with --full %d)", quickTokens, fullTokens))
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("number of timed repetitions; more repetitions narrow the intervals (default %d)", decodeRepeats))
 	return g
 }
 
@@ -96,8 +96,8 @@ func (f *decodeBench) drafts() flagGroup {
 	d, fs := f.model.draft, g.flags.Flags()
 	fs.SortFlags = false
 	fs.Var(&d.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp)")
-	fs.Var(&d.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens, and those of the text (default auto: fastest)")
-	fs.BoolVar(&d.noSelfTest, "no-self-test", false, "do not measure the head when a checkpoint folder is loaded")
+	fs.Var(&d.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
+	fs.BoolVar(&d.noSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
 }
 

@@ -33,8 +33,8 @@ func (o *benchOutput) group() flagGroup {
 	g := newFlagGroup("Output")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&o.json, "json", false, "print the report as one JSON object, with all that was measured")
-	fs.StringVar(&o.html, "html", "", "write a page with tables and plots to `FILE`; it needs nothing from elsewhere")
+	fs.BoolVar(&o.json, "json", false, "print the complete report as one JSON object")
+	fs.StringVar(&o.html, "html", "", "write a self-contained page with tables and plots to `FILE`")
 	fs.StringVar(&o.plots, "plots", "", "write the plots as SVG files into `DIR`")
 	return g
 }

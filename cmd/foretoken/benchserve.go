@@ -46,18 +46,17 @@ func newBenchServeCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Load an OpenAI-compatible server and measure it as its users see it",
-		Long: `Serve sends chat requests to any OpenAI-compatible server, of foretoken or not, and measures time
-to first token, time per output token, tokens and answers per second, and how many answers meet
-the goals. --concurrency keeps a number of requests under way; --rates sends a number of requests
-per second on average, at random times, whether or not the server keeps up (a Poisson process, the
-same times in every run).
+		Short: "Load an OpenAI-compatible server and measure latency and throughput",
+		Long: `Serve sends chat requests to any OpenAI-compatible server. It measures time to first token, time per
+output token, tokens and answers per second, and the share of answers that meet the goals.
 
-Only servers on this machine are loaded unless --allow-remote is given. A key is sent if the
-variable that --api-key-env names is set.
+--concurrency keeps a number of requests running. --rates sends requests at an average rate per
+second, independent of the server's speed (a Poisson process with the same times in every run).
 
-Exit status: 0, 1 for an error or a request that failed, 2 for a mistake in the command line,
-130 after Ctrl-C.`,
+Only servers on this machine are loaded unless --allow-remote is set. If the environment variable of
+--api-key-env is set, its value is sent as the key.
+
+Exit status: 0 success, 1 error or failed requests, 2 invalid command line, 130 interrupted by Ctrl-C.`,
 		Example: `  foretoken bench serve --url http://127.0.0.1:8080/v1 --model tiny
   foretoken bench serve --url http://127.0.0.1:11434/v1 --model qwen3.5:4b --concurrency 1,8 --goal-ttft 2s
   foretoken bench serve --model tiny --rates 1,2,4 --requests 64 --html report.html`,
@@ -67,10 +66,10 @@ Exit status: 0, 1 for an error or a request that failed, 2 for a mistake in the 
 	server := newFlagGroup("Server")
 	fs := server.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.url, "url", f.url, "`URL` of the API, up to /v1")
-	fs.StringVar(&f.model, "model", "", "`NAME` of the model, as the server calls it")
-	fs.StringVar(&f.keyEnv, "api-key-env", f.keyEnv, "`VARIABLE` of the environment with the server's key")
-	fs.BoolVar(&f.remote, "allow-remote", false, "load a server on another machine")
+	fs.StringVar(&f.url, "url", f.url, "base `URL` of the API, ending in /v1")
+	fs.StringVar(&f.model, "model", "", "model `NAME` as listed by the server")
+	fs.StringVar(&f.keyEnv, "api-key-env", f.keyEnv, "environment `VARIABLE` with the API key")
+	fs.BoolVar(&f.remote, "allow-remote", false, "allow servers on other machines")
 	addGroups(cmd, server, f.what(), f.out.group())
 	mustFlag(cmd.RegisterFlagCompletionFunc("classes", cobra.FixedCompletions(bench.Classes(), cobra.ShellCompDirectiveNoFileComp)))
 	f.out.complete(cmd)
@@ -78,19 +77,19 @@ Exit status: 0, 1 for an error or a request that failed, 2 for a mistake in the 
 }
 
 func (f *serveBench) what() flagGroup {
-	g := newFlagGroup("What to measure")
+	g := newFlagGroup("Measurements")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.IntSliceVar(&f.concurrency, "concurrency", f.concurrency, "`LIST` of requests at a time, one load for each; none if only --rates is given")
+	fs.IntSliceVar(&f.concurrency, "concurrency", f.concurrency, "`LIST` of numbers of concurrent requests, one load each (default with --rates: none)")
 	fs.Float64SliceVar(&f.rates, "rates", nil, "`LIST` of requests per second, one load for each")
-	fs.Var(&f.requests, "requests", fmt.Sprintf("requests of each load in a repetition (default %d)", serveRequests))
-	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions, each with every load (default %d)", serveRepeats))
-	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("maximum tokens of an answer (default %d)", serveTokens))
+	fs.Var(&f.requests, "requests", fmt.Sprintf("requests per load and repetition (default %d)", serveRequests))
+	fs.Var(&f.repeats, "repeats", fmt.Sprintf("repetitions of all loads (default %d)", serveRepeats))
+	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("maximum tokens per answer (default %d)", serveTokens))
 	fs.Var(&f.temp, "temp", "temperature (default 0)")
-	fs.StringSliceVar(&f.classes, "classes", f.classes, "`LIST` of kinds of prompts")
-	fs.DurationVar(&f.limit, "limit", f.limit, "maximum time for one request")
-	fs.DurationVar(&f.first, "goal-ttft", 0, "maximum time to first token of a good answer (default: unlimited)")
-	fs.DurationVar(&f.token, "goal-tpot", 0, "maximum mean time per output token of a good answer (default: unlimited)")
+	fs.StringSliceVar(&f.classes, "classes", f.classes, "`LIST` of prompt classes")
+	fs.DurationVar(&f.limit, "limit", f.limit, "timeout of one request")
+	fs.DurationVar(&f.first, "goal-ttft", 0, "goal for the time to first token (default: none)")
+	fs.DurationVar(&f.token, "goal-tpot", 0, "goal for the mean time per output token (default: none)")
 	return g
 }
 

@@ -14,18 +14,18 @@ import (
 	"github.com/foretoken/foretoken/chat"
 )
 
-const chatHelp = `  /clear             forget the conversation
+const chatHelp = `  /clear             clear the conversation
   /system TEXT       set the system message; without TEXT, show it
-  /set NAME VALUE    set a flag of sampling or limits, such as temp, top-p, seed or max-tokens;
-                     the value default is what the checkpoint recommends
-  /set thinking on   ask for reasoning before the answer; off, default
+  /set NAME VALUE    set a sampling or limit flag, such as temp, top-p, seed or max-tokens;
+                     default restores the value of the checkpoint
+  /set thinking on   ask for thinking before the answer; also: off, default
   /show              show the model and the settings
-  /help              show this
-  /exit              leave, as Ctrl-D does
-@PATH in a message attaches a picture, an animated GIF, or a folder of frames; so does a file that
-is dragged onto the terminal. Paths with spaces are quoted or escaped as in a shell;
-the tab key completes them.
-Ctrl-C ends an answer. A text of several lines is put between """ and """.
+  /help              show this help
+  /exit              leave the chat (also Ctrl-D)
+@PATH in a message attaches an image, an animated GIF or a folder of frames. Dragging a file onto
+the terminal does the same. Quote or escape paths with spaces as in a shell; the tab key completes
+paths.
+Ctrl-C stops an answer. Enclose a message of several lines in """ and """.
 `
 
 // conversation is a chat on a terminal.
@@ -165,7 +165,7 @@ func (v *conversation) refuse(err error, text string) error {
 	v.lines.restore(text)
 	if len(v.pending) > 0 && isMediaError(err) {
 		v.pending = nil
-		err = fmt.Errorf("%w; what the command line attached is left out from now on", err)
+		err = fmt.Errorf("%w; the attachments of the command line are dropped", err)
 	}
 	return v.c.write(fmt.Sprintf("foretoken: %s\n", printable(err.Error())))
 }
@@ -183,7 +183,7 @@ func (s *shown) message() chat.Message {
 func (v *conversation) complain(err error) error {
 	text := fmt.Sprintf("foretoken: %s\n", printable(err.Error()))
 	if len(v.messages) > 0 {
-		text += "Type /clear to forget the conversation so far.\n"
+		text += "Type /clear to clear the conversation.\n"
 	}
 	return v.c.write(text)
 }
@@ -200,7 +200,7 @@ func (v *conversation) command(line string) (leave bool, err error) {
 		out = chatHelp
 	case "/clear":
 		v.messages = nil
-		out = "The conversation is forgotten.\n"
+		out = "The conversation is cleared.\n"
 	case "/system":
 		out = v.setSystem(rest)
 	case "/set":
@@ -208,7 +208,7 @@ func (v *conversation) command(line string) (leave bool, err error) {
 	case "/show":
 		out = v.describe()
 	default:
-		out = fmt.Sprintf("There is no command %s; type /help for those there are.\n", printable(name))
+		out = fmt.Sprintf("Unknown command %s; type /help for a list.\n", printable(name))
 	}
 	return false, v.c.write(out)
 }
@@ -245,7 +245,7 @@ func (v *conversation) set(text string) string {
 		}
 		if u, ok := f.Value.(interface{ Unset() }); ok && value == "default" {
 			u.Unset()
-			return name + " is as the checkpoint recommends.\n"
+			return name + " is the default of the checkpoint.\n"
 		}
 		if err := f.Value.Set(value); err != nil {
 			if f.Value.Type() == "bool" {
@@ -255,7 +255,7 @@ func (v *conversation) set(text string) string {
 		}
 		return fmt.Sprintf("%s is %s.\n", name, f.Value)
 	}
-	return fmt.Sprintf("There is no setting %s; type /show for those there are.\n", printable(name))
+	return fmt.Sprintf("Unknown setting %s; type /show for a list.\n", printable(name))
 }
 
 func (v *conversation) setThinking(value string) string {
@@ -290,7 +290,7 @@ func (v *conversation) describe() string {
 	fmt.Fprintf(&b, "repetition-penalty: %v\nrepetition-context-size: %d\n", o.RepetitionPenalty, o.RepetitionWindow)
 	fmt.Fprintf(&b, "presence-penalty: %v\nfrequency-penalty: %v\n", o.PresencePenalty, o.FrequencyPenalty)
 	fmt.Fprintf(&b, "logit-bias: %s\n", or(v.sampling.bias.String(), "none"))
-	fmt.Fprintf(&b, "seed: %s\n", or(v.sampling.seed.String(), "drawn for each answer"))
+	fmt.Fprintf(&b, "seed: %s\n", or(v.sampling.seed.String(), "random for each answer"))
 	fmt.Fprintf(&b, "max-tokens: %d\nstop: %s\n", v.limits.maxTokens.or(v.limits.otherwise), or(v.limits.stop.String(), "none"))
 	fmt.Fprintf(&b, "ignore-eos: %v\n", v.limits.ignoreEOS)
 	return b.String()

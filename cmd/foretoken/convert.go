@@ -42,28 +42,27 @@ func newConvertCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "convert --model MODEL --out DIR [flags]",
-		Short: "Write a checkpoint in the layout of MLX, quantized or not, with its head and vision tower",
-		Long: `Convert writes a model as a folder that foretoken, mlx-lm and mlx-vlm load: from the layout of
-the releases or of other converters, from bf16, f16, f32, fp8 or quantized weights, with a
-multi-token-prediction head inside the weights or beside them. Without flags for the numbers
-nothing is rounded: norms become float32 where adding 1 to them needs it. What MLX has no format for
-becomes plain numbers: fp8, and Q6_K and IQ4 of GGUF. --dtype rounds everything to one type, with
-which MLX computes fastest.
+		Short: "Convert a checkpoint to the layout of MLX, with its head and vision tower, quantized or not",
+		Long: `Convert writes a model as a folder for foretoken, mlx-lm and mlx-vlm. The input has the layout of
+the releases or of another converter, with bf16, f16, f32, fp8 or quantized weights. The
+multi-token-prediction head may be inside the weights or in a separate file.
 
-The head keeps the precision it has unless --mtp-bits or an override says otherwise, and mtp.fc
-is never given less than 8 bits. The vision tower keeps its precision too, unless --vision-bits or
-an override says otherwise; one that cannot be used is left out. Routers of experts get 8 bits. A
-matrix whose rows cannot be cut into groups stays as it is. A quantized model is quantized again
-only if asked to, from the numbers that its codes stand for.
+By default nothing is rounded; norms become float32 if adding 1 to them needs it. Formats that MLX
+lacks (fp8, and Q6_K and IQ4 of GGUF) are written unquantized. --dtype rounds everything to one type,
+which is fastest in MLX.
 
---q-override takes PATTERN=ENCODING. The pattern is a glob for the whole path of a module:
-* is any text, ? any letter, [abc] one of some. Paths are layers.0.mlp.down_proj, embed_tokens,
-lm_head, mtp.fc, visual.blocks.0.attn.qkv and so on, or these as MLX has them,
-language_model.model.layers.0.mlp.down_proj.
-The encoding is bits, bits:group, a mode (mxfp4, nvfp4, mxfp8) or a dtype. Of several that match
-the last counts.
+Without --mtp-bits, --vision-bits or an override, the head and the vision tower keep their precision.
+mtp.fc gets at least 8 bits. An unusable vision tower is dropped. Routers of experts get 8 bits. A
+matrix whose rows cannot be divided into groups is unchanged. A quantized model is requantized only
+on request, from its dequantized values.
 
-The folder appears when all of it is written. Ctrl-C leaves nothing.`,
+--q-override takes PATTERN=ENCODING. The pattern is a glob for the whole path of a module: * matches
+any text, ? any letter, [abc] one of the letters. Examples of paths: layers.0.mlp.down_proj,
+embed_tokens, lm_head, mtp.fc, visual.blocks.0.attn.qkv. The names of MLX work too, such as
+language_model.model.layers.0.mlp.down_proj. The encoding is bits, bits:group, a mode (mxfp4, nvfp4,
+mxfp8) or a dtype. If several patterns match, the last one applies.
+
+The folder appears when it is complete. Ctrl-C leaves no files.`,
 		Example: `  foretoken convert --model Qwen/Qwen3.5-4B --out Qwen3.5-4B-4bit -q
   foretoken convert --model ~/models/Qwen3.5-35B-A3B --out out -q --q-bits 5 --q-group-size 32 --mtp-bits 8
   foretoken convert --model in --out out -q --q-override '*.v_proj=6' --q-override 'lm_head=8:32'
@@ -72,21 +71,21 @@ The folder appears when all of it is written. Ctrl-C leaves nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },
 	}
 	source := newFlagGroup("Model")
-	source.flags.Flags().StringVar(&v.model, "model", v.model, "`MODEL` to read: a folder, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName)
-	source.flags.Flags().StringVar(&v.out, "out", "", "`DIR` to write")
-	numbers := newFlagGroup("Numbers (default: as they are)")
+	source.flags.Flags().StringVar(&v.model, "model", v.model, "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+embeddedName)
+	source.flags.Flags().StringVar(&v.out, "out", "", "output `DIR`")
+	numbers := newFlagGroup("Encoding (default: unchanged)")
 	fs := numbers.flags.Flags()
 	fs.SortFlags = false
-	fs.BoolVarP(&v.quantize, "quantize", "q", false, "quantize the matrices of the model, its head apart")
-	fs.Var(&v.bits, "q-bits", fmt.Sprintf("bits of a weight (default %d)", convert.DefaultBits))
+	fs.BoolVarP(&v.quantize, "quantize", "q", false, "quantize the matrices of the model except those of the head")
+	fs.Var(&v.bits, "q-bits", fmt.Sprintf("bits per weight (default %d)", convert.DefaultBits))
 	fs.Var(&v.group, "q-group-size", fmt.Sprintf("weights per scale (default %d)", convert.DefaultGroup))
-	fs.Var(&v.mode, "q-mode", "integers with scale and bias, or small floats with a scale (default affine)")
-	fs.Var(&v.overrides, "q-override", "another encoding for some modules, with or without --quantize; may be repeated")
-	fs.Var(&v.headBits, "mtp-bits", "bits of the multi-token-prediction head; 16 is not quantized (default: as it is)")
-	fs.BoolVar(&v.dequantize, "dequantize", false, "write every quantized matrix as plain numbers")
-	fs.Var(&v.dtype, "dtype", "type of numbers, scales and norms (default: as they are)")
-	fs.Var(&v.visionBits, "vision-bits", "bits of the vision tower; 16 is not quantized (default: as it is)")
-	fs.BoolVar(&v.noVision, "no-vision", false, "leave the vision tower out, and what belongs to it")
+	fs.Var(&v.mode, "q-mode", "affine: integers with scale and bias; others: small floats with a scale (default affine)")
+	fs.Var(&v.overrides, "q-override", "encoding of the modules that match, with or without --quantize; may be repeated")
+	fs.Var(&v.headBits, "mtp-bits", "bits of the multi-token-prediction head; 16: not quantized (default: unchanged)")
+	fs.BoolVar(&v.dequantize, "dequantize", false, "write every quantized matrix unquantized")
+	fs.Var(&v.dtype, "dtype", "type of unquantized numbers, scales and norms (default: unchanged)")
+	fs.Var(&v.visionBits, "vision-bits", "bits of the vision tower; 16: not quantized (default: unchanged)")
+	fs.BoolVar(&v.noVision, "no-vision", false, "drop the vision tower and its files")
 	kept := false
 	fs.BoolVar(&kept, "keep-vision", false, "has no effect: the vision tower is kept unless --no-vision is given")
 	mustFlag(fs.MarkHidden("keep-vision"))
@@ -252,13 +251,13 @@ func byteCount() setting[int64] {
 }
 
 func (f *writingFlags) group() flagGroup {
-	g := newFlagGroup("Writing")
+	g := newFlagGroup("Output")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.shard, "shard-size", "maximum size of one file of weights (default 5GB)")
-	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
-	fs.BoolVar(&f.force, "force", false, "replace what is there already, if it is a model")
-	fs.BoolVar(&f.verbose, "verbose", false, "report on what is found, on standard error")
+	fs.Var(&f.shard, "shard-size", "maximum size of one weight file (default 5GB)")
+	fs.Var(&f.threads, "threads", "compute threads (default: one per core)")
+	fs.BoolVar(&f.force, "force", false, "replace an existing model")
+	fs.BoolVar(&f.verbose, "verbose", false, "report details on standard error")
 	return g
 }
 

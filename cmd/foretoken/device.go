@@ -51,8 +51,8 @@ func parseLayers(text string) (int, error) {
 // addOffload adds the flags to a group.
 func (f *offloadFlags) addOffload(g flagGroup) {
 	fs := g.flags.Flags()
-	fs.Var(&f.layers, "gpu-layers", "layers on a device with memory of its own, the last ones, with output and head; the processor computes the rest, with the same bits (default auto: what fits and is fastest)")
-	fs.BoolVar(&f.experts, "cpu-experts", false, "leave the experts of all layers to the processor")
+	fs.Var(&f.layers, "gpu-layers", "number of layers on the GPU, counted from the last, with output and head; the CPU computes the rest with the same bits (default auto: fastest placement that fits)")
+	fs.BoolVar(&f.experts, "cpu-experts", false, "keep the experts of all layers on the CPU")
 }
 
 // offload is what was asked for.
@@ -63,9 +63,9 @@ func (f *offloadFlags) offload() foretoken.Offload {
 // addDevice adds the flags to a group.
 func (f *deviceFlags) addDevice(g flagGroup) {
 	fs := g.flags.Flags()
-	fs.Var(&f.device, "device", "device to compute on; 'foretoken devices' says what this machine has (default auto: the best)")
-	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
-	fs.Var(&f.isa, "isa", "instruction set to compute with; all give the same bits (default: the fastest this machine has)")
+	fs.Var(&f.device, "device", "compute device; 'foretoken devices' lists them (default auto: the best)")
+	fs.Var(&f.threads, "threads", "compute threads (default: one per core)")
+	fs.Var(&f.isa, "isa", "instruction set of the CPU; all give the same bits (default: the fastest available)")
 }
 
 // completeDevice adds what a shell can complete.

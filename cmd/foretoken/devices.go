@@ -35,10 +35,9 @@ func newDevicesCommand() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "devices [flags]",
-		Short: "List the devices to compute on, and what each can do",
-		Long: `Devices lists what --device of other commands takes: each device of this build with its memory,
-threads, arithmetic and instruction sets, which of them are used by default, and why the others
-cannot be used on this machine.`,
+		Short: "List the compute devices and their capabilities",
+		Long: `Devices lists the values of --device: each device of this build with its memory, threads, arithmetic
+and instruction sets. It marks the default and says why unavailable devices cannot be used.`,
 		Example: "  foretoken devices\n  foretoken devices --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

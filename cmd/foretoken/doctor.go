@@ -38,17 +38,19 @@ func newDoctorCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "doctor MODEL",
-		Short: "Measure a model and its head, and say what is wrong with it",
-		Long: `Doctor loads a model and measures it on this machine: perplexity on a built-in text; acceptance of
-the draft tokens of its multi-token-prediction head, on text that the model generates, with the
-head as it is and with known damage by converters undone; whether it tells two pictures apart, if
-it has a vision tower; the cost of passes and draft tokens; and the fastest draft depth. It says
-what is wrong with the model, if anything, and what to do about it. It changes nothing.
+		Short: "Measure a model and its head, and diagnose defects",
+		Long: `Doctor loads a model, measures it on this machine and reports defects with remedies. It does not
+change the model. It measures:
 
-MODEL is what --model of other commands takes.
+  perplexity on a built-in text;
+  acceptance of the draft tokens of the multi-token-prediction head, on text that the model
+  generates, with the head unchanged and with known damage by converters reverted;
+  whether the model can tell two images apart, if it has a vision tower;
+  the cost of passes and draft tokens, and the fastest draft depth.
 
-Exit status: 0, 1 if something is wrong with the model, 2 for a mistake in the command line, 130
-after Ctrl-C.`,
+MODEL is a value of --model of other commands.
+
+Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 interrupted by Ctrl-C.`,
 		Example: `  foretoken doctor tiny
   foretoken doctor ~/models/Qwen3.5-4B --html report.html
   foretoken doctor ~/models/Qwen3.5-4B --quantize 4 --json`,
@@ -56,12 +58,12 @@ after Ctrl-C.`,
 		ValidArgsFunction: completeOneModel,
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
-	how := newFlagGroup("How")
+	how := newFlagGroup("Options")
 	fs := how.flags.Flags()
 	fs.SortFlags = false
-	fs.DurationVar(&f.limit, "limit", f.limit, "about how long to measure; a slow model needs at least the time of a few hundred tokens")
+	fs.DurationVar(&f.limit, "limit", f.limit, "approximate time to measure; a slow model takes at least the time of a few hundred tokens")
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
-	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
+	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.addDevice(how)
 	f.addOffload(how)
 	output := newFlagGroup("Output")

@@ -42,11 +42,11 @@ func (f *draftFlags) group() flagGroup {
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.mtp, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
-	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, besides those that a grammar forces (default auto: fastest)")
+	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, not counting tokens forced by a grammar (default auto: fastest)")
 	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
 	fs.Var(&f.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp; none without a head)")
-	fs.Var(&f.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens, and those of the text (default auto: fastest)")
-	fs.BoolVar(&f.noSelfTest, "no-self-test", false, "do not measure the head when a checkpoint folder is loaded")
+	fs.Var(&f.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
+	fs.BoolVar(&f.noSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
 }
 

@@ -46,7 +46,7 @@ func (f *modelFlags) group() flagGroup {
 	g := newFlagGroup("Model")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.model, "model", f.model, "checkpoint `DIR`, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName+" for the one inside the program")
+	fs.StringVar(&f.model, "model", f.model, "checkpoint `DIR`, GGUF file, pulled model (ORG/NAME), or "+embeddedName+" for the embedded model")
 	f.addComputing(g)
 	f.kv.add(g, kvDefault)
 	fs.BoolVar(&f.verbose, "verbose", false, "report loading, tokens, speed and acceptance on standard error")
@@ -57,10 +57,10 @@ func (f *modelFlags) group() flagGroup {
 func (f *modelFlags) addComputing(g flagGroup) {
 	fs := g.flags.Flags()
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
-	fs.Var(&f.quantize, "quantize", "bits to quantize the weights to on loading (default: as they are in the files)")
+	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.addDevice(g)
 	f.addOffload(g)
-	fs.Var(&f.context, "context", fmt.Sprintf("maximum tokens of prompt and answer together (default: what the model allows, at most %d)", foretoken.DefaultContext))
+	fs.Var(&f.context, "context", fmt.Sprintf("context length: maximum tokens of prompt and answer (default: that of the model, at most %d)", foretoken.DefaultContext))
 }
 
 // completeModel adds what a shell can complete.
@@ -91,7 +91,7 @@ func newKVFlags() kvFlags { return kvFlags{choice(kvBits...)} }
 
 // add adds the flag to a group. Otherwise is its default, in words.
 func (f *kvFlags) add(g flagGroup, otherwise string) {
-	g.flags.Flags().Var(&f.bits, "kv-bits", fmt.Sprintf("bits of a number in the KV cache (default %s)", otherwise))
+	g.flags.Flags().Var(&f.bits, "kv-bits", fmt.Sprintf("bits per number in the KV cache (default %s)", otherwise))
 }
 
 // options is what was asked for, 0 if nothing was.
@@ -136,22 +136,22 @@ func newSamplingFlags() *samplingFlags {
 }
 
 func (f *samplingFlags) group() flagGroup {
-	g := newFlagGroup("Sampling (default: the checkpoint's generation_config.json, otherwise as in parentheses)")
+	g := newFlagGroup("Sampling (defaults: the checkpoint's generation_config.json, else the values in parentheses)")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.temp, "temp", fmt.Sprintf("temperature; 0 always takes the most likely token (otherwise %v)", models.DefaultTemperature))
+	fs.Var(&f.temp, "temp", fmt.Sprintf("temperature; 0: greedy (default %v)", models.DefaultTemperature))
 	fs.Var(&f.temp, "temperature", "the same as --temp")
-	fs.Var(&f.topP, "top-p", fmt.Sprintf("keep the smallest set of likeliest tokens with this total probability; 1 keeps all (otherwise %v)", models.DefaultTopP))
-	fs.Var(&f.topK, "top-k", "keep the N likeliest tokens; 0 keeps all (otherwise 0)")
-	fs.Var(&f.minP, "min-p", "drop tokens less likely than this times the likeliest; 0 keeps all (otherwise 0)")
-	fs.Var(&f.xtcP, "xtc-probability", "how often to exclude the top choices (otherwise 0)")
-	fs.Var(&f.xtcThreshold, "xtc-threshold", fmt.Sprintf("probability from which a token is a top choice (otherwise %v)", models.DefaultXTCThreshold))
-	fs.Var(&f.repetition, "repetition-penalty", "divide the logits of tokens that occurred before; 1 is none (otherwise 1)")
-	fs.Var(&f.repetitionContext, "repetition-context-size", "window of the repetition penalty, in tokens; 0 is all (otherwise 0)")
-	fs.Var(&f.presence, "presence-penalty", "subtract this from the logits of tokens generated before (otherwise 0)")
-	fs.Var(&f.frequency, "frequency-penalty", "subtract this from a logit once for each time its token was generated (otherwise 0)")
+	fs.Var(&f.topP, "top-p", fmt.Sprintf("keep the most likely tokens up to this total probability; 1: all (default %v)", models.DefaultTopP))
+	fs.Var(&f.topK, "top-k", "keep the N most likely tokens; 0: all (default 0)")
+	fs.Var(&f.minP, "min-p", "drop tokens with less than this fraction of the highest probability; 0: none (default 0)")
+	fs.Var(&f.xtcP, "xtc-probability", "probability of excluding the top choices (default 0)")
+	fs.Var(&f.xtcThreshold, "xtc-threshold", fmt.Sprintf("minimum probability of a top choice (default %v)", models.DefaultXTCThreshold))
+	fs.Var(&f.repetition, "repetition-penalty", "divide the logits of earlier tokens by this; 1: off (default 1)")
+	fs.Var(&f.repetitionContext, "repetition-context-size", "window of the repetition penalty in tokens; 0: all (default 0)")
+	fs.Var(&f.presence, "presence-penalty", "subtract this from the logits of generated tokens (default 0)")
+	fs.Var(&f.frequency, "frequency-penalty", "subtract this from a logit for each occurrence of its token (default 0)")
 	fs.Var(f.bias, "logit-bias", "add a number to the logit of a token; may be repeated")
-	fs.Var(&f.seed, "seed", "seed of all draws: the same seed gives the same text (otherwise: drawn, and reported)")
+	fs.Var(&f.seed, "seed", "random seed; the same seed gives the same text (default: random, and reported)")
 	mustFlag(fs.MarkHidden("temperature"))
 	return g
 }
@@ -212,7 +212,7 @@ func (f *limitFlags) group() flagGroup {
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("maximum tokens to generate; 0: until the context is full (default %d)", f.otherwise))
-	fs.Var(&f.stop, "stop", "text that ends the answer and is not part of it; may be repeated")
+	fs.Var(&f.stop, "stop", "stop text: ends the answer and is not part of it; may be repeated")
 	fs.BoolVar(&f.ignoreEOS, "ignore-eos", false, "continue after an end token")
 	return g
 }

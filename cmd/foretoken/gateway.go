@@ -18,15 +18,15 @@ func (f *serveFlags) gatewayGroup() flagGroup {
 	fs := g.flags.Flags()
 	fs.SortFlags = false
 	f.addMetrics(g)
-	fs.StringVar(&f.kvEvents, "kv-events", "", "publish what the prefix cache can resume at `tcp://HOST:PORT`, as events of vLLM over ZeroMQ; for anybody who reaches it; requests with keys of their own are left out, unless --share-prefix-cache")
-	fs.StringVar(&f.kvReplay, "kv-events-replay", "", "send past events again on request at `tcp://HOST:PORT`")
-	fs.StringVar(&f.kvName, "kv-events-name", "", "`NAME` of this server in events: its address for the gateway (default: this machine's name and --port)")
+	fs.StringVar(&f.kvEvents, "kv-events", "", "publish the blocks of the prefix cache at `tcp://HOST:PORT` as vLLM events over ZeroMQ, without authentication; requests with an API key are excluded unless --share-prefix-cache is set")
+	fs.StringVar(&f.kvReplay, "kv-events-replay", "", "replay past events on request at `tcp://HOST:PORT`")
+	fs.StringVar(&f.kvName, "kv-events-name", "", "`NAME` of this server in events: its address for the gateway (default: the host name and --port)")
 	return g
 }
 
 // addMetrics adds the flag for what has metrics and health.
 func (f *serveFlags) addMetrics(g flagGroup) {
-	g.flags.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "serve /metrics, /healthz and /readyz at `HOST:PORT`, without a key and without anything else")
+	g.flags.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "serve only /metrics, /healthz and /readyz at `HOST:PORT`, without a key")
 }
 
 // publisher is that of --kv-events, nil without it. It has no sockets yet.

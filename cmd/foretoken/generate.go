@@ -35,18 +35,19 @@ func newGenerateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate [flags]",
 		Short: "Generate text from a prompt, a conversation or token ids, for scripts",
-		Long: `Generate prints what a model generates as it comes, and nothing else; with --json it prints one
-object with ids, log-probabilities, timings and speculation stats. A text is put into the
-checkpoint's chat template as the user's message, unless --no-chat-template is given. The name of
-a control token is the token in --prompt and without the template; in --messages and in a text
-from standard input it is text. Pictures and videos go before a text, or are parts of the
-messages, which name them by path or data: URL. Reasoning and tool calls are part of the text, as
-the model writes them.
+		Long: `Generate streams the generated text to standard output and prints nothing else there. With --json
+it prints one object with ids, log-probabilities, timings and speculation stats.
 
-Without --prompt, --prompt-ids and --messages the prompt comes from standard input, without
-the line break at its end. Ctrl-C ends the text where it is.
+The prompt is the user's message in the checkpoint's chat template, unless --no-chat-template is
+set. Without --prompt, --prompt-ids and --messages, standard input is the prompt, without
+its final line break. --image and --video place images and videos before the prompt; --messages
+refers to them by path or data: URL.
 
-Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after Ctrl-C.`,
+Names of control tokens are tokens in --prompt and without the template. In --messages and in
+standard input they are text. Thinking and tool calls are part of the output, as generated. Ctrl-C
+stops the generation.
+
+Exit status: 0 success, 1 error, 2 invalid command line, 130 interrupted by Ctrl-C.`,
 		Example: `  foretoken generate --prompt "Tell me a story about a cat." --max-tokens 100
   foretoken generate --prompt "Once upon a time" --no-chat-template --temp 0
   foretoken generate --prompt-ids 12,345,6 --json --logprobs 5
@@ -59,14 +60,14 @@ Exit status: 0, 1 for an error, 2 for a mistake in the command line, 130 after C
 	input := newFlagGroup("Prompt")
 	fs := input.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&g.prompt, "prompt", "p", "", "`TEXT` to answer or continue; - for standard input")
-	fs.StringVar(&g.promptIDs, "prompt-ids", "", "token ids to continue, such as `1,2,3`; no template")
-	fs.StringVar(&g.messages, "messages", "", "`FILE` with a conversation: a JSON array of messages, or an object with messages and tools; - for standard input")
+	fs.StringVarP(&g.prompt, "prompt", "p", "", "prompt `TEXT`; -: standard input")
+	fs.StringVar(&g.promptIDs, "prompt-ids", "", "prompt as token ids, such as `1,2,3`; no template")
+	fs.StringVar(&g.messages, "messages", "", "`FILE` with a conversation: a JSON array of messages, or an object with messages and tools; -: standard input")
 	g.media.add(input)
 	g.template.add(input)
 	output := newFlagGroup("Output")
-	output.flags.Flags().BoolVar(&g.json, "json", false, "print one JSON object when the text has ended, instead of the text")
-	output.flags.Flags().Var(&g.logprobs, "logprobs", "with --json: log-probabilities of the tokens, and of the N likeliest in their places")
+	output.flags.Flags().BoolVar(&g.json, "json", false, "print one JSON object at the end instead of the text")
+	output.flags.Flags().Var(&g.logprobs, "logprobs", "with --json: report the log-probabilities of each token and of the N most likely tokens at its position")
 	model := g.model.group()
 	g.model.vision.add(model)
 	addGroups(cmd, input, model, g.model.draft.group(), g.sampling.group(), g.limits.group(), output)

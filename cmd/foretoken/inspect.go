@@ -27,18 +27,18 @@ func newInspectCommand() *cobra.Command {
 	f := &inspection{offloadFlags: newOffloadFlags(), context: whole(1, math.MaxInt32), batch: whole(1, 1<<20), gpuMemory: byteCount()}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",
-		Short: "Say what a checkpoint is, from its headers",
-		Long: `Inspect says what a checkpoint is: sizes, layers, parameters, bits by part, the memory it needs,
-its multi-token-prediction head, tokenizer and chat template, and what is wrong with its files.
-It reads headers, JSON files and the numbers of a few norms, so it takes no time however large
-the model is; foretoken doctor loads a model and measures it.
+		Short: "Describe a checkpoint from its headers",
+		Long: `Inspect describes a checkpoint: sizes, layers, parameters, bits by part, memory, its
+multi-token-prediction head, tokenizer and chat template, and defects of its files. It reads only
+headers, JSON files and a few norms, so it is fast for every model size. To load and measure a model,
+use foretoken doctor.
 
-Where there is a GPU it says what of the model would lie there and what on the processor, as
---gpu-layers and --cpu-experts ask; with --gpu-memory it says so for a GPU that is not here.
+With a GPU it shows the placement on GPU and CPU, as set by --gpu-layers and --cpu-experts.
+--gpu-memory plans for a GPU that this machine does not have.
 
-MODEL is what --model of other commands takes. Of a damaged folder it shows what there is.
+MODEL is a value of --model of other commands. A damaged folder is described as far as possible.
 
-Exit status: 0, 1 if the model cannot be loaded as it is, 2 for a mistake in the command line.`,
+Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 		Example: `  foretoken inspect tiny
   foretoken inspect ~/models/Qwen3.5-4B --context 32768 --batch 4
   foretoken inspect ~/models/Qwen3.5-27B --gpu-memory 16GB --gpu-layers 40
@@ -48,12 +48,12 @@ Exit status: 0, 1 if the model cannot be loaded as it is, 2 for a mistake in the
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	memory := newFlagGroup("Memory")
-	memory.flags.Flags().Var(&f.context, "context", "tokens of a sequence to count memory for (default: what the model allows, at most 4096)")
-	memory.flags.Flags().Var(&f.batch, "batch", "sequences to count memory for (default 1)")
-	memory.flags.Flags().Var(&f.gpuMemory, "gpu-memory", "memory that is free on a GPU to plan for (default: those of this machine)")
+	memory.flags.Flags().Var(&f.context, "context", "context length of the memory estimate in tokens (default: that of the model, at most 4096)")
+	memory.flags.Flags().Var(&f.batch, "batch", "batch size of the memory estimate in sequences (default 1)")
+	memory.flags.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for (default: the GPUs of this machine)")
 	f.addOffload(memory)
 	output := newFlagGroup("Output")
-	output.flags.Flags().BoolVar(&f.json, "json", false, "print the facts as one JSON object")
+	output.flags.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	addGroups(cmd, memory, output)
 	return cmd
 }

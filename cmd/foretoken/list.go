@@ -37,10 +37,9 @@ func newListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
-		Short:   "List the models in the hub's cache",
-		Long: `List shows the models in the cache folder of the Hugging Face hub, whichever program fetched
-them: what they are by their headers, and which of them foretoken can run. Nothing is asked over
-the network.`,
+		Short:   "List the models in the Hugging Face cache",
+		Long: `List shows the models in the Hugging Face cache, including those fetched by other programs: their
+type, from their headers, and whether foretoken can run them. It does not use the network.`,
 		Example: "  foretoken list\n  foretoken list --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +56,7 @@ the network.`,
 				return writeJSON(c, list)
 			}
 			if len(list) == 0 {
-				c.remark(fmt.Sprintf("there are no models in %s; foretoken pull ORG/NAME fetches one", string(cache)))
+				c.remark(fmt.Sprintf("no models in %s; fetch one with foretoken pull ORG/NAME", string(cache)))
 			}
 			return c.write(printable(modelTable(list)))
 		},

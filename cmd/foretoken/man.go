@@ -13,7 +13,7 @@ func newManCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "man --out DIR",
 		Short:  "Write the manual pages",
-		Long:   `Man writes a manual page for the program and one for each of its commands, for packages.`,
+		Long:   `Man writes the manual pages of the program and its commands.`,
 		Hidden: true, // for those who make packages
 		Example: `  foretoken man --out /usr/local/share/man/man1
   man foretoken-serve`,
@@ -25,7 +25,7 @@ func newManCommand() *cobra.Command {
 			return writeManual(cmd.Root(), out)
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "`DIR` to write the pages to; it is made if need be")
+	cmd.Flags().StringVar(&out, "out", "", "output `DIR`; created if missing")
 	mustFlag(cmd.MarkFlagDirname("out"))
 	return cmd
 }

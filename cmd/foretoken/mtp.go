@@ -16,7 +16,7 @@ import (
 func newMTPCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mtp",
-		Short: "Take a multi-token-prediction head out of a checkpoint, or put one in",
+		Short: "Extract, inject or remove a multi-token-prediction head",
 		Args:  knownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -34,7 +34,7 @@ func (f *headFlags) group(out string) flagGroup {
 	g := newFlagGroup("Model")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.model, "model", "", "`MODEL` to read: a folder, a GGUF file, a model that was pulled (ORG/NAME), or "+embeddedName)
+	fs.StringVar(&f.model, "model", "", "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+embeddedName)
 	fs.StringVar(&f.out, "out", "", out)
 	return g
 }
@@ -53,11 +53,11 @@ func newExtractCommand() *cobra.Command {
 	f := &headFlags{writing: newWritingFlags()}
 	cmd := &cobra.Command{
 		Use:   "extract --model MODEL --out FILE|DIR",
-		Short: "Write the head of a checkpoint",
-		Long: `Extract writes the multi-token-prediction head of a checkpoint, in the precision it has and with
-its norms as gains: to a file whose name ends with .safetensors, or as a folder of its own with a
-config, which mlx-vlm loads as a drafter. Of a folder with an index only the files with the
-head are needed.`,
+		Short: "Extract the head of a checkpoint",
+		Long: `Extract writes the multi-token-prediction head of a checkpoint, with unchanged precision and its
+norms as gains. The output is a file with the extension .safetensors, or a folder with a config,
+which mlx-vlm loads as a drafter. If the input folder has an index, only the files with the head
+are needed.`,
 		Example: `  foretoken mtp extract --model ~/models/Qwen3.5-4B --out mtp.safetensors
   foretoken mtp extract --model ~/models/Qwen3.5-4B --out ~/models/Qwen3.5-4B-mtp`,
 		Args: noArguments,
@@ -71,7 +71,7 @@ head are needed.`,
 			})
 		},
 	}
-	addGroups(cmd, f.group("`FILE` that ends with .safetensors, or DIR, to write"), f.writing.group())
+	addGroups(cmd, f.group("output `FILE` with the extension .safetensors, or DIR"), f.writing.group())
 	completeWriting(cmd, nil)
 	return cmd
 }
@@ -99,20 +99,20 @@ func newInjectCommand() *cobra.Command {
 	f := &headFlags{writing: newWritingFlags()}
 	cmd := &cobra.Command{
 		Use:   "inject --model DIR --head FILE|DIR [--out DIR]",
-		Short: "Put a head into a checkpoint",
-		Long: `Inject puts a multi-token-prediction head into a checkpoint of the same shape. The head comes from
-a file of weights, from a folder with nothing else, or from any model that has one.
+		Short: "Inject a head into a checkpoint",
+		Long: `Inject adds a multi-token-prediction head to a checkpoint of the same shape. The head comes from a
+weight file, a folder with only the head, or a model with a head.
 
-Without --out it is written beside the weights as mtp.safetensors, and the folder's index and
-config are told of it. With --out a new folder is written as by convert, with the head inside.
---force replaces a head that is there; one that is inside the weights only with --out.`,
+Without --out, the head is written beside the weights as mtp.safetensors, and the index and config of
+the folder are updated. With --out, a new folder is written like that of convert, with the head
+inside. --force replaces an existing head; a head inside the weights can be replaced only with --out.`,
 		Example: `  foretoken mtp inject --model ~/models/Qwen3.5-4B-4bit --head mtp.safetensors
   foretoken mtp inject --model ~/models/Qwen3.5-4B-4bit --head ~/models/Qwen3.5-4B --out whole`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.inject(cmd) },
 	}
-	g := f.group("`DIR` to write; without it the head is written beside the weights of --model")
-	g.flags.Flags().StringVar(&f.head, "head", "", "`FILE` or DIR with the head")
+	g := f.group("output `DIR`; without it the head is written beside the weights of --model")
+	g.flags.Flags().StringVar(&f.head, "head", "", "`FILE` or DIR that contains the head")
 	addGroups(cmd, g, f.writing.group())
 	completeWriting(cmd, nil)
 	return cmd
@@ -152,7 +152,7 @@ func newRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "remove --model MODEL --out DIR",
 		Short:   "Write a checkpoint without its head",
-		Long:    "Remove writes a checkpoint as convert does, without its multi-token-prediction head.",
+		Long:    "Remove converts a checkpoint like convert and drops its multi-token-prediction head.",
 		Example: `  foretoken mtp remove --model ~/models/Qwen3.5-4B --out Qwen3.5-4B-bare`,
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -165,7 +165,7 @@ func newRemoveCommand() *cobra.Command {
 			})
 		},
 	}
-	addGroups(cmd, f.group("`DIR` to write"), f.writing.group())
+	addGroups(cmd, f.group("output `DIR`"), f.writing.group())
 	completeWriting(cmd, nil)
 	return cmd
 }

@@ -69,11 +69,11 @@ func newTemplateFlags() *templateFlags {
 func (f *templateFlags) add(g flagGroup) {
 	fs := g.flags.Flags()
 	fs.Var(&f.system, "system", "system message")
-	fs.Var(&f.thinking, "enable-thinking", "ask the template for reasoning before the answer")
+	fs.Var(&f.thinking, "enable-thinking", "ask the template for thinking before the answer")
 	fs.Lookup("enable-thinking").NoOptDefVal = "true"
-	fs.BoolVar(&f.noThinking, "no-thinking", false, "ask the template for an answer without reasoning")
-	fs.Var(&f.args, "chat-template-args", "further variables of the template")
-	fs.BoolVar(&f.off, "no-chat-template", false, "continue the text as it is, without the checkpoint's template")
+	fs.BoolVar(&f.noThinking, "no-thinking", false, "ask the template for an answer without thinking")
+	fs.Var(&f.args, "chat-template-args", "additional template variables")
+	fs.BoolVar(&f.off, "no-chat-template", false, "continue the text without the chat template")
 	// What other programs call them.
 	fs.Var(&f.system, "system-prompt", "the same as --system")
 	fs.Var(&f.args, "chat-template-config", "the same as --chat-template-args")

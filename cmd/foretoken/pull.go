@@ -28,21 +28,20 @@ func newPullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull [flags] ORG/NAME[@REVISION]",
 		Short: "Fetch a model from the Hugging Face hub",
-		Long: `Pull fetches a model from the Hugging Face hub into the cache folder that the hub's programs
-share, and prints its folder there. Every --model takes ORG/NAME then. Files that are in the cache
-are not fetched again, and fetching that was interrupted goes on where it was. Every file is
-checked against the hash that the hub announces.
+		Long: `Pull fetches a model from the Hugging Face hub into the shared Hugging Face cache and prints its
+folder. Every --model then accepts ORG/NAME. Cached files are not fetched again, and interrupted
+downloads resume. Every file is checked against the hash that the hub announces.
 
-Without --include it fetches what a model needs: configuration, tokenizer, chat template and
-weights as *.safetensors; or the only *.gguf file. A pattern with a slash is matched against
-the whole path of a file, one without against each part of it.
+By default it fetches the configuration, tokenizer, chat template and *.safetensors weights, or the
+only *.gguf file. A pattern with a slash is matched against the whole path of a file, a pattern
+without one against each path element.
 
 Environment:
   HF_TOKEN        token for private and gated models (or the file that hf auth login writes)
-  HF_ENDPOINT     address of another hub (default ` + hub.DefaultEndpoint + `)
+  HF_ENDPOINT     URL of the hub (default ` + hub.DefaultEndpoint + `)
   HF_HUB_CACHE    cache folder (default $HF_HOME/hub, or ~/.cache/huggingface/hub)
-  HF_HUB_OFFLINE  1: never ask the network
-  HTTPS_PROXY     proxy on the way to the hub`,
+  HF_HUB_OFFLINE  1: do not use the network
+  HTTPS_PROXY     proxy for the hub`,
 		Example: `  foretoken pull Qwen/Qwen3.5-4B
   foretoken pull Qwen/Qwen3.5-4B@refs/pr/1
   foretoken pull unsloth/Qwen3.5-4B-GGUF --include '*Q4_K_M*' --include 'mmproj-F16*'
@@ -51,14 +50,14 @@ Environment:
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
 	}
-	what := newFlagGroup("What to fetch")
+	what := newFlagGroup("Selection")
 	fs := what.flags.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&p.revision, "revision", "", "`REVISION`: branch, tag or commit (default main)")
-	fs.Var(&p.include, "include", "`GLOB` of files to fetch instead of the usual ones, such as '*Q4_K_M*'; may be repeated")
+	fs.Var(&p.include, "include", "`GLOB` of files to fetch instead of the default files, such as '*Q4_K_M*'; may be repeated")
 	fs.Var(&p.exclude, "exclude", "`GLOB` of files not to fetch; may be repeated")
-	fs.BoolVar(&p.force, "force", false, "fetch also what foretoken cannot run")
-	how := newFlagGroup("How")
+	fs.BoolVar(&p.force, "force", false, "also fetch models that foretoken cannot run")
+	how := newFlagGroup("Options")
 	how.flags.Flags().Var(&p.parallel, "parallel", "parallel connections (default 8)")
 	addGroups(cmd, what, how)
 	return cmd
@@ -98,13 +97,13 @@ func (p *pulling) run(cmd *cobra.Command, name string) error {
 	folder, err := p.fetch(ctx, c, client, repo, revision)
 	if errors.Is(err, hub.ErrOffline) {
 		if cached, failed := resolveModel(name); failed == nil {
-			c.remark("HF_HUB_OFFLINE is set: this is what the cache has")
+			c.remark("HF_HUB_OFFLINE is set: using the cached files")
 			return c.write(cached + "\n")
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
-		c.remark("interrupted; the same command goes on from here")
+		c.remark("interrupted; run the same command to resume")
 		return errInterrupted
 	case err != nil:
 		return advise(err, name)

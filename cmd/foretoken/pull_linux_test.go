@@ -26,7 +26,7 @@ func TestPullOnATerminal(t *testing.T) {
 	m.expect("config.json, ")
 	m.expect("model-00002-of-00002.safetensors |  ")
 	m.press(keyInterrupt)
-	m.expect("the same command goes on from here")
+	m.expect("run the same command to resume")
 	if code := m.end(); code != exitInterrupted {
 		t.Errorf("after Ctrl-C: exit code %d", code)
 	}

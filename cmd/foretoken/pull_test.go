@@ -118,7 +118,7 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 	if o = runIn(t, nil, "rm", "Tiny", "--yes"); o.code != exitOK || o.out != fmt.Sprintf("removed Org/Tiny, %s: %[1]s are free\n", byteText(tinySize())) {
 		t.Errorf("rm: %+v", o)
 	}
-	if o = runIn(t, nil, "list"); o.out != "" || !strings.Contains(o.err, "there are no models in ") {
+	if o = runIn(t, nil, "list"); o.out != "" || !strings.Contains(o.err, "no models in ") {
 		t.Errorf("list of nothing: %+v", o)
 	}
 	if o = runIn(t, nil, "list", "--json"); o.out != "[]\n" {
@@ -151,7 +151,7 @@ func TestPullGoesOnAfterCtrlC(t *testing.T) {
 	var out, stderr strings.Builder
 	root.SetOut(&out)
 	root.SetErr(&stderr)
-	if code := execute(ctx, root, &stderr); code != exitInterrupted || out.Len() > 0 || !strings.Contains(stderr.String(), "the same command goes on from here") {
+	if code := execute(ctx, root, &stderr); code != exitInterrupted || out.Len() > 0 || !strings.Contains(stderr.String(), "run the same command to resume") {
 		t.Fatalf("interrupted: exit code %d, %q, %q", code, &out, &stderr)
 	}
 	gets.Store(10)

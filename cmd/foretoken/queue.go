@@ -24,10 +24,10 @@ type queueFlags struct {
 func (f *queueFlags) add(g flagGroup) {
 	fs := g.flags.Flags()
 	fs.StringVar(&f.servers, "queue", "", "`URL` of the NATS servers that share batches between machines, such as nats://a:4222,nats://b:4222, or tls://…")
-	fs.StringVar(&f.ca, "queue-ca", "", "`FILE` with the certificates that may have signed those of --queue (default: the system's)")
-	fs.StringVar(&f.cert, "queue-cert", "", "`FILE` with a certificate for --queue")
-	fs.StringVar(&f.key, "queue-key", "", "`FILE` with its private key")
-	fs.StringVar(&f.credentials, "queue-credentials", "", "`FILE` with the user for --queue, as nsc writes it")
+	fs.StringVar(&f.ca, "queue-ca", "", "`FILE` with the CA certificates for --queue (default: those of the system)")
+	fs.StringVar(&f.cert, "queue-cert", "", "`FILE` with the client certificate for --queue")
+	fs.StringVar(&f.key, "queue-key", "", "`FILE` with the private key of the certificate")
+	fs.StringVar(&f.credentials, "queue-credentials", "", "`FILE` with the NATS credentials for --queue, as written by nsc")
 }
 
 // complete adds what a shell can complete.

@@ -15,17 +15,17 @@ func newRmCommand() *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "rm [flags] ORG/NAME[@REVISION]",
-		Short: "Remove a model from the hub's cache",
-		Long: `Rm removes a model from the cache folder of the Hugging Face hub, whichever program fetched it;
-with a revision only that one, and of its files those that no other revision needs. On a terminal
-it asks before.`,
+		Short: "Remove a model from the Hugging Face cache",
+		Long: `Rm removes a model from the Hugging Face cache, including models fetched by other programs. With a
+revision it removes only that revision and the files that no other revision needs. On a terminal it
+asks for confirmation.`,
 		Example:           "  foretoken rm Qwen/Qwen3.5-4B\n  foretoken rm Qwen/Qwen3.5-4B@refs/pr/1 --yes",
 		Args:              oneRepository,
 		ValidArgsFunction: completeCached,
 		RunE:              func(cmd *cobra.Command, args []string) error { return removeModel(newConsole(cmd), args[0], yes) },
 	}
-	g := newFlagGroup("How")
-	g.flags.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	g := newFlagGroup("Options")
+	g.flags.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	addGroups(cmd, g)
 	return cmd
 }

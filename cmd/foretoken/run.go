@@ -32,12 +32,12 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] [PROMPT]",
 		Short: "Answer a prompt, or chat on a terminal",
-		Long: `Run answers the prompt and ends. Without a prompt, on a terminal, it is a chat: type /help
-there for its commands.
+		Long: `Run answers one prompt. Without a prompt, on a terminal, it starts a chat; type /help there for
+its commands.
 
-Text that is piped in is the prompt; if there is a PROMPT too, the text follows it after a
-blank line. Pictures and videos go before it: --image, --video. Reasoning is shown faint on a
-terminal, and elsewhere between <think> tags. Ctrl-C ends an answer where it is.`,
+Piped input is the prompt. If there is also a PROMPT, the input follows it after a blank line.
+--image and --video place images and videos before the prompt. Thinking is shown faint on a
+terminal and between <think> tags otherwise. Ctrl-C stops an answer.`,
 		Example: `  foretoken run "Tell me a story about a cat."
   foretoken run
   foretoken run --model ~/models/Qwen3.5-4B --quantize 4 --system "You are terse."
@@ -51,8 +51,8 @@ terminal, and elsewhere between <think> tags. Ctrl-C ends an answer where it is.
 	fs.SortFlags = false
 	t.media.add(conversation)
 	t.template.add(conversation)
-	fs.BoolVar(&t.hideThinking, "hidethinking", false, "do not show the reasoning")
-	fs.BoolVar(&t.noHistory, "nohistory", false, "do not keep what is typed in a chat for the next one")
+	fs.BoolVar(&t.hideThinking, "hidethinking", false, "do not show the thinking")
+	fs.BoolVar(&t.noHistory, "nohistory", false, "do not store the input history of the chat")
 	t.settable = []flagGroup{t.sampling.group(), t.limits.group()}
 	model := t.model.group()
 	t.model.vision.add(model)

@@ -25,15 +25,15 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Serve models over HTTP: the OpenAI, Anthropic and Ollama APIs, and a chat page",
-		Long: `Serve answers requests over HTTP until it is stopped. Clients of OpenAI, Anthropic and Ollama
-only need another base URL; a browser finds a chat page at /.
+		Long: `Serve answers requests over HTTP. Clients of OpenAI, Anthropic and Ollama only need another base
+URL. The chat page is at /.
 
-It listens on this machine only, unless --host says otherwise; then clients need a key. On Ctrl-C
-or SIGTERM it accepts no more requests and finishes those under way, for --drain-timeout at most;
-a second signal ends it at once.
+By default the server accepts connections from this machine only. Another --host requires an API
+key. On Ctrl-C or SIGTERM it refuses new requests and finishes running ones within --drain-timeout.
+A second signal stops it immediately.
 
-/healthz and /readyz are for probes, /metrics for Prometheus, /v1/status for people. Gateways that
-choose between several servers read --metrics-addr and --kv-events: see docs/scale.md.`,
+/healthz and /readyz are for probes, /metrics for Prometheus, /v1/status for operators. Gateways for
+several servers use --metrics-addr and --kv-events: see docs/scale.md.`,
 		Example: `  foretoken serve
   foretoken serve --model ~/models/Qwen3.5-4B --quantize 4 --served-model-name gpt-4o
   foretoken serve --model Qwen/Qwen3.5-4B --model tiny --models-memory 16GiB --keep-alive 10m
@@ -109,7 +109,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	log.Info("draining", "timeout", f.drainTimeout.String())
 	err = f.drain(again, s)
 	if again.Err() != nil {
-		log.Warn("ended by a second signal", "error", err)
+		log.Warn("stopped by a second signal", "error", err)
 		return errInterrupted
 	}
 	return errors.Join(err, <-ended)

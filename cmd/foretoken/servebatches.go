@@ -15,9 +15,9 @@ func (f *serveFlags) batchGroup() flagGroup {
 	g := newFlagGroup("Batches (/v1/files and /v1/batches)")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for files, batches and their results (default: foretoken/batches in the user's folder for state)")
-	fs.BoolVar(&f.noBatches, "no-batches", false, "take no files and batches")
-	fs.Var(&f.lines, "batch-lines", "maximum lines of batches that run at a time, for each model (default: --max-batch)")
+	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` of files, batches and results (default: foretoken/batches in the user's state folder)")
+	fs.BoolVar(&f.noBatches, "no-batches", false, "disable files and batches")
+	fs.Var(&f.lines, "batch-lines", "maximum number of concurrent batch lines per model (default: --max-batch)")
 	f.queueing.add(g)
 	return g
 }

@@ -234,16 +234,16 @@ func TestChatCommands(t *testing.T) {
 	m.prompted()
 	for _, c := range []struct{ typed, says string }{
 		{"/help", "/set NAME VALUE"},
-		{"/?", "forget the conversation"},
-		{"/dance", "There is no command /dance"},
+		{"/?", "clear the conversation"},
+		{"/dance", "Unknown command /dance"},
 		{"/system", "There is no system message."},
-		{"/clear", "The conversation is forgotten."},
+		{"/clear", "The conversation is cleared."},
 		{"/set temp 0.25", "temp is 0.25."},
 		{"/set parameter top_k 7", "top-k is 7."},
 		{"/set top-p 3", "top-p 3: want a number from 0 to 1"},
 		{"/set stop END", "stop is \"END\"."},
-		{"/set nothing 1", "There is no setting nothing"},
-		{"/set model x", "There is no setting model"},
+		{"/set nothing 1", "Unknown setting nothing"},
+		{"/set model x", "Unknown setting model"},
 		{"/set temp", "Want a name and a value"},
 		{"/set thinking maybe", "want on, off or default"},
 		{"/set thinking off", "thinking is off."},
@@ -253,9 +253,9 @@ func TestChatCommands(t *testing.T) {
 		{"/show", "top-k: 7"},
 		{"/show", "seed: 5"},
 		{"/show", "speculative decoding: by mtp, depth auto, accepted by the exact rule"},
-		{"/set temp default", "temp is as the checkpoint recommends."},
+		{"/set temp default", "temp is the default of the checkpoint."},
 		{"/show", "temp: 0.8"},
-		{"/set stop default", "stop is as"},
+		{"/set stop default", "stop is the default"},
 		{"/show", "stop: none"},
 	} {
 		m.press(c.typed + keyEnter)
@@ -271,7 +271,7 @@ func TestChatCommands(t *testing.T) {
 	m.expect("Press Ctrl-C again or Ctrl-D to leave.")
 	m.prompted()
 	m.press("/clear" + keyEnter)
-	m.expect("forgotten")
+	m.expect("cleared")
 	m.prompted()
 	m.press(keyInterrupt)
 	m.expect("Press Ctrl-C again")

@@ -23,11 +23,11 @@ func newVisionFlags() visionFlags { return visionFlags{maxPixels: whole(1024, ma
 // add defines the flags in a group.
 func (f *visionFlags) add(g flagGroup) {
 	fs := g.flags.Flags()
-	fs.BoolVar(&f.off, "no-vision", false, "load no vision tower: pictures are refused, and take no memory")
-	fs.StringVar(&f.projector, "mmproj", "", "GGUF `FILE` with the vision tower of a GGUF model (default: the one beside it whose name begins with mmproj)")
-	fs.Var(&f.maxPixels, "max-image-pixels", "maximum pixels of a picture as the model sees it; larger ones are shrunk (default: a million, or what the checkpoint allows if that is less)")
-	fs.BoolVar(&f.asStored, "image-as-stored", false, "do not turn pictures as their EXIF data says")
-	fs.BoolVar(&f.onWhite, "image-on-white", false, "lay transparent pictures over white instead of dropping transparency")
+	fs.BoolVar(&f.off, "no-vision", false, "do not load the vision tower; images are refused")
+	fs.StringVar(&f.projector, "mmproj", "", "GGUF `FILE` with the vision tower of a GGUF model (default: the file beside the model whose name begins with mmproj)")
+	fs.Var(&f.maxPixels, "max-image-pixels", "maximum pixels of an image; larger images are downscaled (default: a million, or less if the checkpoint says so)")
+	fs.BoolVar(&f.asStored, "image-as-stored", false, "ignore the EXIF orientation of images")
+	fs.BoolVar(&f.onWhite, "image-on-white", false, "compose transparent images over white instead of dropping the alpha channel")
 }
 
 // validate refuses flags that contradict each other.
@@ -78,9 +78,9 @@ func newMediaFlags() mediaFlags { return mediaFlags{rate: number(0, 1000)} }
 // add defines the flags in a group.
 func (f *mediaFlags) add(g flagGroup) {
 	fs := g.flags.Flags()
-	fs.Var(&f.images, "image", "picture `FILE` (PNG, JPEG, WebP, GIF) that goes before the prompt; may be repeated")
-	fs.Var(&f.videos, "video", "video that goes before the prompt: a `FOLDER` of frames in the order of their names, or an animated GIF; repeated with single frames, these are one video")
-	fs.Var(&f.rate, "fps", "frames per second of a video (default: what the animation says, 24 for frames)")
+	fs.Var(&f.images, "image", "image `FILE` (PNG, JPEG, WebP, GIF) placed before the prompt; may be repeated")
+	fs.Var(&f.videos, "video", "video placed before the prompt: a `FOLDER` of frames in the order of their names, an animated GIF, or one frame per repeated flag")
+	fs.Var(&f.rate, "fps", "frames per second of a video (default: that of the animation, 24 for frames)")
 }
 
 // completeMedia adds what a shell can complete.

@@ -18,13 +18,13 @@ func newWorkerCommand() *cobra.Command {
 	f.host, f.drainTimeout = defaultHost, defaultDrain // what serve has flags for and a worker has not
 	cmd := &cobra.Command{
 		Use:   "worker --queue URL [flags] [MODEL...]",
-		Short: "Work on the lines of batches that servers elsewhere have taken",
-		Long: `Worker answers lines of batches until it is stopped. It has models and no API: batches are sent to
-a server, 'foretoken serve --queue URL', and every worker with the same model takes lines of them.
-That a model is the same is known by its bytes and options, not by its name.
+		Short: "Process batch lines that servers have accepted",
+		Long: `Worker processes batch lines. It has models but no API: clients send batches to a server
+('foretoken serve --queue URL'), and every worker with the same model takes lines. Models are the
+same if their files and options are the same; names do not matter.
 
-A worker may be stopped or killed at any time: its lines go to others. On Ctrl-C or SIGTERM it hands
-them back at once. It listens nowhere, unless --metrics-addr says so.`,
+A worker may be stopped or killed at any time: its lines move to other workers. On Ctrl-C or SIGTERM
+it returns them immediately. It opens no port unless --metrics-addr is set.`,
 		Example: `  foretoken worker --queue nats://queue:4222 Qwen/Qwen3.5-4B --quantize 4
   foretoken worker --queue tls://a:4222,tls://b:4222,tls://c:4222 --queue-credentials worker.creds`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,11 +36,11 @@ them back at once. It listens nowhere, unless --metrics-addr says so.`,
 	fs := own.flags.Flags()
 	fs.SortFlags = false
 	f.queueing.add(own)
-	fs.Var(&f.lines, "batch-lines", "maximum lines that run at a time, for each model (default: --max-batch)")
+	fs.Var(&f.lines, "batch-lines", "maximum number of concurrent lines per model (default: --max-batch)")
 	f.addMetrics(own)
-	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for a cache of files and for digests of weights (default: one in the folder for temporary files)")
+	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for a cache of files and weight digests (default: a temporary folder)")
 	fs.Var(&f.logFormat, "log-format", "format of the log on standard error (default text)")
-	fs.Var(&f.logLevel, "log-level", "lowest level that is logged (default info)")
+	fs.Var(&f.logLevel, "log-level", "minimum level of the log (default info)")
 	addGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.draft.group())
 	completeModel(cmd)
 	completeVision(cmd)
