@@ -26,7 +26,7 @@ test("a server that is gone is told, and tried again", async () => {
   await page.route("**/v1/chat/completions", (route) => route.abort("connectionrefused"), { times: 1 });
   await send(page, "Go.");
   await alert();
-  assert.match(await problem(), /The server is gone[^]*your message is kept/);
+  assert.match(await problem(), /The server is unreachable[^]*your message is kept/);
   await retried("Try again");
 });
 
@@ -47,7 +47,7 @@ test("a key is asked for, used, and forgotten with the tab", async () => {
   await page.getByText("API key needed").waitFor();
   await send(page, "Go.");
   await alert();
-  assert.match(await problem(), /wants an API key/);
+  assert.match(await problem(), /requires an API key/);
   await page.locator(".problem input").fill("sesame");
   await page.keyboard.press("Enter");
   await page.waitForSelector(".problem", { state: "detached" });
@@ -120,7 +120,7 @@ test("an answer that breaks off keeps what came", async () => {
   await send(page, "Go.");
   await alert();
   assert.equal(await answerText(page), "As far as this");
-  assert.match(await problem(), /The answer broke off/);
+  assert.match(await problem(), /The answer was interrupted/);
   await retried("Ask again");
 });
 
@@ -132,7 +132,7 @@ test("an error in the middle of a stream is shown", async () => {
   });
   await send(page, "Go.");
   await alert();
-  assert.match(await problem(), /The server made a mistake[^]*out of memory/);
+  assert.match(await problem(), /Server error[^]*out of memory/);
   await retried("Try again");
 });
 
@@ -159,7 +159,7 @@ test("an answer that ends at its longest length says so", async () => {
   fake.plans.push((body, stream) => stream.answer("Too long", "length"));
   await send(page, "Go.");
   await ended(page);
-  assert.match(await page.locator(".answer .note").innerText(), /longest length/);
+  assert.match(await page.locator(".answer .note").innerText(), /maximum length/);
 });
 
 test("a server without a status is no error", async () => {

@@ -311,7 +311,7 @@ test("without room for pictures the text is kept, and it is said what is missing
   await tiles(1);
   await send(page, "What?");
   await ended(page);
-  await page.getByText("The browser has no room for these pictures").waitFor();
+  await page.getByText("The browser's storage is full").waitFor();
   await page.click('[aria-label="Answer again"]');
   await page.waitForFunction(() => !document.body.classList.contains("busy"));
   assert.deepEqual(fake.requests[1].messages, fake.requests[0].messages);

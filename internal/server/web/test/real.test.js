@@ -179,7 +179,7 @@ test("a server with a key, which then goes away", async () => {
   await other.waitForSelector('#attach[title="Add pictures: tiny takes no pictures."]');
   await end(locked);
   await send(other, "Still there?");
-  await other.getByText("The server is gone").waitFor();
+  await other.getByText("The server is unreachable").waitFor();
   assert.equal(await other.locator(".bubble").last().innerText(), "Still there?");
   await close(other);
 });

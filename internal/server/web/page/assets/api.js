@@ -130,7 +130,7 @@ export async function loading(model) {
 // chat sends a conversation and yields the chunks of the answer as they come.
 export async function* chat(body, options) {
   const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { stats: true, trace: true } });
-  if (text.length > maxBody) throw new Problem("large", `It has ${text.length >> 20} MiB with its pictures, of which ${maxBody >> 20} can be sent.`);
+  if (text.length > maxBody) throw new Problem("large", `It has ${text.length >> 20} MiB with its pictures; the maximum is ${maxBody >> 20} MiB.`);
   const response = await request("v1/chat/completions", {
     ...options,
     messages: body.messages,

@@ -408,7 +408,7 @@ class App {
     if (!message || this.running) return;
     const { messages: before } = await this.#request(conversation, conversation.messages.slice(0, conversation.messages.indexOf(message)), message.system);
     const made = [];
-    for (const [sent, note] of [[{ ...message.sent, mtp_depth: 0 }, "Running again without drafting…"], [message.sent, "And once more with it…"]]) {
+    for (const [sent, note] of [[{ ...message.sent, mtp_depth: 0 }, "Running again without drafting…"], [message.sent, "Running again with drafting…"]]) {
       this.panel.showCompared(note);
       const answer = new Answer(blank(sent));
       await answer.run(before, { key: this.settings.key, changed: () => {}, waiting: () => {} });

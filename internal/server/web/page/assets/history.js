@@ -28,7 +28,7 @@ function entryOf({ id, title }, current, actions) {
   const ask = () => {
     const yes = h("button", { type: "button", class: "danger", onclick: () => actions.remove(id) }, "Delete");
     item.replaceChildren(
-      h("span", { class: "ask" }, "Delete for good?"),
+      h("span", { class: "ask" }, "Delete permanently?"),
       h("div", { class: "row" }, yes, h("button", { type: "button", class: "quiet", onclick: back }, "Keep")),
     );
     yes.focus();

@@ -104,7 +104,7 @@ export function tokenTip(area, tip) {
     if (tip.hidden) return;
     const draft = Number(/\bd(\d)/.exec(token.className)?.[1]);
     const origin = draft > 0 ? `${ordinals[draft]} draft token of its round, accepted` : "Sampled by the model";
-    const parts = [token.classList.contains("forced") ? "Forced by the grammar, which allows no other" : origin];
+    const parts = [token.classList.contains("forced") ? "Forced: the grammar allows no other token" : origin];
     if (token.dataset.rejected) parts.push(`instead of the draft “${token.dataset.rejected}”`);
     tip.textContent = parts.join(", ");
     const { left, bottom } = token.getBoundingClientRect();

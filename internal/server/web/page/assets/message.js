@@ -148,7 +148,7 @@ export class AnswerView {
     const { problem, finish } = this.message;
     if (problem) this.notice.replaceChildren(this.#problemOf(problem, last));
     else if (finish === "stopped") this.#note("Stopped.");
-    else if (finish === "length") this.#note("Ended at the longest length allowed. Raise “Max. answer” in the settings, or ask to go on.");
+    else if (finish === "length") this.#note("The answer reached the maximum length. Raise “Max. answer” in the settings, or ask the model to continue.");
     else if (finish === "content_filter") this.#note("Withheld by the server.");
     else this.notice.replaceChildren();
   }
@@ -202,24 +202,24 @@ export class AnswerView {
 }
 
 const titles = {
-  gone: "The server is gone",
-  key: "This server wants an API key",
+  gone: "The server is unreachable",
+  key: "This server requires an API key",
   busy: "The server is busy",
   loading: "The model is still loading",
   full: "The conversation is too long for the model",
   large: "The conversation is too large for the server",
-  cut: "The answer broke off",
+  cut: "The answer was interrupted",
   picture: "A picture cannot be used",
   refused: "The server refused the request",
-  server: "The server made a mistake",
+  server: "Server error",
 };
 
 const remedies = {
-  gone: "Start it again, or check the network; your message is kept.",
-  key: "It is kept in this tab until you close it.",
-  full: "Begin another one, or edit an earlier message.",
-  large: "Begin another one, or take pictures out of earlier messages.",
-  cut: "What came is kept.",
+  gone: "Start the server, or check the network. Your message is kept.",
+  key: "The key is kept until you close this tab.",
+  full: "Start a new conversation, or edit an earlier message.",
+  large: "Start a new conversation, or remove pictures from earlier messages.",
+  cut: "The partial answer is kept.",
   picture: "Remove it, or use another one.",
 };
 

@@ -221,7 +221,7 @@ function draftFacts(mtp) {
 function deviceFacts(devices) {
   return devices.flatMap(({ name, parts, weight_bytes: weights, memory_bytes: memory, memory_free_bytes: free, memory_used_bytes: used }, i) => {
     const rows = [["Device", `device-${i}`, `${name}: ${devices.length > 1 ? `${parts.join(", ")}, ` : ""}${bytes(weights)}`]];
-    if (memory > 0) rows.push(["Its memory", `memory-${i}`, `${bytes(used)} by the model, ${bytes(free)} of ${bytes(memory)} free`]);
+    if (memory > 0) rows.push(["Device memory", `memory-${i}`, `${bytes(used)} by the model, ${bytes(free)} of ${bytes(memory)} free`]);
     return rows;
   });
 }

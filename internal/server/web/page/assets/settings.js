@@ -1,4 +1,4 @@
-// The settings of requests, as a form. An empty field leaves the choice to the server.
+// The settings of requests, as a form. Empty fields use the defaults of the server.
 
 import { h } from "./dom.js";
 import { loadKey, loadSettings, saveKey, saveSettings } from "./conversations.js";
@@ -9,20 +9,20 @@ const depths = [["", "Auto (fastest)"], ["0", "Off"], ...[1, 2, 3, 4, 5, 6, 7, 8
 const groups = [
   [
     "Conversation",
-    { name: "system", label: "System prompt", type: "text", hint: "Told to the model before the conversation." },
+    { name: "system", label: "System prompt", type: "text", hint: "Sent before the conversation." },
     { name: "enable_thinking", label: "Thinking", type: "choice", choices: [["", "Model default"], ["true", "On"], ["false", "Off"]] },
     { name: "max_thinking_tokens", label: "Max. thinking", type: "number", min: 1, max: 1e6, step: 1, hint: "Tokens." },
     { name: "max_completion_tokens", label: "Max. answer", type: "number", min: 1, max: 1e6, step: 1, hint: "Tokens." },
   ],
   [
     "Sampling",
-    { name: "temperature", label: "Temperature", type: "number", min: 0, max: 2, step: "any", hint: "0 takes the likeliest token." },
+    { name: "temperature", label: "Temperature", type: "number", min: 0, max: 2, step: "any", hint: "0: always the most likely token." },
     { name: "top_p", label: "Top p", type: "number", min: 0, max: 1, step: "any" },
     { name: "top_k", label: "Top k", type: "number", min: 0, max: 1e6, step: 1 },
     { name: "min_p", label: "Min p", type: "number", min: 0, max: 1, step: "any" },
     { name: "seed", label: "Seed", type: "number", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, hint: "The same seed gives the same answer." },
   ],
-  ["Speculative decoding", { name: "mtp_depth", label: "Draft tokens", type: "choice", choices: depths, hint: "Never changes the text, only the speed." }],
+  ["Speculative decoding", { name: "mtp_depth", label: "Draft tokens", type: "choice", choices: depths, hint: "Changes the speed, not the text." }],
   [
     "Connection",
     { name: "key", label: "API key", type: "secret", hint: "Kept until this tab is closed." },
