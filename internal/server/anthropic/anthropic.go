@@ -4,6 +4,7 @@
 package anthropic
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -15,18 +16,26 @@ import (
 // during the prefill of a long prompt.
 const pingInterval = 10 * time.Second
 
+// handler answers requests.
+type handler struct {
+	service *generate.Service
+	threads *threads
+}
+
 // Register adds the routes of the protocol.
 func Register(mux *http.ServeMux, s *generate.Service) {
-	mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) { create(w, r, s) })
-	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) { count(w, r, s) })
+	h := &handler{service: s, threads: newThreads()}
+	mux.HandleFunc("POST /v1/messages", h.create)
+	mux.HandleFunc("POST /v1/messages/count_tokens", h.count)
 }
 
 // count answers how many tokens a request's prompt has.
-func count(w http.ResponseWriter, r *http.Request, s *generate.Service) {
-	q, err := decode(body.Read(w, r), true)
+func (h *handler) count(w http.ResponseWriter, r *http.Request) {
+	v, _ := h.read(w, r)
+	q, err := decode(v, true)
 	n := 0
 	if err == nil {
-		n, err = s.Count(r.Context(), &q.Request)
+		n, err = h.service.Count(r.Context(), &q.Request)
 	}
 	generate.Report(r.Context(), nil, err)
 	if err != nil {
@@ -39,11 +48,12 @@ func count(w http.ResponseWriter, r *http.Request, s *generate.Service) {
 }
 
 // create answers a conversation.
-func create(w http.ResponseWriter, r *http.Request, s *generate.Service) {
-	q, err := decode(body.Read(w, r), false)
+func (h *handler) create(w http.ResponseWriter, r *http.Request) {
+	v, previous := h.read(w, r)
+	q, err := decode(v, false)
 	var run *generate.Run
 	if err == nil {
-		if run, err = s.Start(r.Context(), &q.Request); err != nil {
+		if run, err = h.service.Start(r.Context(), &q.Request); err != nil {
 			err = q.explain(err)
 		}
 	}
@@ -53,7 +63,8 @@ func create(w http.ResponseWriter, r *http.Request, s *generate.Service) {
 		return
 	}
 	defer run.Close()
-	q.stats = q.stats || body.WantsStats(r)
+	q.stats, q.previous = q.stats || body.WantsStats(r), previous
+	q.done = func(m *message) { h.keep(r, q, m) }
 	if q.stream {
 		err = stream(w, run, q)
 	} else {
@@ -73,6 +84,7 @@ func whole(w http.ResponseWriter, run *generate.Run, q *request) error {
 		b.piece(e)
 	}
 	m.finish(run, b, q.stats)
+	q.done(m)
 	body.JSON(w, http.StatusOK, m)
 	return nil
 }
@@ -97,6 +109,7 @@ func stream(w http.ResponseWriter, run *generate.Run, q *request) error {
 		}
 	}
 	m.finish(run, b, q.stats)
+	q.done(m)
 	s.Send("message_delta", last{"message_delta", ending{m.StopReason, m.StopSequence}, m.Usage, m.Foretoken})
 	s.Send("message_stop", signal{"message_stop"})
 	s.Flush()
@@ -139,6 +152,12 @@ type problem struct {
 type detail struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
+	Details *codes `json:"details,omitempty"`
+}
+
+// codes tell programs what to do about an error.
+type codes struct {
+	Code string `json:"error_code"`
 }
 
 // kinds are the protocol's words for what went wrong, by status.
@@ -161,7 +180,11 @@ func wire(err error, id string) problem {
 	if !ok {
 		kind = "api_error"
 	}
-	return problem{"error", detail{kind, e.Error()}, id}
+	p := problem{"error", detail{Type: kind, Message: e.Error()}, id}
+	if errors.Is(err, errNoThread) {
+		p.Error.Details = &codes{"thread_not_found"}
+	}
+	return p
 }
 
 // WriteError writes an error as the protocol has it.

@@ -18,6 +18,10 @@ type request struct {
 	stats  bool
 	silent bool     // thinking is not to be shown
 	left   []string // names of tools that were left out
+
+	thread   *thread        // that the answer is to be added to; nil: none
+	previous string         // the id of the answer that the thread continues; "": it is new
+	done     func(*message) // called with the answer before the end of it is sent
 }
 
 // decode reads a request for a message, or with count one for its number of tokens, which
@@ -59,6 +63,11 @@ func decode(v *body.Value, count bool) (*request, error) {
 	c.system(v.Field("system"))
 	c.messages(v.Field("messages").Required())
 	r.Messages, r.Prefill = c.list, c.prefill
+	if t := v.Field("thread"); !t.Absent() && !count {
+		t.Field("type").Required().OneOf("create", "continue")
+		t.Ignore("previous_message_id")
+		r.thread = newThread(v)
+	}
 	if thinks := r.Thinking == nil || *r.Thinking; thinks && r.Prefill != "" {
 		v.Field("messages").Unsupported("the last message is the assistant's, to be continued, and thinking comes before all of an answer: end with a user message, or set thinking to disabled")
 	}
