@@ -138,7 +138,7 @@ func (c *compiler) bareEnum(s *shape) ([]int32, error) {
 		list  []int32
 	)
 	for _, v := range s.enum {
-		fits, err := c.fits(s, v)
+		fits, err := c.fits(s, v, false)
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +196,7 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 		}
 		exprs = append(exprs, patternKey{length, whole})
 	}
-	key := fmt.Sprintf("%q %q %q", c.end, exprs, c.reserved)
+	key := fmt.Sprintf("%q %q %q %q", c.end, exprs, s.without, c.reserved)
 	d, err := c.once(markedKey{text: key}, func() (*dfa, error) {
 		list := []*dfa{ours()[anyText]}
 		for _, e := range exprs {
@@ -206,6 +206,10 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 			}
 			list = append(list, d)
 		}
+		d, err := c.except(list, s.without, plain)
+		if err != nil {
+			return nil, err
+		}
 		except := ""
 		if len(c.reserved) > 0 {
 			words := make([]string, len(c.reserved))
@@ -214,8 +218,7 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 			}
 			except = space + `(?:` + strings.Join(words, "|") + `)` + space
 		}
-		d, err := c.unmarked(list, except)
-		if err != nil {
+		if d, err = c.unmarked([]*dfa{d}, except); err != nil {
 			return nil, err
 		}
 		return c.work.then(d, c.end)

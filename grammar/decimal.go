@@ -102,6 +102,15 @@ func (b *bound) within(lo, hi *bound) bool {
 	return true
 }
 
+// between reports whether there may be a number from lo to hi, each of which may be missing.
+func between(lo, hi *bound) bool {
+	if lo == nil || hi == nil {
+		return true
+	}
+	x := lo.compare(hi)
+	return x < 0 || x == 0 && !lo.exclusive && !hi.exclusive
+}
+
 // numbers is the automaton of the JSON numbers from lo to hi, either of which may be
 // missing. Integers have neither fraction nor exponent; other numbers have an exponent only
 // if there is no bound, as one could not be compared digit by digit.

@@ -37,6 +37,8 @@ type shape struct {
 	length      span            // characters of a string
 	patterns    []*value        // and formats
 	widths      [][2]*bound     // formats of integers
+	without     []patternKey    // what a string must not match
+	numbers     []*value        // what a number must not be
 	items       span            // how many an array has
 	unique      *value          // where it is said that no two are equal
 	required    []string        // in order
@@ -45,6 +47,7 @@ type shape struct {
 	fewMembers  *value          // where that is said
 	mostMembers int32           // an object has at most
 	constrained bool            // something is said about members or items
+	refused     error           // what cannot be expressed
 }
 
 // span is a number from one to another.
@@ -90,6 +93,13 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 		"allOf":                related(isList),
 		"anyOf":                related(isList),
 		"oneOf":                related(isList),
+		"not":                  related(isSchema),
+		"if":                   related(isSchema),
+		"then":                 related(isSchema),
+		"else":                 related(isSchema),
+		"dependencies":         related(isDependencies),
+		"dependentRequired":    related(isDependencies),
+		"dependentSchemas":     related(isDependencies),
 		"$defs":                related(isTable),
 		"definitions":          related(isTable),
 	}
@@ -98,16 +108,9 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 // refused are keywords that say which values are valid and that cannot be enforced, with
 // what to do instead.
 var refused = map[string]string{
-	"not":                   "say what is allowed",
-	"if":                    "use anyOf with a const property in each alternative",
-	"then":                  "use anyOf with a const property in each alternative",
-	"else":                  "use anyOf with a const property in each alternative",
 	"contains":              "use items or prefixItems",
 	"minContains":           "use items or prefixItems",
 	"maxContains":           "use items or prefixItems",
-	"dependentRequired":     "use anyOf",
-	"dependentSchemas":      "use anyOf",
-	"dependencies":          "use anyOf",
 	"unevaluatedProperties": "use additionalProperties",
 	"unevaluatedItems":      "use items",
 	"$dynamicRef":           "use $ref",
@@ -130,14 +133,18 @@ func newShape(schemas []*value) (*shape, error) {
 			if remedy, ok := refused[name]; ok {
 				return nil, schema.list[i].errorf("the keyword %s is not supported; %s", name, remedy)
 			}
-			if read := keywords[name]; read != nil {
+			read := keywords[name]
+			if schema.made && read == nil {
+				read = madeKeywords[name]
+			}
+			if read != nil {
 				if err := read(s, schema.list[i]); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	s.never = s.never || s.types == 0 || s.enum != nil && len(s.enum) == 0
+	s.settle()
 	return s, nil
 }
 

@@ -2,7 +2,6 @@ package grammar
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 )
 
@@ -35,7 +34,7 @@ var ours = sync.OnceValue(func() map[string]*dfa {
 	table := map[string]*dfa{anyInside: mustRegex(anyInside, escaped)}
 	for _, expr := range []string{
 		objectOpen, objectClose, objectEmpty, arrayOpen, arrayClose, arrayEmpty, comma, colon,
-		nullText, booleanText, integerText, numberText, anyText, bareNull, bareBoolean, bareNumber,
+		nullText, booleanText, integerText, numberText, decimalText, fractionText, anyText, bareNull, bareBoolean, bareNumber,
 	} {
 		table[expr] = mustRegex(expr, plain)
 	}
@@ -98,7 +97,7 @@ func (s *shape) nodes(kinds []kind) ([]int32, error) {
 func (c *compiler) number(s *shape) (int32, error) {
 	integer := s.types&typeFraction == 0
 	lo, hi := s.bounds()
-	if lo == nil && hi == nil && len(s.multiples) == 0 {
+	if lo == nil && hi == nil && len(s.multiples)+len(s.numbers) == 0 && s.types&typeInteger != 0 {
 		if integer {
 			return c.fixed(integerText)
 		}
@@ -107,19 +106,9 @@ func (c *compiler) number(s *shape) (int32, error) {
 		}
 		return c.fixed(numberText)
 	}
-	d, err := c.work.numbers(lo, hi, integer)
-	list := []*dfa{d}
-	for _, m := range s.multiples {
-		if err == nil {
-			d, err = c.work.multiples(m)
-			list = append(list, d)
-		}
-	}
-	if c.marker != "" && !integer {
-		list = append(list, ours()[bareNumber])
-	}
-	if err == nil && len(list) > 1 {
-		d, err = c.work.combine(list, all)
+	d, err := c.someNumbers(s)
+	if err == nil && c.marker != "" && !integer {
+		d, err = c.work.combine([]*dfa{d, ours()[bareNumber]}, all)
 	}
 	if err != nil {
 		return 0, s.errorf("%w", err)
@@ -148,7 +137,7 @@ const maxMeasured = 1000
 
 // string is the node of strings.
 func (c *compiler) string(s *shape) (int32, error) {
-	if len(s.patterns) == 0 {
+	if len(s.patterns)+len(s.without) == 0 {
 		if c.marker != "" {
 			return c.markedText(s)
 		}
@@ -182,15 +171,9 @@ func (c *compiler) inside(s *shape) (*dfa, error) {
 		}
 		list = append(list, d)
 	}
-	if len(list) == 0 {
-		return ours()[anyInside], nil
-	}
-	d := list[0]
-	if len(list) > 1 {
-		var err error
-		if d, err = c.work.combine(list, all); err != nil {
-			return nil, s.errorf("%w", err)
-		}
+	d, err := c.except(list, s.without, escaped)
+	if err != nil {
+		return nil, s.errorf("%w", err)
 	}
 	return d, nil
 }
@@ -233,7 +216,7 @@ func (c *compiler) enum(s *shape) ([]int32, error) {
 		list  []int32
 	)
 	for _, v := range s.enum {
-		fits, err := c.fits(s, v)
+		fits, err := c.fits(s, v, false)
 		if err != nil {
 			return nil, err
 		}
@@ -258,51 +241,6 @@ func (c *compiler) enum(s *shape) ([]int32, error) {
 		list = append(list, n)
 	}
 	return list, nil
-}
-
-// fits reports whether a value of an enum has the shape otherwise.
-func (c *compiler) fits(s *shape, v *value) (bool, error) {
-	var t types
-	switch v.kind {
-	case null:
-		t = typeNull
-	case boolean:
-		t = typeBoolean
-	case text:
-		t = typeString
-	case array:
-		t = typeArray
-	case object:
-		t = typeObject
-	case number:
-		x, err := parseBound(v.text, false)
-		if err != nil {
-			return false, v.errorf("%w", err)
-		}
-		if t = typeInteger; x.fraction != "" {
-			t = typeFraction
-		}
-		not := func(m multiple) bool { return !m.divides(x) }
-		return s.types&t != 0 && x.within(s.lo, s.hi) && !slices.ContainsFunc(s.multiples, not), nil
-	}
-	switch {
-	case s.types&t == 0:
-		return false, nil
-	case t == typeString:
-		if n := int32(len([]rune(v.text))); n < s.length.least || n > s.length.most {
-			return false, nil
-		}
-		inside := inString(v.text)
-		for _, p := range s.patterns {
-			d, err := c.pattern(p)
-			if err != nil || !d.matches(inside) {
-				return false, err
-			}
-		}
-	case (t == typeArray || t == typeObject) && s.constrained:
-		return false, v.errorf("an array or object in enum or const beside keywords about its members is not supported")
-	}
-	return true, nil
 }
 
 // constant is the node of one value, with white space between its parts.

@@ -89,7 +89,7 @@ func (c *compiler) allowedNames(s *shape) (nameSet, error) {
 		case p.types&typeString == 0:
 		case p.enum != nil:
 			for _, v := range p.enum {
-				fits, err := c.fits(p, v)
+				fits, err := c.fits(p, v, false)
 				if err != nil {
 					return nameSet{}, err
 				}

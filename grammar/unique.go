@@ -106,7 +106,7 @@ func (u *uniqueItems) place(i int32) (map[int]int32, error) {
 			return nil, u.s.unique.errorf("uniqueItems is supported only for items of few values, as of enum, const and booleans; leave it out, or set maxItems to 1")
 		}
 		for _, v := range values {
-			fits, err := u.fits(s, v)
+			fits, err := u.fits(s, v, false)
 			if err != nil {
 				return nil, err
 			}

@@ -23,6 +23,7 @@ type value struct {
 	names  []string       // of an object's members, whose values are list
 	index  map[string]int // of the names
 	number int            // counts the values of a schema
+	made   bool           // it is not in the text, but stands for something there
 
 	parent *value
 	name   string // in the parent
