@@ -89,6 +89,53 @@ test('tools round trip', async () => {
   }
 });
 
+const prompted = ({ usage }) => usage.input_tokens + usage.cache_read_input_tokens;
+
+test('threads', async () => {
+  const moving = clientOf(server);
+  const fields = { model: 'tiny', max_tokens: 8, seed: 7, system: 'You tell stories.' };
+  const thread = moving.beta.messages.thread(fields);
+  const replies = [];
+  // The prompt of a turn is the whole conversation, though its request has one message.
+  const turn = async (send) => {
+    const reply = await send({ role: 'user', content: 'My name is Bob. What is my name?' });
+    const { input_tokens } = await client.messages.countTokens({
+      model: fields.model, system: fields.system, messages: thread.messages.slice(0, -1),
+    });
+    assert.equal(prompted(reply), input_tokens);
+    assert.equal(thread.messages.length, 2 * replies.push(reply));
+    assert.equal(thread.previousMessageId, reply.id);
+  };
+  await turn((message) => thread.send(message));
+  await turn((message) => thread.send(message));
+  await turn((message) => thread.stream(message).finalMessage());
+  moving.baseURL = (await start()).url; // has no thread: the client sends the whole conversation again
+  await turn((message) => thread.send(message));
+  await turn((message) => thread.send(message));
+  const lost = { type: 'continue', previous_message_id: replies[0].id };
+  await assert.rejects(client.beta.messages.create({ ...story, thread: lost }), (error) => {
+    assert.ok(error instanceof Anthropic.NotFoundError);
+    assert.equal(error.error.error.details.error_code, 'thread_not_found');
+    return true;
+  });
+});
+
+test('tool runner', async () => {
+  const places = [];
+  const tool = { ...weather, parse: (input) => input, run: ({ place }) => { places.push(place); return 'sunny'; } };
+  const runner = client.beta.messages.toolRunner({
+    model: 'tiny', max_tokens: 500, seed: 7, max_iterations: 3, tools: [tool], messages: [{ role: 'user', content: 'Weather in Rome?' }],
+    tool_choice: { type: 'tool', name: 'weather', disable_parallel_tool_use: true },
+  });
+  let last = 0;
+  for await (const message of runner) {
+    assert.equal(message.stop_reason, 'tool_use');
+    assert.ok(prompted(message) > last);
+    last = prompted(message);
+  }
+  assert.ok(places.length >= 2 && places.every((place) => ['Paris', 'Rome'].includes(place)));
+});
+
 test('an answer held to a schema', async () => {
   const message = await client.messages.create({
     ...story, max_tokens: 500,
