@@ -103,16 +103,14 @@ func scanLark(text string) ([]larkToken, error) {
 		case strings.HasPrefix(rest, ".."):
 			t.kind, n = '-', 2
 		case larkLetter(c):
-			for n < len(rest) && (larkLetter(rest[n]) || rest[n] >= '0' && rest[n] <= '9') {
-				n++
-			}
+			n = larkNameLength(rest)
 			t.kind, t.text = 'n', rest[:n]
 		case c >= '0' && c <= '9':
 			for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
 				n++
 			}
 			t.kind, t.text = 'd', rest[:n]
-		case strings.IndexByte(":|()[]?*+~.%,!", c) < 0:
+		case strings.IndexByte(":|()[]{}?*+~.%,!", c) < 0:
 			return nil, fmt.Errorf("%w: line %d: %q is not known here", errLark, line, c)
 		}
 		line += strings.Count(rest[:n], "\n")
@@ -123,6 +121,19 @@ func scanLark(text string) ([]larkToken, error) {
 }
 
 func larkLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
+
+// larkNameLength is the length of the name that a text begins with. Hyphens may stand inside of
+// names.
+func larkNameLength(text string) int {
+	more := func(i int) bool {
+		return i < len(text) && (larkLetter(text[i]) || text[i] >= '0' && text[i] <= '9')
+	}
+	n := 1
+	for more(n) || n < len(text) && text[n] == '-' && more(n+1) {
+		n++
+	}
+	return n
+}
 
 // scanLarkText reads a text or an expression, with its flags.
 func scanLarkText(rest string, t larkToken) (larkToken, int, error) {
@@ -377,7 +388,7 @@ func (p *larkParser) part() (*larkNode, error) {
 			n = &larkNode{kind: larkRep, list: []*larkNode{n}}
 		case '+':
 			n = &larkNode{kind: larkRep, list: []*larkNode{n}, min: 1}
-		case '~':
+		case '~', '{':
 			if n, err = p.times(n); err != nil {
 				return nil, err
 			}
@@ -390,10 +401,19 @@ func (p *larkParser) part() (*larkNode, error) {
 	return n, nil
 }
 
-// times reads ~n or ~n..m.
+// times reads ~n, ~n..m, {n}, {n,m}, {n,} or {,m}.
 func (p *larkParser) times(of *larkNode) (*larkNode, error) {
+	open, between := p.tokens[p.at], byte('-')
 	p.at++
+	if open.kind == '{' {
+		if between = ','; p.peek(0) != 'd' && p.peek(0) != ',' {
+			return nil, p.errorf("want a number of times behind {; templates are not known here")
+		}
+	}
 	number := func() (int, error) {
+		if p.peek(0) != 'd' && open.kind == '{' {
+			return 0, nil
+		}
 		t, err := p.take('d')
 		if err != nil {
 			return 0, err
@@ -405,12 +425,16 @@ func (p *larkParser) times(of *larkNode) (*larkNode, error) {
 		return n, nil
 	}
 	least, err := number()
-	most := least
-	if err == nil && p.peek(0) == '-' {
+	most, limited := least, true
+	if err == nil && p.peek(0) == between {
 		p.at++
+		limited = open.kind == '~' || p.peek(0) == 'd'
 		most, err = number()
 	}
-	if err == nil && (most < least || most == 0) {
+	if err == nil && open.kind == '{' {
+		_, err = p.take('}')
+	}
+	if err == nil && limited && (most < least || most == 0) {
 		err = p.errorf("%d to %d times", least, most)
 	}
 	return &larkNode{kind: larkRep, list: []*larkNode{of}, min: least, max: most}, err
