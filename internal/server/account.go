@@ -99,8 +99,8 @@ func (a *account) facts() []any {
 // close counts the request and writes its line.
 func (a *account) close(w *recorder) {
 	took := time.Since(a.start)
-	status := w.status
-	if gone := a.r.Context().Err(); gone != nil && (status == 0 || a.err != nil && errors.Is(a.err, context.Canceled)) {
+	status, gone := w.status, a.r.Context().Err() != nil
+	if gone && (status == 0 || a.err != nil && errors.Is(a.err, context.Canceled)) {
 		status = statusGone
 	}
 	if status == 0 {
@@ -114,6 +114,8 @@ func (a *account) close(w *recorder) {
 	switch {
 	case a.s.quiet(a.pattern) && (status < http.StatusBadRequest || status == http.StatusServiceUnavailable):
 		level = slog.LevelDebug // probes and scrapes come every few seconds; not ready yet is no error
+	case gone && (w.status != http.StatusOK || a.runs == 0):
+		level = slog.LevelDebug // HTTP/2 clients can open and reset streams by the thousand: foretoken_http_requests_total counts them
 	case status >= http.StatusInternalServerError, a.err != nil && a.err.Kind == generate.Internal: // a stream may have begun with 200
 		level = slog.LevelError
 	}

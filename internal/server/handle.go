@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server/batches"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
@@ -108,6 +109,10 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 	}
 	a.leave = func() { s.perKey.leave(a.flow) }
 	if a.pattern == batches.PatternUpload {
+		if err := checkLength(r, batch.MaxFile+uploadForm); err != nil {
+			a.leave()
+			return err
+		}
 		r.Body = &slowBody{r.Body, w.control, s.bodyTimeout()}
 		return nil
 	}
@@ -152,20 +157,42 @@ func unauthorized(w *recorder, r *http.Request) error {
 // has gone.
 func (s *Server) readBody(w *recorder, r *http.Request) error {
 	limit := cmp.Or(s.o.MaxBody, DefaultMaxBody)
+	if err := checkLength(r, limit); err != nil {
+		return err
+	}
 	data, err := readAll(http.MaxBytesReader(w.ResponseWriter, r.Body, limit), r.ContentLength)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return &generate.Error{Status: http.StatusRequestEntityTooLarge, Kind: generate.TooLarge, Message: fmt.Sprintf("the request is larger than %d bytes, the maximum of this server", limit), Err: err}
+		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
 		return &generate.Error{Status: http.StatusRequestTimeout, Kind: generate.BadRequest, Message: "the request's body did not come in time", Err: err}
 	case err != nil:
-		return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the request's body could not be read", Err: err}
+		return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the request's body could not be read", Err: errors.Join(err, r.Context().Err())}
 	}
 	r.Body = body.Held(data)
 	_ = w.control.SetReadDeadline(time.Time{}) // as in serve
 	return nil
+}
+
+// uploadForm is the space of an upload for what is not its file.
+const uploadForm = 1 << 20
+
+// checkLength refuses a request by the length it declares, before any of its body is read: a client
+// that expects 100 Continue sends none of it.
+func checkLength(r *http.Request, limit int64) error {
+	if r.ContentLength > limit {
+		return tooLarge(limit)
+	}
+	return nil
+}
+
+func tooLarge(limit int64) error {
+	return &generate.Error{
+		Status: http.StatusRequestEntityTooLarge, Kind: generate.TooLarge,
+		Message: fmt.Sprintf("the request is larger than %d bytes, the maximum of this server", limit),
+	}
 }
 
 // readAll reads a body of a declared length, which is negative if it is not known. However much is

@@ -9,11 +9,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -49,6 +51,46 @@ func TestBodiesOverTheLimit(t *testing.T) {
 	}
 	if a := r.do("POST", chatPath, hello); a.status != 200 {
 		t.Errorf("within the limit: %+v", a)
+	}
+}
+
+// TestLengthsOverTheLimit declares bodies that are too long and waits for 100 Continue, as curl does.
+func TestLengthsOverTheLimit(t *testing.T) {
+	r, _ := startBatches(t, t.TempDir(), nil)
+	for _, path := range []string{chatPath, "/v1/messages", "/api/chat", "/v1/files"} {
+		c := r.dial()
+		if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n", path); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "HTTP/1.1 413 Request Entity Too Large\r\n" {
+			t.Errorf("%s: %q, %v", path, line, err)
+		}
+		_ = c.Close()
+	}
+}
+
+// TestResetStreamsAreNotLogged has clients leave before an answer begins, as those do that open and
+// reset streams of HTTP/2: the log has nothing above debug, and all are counted.
+func TestResetStreamsAreNotLogged(t *testing.T) {
+	r := start(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, q := range []struct {
+		method, path string
+		body         io.Reader
+	}{
+		{"GET", "/v1/models", http.NoBody},
+		{"POST", chatPath, strings.NewReader(hello)},
+		{"POST", chatPath, iotest.ErrReader(context.Canceled)},
+		{"POST", "/v1/messages", iotest.ErrReader(errors.New("stream reset"))},
+	} {
+		r.Handler().ServeHTTP(newAnswer(), httptest.NewRequestWithContext(ctx, q.method, q.path, q.body))
+	}
+	if log := r.log.String(); strings.Count(log, "level=DEBUG msg=request") != 4 || strings.Contains(log, "level=INFO msg=request") {
+		t.Errorf("log: %s", log)
+	}
+	if a := r.do("GET", "/metrics", ""); strings.Count(a.body, `status="499"} 1`)+2*strings.Count(a.body, `status="499"} 2`) != 3 {
+		t.Errorf("metrics: %s", a.body)
 	}
 }
 
