@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
@@ -19,10 +20,6 @@ const (
 	// space is what readers trim.
 	space = `[\s\v\x{85}\p{Z}]*`
 )
-
-// maxBare is the longest string whose length can be enforced while a marker is looked for:
-// each length has states of its own.
-const maxBare = 64
 
 // Bare is the values that a schema allows, written as chat templates write arguments
 // between tags, with what ends them: strings as they are, without quotation marks and
@@ -95,6 +92,7 @@ func (b *builder) copy() builder {
 	c.nodes = slices.Clone(b.nodes)
 	c.choices, c.patterns, c.strings = maps.Clone(b.choices), maps.Clone(b.patterns), maps.Clone(b.strings)
 	c.shared, c.texts, c.marked = maps.Clone(b.shared), maps.Clone(b.texts), maps.Clone(b.marked)
+	c.measured, c.lengths, c.relaxed = maps.Clone(b.measured), maps.Clone(b.lengths), maps.Clone(b.relaxed)
 	return c
 }
 
@@ -189,23 +187,16 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 		}
 		exprs = append(exprs, expr)
 	}
-	if s.length != (span{0, unlimited}) {
-		length, err := s.lengths(maxBare)
+	list, length := []*dfa{ours()[anyText]}, s.length
+	for _, e := range exprs {
+		r, err := c.work.relaxed(e, plain)
 		if err != nil {
-			return 0, err
+			return 0, s.errorf("%w", err)
 		}
-		exprs = append(exprs, patternKey{length, whole})
+		list, length = append(list, r.dfa), length.and(r.length)
 	}
-	key := fmt.Sprintf("%q %q %q %q", c.end, exprs, s.without, c.reserved)
+	key := fmt.Sprintf("%q %v %v %q", c.end, exprs, s.without, c.reserved)
 	d, err := c.once(markedKey{text: key}, func() (*dfa, error) {
-		list := []*dfa{ours()[anyText]}
-		for _, e := range exprs {
-			d, err := c.work.expression(e, plain)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, d)
-		}
 		d, err := c.except(list, s.without, plain)
 		if err != nil {
 			return nil, err
@@ -223,19 +214,29 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 		}
 		return c.work.then(d, c.end)
 	})
+	if err == nil && length != (span{0, unlimited}) { // the end counts as well
+		end := int32(utf8.RuneCountInString(c.end))
+		if length.least += end; length.most != unlimited {
+			length.most += end
+		}
+	}
+	n := int32(0)
+	if err == nil {
+		n, err = c.counted(d, length, false)
+	}
 	if err != nil {
 		return 0, s.errorf("%w", err)
 	}
-	return c.automaton(d)
+	return n, nil
 }
 
 // unmarked is what all of the list accept, apart from texts with the marker and those that
 // the expression matches.
 func (c *compiler) unmarked(list []*dfa, except string) (*dfa, error) {
 	wanted := len(list)
-	not := []patternKey{{regexp.QuoteMeta(c.marker), anywhere}}
+	not := []patternKey{{expr: regexp.QuoteMeta(c.marker), extent: anywhere}}
 	if except != "" {
-		not = append(not, patternKey{except, whole})
+		not = append(not, patternKey{expr: except, extent: whole})
 	}
 	for _, e := range not {
 		d, err := c.work.regex(e.expr, e.extent, plain)
@@ -301,15 +302,7 @@ func (b *builder) once(key markedKey, build func() (*dfa, error)) (*dfa, error) 
 // limit are written in the shortest way, which is how their characters are counted.
 func (c *compiler) markedText(s *shape) (int32, error) {
 	if s.length != (span{0, unlimited}) {
-		length, err := s.lengths(maxBare)
-		if err != nil {
-			return 0, err
-		}
-		d, err := c.once(markedKey{text: length}, func() (*dfa, error) { return c.work.regex(length, whole, escaped) })
-		if err != nil {
-			return 0, s.errorf("%w", err)
-		}
-		return c.quoted(d)
+		return c.quoted(ours()[anyInside], s.length)
 	}
 	return c.anyMarkedText()
 }

@@ -44,9 +44,8 @@ type dfa struct {
 	next   []int32 // [state, class]; -1: none
 	accept []bool
 	leaf   []bool // no byte can follow
-	// mark is the state in which characters are counted: each time it is entered, except
-	// from state 0, one more is complete. -1: nothing is counted.
-	mark int32
+	// meter is nil if nothing is counted.
+	meter *meter
 	// loops gives for each state the kinds of characters that lead back to it. Whole parts
 	// of a vocabulary then need no walk.
 	loops []kinds
@@ -138,7 +137,7 @@ func (d *dfa) trim() *dfa {
 		}
 	}
 	if dead > 0 {
-		t := &dfa{class: d.class, starts: d.starts, width: d.width, mark: -1}
+		t := &dfa{class: d.class, starts: d.starts, width: d.width}
 		if alive[0] {
 			t.next, t.accept = make([]int32, 0, (len(alive)-dead)*int(d.width)), make([]bool, 0, len(alive)-dead)
 			for s := range alive {
@@ -164,31 +163,38 @@ func (d *dfa) trim() *dfa {
 	return d
 }
 
-// alive tells the states from which something is accepted.
-func (d *dfa) alive() []bool {
+// before lists the states from which there is a step to each state: of s those from first[s]
+// up to first[s+1]. A state may be there several times.
+func (d *dfa) before() (first, list []int32) {
 	n := len(d.accept)
 	each := func(visit func(from, to int32)) {
 		for s := range int32(n) {
 			last := int32(-1) // classes in a row often lead to the same state
 			for _, to := range d.row(s) {
-				if to >= 0 && to != last && to != s {
+				if to >= 0 && to != last {
 					visit(s, to)
 				}
 				last = to
 			}
 		}
 	}
-	first := make([]int32, n+2) // of the states before each, in before
+	first = make([]int32, n+2)
 	each(func(_, to int32) { first[to+2]++ })
 	for s := range n {
 		first[s+2] += first[s+1]
 	}
-	before := make([]int32, first[n+1])
+	list = make([]int32, first[n+1])
 	each(func(from, to int32) {
-		before[first[to+1]] = from
+		list[first[to+1]] = from
 		first[to+1]++
 	})
-	alive := make([]bool, n)
+	return first, list
+}
+
+// alive tells the states from which something is accepted.
+func (d *dfa) alive() []bool {
+	first, before := d.before()
+	alive := make([]bool, len(d.accept))
 	var todo []int32
 	for s, ok := range d.accept {
 		if ok {
@@ -218,7 +224,7 @@ func (d *dfa) row(s int32) []int32 { return d.next[s*d.width : (s+1)*d.width] }
 // combine is the automaton of the texts for which accept holds, given which of the
 // automata accept them. No text may be wanted that all of them refuse.
 func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error) {
-	d := &dfa{mark: -1}
+	d := &dfa{}
 	var starts [256]bool
 	for b := 1; b < 256; b++ {
 		for _, part := range list {

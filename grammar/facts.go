@@ -7,29 +7,34 @@ import "slices"
 type facts struct {
 	// ids are the tokens taken whole, as a list if they are few and as a mask otherwise. In
 	// an automaton that counts characters there are both, and the list is in order of the
-	// characters needed, upTo[n] of them at most n.
+	// characters that a text with the token needs at least, upTo[n] of them at most n.
 	ids  []int32
 	mask []uint64
 	upTo []int32
-	// plain says that all plain tokens are taken as well.
+	// plain says that all plain tokens are taken as well, and complete a text with low
+	// characters more.
 	plain bool
-	// last are the tokens with whose last byte a counted text is complete.
-	last []found
+	low   int32
+	// tight are tokens that lead to tight states.
+	tight []tightToken
 	// exits are nodes before which the automaton may have read all it wants, from[b] on
 	// those of byte b.
 	exits []exit
 	from  [257]int32
 }
 
-// found is a token, with the characters counted in it.
+// found is a token, with the least number of characters of a text with it.
 type found struct{ id, chars int32 }
+
+// tightToken is a token with its characters and the state that it leads to.
+type tightToken struct{ id, chars, state int32 }
 
 // exit is a node of the forest, with the characters counted before it.
 type exit struct{ node, chars int32 }
 
 // bytes is the memory of the facts, about.
 func (f *facts) bytes() int {
-	return 4*len(f.ids) + 8*len(f.mask) + 8*len(f.last) + 8*len(f.exits) + 1<<11
+	return 4*len(f.ids) + 8*len(f.mask) + 4*len(f.upTo) + 12*len(f.tight) + 8*len(f.exits) + 1<<11
 }
 
 // walker walks along a vocabulary's forest with an automaton.
@@ -38,19 +43,20 @@ type walker struct {
 	states []int32 // by depth
 	chars  []int32
 
-	found []found   // tokens taken whole
-	runs  [][]int32 // more of them
-	last  []found   // see facts
-	exits []exit    // nodes behind which the automaton may be left
+	found  []found // tokens taken whole
+	sorted []found
+	runs   [][]int32 // more of them
+	tight  []tightToken
+	exits  []exit // nodes behind which the automaton may be left
 }
 
-// walk appends to found, runs, last and exits what d takes from state s on of the nodes from first
+// walk appends to found, runs, tight and exits what d takes from state s on of the nodes from first
 // up to end, which are at a depth of at least depth.
 func (w *walker) walk(d *dfa, s, first, end int32, depth int) {
 	if need := w.v.deepest - depth + 1; len(w.states) < need {
 		w.states, w.chars = make([]int32, need), make([]int32, need)
 	}
-	if d.mark >= 0 {
+	if d.meter != nil {
 		w.count(d, s, first, end, depth)
 		return
 	}
@@ -87,7 +93,7 @@ func (w *walker) walk(d *dfa, s, first, end int32, depth int) {
 
 // count is walk for an automaton that counts characters.
 func (w *walker) count(d *dfa, s, first, end int32, depth int) {
-	states, chars := w.states, w.chars
+	states, chars, m := w.states, w.chars, d.meter
 	states[0], chars[0] = s, 0
 	for i := first; i < end; {
 		node := &w.v.nodes[i]
@@ -99,43 +105,51 @@ func (w *walker) count(d *dfa, s, first, end int32, depth int) {
 			continue
 		}
 		c := chars[at]
-		if t == d.mark && from != 0 {
+		if m.counts(from, t) {
 			c++
+		}
+		if node.below&^d.loops[t] == 0 && i+1 < node.end && !d.accept[t] { // every character leads back to t
+			less := c + m.low[t] - int32(w.v.chars[i])
+			for j, id := range w.v.order[node.first:w.v.nodes[node.end].first] {
+				w.found = append(w.found, found{id, less + int32(w.v.lengths[int(node.first)+j])})
+			}
+			i = node.end
+			continue
 		}
 		states[at+1], chars[at+1] = t, c
 		i++
 		switch {
-		case d.accept[t]:
-			if node.id >= 0 {
-				w.last = append(w.last, found{node.id, c})
-			}
-			if i < node.end {
-				w.exits = append(w.exits, exit{i - 1, c})
-			}
-			i = node.end // nothing follows the last quotation mark
 		case node.id < 0:
-		case t == d.mark:
-			w.found = append(w.found, found{node.id, c})
-		default: // a character has begun
-			w.found = append(w.found, found{node.id, c + 1})
+		case m.tight[t] < 0:
+			w.found = append(w.found, found{node.id, c + m.low[t]})
+		default:
+			w.tight = append(w.tight, tightToken{node.id, c, t})
+		}
+		if d.accept[t] && i < node.end {
+			w.exits = append(w.exits, exit{i - 1, c})
+		}
+		if d.leaf[t] {
+			i = node.end
 		}
 	}
 }
 
 // facts works out what a state says about all tokens.
 func (w *walker) facts(d *dfa, s int32) *facts {
-	f := &facts{plain: s == d.mark}
+	f, counts := &facts{}, d.meter != nil
+	if counts { // a state that every plain character leads back to is loose
+		f.plain, f.low = d.loops[s] == kindNone-1, d.meter.low[s]
+	}
 	first := int32(0)
 	if f.plain {
 		first = w.v.plainEnd
 	}
-	w.found, w.runs, w.last, w.exits = w.found[:0], w.runs[:0], w.last[:0], w.exits[:0]
+	w.found, w.runs, w.tight, w.exits = w.found[:0], w.runs[:0], w.tight[:0], w.exits[:0]
 	w.walk(d, s, first, int32(len(w.v.nodes)-1), 0)
-	f.last = slices.Clone(w.last)
+	f.tight = slices.Clone(w.tight)
 	f.sort(w.v.nodes, w.exits)
-	counts := d.mark >= 0
 	if counts {
-		slices.SortStableFunc(w.found, func(a, b found) int { return int(a.chars - b.chars) })
+		w.sort()
 	}
 	total := len(w.found)
 	for _, run := range w.runs {
@@ -162,6 +176,27 @@ func (w *walker) facts(d *dfa, s int32) *facts {
 		}
 	}
 	return f
+}
+
+// sort brings what was found into the order of the characters needed.
+func (w *walker) sort() {
+	most := int32(0)
+	for _, t := range w.found {
+		most = max(most, t.chars)
+	}
+	next := make([]int32, most+2) // the place of the next token of each number
+	for _, t := range w.found {
+		next[t.chars+1]++
+	}
+	for n := range most + 1 {
+		next[n+1] += next[n]
+	}
+	w.sorted = slices.Grow(w.sorted[:0], len(w.found))[:len(w.found)]
+	for _, t := range w.found {
+		w.sorted[next[t.chars]] = t
+		next[t.chars]++
+	}
+	w.found, w.sorted = w.sorted, w.found
 }
 
 // fill adds the tokens taken whole to a mask.
@@ -198,18 +233,18 @@ func (f *facts) sort(nodes []trieNode, exits []exit) {
 	})
 }
 
-// fill adds to the mask the tokens that need at most room characters.
+// fill adds to the mask the tokens after which a text needs at most room characters.
 func (f *facts) fill(v *Vocab, mask []uint64, room int) {
 	longest := len(f.upTo)
 	if f.plain {
-		longest = max(longest, len(v.plain)-1)
+		longest = max(longest, len(v.plain)-1+int(f.low))
 	}
 	if f.mask != nil && room >= longest {
 		or(mask, f.mask)
 		return
 	}
-	if f.plain {
-		or(mask, v.plain[min(room, len(v.plain)-1)])
+	if f.plain && room >= int(f.low) {
+		or(mask, v.plain[min(room-int(f.low), len(v.plain)-1)])
 	}
 	ids := f.ids
 	if room < len(f.upTo) {

@@ -39,8 +39,8 @@ func (c *compiler) fitsText(s *shape, v *value, loose bool) (bool, error) {
 		if loose && p.name == "format" {
 			continue
 		}
-		d, err := c.pattern(p)
-		if err != nil || !d.matches(inside) {
+		r, err := c.relaxedPattern(p)
+		if err != nil || !r.matches(v.text) {
 			return false, err
 		}
 	}
@@ -136,12 +136,12 @@ func (v *value) equal(w *value) bool {
 // expression is the automaton of an expression, made once.
 func (c *compiler) expression(key patternKey, s spelling) (*dfa, error) {
 	if s != escaped {
-		return c.work.regex(key.expr, key.extent, s)
+		return c.work.expression(key, s)
 	}
 	d, ok := c.patterns[key]
 	if !ok {
 		var err error
-		if d, err = c.work.regex(key.expr, key.extent, s); err != nil {
+		if d, err = c.work.expression(key, s); err != nil {
 			return nil, err
 		}
 		c.patterns[key] = d
@@ -212,7 +212,7 @@ func (c *compiler) someNumbers(s *shape) (*dfa, error) {
 	if spellings == nil {
 		return c.except(list, nil, plain)
 	}
-	return c.except(list, []patternKey{{strings.Join(spellings, "|"), whole}}, plain)
+	return c.except(list, []patternKey{{expr: strings.Join(spellings, "|"), extent: whole}}, plain)
 }
 
 // spellings is the expression of all ways to write a number without an exponent.

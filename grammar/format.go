@@ -7,10 +7,17 @@ import (
 	"strings"
 )
 
+// formatLengths are the lengths of the longest strings of formats that limit them, and
+// formatParts expressions that say the same of their parts (RFC 1123, RFC 5321).
+var (
+	formatLengths = map[string]int32{"hostname": 253, "email": 254}
+	formatParts   = map[string]string{"email": `[^@]{1,64}@.*`}
+)
+
 // formats are the values of the keyword format, as expressions for the whole string. Each
 // leaves only strings of the format, though not every one: leap seconds, lower-case
-// letters of RFC 3339, comments and quoted parts of addresses are left out. Only the
-// lengths of host names are not looked at.
+// letters of RFC 3339, comments and quoted parts of addresses are left out, and so are labels
+// of host names with "--" as their third and fourth characters, which only encoded names have.
 var formats = func() map[string]string {
 	const (
 		year  = `[0-9]{4}`
@@ -23,7 +30,9 @@ var formats = func() map[string]string {
 		days     = `(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)`
 		duration = `P(?:[0-9]+W|` + days + `(?:T` + hours + `)?|T` + hours + `)`
 
-		label    = `[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?`
+		alnum    = `[A-Za-z0-9]`
+		inner    = `[A-Za-z0-9-]`
+		label    = alnum + `(?:` + alnum + `|` + inner + `{1,2}` + alnum + `|` + inner + `(?:` + alnum + inner + `|-` + alnum + `)` + inner + `{0,58}` + alnum + `)?`
 		hostname = label + `(?:\.` + label + `)*`
 		atom     = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 

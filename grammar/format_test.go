@@ -34,3 +34,37 @@ func TestFormatsUnknownToTheDraft(t *testing.T) {
 		{`{"format": "int32"}`, []string{`"a"`, `0.5`, `null`}, nil},
 	})
 }
+
+// TestFormatHostname checks the lengths of names and of their labels, and that no label comes
+// out that only an encoded name may have.
+func TestFormatHostname(t *testing.T) {
+	label := strings.Repeat("a", 63)
+	name := func(n int) string { return strings.Repeat("a.", (n-1)/2) + strings.Repeat("b", 2-n%2) }
+	hosts := schemaCase{yes: []string{"a", "ab", "a-b", "a--b", "ab-c", "abc-d", "a-1.b-2", "1a.2", "a.b-c", label + "." + label, name(253), "abc--d", "a-c-d"}}
+	hosts.no = []string{
+		"", ".", "a.", ".a", "a..b", "-a", "a-", "a.-b", label + "a", "b." + label + "a", name(254), name(255), "a_b", "é",
+		"xn--a", "xn--X", "ab--c", "a.xn--ihqwcrb4cv8a8dqg056pqjye.b", "XN--aa---o47jg78q", "a--",
+	}
+	quoted := func(before string, list []string) []string {
+		out := make([]string, len(list))
+		for i, text := range list {
+			out[i] = `"` + before + text + `"`
+		}
+		return out
+	}
+	long := strings.Repeat("x", 64)
+	checkCases(t, []schemaCase{
+		{`{"type": "string", "format": "hostname"}`, quoted("", hosts.yes), quoted("", hosts.no)},
+		{`{"type": "string", "format": "hostname", "minLength": 3, "maxLength": 5}`, []string{`"a.b"`, `"abcde"`}, []string{`"ab"`, `"abcdef"`}},
+		{`{"enum": ["` + name(253) + `", "` + name(255) + `"], "format": "hostname"}`, quoted("", []string{name(253)}), quoted("", []string{name(255)})},
+		{
+			`{"type": "string", "format": "email"}`,
+			append(quoted("a@", hosts.yes[:10]), `"`+long+`@a"`, `"a.b@c"`, `"a@`+name(251)+`"`),
+			append(quoted("a@", hosts.no), `"x`+long+`@a"`, `"a@`+name(253)+`"`, `"a..b@c"`, `"@a"`, `"a@b@c"`),
+		},
+	})
+	bare := compile(t, Bare([]byte(`{"type": "string", "format": "hostname"}`), "</end>"), bytesVocab(t))
+	if !accepts(bare, name(253)+"</end>") || accepts(bare, name(255)+"</end>") || accepts(bare, label+"a</end>") {
+		t.Error("the host name of an argument has other lengths")
+	}
+}

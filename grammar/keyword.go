@@ -314,40 +314,49 @@ func (s *shape) readMinProperties(v *value) error {
 	return err
 }
 
-// pattern is what a pattern or format leaves of the insides of strings.
-func (b *builder) pattern(v *value) (*dfa, error) {
+// relaxedPattern is what a pattern or format leaves of the insides of strings, with their lengths
+// apart.
+func (b *builder) relaxedPattern(v *value) (relaxed, error) {
 	key, err := v.pattern()
 	if err != nil {
-		return nil, err
+		return relaxed{}, err
 	}
-	if d, ok := b.patterns[key]; ok {
-		return d, nil
+	return b.relaxedExpression(v, key)
+}
+
+// relaxedExpression is the expression of a pattern, of a format, or of the names of members,
+// which v is about.
+func (b *builder) relaxedExpression(v *value, key patternKey) (relaxed, error) {
+	if r, ok := b.relaxed[key]; ok {
+		return r, nil
 	}
-	d, err := b.work.expression(key, escaped)
+	r, err := b.work.relaxed(key, escaped)
 	if err != nil {
-		return nil, v.errorf("%w", err)
+		return r, v.errorf("%w", err)
 	}
-	b.patterns[key] = d
-	return d, nil
+	b.relaxed[key] = r
+	return r, nil
 }
 
 // pattern is the expression of a pattern or format.
 func (v *value) pattern() (patternKey, error) {
 	if v.name != "format" {
-		return patternKey{v.text, anywhere}, nil
+		return patternKey{expr: v.text, extent: anywhere}, nil
 	}
 	expr, ok := formats[v.text]
 	if !ok {
 		return patternKey{}, v.errorf("the format %.40q is not supported; use a pattern, or one of %s", v.text, formatNames())
 	}
-	return patternKey{expr, whole}, nil
+	return patternKey{expr: expr, extent: whole, also: formatParts[v.text], most: formatLengths[v.text]}, nil
 }
 
 // patternKey is an expression: a pattern in the syntax of ECMA 262 if a part of the text has to
-// match, and one of our own in RE2's if all of it has.
+// match, and one of our own in RE2's if all of it has. also is another one of our own, if any; most is the longest text; 0: no limit.
 type patternKey struct {
 	expr   string
 	extent extent
+	also   string
+	most   int32
 }
 
 // expression is the automaton of an expression.
@@ -355,5 +364,13 @@ func (w *work) expression(key patternKey, s spelling) (*dfa, error) {
 	if key.extent == anywhere {
 		return w.pattern(key.expr, s)
 	}
-	return w.regex(key.expr, whole, s)
+	d, err := w.regex(key.expr, whole, s)
+	if err != nil || key.also == "" {
+		return d, err
+	}
+	more, err := w.regex(key.also, whole, s)
+	if err != nil {
+		return nil, err
+	}
+	return w.combine([]*dfa{d, more}, all)
 }

@@ -132,9 +132,6 @@ func (s *shape) errorf(format string, args ...any) error {
 	return s.schemas[0].errorf(format, args...)
 }
 
-// maxMeasured is the longest string whose length can be enforced along with a pattern.
-const maxMeasured = 1000
-
 // string is the node of strings.
 func (c *compiler) string(s *shape) (int32, error) {
 	if len(s.patterns)+len(s.without) == 0 {
@@ -143,58 +140,67 @@ func (c *compiler) string(s *shape) (int32, error) {
 		}
 		return c.text(s.length.least, s.length.most), nil
 	}
-	d, err := c.inside(s)
+	d, length, err := c.inside(s)
 	if err != nil {
 		return 0, err
 	}
-	return c.quoted(d)
+	n, err := c.quoted(d, length)
+	if err != nil {
+		return 0, s.errorf("%w", err)
+	}
+	return n, nil
 }
 
-// inside is the automaton of the insides of strings of a shape without enum.
-func (c *compiler) inside(s *shape) (*dfa, error) {
-	list := make([]*dfa, 0, len(s.patterns)+1)
+// inside is the automaton of the insides of strings of a shape without enum, with the range of
+// their lengths apart.
+func (c *compiler) inside(s *shape) (*dfa, span, error) {
+	length := s.length
+	list := make([]*dfa, 0, len(s.patterns))
 	for _, v := range s.patterns {
-		d, err := c.pattern(v)
+		r, err := c.relaxedPattern(v)
 		if err != nil {
-			return nil, err
+			return nil, length, err
 		}
-		list = append(list, d)
-	}
-	if s.length != (span{0, unlimited}) {
-		length, err := s.lengths(maxMeasured)
-		if err != nil {
-			return nil, err
-		}
-		d, err := c.work.regex(length, whole, escaped)
-		if err != nil {
-			return nil, s.errorf("%w", err)
-		}
-		list = append(list, d)
+		list, length = append(list, r.dfa), length.and(r.length)
 	}
 	d, err := c.except(list, s.without, escaped)
+	if err != nil {
+		return nil, length, s.errorf("%w", err)
+	}
+	return d, length, nil
+}
+
+// maxMeasured is the longest string whose length an automaton can enforce alone.
+const maxMeasured = 1000
+
+// exactInside is the automaton of the insides of strings of a shape without enum.
+func (c *compiler) exactInside(s *shape) (*dfa, error) {
+	d, length, err := c.inside(s)
+	if err != nil || length == (span{0, unlimited}) {
+		return d, err
+	}
+	expr := fmt.Sprintf(`(?s).{%d,}`, length.least)
+	if length.most != unlimited {
+		expr = fmt.Sprintf(`(?s).{%d,%d}`, length.least, length.most)
+	}
+	switch {
+	case length.least > maxMeasured || length.most > maxMeasured && length.most != unlimited:
+		return nil, s.errorf("lengths of the names of members must be at most %d", maxMeasured)
+	case length.least > length.most:
+		expr = `[^\x00-\x{10FFFF}]` // nothing
+	}
+	limit, err := c.work.regex(expr, whole, escaped)
+	if err == nil {
+		d, err = c.work.combine([]*dfa{d, limit}, all)
+	}
 	if err != nil {
 		return nil, s.errorf("%w", err)
 	}
 	return d, nil
 }
 
-// lengths is the expression of the texts as long as the strings of a shape.
-func (s *shape) lengths(limit int32) (string, error) {
-	upTo := ""
-	if s.length.most != unlimited {
-		upTo = fmt.Sprint(s.length.most)
-	}
-	if s.length.least > limit || s.length.most > limit && upTo != "" {
-		return "", s.errorf("minLength and maxLength beside pattern or format, and in arguments, must be at most %d", limit)
-	}
-	if s.length.least > s.length.most {
-		return `[^\x00-\x{10FFFF}]`, nil // nothing
-	}
-	return fmt.Sprintf(`(?s).{%d,%s}`, s.length.least, upTo), nil
-}
-
-// quoted is the node of the strings whose insides d accepts.
-func (c *compiler) quoted(d *dfa) (int32, error) {
+// quoted is the node of the strings of a range of lengths whose insides d accepts.
+func (c *compiler) quoted(d *dfa, length span) (int32, error) {
 	if c.marker != "" {
 		var err error
 		if d, err = c.once(markedKey{d, c.marker}, func() (*dfa, error) { return c.unmarked([]*dfa{d}, "") }); err != nil {
@@ -206,7 +212,7 @@ func (c *compiler) quoted(d *dfa) (int32, error) {
 		q = d.quote()
 		c.strings[d] = q
 	}
-	return c.automaton(q)
+	return c.counted(q, length, true)
 }
 
 // enum lists nodes for those of a shape's values that it does not exclude otherwise.

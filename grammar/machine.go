@@ -84,7 +84,7 @@ func (m *machine) begin() { m.next, m.left, m.ends = m.next[:0], m.left[:0], fal
 func (m *machine) enter(n, stack int32) {
 	switch node := &m.p.nodes[n]; node.kind {
 	case nodeLex, nodeText:
-		m.add(config{node: n, stack: stack}, m.p.dfa(n))
+		m.add(config{node: n, stack: stack})
 	case nodeSeq:
 		m.part(n, 0, stack)
 	case nodeAlt:
@@ -150,33 +150,34 @@ func (m *machine) leave(stack int32) {
 }
 
 // add adds one config, and what comes behind if its automaton may be left.
-func (m *machine) add(c config, d *dfa) {
+func (m *machine) add(c config) {
+	d := m.p.dfa(c.node)
 	if !d.leaf[c.state] {
 		m.next = append(m.next, c)
 	}
-	if d.accept[c.state] {
+	if !d.accept[c.state] {
+		return
+	}
+	if n := &m.p.nodes[c.node]; n.kind == nodeLex || n.min <= c.n && c.n <= n.max {
 		m.leave(c.stack)
 	}
 }
 
 // read is what a byte makes of a config, and false if it does not fit.
-func (m *machine) read(c config, b byte) (config, *dfa, bool) {
+func (m *machine) read(c config, b byte) (config, bool) {
 	node := &m.p.nodes[c.node]
 	if node.kind == nodeLex {
 		c.state = node.lex.step(c.state, b)
-		return c, node.lex.dfa, c.state >= 0
+		return c, c.state >= 0
 	}
-	d, from := textDFA(), c.state
-	c.state = d.step(from, b)
-	if from == d.mark {
-		if closes := b == '"'; closes && c.n < node.min || !closes && c.n == node.max {
-			c.state = -1
-		}
+	d, from := m.p.dfa(c.node), c.state
+	if c.state = d.step(from, b); c.state < 0 {
+		return c, false
 	}
-	if c.state == d.mark && from != 0 && (node.max != unlimited || c.n < node.min) {
+	if d.meter.counts(from, c.state) && (node.max != unlimited || c.n < node.min) {
 		c.n++
 	}
-	return c, d, c.state >= 0
+	return c, node.fits(d, c.state, c.n)
 }
 
 // feed is the state after text, and false if the text does not fit.
@@ -188,8 +189,8 @@ func (m *machine) feed(s int32, text string) (int32, bool) {
 	for i := range len(text) {
 		m.begin()
 		for _, c := range now {
-			if c, d, ok := m.read(c, text[i]); ok {
-				m.add(c, d)
+			if c, ok := m.read(c, text[i]); ok {
+				m.add(c)
 			}
 		}
 		m.merge()
@@ -237,7 +238,7 @@ func (m *machine) only(s int32) (b byte, ok bool) {
 			if to < 0 {
 				continue
 			}
-			if _, _, fits := m.read(c, first); !fits {
+			if _, fits := m.read(c, first); !fits {
 				continue // a string is as long as it may be, or not yet as long as it must be
 			}
 			if ok && first != b || d.starts[class+1]-d.starts[class] > 1 {

@@ -159,19 +159,14 @@ func (m *Matcher) mask(s int32) []uint64 {
 func (m *Matcher) fill(bits []uint64, c config) {
 	node := &m.g.program.nodes[c.node]
 	var f *facts
-	least, room := 0, math.MaxInt
-	if node.kind == nodeLex {
+	if node.lex != nil {
 		f = m.g.facts(&m.walker, node.lex, c.state)
 	} else {
 		f = m.g.vocab.textFacts(&m.walker, c.state)
-		least, room = limits(node, c.n)
 	}
+	least, room := limits(node, c.n)
 	f.fill(m.g.vocab, bits, room)
-	for _, t := range f.last {
-		if least <= int(t.chars) && int(t.chars) <= room {
-			set(bits, t.id)
-		}
-	}
+	m.tight(bits, c, f.tight)
 	if len(f.exits) == 0 {
 		return
 	}
@@ -192,8 +187,21 @@ func (m *Matcher) fill(bits []uint64, c config) {
 	}
 }
 
-// limits is how many characters of a string must and may follow the n that there are.
+// tight adds those tokens after which a text can have as many characters as it must.
+func (m *Matcher) tight(bits []uint64, c config, list []tightToken) {
+	node, d := &m.g.program.nodes[c.node], m.g.program.dfa(c.node)
+	for _, t := range list {
+		if node.fits(d, t.state, c.n+t.chars) {
+			set(bits, t.id)
+		}
+	}
+}
+
+// limits is how many characters of a text must and may follow the n that there are.
 func limits(node *node, n int32) (least, room int) {
+	if node.kind == nodeLex {
+		return 0, math.MaxInt
+	}
 	if node.max == unlimited {
 		return int(node.min - n), math.MaxInt
 	}
@@ -203,12 +211,9 @@ func limits(node *node, n int32) (least, room int) {
 // below adds the tokens at the nodes from first up to end that a config allows.
 func (m *Matcher) below(bits []uint64, c config, first, end int32) {
 	node := &m.g.program.nodes[c.node]
-	least, room := 0, math.MaxInt
-	if node.kind == nodeText {
-		least, room = limits(node, c.n)
-	}
+	least, room := limits(node, c.n)
 	w := &m.walker
-	w.found, w.runs, w.last = w.found[:0], w.runs[:0], w.last[:0]
+	w.found, w.runs, w.tight = w.found[:0], w.runs[:0], w.tight[:0]
 	exits := len(w.exits)
 	w.walk(m.g.program.dfa(c.node), c.state, first, end, int(m.g.vocab.nodes[first].depth))
 	for _, t := range w.found {
@@ -221,11 +226,7 @@ func (m *Matcher) below(bits []uint64, c config, first, end int32) {
 			set(bits, id)
 		}
 	}
-	for _, t := range w.last {
-		if least <= int(t.chars) && int(t.chars) <= room {
-			set(bits, t.id)
-		}
-	}
+	m.tight(bits, c, w.tight)
 	// The list may grow, and move, below.
 	for i := exits; i < len(w.exits); i++ {
 		e := w.exits[i]

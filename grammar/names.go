@@ -98,7 +98,7 @@ func (c *compiler) allowedNames(s *shape) (nameSet, error) {
 				}
 			}
 		default:
-			d, err := c.inside(p)
+			d, err := c.exactInside(p)
 			if err != nil {
 				return nameSet{}, err
 			}
@@ -175,15 +175,24 @@ func (c *compiler) nameClasses(s *shape, names []string, patterns []*value, allo
 		if len(classes) == maxClasses {
 			return s.errorf("the patterns for names tell more than %d kinds of members apart", maxClasses)
 		}
-		n, err := c.quoted(d)
+		length := span{0, unlimited}
+		for i, p := range patterns {
+			if set>>i&1 != 0 {
+				length = length.and(c.relaxed[nameKey(p)].length)
+			}
+		}
+		n, err := c.quoted(d, length)
 		classes = append(classes, nameClass{set, n})
 		return err
 	}
 	return classes, split(0, 0)
 }
 
+// nameKey is the expression of a member of patternProperties.
+func nameKey(p *value) patternKey { return patternKey{expr: p.name, extent: anywhere} }
+
 // classNames is the automaton of the allowed names that are none of the given and that the
-// patterns of the set match, and no others.
+// patterns of the set match, and no others. Lengths of patterns that match are left aside.
 func (c *compiler) classNames(s *shape, names []string, patterns []*value, set int, allowed *dfa) (*dfa, error) {
 	exprs := make([]string, len(patterns))
 	for i, p := range patterns {
@@ -200,11 +209,18 @@ func (c *compiler) classNames(s *shape, names []string, patterns []*value, set i
 		if err != nil {
 			return nil, err
 		}
-		d, err := c.namePattern(patterns[last], exprs[last])
+		var d *dfa
+		if match = set>>last != 0; match {
+			var r relaxed
+			r, err = c.relaxedExpression(patterns[last], nameKey(patterns[last]))
+			d = r.dfa
+		} else {
+			d, err = c.namePattern(patterns[last], exprs[last])
+		}
 		if err != nil {
 			return nil, err
 		}
-		list, match = []*dfa{rest, d}, set>>last != 0
+		list = []*dfa{rest, d}
 	} else if len(names) > 0 {
 		known, err := c.work.choice(insides(names))
 		if err != nil {

@@ -79,7 +79,7 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 	if n.full {
 		return nil, errLarge
 	}
-	d := &dfa{mark: -1}
+	d := &dfa{}
 	var starts [256]bool
 	for i := range n.nodes {
 		if e := &n.nodes[i]; e.kind == nfaEdge {

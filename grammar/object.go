@@ -130,15 +130,10 @@ func (c *compiler) member(s *shape, name string) ([]*value, error) {
 
 // namePattern is the automaton of the names that a key of patternProperties is about.
 func (c *compiler) namePattern(at *value, expr string) (*dfa, error) {
-	key := patternKey{expr, anywhere}
-	if d, ok := c.patterns[key]; ok {
-		return d, nil
-	}
-	d, err := c.work.pattern(expr, escaped)
+	d, err := c.expression(patternKey{expr: expr, extent: anywhere}, escaped)
 	if err != nil {
 		return nil, at.errorf("%w", err)
 	}
-	c.patterns[key] = d
 	return d, nil
 }
 

@@ -26,7 +26,7 @@ const (
 	nodeAlt                  // one of list
 	nodeRep                  // list[0], min to max times
 	nodeLex                  // a text of the automaton
-	nodeText                 // a JSON string of min to max characters
+	nodeText                 // a text of the automaton, or any JSON string, of min to max characters
 )
 
 type node struct {
@@ -34,6 +34,7 @@ type node struct {
 	list     []int32
 	min, max int32
 	lex      *lex
+	reach    *reach // of a text
 }
 
 // lex is an automaton with what is known of it for the grammar's vocabulary.
@@ -62,8 +63,8 @@ func (p *program) dfa(n int32) *dfa {
 	return textDFA()
 }
 
-// textDFA reads a JSON string with any escapes RFC 8259 has; of surrogates only pairs. Its
-// mark is the state between two characters.
+// textDFA reads a JSON string with any escapes RFC 8259 has; of surrogates only pairs. It counts
+// characters in the state between two of them.
 var textDFA = sync.OnceValue(func() *dfa {
 	const hex, mark = `[0-9A-Fa-f]`, `\x5C`
 	escapes := []string{
@@ -73,8 +74,19 @@ var textDFA = sync.OnceValue(func() *dfa {
 		`u[Dd][89ABab]` + hex + `{2}` + mark + `u[Dd][C-Fc-f]` + hex + `{2}`,
 	}
 	d := mustRegex(`"(?:[^\x00-\x1F"\x5C]|`+mark+`(?:`+strings.Join(escapes, "|")+`))*"`, plain)
-	d.mark = d.step(0, '"')
+	d.meter = &meter{whole: make([]bool, len(d.accept)), quoted: true}
+	d.meter.whole[d.step(0, '"')] = true
+	d.findLows()
 	return d
+})
+
+// textReach is the reach of textDFA, whose only tight state is the end.
+var textReach = sync.OnceValue(func() *reach {
+	r, err := new(work).reach(textDFA(), unlimited-1)
+	if err != nil {
+		panic(fmt.Sprintf("grammar: lengths of strings: %v", err))
+	}
+	return r
 })
 
 // builder collects the nodes of a program.
@@ -82,13 +94,16 @@ type builder struct {
 	program
 	work     work
 	states   int
-	full     bool                // there were more nodes than allowed
-	choices  map[string]*dfa     // automata made before, of lists of texts
-	patterns map[patternKey]*dfa // of the insides of strings
-	strings  map[*dfa]*dfa       // the same with quotation marks
-	shared   map[*dfa]int32      // their nodes
-	texts    map[[2]int32]int32  // nodes of strings, by min and max
-	marked   map[markedKey]*dfa  // automata of texts without a marker
+	full     bool                 // there were more nodes than allowed
+	choices  map[string]*dfa      // automata made before, of lists of texts
+	patterns map[patternKey]*dfa  // of the insides of strings
+	strings  map[*dfa]*dfa        // the same with quotation marks
+	shared   map[*dfa]int32       // their nodes
+	texts    map[[2]int32]int32   // nodes of strings, by min and max
+	measured map[*dfa]*lex        // automata that count
+	lengths  map[countedKey]int32 // nodes of theirs
+	relaxed  map[patternKey]relaxed
+	marked   map[markedKey]*dfa // automata of texts without a marker
 
 	spelling spelling // how expressions are written
 	avoid    string   // a marker that must not be in what they match; "": none
@@ -97,7 +112,7 @@ type builder struct {
 func newBuilder() *builder {
 	return &builder{
 		choices: map[string]*dfa{}, patterns: map[patternKey]*dfa{},
-		strings: map[*dfa]*dfa{}, shared: map[*dfa]int32{}, texts: map[[2]int32]int32{}, marked: map[markedKey]*dfa{},
+		strings: map[*dfa]*dfa{}, shared: map[*dfa]int32{}, texts: map[[2]int32]int32{}, measured: map[*dfa]*lex{}, lengths: map[countedKey]int32{}, relaxed: map[patternKey]relaxed{}, marked: map[markedKey]*dfa{},
 	}
 }
 
@@ -123,7 +138,7 @@ func (b *builder) text(least, most int32) int32 {
 	if n, ok := b.texts[[2]int32{least, most}]; ok {
 		return n
 	}
-	n := b.add(node{kind: nodeText, min: least, max: most})
+	n := b.add(node{kind: nodeText, min: least, max: most, reach: textReach()})
 	b.texts[[2]int32{least, most}] = n
 	return n
 }
@@ -136,13 +151,21 @@ func (b *builder) automaton(d *dfa) (int32, error) {
 	if len(d.accept) == 0 {
 		return b.alt(), nil
 	}
-	if b.states += len(d.accept); b.states > maxStates {
-		return 0, errLarge
+	l, err := b.newLex(d)
+	if err != nil {
+		return 0, err
 	}
-	l := &lex{d, make([]atomic.Pointer[facts], len(d.accept))}
 	n := b.add(node{kind: nodeLex, lex: l})
 	b.shared[d] = n
 	return n, nil
+}
+
+// newLex counts the states of an automaton.
+func (b *builder) newLex(d *dfa) (*lex, error) {
+	if b.states += len(d.accept); b.states > maxStates {
+		return nil, errLarge
+	}
+	return &lex{d, make([]atomic.Pointer[facts], len(d.accept))}, nil
 }
 
 // fixed is a node for one of our own expressions.

@@ -202,7 +202,7 @@ func (d *dfa) quote() *dfa {
 	for b := 1; b < 256; b++ {
 		starts[b] = d.class[b] != d.class[b-1] || b == '"' || b == '"'+1
 	}
-	q := &dfa{mark: -1}
+	q := &dfa{}
 	q.classes(&starts)
 	// State 0 awaits the first mark, state s+1 is s, the last is behind the last mark.
 	n := len(d.accept)

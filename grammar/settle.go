@@ -11,7 +11,7 @@ import (
 var madeKeywords = map[string]func(s *shape, v *value) error{
 	madeTypes: (*shape).readTypes,
 	notPattern: func(s *shape, v *value) error {
-		s.without = append(s.without, patternKey{v.text, anywhere})
+		s.without = append(s.without, patternKey{expr: v.text, extent: anywhere})
 		return nil
 	},
 	notFormat: (*shape).readNotFormat,
@@ -48,7 +48,7 @@ func (s *shape) readNotFormat(v *value) error {
 		s.refused = v.errorf("strings that are not of the format %.40q are not supported; say what is allowed", v.text)
 		return nil
 	}
-	s.without = append(s.without, patternKey{expr, whole})
+	s.without = append(s.without, patternKey{expr: expr, extent: whole})
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (s *shape) readNotValues(v *value) error {
 		}
 	}
 	if words != nil {
-		s.without = append(s.without, patternKey{strings.Join(words, "|"), whole})
+		s.without = append(s.without, patternKey{expr: strings.Join(words, "|"), extent: whole})
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ type Vocab struct {
 	// are, and from plainEnd on the others.
 	nodes    []trieNode // and one more behind the last
 	order    []int32    // the tokens in the order of their nodes
+	chars    []uint8    // by node: the characters of plain tokens up to it
+	lengths  []uint8    // in the order of order: the characters of plain tokens
 	plainEnd int32
 	deepest  int
 	// twins lists ids by pairs of the one in the forest and another with the same bytes.
@@ -149,9 +151,11 @@ func (v *Vocab) plant(list []entry) {
 		for i := common; i < len(e.token); i++ {
 			path = append(path, int32(len(v.nodes)))
 			v.nodes = append(v.nodes, trieNode{id: -1, first: int32(len(v.order)), depth: uint8(i), b: e.token[i]})
+			v.chars = append(v.chars, uint8(utf8.RuneCountInString(e.token[:i+1])))
 		}
 		v.nodes[path[len(path)-1]].id = e.id
 		v.order = append(v.order, e.id)
+		v.lengths = append(v.lengths, uint8(e.plain))
 		v.tell(path, e)
 		v.deepest = max(v.deepest, len(e.token))
 		last = e
