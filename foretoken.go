@@ -12,6 +12,7 @@
 package foretoken
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -44,6 +45,9 @@ const Tiny = models.Tiny
 
 // DefaultContext is the maximum context where Options name none and the model allows more.
 const DefaultContext = offload.DefaultContext
+
+// DefaultBatch is the maximum number of sequences at a time where Options name none.
+const DefaultBatch = offload.DefaultBatch
 
 var (
 	// ErrNotBuiltIn is returned for Tiny by a program that was built without it.
@@ -88,8 +92,11 @@ type Options struct {
 	KVBits   int     // of keys and values: 8, 16 or 32; 0: 16, or 32 with Float32
 	Context  int     // maximum tokens of a sequence; 0: what the model allows, at most DefaultContext
 
-	KVMemory    int64         // bytes for the KV cache of all sequences and the prefix cache; 0: enough for one sequence, -1: half of what the device has free
-	MaxBatch    int           // maximum sequences at a time; 0: 16
+	// KVMemory is the bytes for the KV cache of all sequences and the prefix cache. 0: enough for one
+	// sequence of the maximum context; less than that is raised to it, with a warning. -1: half of what
+	// the device has free, but at most enough for MaxBatch such sequences.
+	KVMemory    int64
+	MaxBatch    int           // maximum sequences at a time; 0: DefaultBatch
 	MaxQueue    int           // maximum requests that wait; beyond it a Request.Flow with less than its share is still accepted; 0: unlimited
 	MaxRound    time.Duration // time that a round should not exceed while text is generated; 0: half as long again as one without prompts
 	PrefixCache PrefixCache
@@ -282,7 +289,8 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	if m.draft, err = m.drafting(o.Speculation, c.Config()); err != nil {
 		return err
 	}
-	pool := state.NewPool(m.backend, m.memory(o.KVMemory))
+	o.MaxBatch = cmp.Or(o.MaxBatch, DefaultBatch)
+	pool := state.NewPool(m.backend, m.memory(o.KVMemory, o.MaxBatch))
 	m.pages = m.need().Tokens(pool.Budget(), math.MaxInt32) / PageTokens
 	learned, err := m.selfTest(o.Speculation, pool)
 	if err != nil {
@@ -315,13 +323,21 @@ func (m *Model) need() *state.Need {
 	return &n
 }
 
-// memory is the budget for sequences: want bytes, but enough for one of the longest.
-func (m *Model) memory(want int64) int64 {
-	one := m.need()
-	if want < 0 {
-		want = state.FreeMemory(m.backend, one.Target, one.Draft) / 2
+// memory is the budget for sequences, as Options.KVMemory says: want bytes for batch sequences.
+//
+// The default is bounded because the prefix cache would otherwise grow into all of it: a flood of
+// different prompts had the embedded model take 9.5 GB. Sequences seldom have the maximum context,
+// and the prefix cache has what they leave.
+func (m *Model) memory(want int64, batch int) int64 {
+	need := m.need()
+	one := need.Bytes(m.context)
+	switch {
+	case want < 0:
+		want = min(state.FreeMemory(m.backend, need.Target, need.Draft)/2, int64(batch)*one)
+	case want > 0 && want < one:
+		m.log.Warn("the KV memory is raised to the need of one sequence of the maximum context; a smaller context needs less", "kv_memory_bytes", want, "raised_to_bytes", one, "context", m.context)
 	}
-	return max(want, one.Bytes(m.context))
+	return max(want, one)
 }
 
 // Close ends all answers and frees everything.

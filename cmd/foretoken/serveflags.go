@@ -98,9 +98,9 @@ func (f *serveFlags) memoryGroup() flagGroup {
 	g := newFlagGroup("Sequences (of each model)")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.kvMemory, "kv-memory", "memory for the KV cache of all sequences and the prefix cache (default: half of what is free when the model is loaded)")
+	fs.Var(&f.kvMemory, "kv-memory", "memory for the KV cache of all sequences and the prefix cache, at least that of one sequence of full context (default: half of the free memory when the model is loaded, at most what --max-batch sequences of full context need)")
 	f.model.kv.add(g, kvDefault)
-	fs.Var(&f.batch, "max-batch", "maximum batch size in sequences (default 16)")
+	fs.Var(&f.batch, "max-batch", fmt.Sprintf("maximum batch size in sequences (default %d)", foretoken.DefaultBatch))
 	fs.Var(&f.queue, "max-queue", fmt.Sprintf("maximum number of waiting requests; further requests get status 429 unless their key has less than its share; 0: unlimited (default %d)", defaultQueue))
 	fs.Var(&f.round, "max-round-ms", "maximum milliseconds between tokens of a running sequence while another prefills (default: 1.5 times the time without prefill)")
 	fs.BoolVar(&f.noCache, "no-prefix-cache", false, "disable the prefix cache")

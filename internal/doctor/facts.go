@@ -54,6 +54,7 @@ type Memory struct {
 	Recurrent int64 `json:"recurrent"`
 	Head      int64 `json:"head"` // keys and values of the head, and hidden rows it has yet to catch up with
 	Total     int64 `json:"total"`
+	ServeKV   int64 `json:"serve_kv"` // the default of serve --kv-memory, unless half of the free memory is less
 }
 
 // Problem is something wrong with a checkpoint.
@@ -159,6 +160,7 @@ func newMemory(n *weights.Survey, o InspectOptions) *Memory {
 		m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	}
 	m.Total = m.Weights + m.KV + m.Recurrent + m.Head
+	m.ServeKV = offload.DefaultBatch * need.Bytes(min(offload.DefaultContext, n.Context))
 	return m
 }
 

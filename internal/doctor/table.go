@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken/internal/model/weights"
+	"github.com/foretoken/foretoken/internal/offload"
 )
 
 // Table is the facts for people: lines of plain text that no terminal takes for more.
@@ -32,6 +33,8 @@ func (f *Facts) Table() string {
 		t.line("")
 		t.row("memory", "%s for %s of %d tokens: weights %s, keys and values %s, recurrent states %s, head %s",
 			bytesText(m.Total), counted(m.Batch, "sequence", "sequences"), m.Context, bytesText(m.Weights), bytesText(m.KV), bytesText(m.Recurrent), bytesText(m.Head))
+		t.row("serving", "up to %s of KV memory by default: %d sequences of %d tokens, or half of the free memory if that is less",
+			bytesText(m.ServeKV), offload.DefaultBatch, min(offload.DefaultContext, f.Model.Context))
 	}
 	for _, d := range f.Devices {
 		t.row("on "+d.Device, "%s", d.Where)

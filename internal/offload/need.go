@@ -55,6 +55,9 @@ type Options struct {
 // DefaultContext is the maximum context where nobody names one and the model allows more.
 const DefaultContext = 32768
 
+// DefaultBatch is the maximum number of sequences at a time where Options name none.
+const DefaultBatch = 16
+
 // What activations are counted for: the rows of a round, and those of them whose logits are wanted.
 const (
 	workRows  = 512
