@@ -92,9 +92,11 @@ func (s *shape) names(more []string) []string {
 			}
 		}
 	}
-	for _, v := range s.schemas {
-		if p := v.member("properties"); p != nil {
-			add(p.names)
+	for _, made := range []bool{false, true} { // what only restricts members does not order them
+		for _, v := range s.schemas {
+			if p := v.member("properties"); p != nil && v.made == made {
+				add(p.names)
+			}
 		}
 	}
 	add(s.required)
