@@ -51,6 +51,9 @@ func valid(root, schema, v any) bool {
 			return false
 		}
 	}
+	if !validLogic(root, s, v) {
+		return false
+	}
 	if t, ok := s["type"]; ok && !slices.ContainsFunc(many(t), func(t any) bool { return isType(t.(string), v) }) {
 		return false
 	}
@@ -69,6 +72,38 @@ func valid(root, schema, v any) bool {
 		return validArray(root, s, v)
 	case map[string]any:
 		return validObject(root, s, v)
+	}
+	return true
+}
+
+// validLogic is the keywords not, if, then, else and those of dependencies.
+func validLogic(root any, s map[string]any, v any) bool {
+	if not, ok := s["not"]; ok && valid(root, not, v) {
+		return false
+	}
+	if condition, ok := s["if"]; ok {
+		key := "else"
+		if valid(root, condition, v) {
+			key = "then"
+		}
+		if branch, ok := s[key]; ok && !valid(root, branch, v) {
+			return false
+		}
+	}
+	o, _ := v.(map[string]any)
+	for _, key := range []string{"dependencies", "dependentRequired", "dependentSchemas"} {
+		table, _ := s[key].(map[string]any)
+		for name, demand := range table {
+			if _, there := o[name]; !there {
+				continue
+			}
+			if names, ok := demand.([]any); ok {
+				demand = map[string]any{"required": names}
+			}
+			if !valid(root, demand, v) {
+				return false
+			}
+		}
 	}
 	return true
 }
@@ -226,7 +261,7 @@ func (m schemaMaker) pick(list ...string) string { return list[m.IntN(len(list))
 
 // schema is a schema as text; names is the first letter of its properties.
 func (m schemaMaker) schema(depth int, names byte) string {
-	kind := m.IntN(12)
+	kind := m.IntN(14)
 	if depth <= 0 {
 		kind = m.IntN(6)
 	}
@@ -248,6 +283,8 @@ func (m schemaMaker) schema(depth int, names byte) string {
 		return m.object(depth, names)
 	case 10:
 		return fmt.Sprintf(`{"anyOf": [%s, %s]}`, m.schema(depth-1, names), m.schema(depth-1, names))
+	case 11, 12:
+		return m.logic(depth - 1)
 	default:
 		return m.pick(
 			fmt.Sprintf(`{"oneOf": [%s, %s]}`, m.number("integer", 3), m.text()),
@@ -257,6 +294,29 @@ func (m schemaMaker) schema(depth int, names byte) string {
 			`{"$ref": "#/$defs/node"}`,
 		)
 	}
+}
+
+// logic is a schema with a negation, with alternatives that overlap, or with conditions.
+func (m schemaMaker) logic(depth int) string {
+	const members = `{"type": "object", "properties": {"a": %s, "b": %s, "c": %s}, %s}`
+	scalar := func() string { return m.schema(0, 'a') }
+	switch m.IntN(4) {
+	case 0:
+		return fmt.Sprintf(`{"not": %s}`, m.pick(scalar(), scalar(), m.array(depth, 'a'), `{"type": "object", "properties": {"a": `+m.schema(depth, 'a')+`}, "required": ["a"]}`))
+	case 1:
+		return fmt.Sprintf(`{"oneOf": [%s, %s, %s]}`, scalar(), scalar(), scalar())
+	}
+	return fmt.Sprintf(members, scalar(), m.schema(depth, 'a'), scalar(), m.pick(
+		`"not": {"required": ["a", "b"]}`,
+		fmt.Sprintf(`"not": {"properties": {"a": %s, "b": %s}}`, scalar(), scalar()),
+		`"not": {"anyOf": [{"required": ["a"]}, {"not": {"required": ["c"]}}]}`,
+		`"oneOf": [{"required": ["a"]}, {"required": ["b"]}, {"required": ["b", "c"]}]`,
+		fmt.Sprintf(`"oneOf": [{"properties": {"a": %s}}, {"properties": {"b": %s}, "required": ["a"]}]`, scalar(), scalar()),
+		fmt.Sprintf(`"if": {"properties": {"a": %s}}, "then": {"required": ["b"]}, "else": {"properties": {"c": %s}}`, scalar(), scalar()),
+		fmt.Sprintf(`"if": {"required": ["b"]}, "then": {"not": {"properties": {"c": %s}}}`, scalar()),
+		`"dependentRequired": {"a": ["b"], "c": ["a", "d"]}`,
+		fmt.Sprintf(`"dependentSchemas": {"b": {"properties": {"a": %s}, "required": ["a"]}}, "dependencies": {"a": ["c"]}`, scalar()),
+	))
 }
 
 func (m schemaMaker) number(kind string, at int) string {
@@ -371,7 +431,7 @@ func (m valueMaker) value(schema any, depth int) any {
 		return m.value(lookUp(m.root, ref), depth+1)
 	}
 	for _, key := range []string{"anyOf", "oneOf", "allOf"} {
-		if parts := list(s[key]); len(parts) > 0 {
+		if parts := list(s[key]); len(parts) > 0 && s["properties"] == nil {
 			v := m.value(parts[m.IntN(len(parts))], depth+1)
 			if o, ok := v.(map[string]any); ok && key == "allOf" {
 				for _, part := range parts {
@@ -385,6 +445,12 @@ func (m valueMaker) value(schema any, depth int) any {
 	}
 	if c, ok := s["const"]; ok {
 		return c
+	}
+	if not, ok := s["not"]; ok && s["type"] == nil {
+		if m.IntN(2) == 0 {
+			return m.anything(2)
+		}
+		return m.value(not, depth+1)
 	}
 	if e, ok := s["enum"].([]any); ok {
 		return e[m.IntN(len(e))]
