@@ -166,6 +166,8 @@ var badTexts = []bad{
 }
 
 var badResponses = []bad{
+	{"POST", "/v1/responses/compact", `{"input": "a"}`, 400, `conversations are not compacted here`},
+	{"POST", "/v1/responses/input_tokens", `{}`, 400, `input: this field is missing`},
 	{"POST", "/v1/responses", `{}`, 400, `input: this field is missing`},
 	{"POST", "/v1/responses", `{"input": 5}`, 400, `input: 5, want an array`},
 	{"POST", "/v1/responses", `{"input": [{"type": "dance"}]}`, 400, `input[0].type: items of type \"dance\" are not supported: want message, reasoning, function_call or function_call_output`},

@@ -18,8 +18,8 @@ import (
 var bodies = map[string][]string{
 	"/v1/chat/completions": inChat, "/v1/chat/completions/render": inChat,
 	"/v1/completions": inTexts, "/v1/completions/render": inTexts,
-	"/v1/responses": inResponses,
-	"/v1/messages":  inMessages, "/v1/messages/count_tokens": inMessages,
+	"/v1/responses": inResponses, "/v1/responses/input_tokens": inResponses,
+	"/v1/messages": inMessages, "/v1/messages/count_tokens": inMessages,
 	"/api/chat": {
 		`{"model": "tiny", "messages": LIST}`, `{"model": "tiny", "tools": LIST}`, `{"model": "tiny", "x": LIST}`,
 		`{"model": "tiny", "messages": [{"role": "user", "content": "a", "images": LIST}]}`,
@@ -80,7 +80,7 @@ func hi(field string) string { return `"messages": [{"role": "user", "content": 
 
 // unread are endpoints that take no JSON.
 var unread = []string{
-	"/v1/files", "/v1/batches/{id}/cancel", "/v1/embeddings", "/api/embed", "/api/embeddings", "/api/pull", "/api/push", "/api/create", "/api/copy",
+	"/v1/files", "/v1/batches/{id}/cancel", "/v1/embeddings", "/v1/responses/compact", "/api/embed", "/api/embeddings", "/api/pull", "/api/push", "/api/create", "/api/copy",
 }
 
 // elements take the most memory for their bytes.

@@ -199,6 +199,7 @@ var samples = map[string]string{
 	"POST /v1/chat/completions/render": `{"messages": [{"role": "user", "content": "Hi"}]}`,
 	"POST /v1/completions/render":      `{"prompt": ["Hi", "Ho"]}`,
 	"POST /v1/responses":               `{"input": "Hi", "max_output_tokens": 1, "reasoning": {}, "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}}`,
+	"POST /v1/responses/input_tokens":  `{"input": "Hi", "max_output_tokens": 1, "reasoning": {}, "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}}`,
 	"POST /v1/messages":                sampleMessages,
 	"POST /v1/messages/count_tokens":   sampleMessages,
 	"POST /api/chat": `{"messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 1}, "stream": false, "foretoken": {},

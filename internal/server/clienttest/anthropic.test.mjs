@@ -33,6 +33,15 @@ test('chat', async () => {
   assert.equal(input_tokens, message.usage.input_tokens + message.usage.cache_read_input_tokens);
 });
 
+test('models', async () => {
+  const page = await client.models.list();
+  const [model] = page.data;
+  assert.deepEqual([model.type, model.id, model.display_name], ['model', 'tiny', 'tiny']);
+  assert.ok(Date.parse(model.created_at) > 0);
+  assert.deepEqual([page.has_more, page.first_id, page.last_id], [false, 'tiny', 'tiny']);
+  assert.deepEqual(await client.models.retrieve('tiny'), model);
+});
+
 test('a stream is the message', async () => {
   const request = { ...story, temperature: 0 };
   const whole = await client.messages.create(request);

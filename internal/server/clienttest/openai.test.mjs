@@ -191,6 +191,13 @@ describe('openai', () => {
     await assert.rejects(client.responses.retrieve(next.id), OpenAI.NotFoundError);
   });
 
+  it('counts the input of responses', async () => {
+    const ask = { model: 'tiny', instructions: 'You tell stories.', input: 'Tell me one.', max_output_tokens: 1 };
+    const { usage } = await client.responses.create(ask);
+    assert.equal((await client.responses.inputTokens.count({ model: ask.model, instructions: ask.instructions, input: ask.input })).input_tokens, usage.input_tokens);
+    await assert.rejects(client.responses.compact({ model: 'tiny', input: 'a' }), /not compacted/);
+  });
+
   it('calls tools in responses', async () => {
     const { function: f } = tools[0];
     const r = await client.responses.create({

@@ -3,18 +3,24 @@ package openai
 import (
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// modelObject is a model as the protocol has it, and what we know beyond that.
+// modelObject is a model as OpenAI and Anthropic have it, whose clients both ask here, and what we know
+// beyond that.
 type modelObject struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
 	OwnedBy string `json:"owned_by"`
+	// The fields that Anthropic has beside ID.
+	Type      string    `json:"type"`
+	Name      string    `json:"display_name"`
+	CreatedAt time.Time `json:"created_at"`
 	// What it takes and gives, of a model that is loaded: text, image, video.
 	Input     []string     `json:"input_modalities,omitempty"`
 	Output    []string     `json:"output_modalities,omitempty"`
@@ -47,11 +53,16 @@ type vision struct {
 
 // models lists the models there are, aliases included.
 func (h *handler) models(w http.ResponseWriter, _ *http.Request) error {
+	names := h.service.Names() // one at least
 	list := struct {
 		Object string        `json:"object"`
 		Data   []modelObject `json:"data"`
-	}{Object: "list", Data: []modelObject{}}
-	for _, name := range h.service.Names() {
+		// The page of Anthropic's, which is the only one.
+		First string `json:"first_id"`
+		Last  string `json:"last_id"`
+		More  bool   `json:"has_more"`
+	}{Object: "list", First: names[0], Last: names[len(names)-1]}
+	for _, name := range names {
 		list.Data = append(list.Data, h.describe(name))
 	}
 	body.JSON(w, http.StatusOK, list)
@@ -73,7 +84,8 @@ func (h *handler) model(w http.ResponseWriter, r *http.Request) error {
 
 // describe says what is known of a model without loading it.
 func (h *handler) describe(name string) modelObject {
-	o := modelObject{ID: name, Object: "model", Created: h.started.Unix(), OwnedBy: "foretoken"}
+	started := h.started.UTC().Truncate(time.Second)
+	o := modelObject{ID: name, Object: "model", Created: started.Unix(), OwnedBy: "foretoken", Type: "model", Name: name, CreatedAt: started}
 	resolved := h.service.Resolve(name)
 	if resolved != name {
 		o.Foretoken.AliasOf = resolved

@@ -14,8 +14,11 @@ func TestModelsSayWhatTheyAre(t *testing.T) {
 	var list struct {
 		Object string
 		Data   []modelObject
+		First  string `json:"first_id"`
+		Last   string `json:"last_id"`
+		More   *bool  `json:"has_more"`
 	}
-	if err := json.Unmarshal([]byte(text), &list); err != nil || list.Object != "list" {
+	if err := json.Unmarshal([]byte(text), &list); err != nil || list.Object != "list" || list.First != "tiny" || list.Last != "small" || list.More == nil || *list.More {
 		t.Fatalf("%v: %s", err, text)
 	}
 	var names []string
@@ -25,7 +28,7 @@ func TestModelsSayWhatTheyAre(t *testing.T) {
 			continue // may or may not be loaded
 		}
 		d := m.Foretoken
-		if m.Object != "model" || m.OwnedBy != "foretoken" || m.Created == 0 || !d.Loaded || d.Family != "qwen3_5" || d.Context != 1024 ||
+		if m.Type != "model" || m.Name != m.ID || m.CreatedAt.Unix() != m.Created || m.Object != "model" || m.OwnedBy != "foretoken" || m.Created == 0 || !d.Loaded || d.Family != "qwen3_5" || d.Context != 1024 ||
 			d.Parameters != 18950320 || d.Bytes == 0 || d.Compute != "int8" || !d.MTP || d.Drafter != "mtp" || d.Device == "" || (d.AliasOf == "tiny") != (m.ID == "small") ||
 			strings.Join(m.Input, " ") != "text image video" || d.Vision == nil || d.Vision.Parameters != 1482496 || d.Vision.MaxPixels != 16384 || d.Vision.TokenSide != 32 {
 			t.Errorf("%+v", m)

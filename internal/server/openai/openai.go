@@ -40,6 +40,8 @@ func Register(mux *http.ServeMux, s *generate.Service) {
 	handle("POST /v1/chat/completions/render", h.renderChat)
 	handle("POST /v1/completions/render", h.renderText)
 	handle("POST /v1/responses", h.respond)
+	handle("POST /v1/responses/input_tokens", h.countInput)
+	handle("POST /v1/responses/compact", h.compact)
 	handle("GET /v1/responses/{id}", h.response)
 	handle("DELETE /v1/responses/{id}", h.deleteResponse)
 	handle("GET /v1/models", h.models)

@@ -140,6 +140,29 @@ func (h *handler) readResponse(r *http.Request, v *body.Value) (*responseRequest
 	return q, v.Err()
 }
 
+// countInput answers how many tokens the prompt of a response has.
+func (h *handler) countInput(w http.ResponseWriter, r *http.Request) error {
+	q, err := h.readResponse(r, body.Read(w, r))
+	n := 0
+	if err == nil {
+		n, err = h.service.Count(r.Context(), &q.Request)
+		err = rename(q.explain(err), renamed)
+	}
+	if err != nil {
+		return err
+	}
+	body.JSON(w, http.StatusOK, struct {
+		Object string `json:"object"`
+		Input  int    `json:"input_tokens"`
+	}{"response.input_tokens", n})
+	return nil
+}
+
+// compact answers that conversations are not shortened.
+func (h *handler) compact(http.ResponseWriter, *http.Request) error {
+	return generate.NotSupported("", "conversations are not compacted here: send fewer items, or ask the model for a summary with /v1/responses")
+}
+
 // include reads what a response is to show beyond the usual.
 func (q *responseRequest) include(v *body.Value) {
 	for _, item := range v.Field("include").List() {

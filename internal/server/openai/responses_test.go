@@ -229,3 +229,25 @@ func TestInputItemsBecomeMessages(t *testing.T) {
 		t.Errorf("%v:\n%s\n%s", err, strings.Join(got, "|"), want)
 	}
 }
+
+// TestInputTokensAreCounted counts the prompt of a response, which may be longer than the context.
+func TestInputTokensAreCounted(t *testing.T) {
+	count := func(request string) (counted struct {
+		Object string
+		Input  int `json:"input_tokens"`
+	}) {
+		status, text := send(t, http.MethodPost, responsesPath+"/input_tokens", request)
+		if err := json.Unmarshal([]byte(text), &counted); err != nil || status != http.StatusOK || counted.Object != "response.input_tokens" {
+			t.Errorf("status %d, %v: %s", status, err, text)
+		}
+		return counted
+	}
+	request := `{"instructions": "Be kind.", "input": [{"role": "user", "content": "Hello."}], "max_output_tokens": 1}`
+	r := ask[responseObject](t, responsesPath, request)
+	if n := count(request).Input; n == 0 || n != r.Usage.Input {
+		t.Errorf("%d tokens, and the response says %d", n, r.Usage.Input)
+	}
+	if n := count(`{"input": "` + strings.Repeat("many words ", 2000) + `"}`).Input; n < 4000 {
+		t.Errorf("%d tokens of 4000 words", n)
+	}
+}
