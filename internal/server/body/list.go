@@ -60,7 +60,7 @@ func (v *Value) First() *Value {
 func (v *Value) List() iter.Seq2[int, *Value] {
 	return func(yield func(int, *Value) bool) {
 		n := v.Len()
-		if n == 0 || !v.spend(n, "elements") {
+		if n == 0 || !v.spend(n, 1, "elements") {
 			return
 		}
 		i := 0
@@ -112,11 +112,11 @@ func (v *Value) IDs() []int32 {
 }
 
 // Admit reports whether a JSON text of v may be decoded for templates with all that is in it.
-func (v *Value) Admit(text []byte) bool { return v.spend(2*count(text, math.MaxInt), "values") }
+func (v *Value) Admit(text []byte) bool { return v.spend(count(text, math.MaxInt), 2, "values") }
 
-// spend counts values of the request and reports whether they may be read.
-func (v *Value) spend(n int, what string) bool {
-	if v.doc.values += n; v.doc.values > MaxValues {
+// spend counts values of the request, each of them so many times, and reports whether they may be read.
+func (v *Value) spend(n, times int, what string) bool {
+	if v.doc.values += n * times; v.doc.values > MaxValues {
 		v.Fault("with these %d %s, the lists and objects of the request have more than %d in all: send fewer", n, what, MaxValues)
 	}
 	return v.doc.err == nil

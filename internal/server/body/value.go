@@ -212,7 +212,7 @@ func (v *Value) open() {
 		return
 	}
 	n := count(v.raw, 1)
-	if !v.spend(n, "fields") {
+	if !v.spend(n, 1, "fields") {
 		return
 	}
 	v.fields = make([]field, 0, n)
