@@ -76,7 +76,8 @@ type ParserOptions struct {
 // Newlines that only set blocks apart are dropped: those at the beginning and end
 // of the reasoning, at the beginning of what follows it, and those before, between
 // and after tool calls. All other text is given out as it came. Held back is only
-// what may yet be part of a tag or of newlines to be dropped.
+// what may yet be part of a tag or of newlines to be dropped, and what follows a
+// call in a think block.
 type Parser struct {
 	options  ParserOptions
 	state    parserState

@@ -548,6 +548,9 @@ func TestParserCutKeepsText(t *testing.T) {
 		"done\n\n":                 "done\n\n",
 		"x <tool_call>nonsense":    "x <tool_call>nonsense",
 		"if a <":                   "if a ",
+		"if a <function=":          "if a ",
+		"a\n<function=f>\n</funct": "a",
+		"a <function=g>":           "a <function=g>",
 		"<tool_call>\n{\"name\": ": "",
 	} {
 		p := newTestParser(t, false, ToolAuto)
