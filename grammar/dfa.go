@@ -233,48 +233,50 @@ func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error)
 	}
 	d.classes(&starts)
 	var (
-		states [][]int32
+		states []int32 // a state is as many in a row as there are automata
 		index  = map[string]int32{}
 		key    []byte
 		each   = make([]bool, len(list))
+		hope   = hopes(len(list), accept)
 	)
 	number := func(state []int32) int32 {
 		key = key[:0]
-		alive := false
+		alive := 0
 		for i, s := range state {
 			key = binary.LittleEndian.AppendUint32(key, uint32(s))
 			each[i] = s >= 0 && list[i].accept[s]
-			alive = alive || s >= 0
+			if s >= 0 {
+				alive |= 1 << min(i, 62)
+			}
 		}
-		if !alive {
+		if !hope(alive) {
 			return -1
 		}
 		if id, ok := index[string(key)]; ok {
 			return id
 		}
-		id := int32(len(states))
+		id := int32(len(d.accept))
 		index[string(key)] = id
-		states = append(states, state)
+		states = append(states, state...)
 		d.accept = append(d.accept, accept(each))
 		return id
 	}
-	start := make([]int32, len(list))
+	to := make([]int32, len(list))
 	for i, part := range list {
 		if len(part.accept) == 0 {
-			start[i] = -1
+			to[i] = -1
 		}
 	}
-	number(start)
-	for i := 0; i < len(states); i++ { // the list grows
-		if len(states) > maxStates {
+	number(to)
+	for i := 0; i < len(d.accept); i++ { // the list grows
+		if len(d.accept) > maxStates {
 			return nil, errLarge
 		}
 		if err := w.spend(int(d.width) * len(list)); err != nil {
 			return nil, err
 		}
 		for c := range d.width {
-			to := make([]int32, len(list))
-			for j, s := range states[i] {
+			for j, s := range states[i*len(list) : (i+1)*len(list)] {
 				to[j] = -1
 				if s >= 0 {
 					to[j] = list[j].step(s, byte(d.starts[c]))
@@ -284,6 +286,33 @@ func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error)
 		}
 	}
 	return d.trim(), nil
+}
+
+// hopes tells for some of n automata, as bits, whether accept may hold if no other one accepts.
+func hopes(n int, accept func(each []bool) bool) func(alive int) bool {
+	if n > 8 {
+		return func(alive int) bool { return alive != 0 }
+	}
+	known := make([]int8, 1<<n) // 1 for yes, -1 for no
+	each := make([]bool, n)
+	return func(alive int) bool {
+		if known[alive] == 0 {
+			known[alive] = -1
+			for set := range alive + 1 {
+				if set&^alive != 0 {
+					continue
+				}
+				for i := range each {
+					each[i] = set>>i&1 != 0
+				}
+				if accept(each) {
+					known[alive] = 1
+					break
+				}
+			}
+		}
+		return known[alive] > 0
+	}
 }
 
 // all is the condition of an intersection.
