@@ -1,18 +1,45 @@
 package grammar
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // formatLengths are the lengths of the longest strings of formats that limit them, and
 // formatParts expressions that say the same of their parts (RFC 1123, RFC 5321).
 var (
 	formatLengths = map[string]int32{"hostname": 253, "email": 254}
-	formatParts   = map[string]string{"email": `[^@]{1,64}@.*`}
+	formatParts   = map[string]string{"email": "[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9.-]+"}
 )
+
+// formatDFAs are the automata of formats, which all grammars share.
+var formatDFAs sync.Map // of *dfa, by formatKey
+
+type formatKey struct {
+	name     string
+	spelling spelling
+}
+
+// formatDFA is the automaton of a format, made when it is first asked for.
+func formatDFA(name string, s spelling) *dfa {
+	key := formatKey{name, s}
+	if d, ok := formatDFAs.Load(key); ok {
+		return d.(*dfa)
+	}
+	d := mustRegex(formats[name], s)
+	if part, ok := formatParts[name]; ok {
+		var err error
+		if d, err = new(work).combine([]*dfa{d, mustRegex(part, s)}, all); err != nil {
+			panic(fmt.Sprintf("grammar: format %s: %v", name, err))
+		}
+	}
+	made, _ := formatDFAs.LoadOrStore(key, d)
+	return made.(*dfa)
+}
 
 // formats are the values of the keyword format, as expressions for the whole string. Each
 // leaves only strings of the format, though not every one: leap seconds, lower-case

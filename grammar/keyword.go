@@ -347,30 +347,26 @@ func (v *value) pattern() (patternKey, error) {
 	if !ok {
 		return patternKey{}, v.errorf("the format %.40q is not supported; use a pattern, or one of %s", v.text, formatNames())
 	}
-	return patternKey{expr: expr, extent: whole, also: formatParts[v.text], most: formatLengths[v.text]}, nil
+	return patternKey{expr: expr, extent: whole, format: v.text}, nil
 }
 
 // patternKey is an expression: a pattern in the syntax of ECMA 262 if a part of the text has to
-// match, and one of our own in RE2's if all of it has. also is another one of our own, if any; most is the longest text; 0: no limit.
+// match, and one of our own in RE2's if all of it has. format is the name of the format that it
+// is the expression of, if any.
 type patternKey struct {
 	expr   string
 	extent extent
-	also   string
-	most   int32
+	format string
 }
 
 // expression is the automaton of an expression.
 func (w *work) expression(key patternKey, s spelling) (*dfa, error) {
-	if key.extent == anywhere {
+	switch {
+	case key.extent == anywhere:
 		return w.pattern(key.expr, s)
+	case key.format != "":
+		return formatDFA(key.format, s), nil
+	default:
+		return w.regex(key.expr, whole, s)
 	}
-	d, err := w.regex(key.expr, whole, s)
-	if err != nil || key.also == "" {
-		return d, err
-	}
-	more, err := w.regex(key.also, whole, s)
-	if err != nil {
-		return nil, err
-	}
-	return w.combine([]*dfa{d, more}, all)
 }

@@ -221,14 +221,14 @@ func (c *compiler) classNames(s *shape, names []string, patterns []*value, set i
 			return nil, err
 		}
 		list = []*dfa{rest, d}
-	} else if len(names) > 0 {
-		known, err := c.work.choice(insides(names))
-		if err != nil {
-			return nil, s.errorf("%w", err)
-		}
-		list = append(list, known)
 	}
 	d := list[0]
+	if len(list) == 1 && len(names) > 0 {
+		var err error
+		if d, err = c.butNames(allowed, names); err != nil {
+			return nil, s.errorf("%w", err)
+		}
+	}
 	if len(list) > 1 {
 		var err error
 		if d, err = c.work.combine(list, func(each []bool) bool { return each[0] && each[1] == match }); err != nil {
@@ -237,4 +237,16 @@ func (c *compiler) classNames(s *shape, names []string, patterns []*value, set i
 	}
 	c.others[key] = d
 	return d, nil
+}
+
+// butNames is the automaton of the allowed names that are none of the given.
+func (c *compiler) butNames(allowed *dfa, names []string) (*dfa, error) {
+	if allowed == ours()[anyInside] {
+		return c.work.but(allowed, insides(names))
+	}
+	known, err := c.work.choice(insides(names))
+	if err != nil {
+		return nil, err
+	}
+	return c.work.combine([]*dfa{allowed, known}, func(each []bool) bool { return each[0] && !each[1] })
 }

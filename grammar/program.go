@@ -185,16 +185,6 @@ func (b *builder) choice(texts ...string) (int32, error) {
 	return b.automaton(d)
 }
 
-// choice is the automaton of some texts.
-func (w *work) choice(texts []string) (*dfa, error) {
-	var n nfa
-	end, start := n.match(), n.split()
-	for _, text := range texts {
-		n.patch(start, n.text(text, end))
-	}
-	return n.dfa(w, start)
-}
-
 // finish checks the program and removes what nothing satisfies, so that every text that
 // is accepted so far can be completed.
 func (b *builder) finish(root int32) (*program, error) {

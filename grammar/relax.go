@@ -108,8 +108,8 @@ func width(re *syntax.Regexp) int {
 // relaxed is an expression with what its length has to be.
 func (w *work) relaxed(key patternKey, s spelling) (relaxed, error) {
 	r := relaxed{length: span{0, unlimited}}
-	if key.most > 0 {
-		r.length.most = key.most
+	if most, ok := formatLengths[key.format]; ok {
+		r.length.most = most
 	}
 	if key.extent == whole {
 		d, err := w.expression(key, s)
