@@ -18,7 +18,7 @@ func (c *compiler) fits(s *shape, v *value, loose bool) (bool, error) {
 		if err != nil {
 			return false, v.errorf("%w", err)
 		}
-		not := func(m multiple) bool { return !m.divides(x) }
+		not := func(m multiple) bool { return m.divides(x) == m.not }
 		return x.within(s.lo, s.hi) && !slices.ContainsFunc(s.multiples, not) && !slices.ContainsFunc(s.numbers, v.equal), nil
 	case text:
 		return c.fitsText(s, v, loose)
@@ -199,7 +199,11 @@ func (c *compiler) someNumbers(s *shape) (*dfa, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, d)
+		if !m.not {
+			list = append(list, d)
+		} else if list[0], err = c.work.combine([]*dfa{list[0], d}, func(each []bool) bool { return each[0] && !each[1] }); err != nil {
+			return nil, err
+		}
 	}
 	var spellings []string
 	for _, v := range s.numbers {

@@ -11,7 +11,10 @@ const maxMultiple = 1 << 11
 
 // multiple is a number that others must be multiples of: digits, with the last places of them
 // behind the point.
-type multiple struct{ digits, places int }
+type multiple struct {
+	digits, places int
+	not            bool // or must not be
+}
 
 func (s *shape) readMultiple(v *value) error {
 	if v.kind != number {
@@ -28,8 +31,16 @@ func (s *shape) readMultiple(v *value) error {
 	if err != nil || digits*(len(b.fraction)+1) > maxMultiple {
 		return v.errorf("multiples of %.40s cannot be told by few digits; use one of at most %d, or one less exact", v.text, maxMultiple)
 	}
-	s.multiples = append(s.multiples, multiple{digits, len(b.fraction)})
+	s.multiples = append(s.multiples, multiple{digits: digits, places: len(b.fraction)})
 	return nil
+}
+
+func (s *shape) readNotMultiple(v *value) error {
+	err := s.readMultiple(v)
+	if err == nil {
+		s.multiples[len(s.multiples)-1].not = true
+	}
+	return err
 }
 
 // divides reports whether a number is a multiple.

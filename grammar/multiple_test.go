@@ -11,6 +11,9 @@ func TestMultiplesOfNumbers(t *testing.T) {
 		{`{"type": "number", "multipleOf": 1e3}`, []string{`0`, `2000`}, []string{`200`}},
 		{`{"allOf": [{"multipleOf": 4}, {"multipleOf": 6}], "type": "integer"}`, []string{`12`, `24`}, []string{`4`, `6`, `18`}},
 		{`{"enum": [1, 1.5, 2, 3e0, "x"], "multipleOf": 1.5}`, []string{`1.5`, `3e0`, `"x"`}, []string{`1`, `2`}},
+		{`{"type": "integer", "not": {"multipleOf": 3}, "minimum": 2}`, []string{`2`, `4`, `100`}, []string{`1`, `3`, `999`}},
+		{`{"type": "number", "not": {"multipleOf": 0.5}}`, []string{`0.25`, `-1.51`}, []string{`1`, `0.5`, `-1.50`, `.3`}},
+		{`{"enum": [1, 1.5, 2, 3], "not": {"multipleOf": 1.5}}`, []string{`1`, `2`}, []string{`1.5`, `3`}},
 		{`{"type": "string", "multipleOf": 3}`, []string{`"a"`}, nil},
 	})
 	bare := compile(t, Bare([]byte(`{"type": "number", "multipleOf": 0.5}`), "</end>"), bytesVocab(t))

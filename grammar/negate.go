@@ -15,11 +15,12 @@ const numeric = typeInteger | typeFraction
 
 // Keywords of made schemas alone, for what no keyword of JSON Schema says in one word.
 const (
-	madeTypes  = "types"       // a set of types, as a number
-	notPattern = "not pattern" // strings that the expression does not match
-	notFormat  = "not format"  // strings that are not of a format
-	notValues  = "not values"  // strings and numbers that are none of a list
-	notHad     = "not had"     // what cannot be expressed: the name of the keyword that says it
+	madeTypes   = "types"        // a set of types, as a number
+	notPattern  = "not pattern"  // strings that the expression does not match
+	notFormat   = "not format"   // strings that are not of a format
+	notValues   = "not values"   // strings and numbers that are none of a list
+	notMultiple = "not multiple" // numbers that are no multiples
+	notHad      = "not had"      // what cannot be expressed: the name of the keyword that says it
 )
 
 // keyed is a member of a made object.
@@ -171,6 +172,7 @@ var opposites = map[string]func(c *compiler, m *value) []*value{
 	"maxProperties":    func(c *compiler, m *value) []*value { return c.more(typeObject, "minProperties", m) },
 	"minProperties":    (*compiler).violateMinProperties,
 	"pattern":          func(c *compiler, m *value) []*value { return one(c.of(typeString, m, keyed{notPattern, m})) },
+	"multipleOf":       func(c *compiler, m *value) []*value { return one(c.of(numeric, m, keyed{notMultiple, m})) },
 	"format":           (*compiler).violateFormat,
 	"required":         (*compiler).violateRequired,
 	"properties":       (*compiler).violateProperties,

@@ -14,8 +14,9 @@ var madeKeywords = map[string]func(s *shape, v *value) error{
 		s.without = append(s.without, patternKey{expr: v.text, extent: anywhere})
 		return nil
 	},
-	notFormat: (*shape).readNotFormat,
-	notValues: (*shape).readNotValues,
+	notFormat:   (*shape).readNotFormat,
+	notValues:   (*shape).readNotValues,
+	notMultiple: (*shape).readNotMultiple,
 	notHad: func(s *shape, v *value) error {
 		s.refused = v.errorf("what is not valid against %s cannot be said by a grammar; say what is allowed", v.text)
 		return nil
