@@ -82,11 +82,7 @@ func (h *handler) finish(b *reply) {
 	for i := range said.ToolCalls {
 		said.ToolCalls[i].ID = b.calls[i]
 	}
-	text, err := json.Marshal(b.object)
-	if err != nil {
-		return // our own types have JSON
-	}
-	r := &stored{id: b.object.ID, owner: b.q.owner, body: text, messages: append(slices.Clip(b.q.talk), said)}
+	r := &stored{id: b.object.ID, owner: b.q.owner, body: body.Marshal(b.object), messages: append(slices.Clip(b.q.talk), said)}
 	for _, i := range b.object.Output {
 		r.items = append(r.items, i.ID)
 	}

@@ -137,7 +137,7 @@ func (q *request) function(v *body.Value, namespace string, flat bool) bool {
 	f.Name = qualified(namespace, f.Name)
 	raw := v.Raw()
 	if flat {
-		raw, _ = json.Marshal(own) // strings and JSON that was read
+		raw = body.Marshal(own)
 		// Tools whose loading is deferred are in the prompt at once.
 		v.Ignore("defer_loading", "async", "allowed_callers", "output_schema")
 	} else {
@@ -173,12 +173,11 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 	}
 	f.Name, f.Description = qualified(namespace, from.name), tool.Field("description").Text()
 	g, about := inputGrammar(tool.Field("format"))
-	description, _ := json.Marshal("The input, as it is." + about)
+	description := body.Marshal("The input, as it is." + about)
 	f.Parameters = json.RawMessage(`{"type": "object", "properties": {"` + generate.InputName + `": {"type": "string", "description": ` + string(description) +
 		`}}, "required": ["` + generate.InputName + `"], "additionalProperties": false}`)
-	raw, _ := json.Marshal(own)
 	var t chat.Tool
-	if err := t.UnmarshalJSON(raw); err != nil {
+	if err := t.UnmarshalJSON(body.Marshal(own)); err != nil {
 		v.Fault("%v", cause(err))
 		return false
 	}
