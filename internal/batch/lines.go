@@ -9,6 +9,8 @@ import (
 	"io"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
 // Limits of a file of requests.
@@ -207,8 +209,8 @@ func parse(raw []byte) (q Request, fault *Fault) {
 	if raw == nil {
 		return bad("", "the line is longer than %d bytes", MaxLine)
 	}
-	var fields map[string]json.RawMessage // a struct would take names in any case
-	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
+	fields, err := object(raw)
+	if err != nil {
 		return q, &Fault{Code: "invalid_json_line", Message: "the line is not a JSON object" + detail(err)}
 	}
 	text := func(name string) (s string, ok bool) {
@@ -231,8 +233,11 @@ func parse(raw []byte) (q Request, fault *Fault) {
 	case q.Endpoint == "":
 		return bad("url", "want the endpoint, such as %s", Endpoints[0])
 	}
-	var body map[string]json.RawMessage
-	if err := json.Unmarshal(fields["body"], &body); err != nil || body == nil {
+	body, err := object(fields["body"])
+	if errors.Is(err, errFields) {
+		return bad("body", "%v", err)
+	}
+	if err != nil {
 		return bad("body", "want the request, an object")
 	}
 	if stream, ok := body["stream"]; ok && !slices.Contains([]string{"false", "null"}, string(stream)) {
@@ -249,6 +254,33 @@ func parse(raw []byte) (q Request, fault *Fault) {
 	q.Body = canonical(body)
 	return q, nil
 }
+
+// maxFields is the maximum number of fields of a line, and of its request.
+const maxFields = 1 << 10
+
+var errFields = fmt.Errorf("more than %d fields", maxFields)
+
+// object is the fields of an object. They are parts of raw.
+func object(raw []byte) (map[string]json.RawMessage, error) {
+	if !json.Valid(raw) {
+		return nil, json.Unmarshal(raw, new(json.RawMessage))
+	}
+	fields := map[string]json.RawMessage{}
+	err := jsontext.Read(raw, jsontext.Limits{Depth: maxDepth, Replace: true}, func(r *jsontext.Reader) error {
+		return r.Object(func(key []byte) error {
+			name := string(key)
+			value, err := r.Value()
+			if fields[name] = value.Rest(); len(fields) > maxFields {
+				return errFields
+			}
+			return err
+		})
+	})
+	return fields, err
+}
+
+// maxDepth is how deep arrays and objects may nest: what encoding/json allows.
+const maxDepth = 10_000
 
 // detail is the reason of an error of JSON.
 func detail(err error) string {
