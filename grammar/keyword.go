@@ -47,7 +47,7 @@ type shape struct {
 	fewMembers  *value          // where that is said
 	mostMembers int32           // an object has at most
 	constrained bool            // something is said about members or items
-	refused     error           // what cannot be expressed
+	refused     *value          // what cannot be expressed
 }
 
 // span is a number from one to another.

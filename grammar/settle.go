@@ -18,7 +18,7 @@ var madeKeywords = map[string]func(s *shape, v *value) error{
 	notValues:   (*shape).readNotValues,
 	notMultiple: (*shape).readNotMultiple,
 	notHad: func(s *shape, v *value) error {
-		s.refused = v.errorf("what is not valid against %s cannot be said by a grammar; say what is allowed", v.text)
+		s.refused = v
 		return nil
 	},
 }
@@ -46,7 +46,7 @@ var looseFormats = map[string]string{
 func (s *shape) readNotFormat(v *value) error {
 	expr, ok := looseFormats[v.text]
 	if !ok {
-		s.refused = v.errorf("strings that are not of the format %.40q are not supported; say what is allowed", v.text)
+		s.refused = v
 		return nil
 	}
 	s.without = append(s.without, patternKey{expr: expr, extent: whole})

@@ -155,14 +155,17 @@ func (c *compiler) relate(u *unfolding, v *value, name string, m *value, path []
 // multiply takes one alternative of the first group after the other. Alternatives that
 // contradict what holds in any case are left out at once.
 func (c *compiler) multiply(parts []part) ([]*shape, error) {
+	if err := c.work.spend(16 * len(parts)); err != nil {
+		return nil, c.root.errorf("%w", err)
+	}
 	s, err := newShape(chosen(parts))
-	if err != nil || s.never {
+	if err != nil || s.never || c.contradicts(s) {
 		return nil, err
 	}
 	at := slices.IndexFunc(parts, func(p part) bool { return p.group != nil })
 	if at < 0 {
 		if s.refused != nil {
-			return nil, s.refused
+			return nil, s.refused.errorf("the values that %.40s excludes cannot be expressed; say what is allowed", s.refused.text)
 		}
 		return []*shape{s}, nil
 	}
@@ -184,6 +187,24 @@ func (c *compiler) multiply(parts []part) ([]*shape, error) {
 		}
 	}
 	return found, nil
+}
+
+// contradicts reports whether it is certain that nothing has a shape: no value of its enum
+// fits, or a member that it demands cannot be had.
+func (c *compiler) contradicts(s *shape) bool {
+	if s.enum != nil {
+		return !slices.ContainsFunc(s.enum, func(v *value) bool {
+			fits, err := c.fits(s, v, false)
+			return fits || err != nil
+		})
+	}
+	if s.types != typeObject || len(s.schemas) == 1 {
+		return false
+	}
+	return slices.ContainsFunc(s.required, func(name string) bool {
+		list, err := c.memberShapes(s, name)
+		return err == nil && len(list) == 0
+	})
 }
 
 // choose lists the shapes with some schemas in place of the group at a place.
