@@ -26,7 +26,7 @@ test("a server that is gone is told, and tried again", async () => {
   await page.route("**/v1/chat/completions", (route) => route.abort("connectionrefused"), { times: 1 });
   await send(page, "Go.");
   await alert();
-  assert.match(await problem(), /The server is unreachable[^]*your message is kept/);
+  assert.match(await problem(), /The server is unreachable[^]*Your message is kept/);
   await retried("Try again");
 });
 
