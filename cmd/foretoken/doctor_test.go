@@ -10,7 +10,7 @@ import (
 
 func TestInspectSaysWhatAModelIs(t *testing.T) {
 	o := runIn(t, nil, "inspect", "tiny", "--context", "100", "--batch", "2")
-	for _, want := range []string{"Qwen3.5, dense", "18.95 M", "affine 8 bits in groups of 64", "mtp head    complete", "2 sequences of 100 tokens", "Nothing is wrong"} {
+	for _, want := range []string{"Qwen3.5, dense", "18.95 M", "affine 8 bits in groups of 64", "mtp head    complete", "2 sequences of 100 tokens", "No defects found"} {
 		if o.code != exitOK || !strings.Contains(o.out, want) {
 			t.Errorf("exit code %d, no %q in\n%s%s", o.code, want, o.out, o.err)
 		}
@@ -48,7 +48,7 @@ func TestInspectAndDoctorOfDamage(t *testing.T) {
 		for _, command := range []string{"inspect", "doctor"} {
 			o := runIn(t, nil, command, c.dir)
 			if o.code != exitError || !strings.Contains(o.out, c.what) || !strings.Contains(o.out, c.remedy) ||
-				!strings.Contains(o.out, "Qwen3.5") || o.err != "foretoken: the model cannot be loaded as it is\n" {
+				!strings.Contains(o.out, "Qwen3.5") || o.err != "foretoken: the model cannot be loaded\n" {
 				t.Errorf("%s: exit code %d\n%s%s", command, o.code, o.out, o.err)
 			}
 			var facts struct{ Loadable bool }

@@ -59,7 +59,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 }
 
 // errUnloadable ends a command that has said what is wrong with a model.
-var errUnloadable = errors.New("the model cannot be loaded as it is")
+var errUnloadable = errors.New("the model cannot be loaded")
 
 func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 	devices, err := f.devices()

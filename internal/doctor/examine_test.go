@@ -225,14 +225,14 @@ func edited(e edit) func(*testing.T) map[string]string {
 func TestExamineFindsOutWhatIsWrong(t *testing.T) {
 	const swap = "foretoken mtp inject --model edited --head FILE --out DIR --force"
 	cases := []damage{
-		{"no head", edited(withoutHead), "head is gone", "foretoken mtp inject --model edited --head FILE"},
+		{"no head", edited(withoutHead), "head is missing", "foretoken mtp inject --model edited --head FILE"},
 		{"norms shifted twice", edited(shiftedTwice), "all norms of the head were shifted by one twice", swap},
 		{"some norms not shifted", edited(neverShifted), "the norms before fc were not shifted by one", swap},
 		{"fc permuted", edited(permuted), "takes the hidden state first and the embedding second", swap},
 		{"random head", edited(randomized()), "drafts at random", swap},
-		{"coarse head", coarse, "quantized too coarsely: with 2 bits", "foretoken convert --model ORIGINAL --out DIR --mtp-bits 8"},
+		{"coarse head", coarse, "too few bits: with 2 bits", "foretoken convert --model ORIGINAL --out DIR --mtp-bits 8"},
 		{"pre_norm", preNorm, "fed the wrong hidden state", `take "mtp_hidden_state_mode" out of config.json`},
-		{"random model", edited(randomModel()), "does not know its language", "foretoken convert --model ORIGINAL"},
+		{"random model", edited(randomModel()), "The perplexity on plain text is", "foretoken convert --model ORIGINAL"},
 	}
 	if testing.Short() {
 		cases = cases[:2]

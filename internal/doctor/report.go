@@ -114,12 +114,12 @@ func (r *Report) advice() []string {
 	if len(r.Trials) > 0 && r.Healthy {
 		list = append(list, "--mtp=off, or --draft ngram")
 		if r.Best.Depth > 0 {
-			list[0] = fmt.Sprintf("nothing needs to be set: the depth adapts itself; --mtp-depth %d --draft-vocab %s is what to expect", r.Best.Depth, r.draftVocab())
+			list[0] = fmt.Sprintf("no flags are needed: the depth adapts at run time; expect --mtp-depth %d --draft-vocab %s", r.Best.Depth, r.draftVocab())
 		}
 	}
 	const quiet = 1.5
 	if r.Costs.Spread > quiet {
-		list = append(list, fmt.Sprintf("the machine was busy with something else, equal passes differed by a factor of %.1f: measure again for costs and speeds to rely on", r.Costs.Spread))
+		list = append(list, fmt.Sprintf("the machine was busy: equal passes differed by a factor of %.1f. Measure again for reliable costs and speeds", r.Costs.Spread))
 	}
 	return list
 }

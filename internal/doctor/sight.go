@@ -225,18 +225,18 @@ func (r *Report) seeing() {
 	const remedy = "fetch the original and convert it again: foretoken convert --model ORIGINAL --out DIR"
 	switch {
 	case !s.Finite:
-		r.find(remedy, "The vision tower computes no numbers: its weights are damaged.")
+		r.find(remedy, "The output of the vision tower is not finite: its weights are damaged.")
 	case s.Scale > oddScale || s.Scale != 0 && s.Scale < 1/oddScale:
-		r.find(remedy, "What the vision tower makes of a picture is %.3g times as large as embedded text: its weights are damaged or of another model.", s.Scale)
+		r.find(remedy, "The output of the vision tower is %.3g times as large as embedded text: its weights are damaged or belong to another model.", s.Scale)
 	case !(s.Apart > apartNats):
-		r.find(remedy, "The model does not see: it cannot tell a red ball from a blue box. Its vision tower is untrained, damaged by a conversion, or of another model.")
+		r.find(remedy, "The model cannot tell an image of a red ball from one of a blue box: its vision tower is untrained, was damaged by a conversion, or belongs to another model.")
 	}
 }
 
 // String describes what was seen, for people.
 func (s *Sight) String() string {
 	if !s.Finite {
-		return "the vision tower computes no numbers"
+		return "the output of the vision tower is not finite"
 	}
 	text := fmt.Sprintf("%s for a picture of %s", secondsText(s.Seconds), counted(s.Tokens, "token", "tokens"))
 	if s.Scale > 0 {

@@ -42,9 +42,9 @@ func (f *Facts) Table() string {
 	t.line("")
 	t.problems(f.Problems)
 	if !f.Loadable {
-		t.line("The model cannot be loaded as it is.")
+		t.line("The model cannot be loaded.")
 	} else if len(f.Problems) == 0 {
-		t.line("Nothing is wrong with the files.")
+		t.line("No defects found in the files.")
 	}
 	return t.String()
 }
@@ -76,9 +76,9 @@ func (t *table) sizes(n *weights.Survey) {
 		kinds = fmt.Sprintf("%d Gated DeltaNet, %s", n.DeltaLayers, kinds)
 	}
 	t.row("layers", "%d: %s", n.AttentionLayers+n.DeltaLayers, kinds)
-	tied := "an output matrix of its own"
+	tied := "separate output matrix"
 	if n.Tied {
-		tied = "the embedding is the output matrix too"
+		tied = "embedding tied to the output"
 	}
 	t.row("sizes", "hidden %d, vocabulary %d, context %d; %s", n.Hidden, n.Vocab, n.Context, tied)
 	active := ""

@@ -46,14 +46,14 @@ func (r *Report) find(remedy, format string, args ...any) {
 func (r *Report) text() {
 	if limit := float64(r.Model.Vocab) / 8; r.Perplexity > limit || math.IsNaN(r.Perplexity) {
 		r.find("fetch the original and convert it again: foretoken convert --model ORIGINAL --out DIR",
-			"The model does not know its language: its perplexity on plain text is %.0f, of %d tokens. The weights are random, damaged, or read with the wrong norms.", r.Perplexity, r.Model.Vocab)
+			"The perplexity on plain text is %.0f with a vocabulary of %d tokens: the weights are random, damaged, or read with the wrong norms.", r.Perplexity, r.Model.Vocab)
 	}
 }
 
 // headless judges a model without a head.
 func (r *Report) headless() {
 	if r.Model.Head.Promised > 0 {
-		r.find(injectRemedy(r.Name), "The model works, but its multi-token-prediction head is gone: config.json promises one, and a converter has dropped its tensors.")
+		r.find(injectRemedy(r.Name), "The model works, but its multi-token-prediction head is missing: config.json promises one, and a converter has dropped its tensors.")
 		return
 	}
 	r.Verdict = "The model works. It has no multi-token-prediction head, so it decodes one token at a time; --draft ngram drafts from repetitions in the text."
@@ -76,14 +76,14 @@ func (r *Report) head() {
 	case best != nil && best.Kind == "hidden":
 		r.find(best.cause, "The head is fed the wrong hidden state: %.0f %% of its first draft tokens are accepted, and %.0f %% with the %s.", 100*now, 100*best.Rates[0], best.Name)
 	case best != nil:
-		r.find(swap, "The head was damaged by a conversion: %s. %.0f %% of its first draft tokens are accepted, and %.0f %% once that is undone.", best.cause, 100*now, 100*best.Rates[0])
+		r.find(swap, "The head was damaged by a conversion: %s. %.0f %% of its first draft tokens are accepted, and %.0f %% with the damage reverted.", best.cause, 100*now, 100*best.Rates[0])
 	case now < randomRate:
 		r.find(swap, "The head drafts at random (%.1f %% of its first draft tokens are accepted): it was never trained, or belongs to another model.", 100*now)
 	case now < goodRate && bits <= coarseBits:
 		r.find("quantize the head less: foretoken convert --model ORIGINAL --out DIR --mtp-bits 8",
-			"The head is quantized too coarsely: with %d bits only %.0f %% of its first draft tokens are accepted, of a sound head more than %.0f %%.", bits, 100*now, 100*goodRate)
+			"The head has too few bits: with %d bits only %.0f %% of its first draft tokens are accepted; a sound head has more than %.0f %%.", bits, 100*now, 100*goodRate)
 	case broken:
-		r.find(swap, "The head is damaged in a way we do not know: %.0f %% of its first draft tokens are accepted, of a sound head more than %.0f %%.", 100*now, 100*goodRate)
+		r.find(swap, "The head has an unknown kind of damage: %.0f %% of its first draft tokens are accepted; a sound head has more than %.0f %%.", 100*now, 100*goodRate)
 	}
 }
 

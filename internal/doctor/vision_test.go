@@ -77,8 +77,8 @@ func TestExamineTriesTheTower(t *testing.T) {
 		edit          edit
 	}{
 		{"sound", "", asIs},
-		{"untrained", "The model does not see: it cannot tell a red ball from a blue box.", of("patch_embed.proj.weight", func(data []byte) { clear(data) })},
-		{"damaged", "The vision tower computes no numbers", of("merger.norm.weight", func(data []byte) { // bf16
+		{"untrained", "The model cannot tell an image of a red ball from one of a blue box", of("patch_embed.proj.weight", func(data []byte) { clear(data) })},
+		{"damaged", "The output of the vision tower is not finite", of("merger.norm.weight", func(data []byte) { // bf16
 			for i := range data {
 				data[i] = 0xff
 			}

@@ -161,7 +161,7 @@ func TestFamilyIsSurveyed(t *testing.T) {
 		t.Errorf("%s", facts.Table())
 	}
 	table := facts.Table()
-	for _, line := range []string{"layers      2: 2 attention", "mtp head    none, config.json promises none", "Nothing is wrong with the files."} {
+	for _, line := range []string{"layers      2: 2 attention", "mtp head    none, config.json promises none", "No defects found in the files."} {
 		if !strings.Contains(table, line) {
 			t.Errorf("no line %q in\n%s", line, table)
 		}
