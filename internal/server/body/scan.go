@@ -43,13 +43,13 @@ func begins(c byte) bool {
 func next(text []byte, at int) ([]byte, int) {
 	from, depth := at, 0
 	for at < len(text) {
-		switch c := text[at]; {
-		case c == '"':
+		switch text[at] {
+		case '"':
 			at = stringEnd(text, at)
-		case c == '[' || c == '{':
+		case '[', '{':
 			depth++
 			at++
-		case c == ']' || c == '}':
+		case ']', '}':
 			depth--
 			at++
 		default: // a number, a word, or what is between the values of an array or object

@@ -235,7 +235,8 @@ func TestInputTokensAreCounted(t *testing.T) {
 	count := func(request string) (counted struct {
 		Object string
 		Input  int `json:"input_tokens"`
-	}) {
+	},
+	) {
 		status, text := send(t, http.MethodPost, responsesPath+"/input_tokens", request)
 		if err := json.Unmarshal([]byte(text), &counted); err != nil || status != http.StatusOK || counted.Object != "response.input_tokens" {
 			t.Errorf("status %d, %v: %s", status, err, text)
