@@ -191,17 +191,21 @@ func (d *dfa) before() (first, list []int32) {
 	return first, list
 }
 
+// accepting lists the states in which a text may end.
+func (d *dfa) accepting() []int32 {
+	var list []int32
+	for s, ok := range d.accept {
+		if ok {
+			list = append(list, int32(s))
+		}
+	}
+	return list
+}
+
 // alive tells the states from which something is accepted.
 func (d *dfa) alive() []bool {
 	first, before := d.before()
-	alive := make([]bool, len(d.accept))
-	var todo []int32
-	for s, ok := range d.accept {
-		if ok {
-			alive[s] = true
-			todo = append(todo, int32(s))
-		}
-	}
+	alive, todo := slices.Clone(d.accept), d.accepting()
 	for len(todo) > 0 {
 		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]

@@ -24,6 +24,7 @@ type ecma struct {
 	at    int
 	depth int
 	flags syntax.Flags // FoldCase and DotNL
+	sets  int          // the numbers that properties have taken
 	spend func(steps int) error
 }
 
@@ -337,6 +338,9 @@ func (p *ecma) escape(inClass bool) (set []rune, isSet bool, err error) {
 	switch r {
 	case 'p', 'P':
 		set, err = p.property()
+		if p.sets += len(set); p.sets > maxNodes/2 { // compile would refuse as many ranges, but they would be made first
+			return nil, true, errLarge
+		}
 		if r == 'P' {
 			set = negate(set)
 		}

@@ -89,12 +89,7 @@ func (d *dfa) findLows() {
 	first, before := d.before()
 	m.low, m.tight = make([]int32, len(d.accept)), make([]int32, len(d.accept))
 	fill(m.low, -1)
-	var now, next []int32
-	for s, ok := range d.accept {
-		if ok {
-			now = append(now, int32(s))
-		}
-	}
+	now, next := d.accepting(), []int32(nil)
 	for n := int32(0); len(now) > 0; n++ {
 		next = next[:0]
 		for len(now) > 0 {
@@ -158,8 +153,12 @@ const maxReach = 1 << 22
 // first+period, and from there on the last period again and again.
 type reach struct {
 	bits          [][]uint64 // by number in tight
+	words         int        // of all of them
 	first, period int32
 }
+
+// bytes is the memory of the list, about.
+func (r *reach) bytes() int { return 24*len(r.bits) + 8*r.words }
 
 // reach lists numbers up to most.
 func (w *work) reach(d *dfa, most int32) (*reach, error) {
@@ -195,18 +194,17 @@ func (w *work) reach(d *dfa, most int32) (*reach, error) {
 				}
 			}
 		}
-		for s, ok := range d.accept {
-			if ok && n == 0 {
-				todo = append(todo, int32(s))
-			}
+		if n == 0 {
+			todo = append(todo, d.accepting()...)
 		}
 		for _, s := range loose {
 			if enough[s] <= n {
 				todo = append(todo, s)
 			}
 		}
+		words := r.words
 		now = r.level(now[:0], m, n, todo, first, before)
-		if err := w.spend(len(now)/2 + len(loose)/16 + 1); err != nil {
+		if err := w.spend(len(now)/2 + len(loose)/16 + 4*(r.words-words) + 1); err != nil {
 			return nil, err
 		}
 		if since >= 0 && slices.Equal(now, old) { // each set follows from the one before
@@ -235,6 +233,7 @@ func (r *reach) level(now []int32, m *meter, n int32, todo, first, before []int3
 		row := &r.bits[m.tight[s]]
 		for int(n)/64 >= len(*row) {
 			*row = append(*row, 0)
+			r.words++
 		}
 		(*row)[n/64] |= 1 << (n % 64)
 		now = append(now, s)

@@ -99,3 +99,19 @@ func TestLengthsWithoutEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestLengthsOfManyStringsAreBounded has one pattern beside as many lengths as a schema can hold.
+func TestLengthsOfManyStringsAreBounded(t *testing.T) {
+	var members []string
+	for i := range 500 {
+		members = append(members, fmt.Sprintf(`"%d": {"type": "string", "pattern": "^a{900}b{0,2}$", "maxLength": %d}`, i, 900+i))
+	}
+	b := newBuilder()
+	_, err := Schema([]byte(`{"type": "object", "properties": {` + strings.Join(members, ",") + `}}`)).build(b)
+	if err == nil || !strings.Contains(err.Error(), "shorten") {
+		t.Errorf("want an error, not %v", err)
+	}
+	if n := b.program.bytes(); n > 32<<20 {
+		t.Errorf("%d bytes", n)
+	}
+}

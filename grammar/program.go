@@ -46,10 +46,15 @@ type lex struct {
 // bytes is the memory of the program without facts, about.
 func (p *program) bytes() int64 {
 	n := 0
+	seen := map[*lex]bool{} // nodes of several lengths share one
 	for i := range p.nodes {
 		n += 64 + 4*len(p.nodes[i].list)
-		if l := p.nodes[i].lex; l != nil {
+		if l := p.nodes[i].lex; l != nil && !seen[l] {
+			seen[l] = true
 			n += l.bytes() + 8*len(l.facts)
+		}
+		if r := p.nodes[i].reach; r != nil {
+			n += r.bytes()
 		}
 	}
 	return int64(n)
