@@ -9,8 +9,6 @@ import (
 	"io"
 	"slices"
 	"unicode/utf8"
-
-	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
 // Limits of a file of requests.
@@ -260,27 +258,28 @@ const maxFields = 1 << 10
 
 var errFields = fmt.Errorf("more than %d fields", maxFields)
 
-// object is the fields of an object. They are parts of raw.
+// object is the fields of an object.
 func object(raw []byte) (map[string]json.RawMessage, error) {
 	if !json.Valid(raw) {
 		return nil, json.Unmarshal(raw, new(json.RawMessage))
 	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, _ := d.Token(); t != json.Delim('{') { // what is valid has no errors
+		return nil, errors.New("want an object")
+	}
 	fields := map[string]json.RawMessage{}
-	err := jsontext.Read(raw, jsontext.Limits{Depth: maxDepth, Replace: true}, func(r *jsontext.Reader) error {
-		return r.Object(func(key []byte) error {
-			name := string(key)
-			value, err := r.Value()
-			if fields[name] = value.Rest(); len(fields) > maxFields {
-				return errFields
-			}
-			return err
-		})
-	})
-	return fields, err
+	for d.More() {
+		name, _ := d.Token()
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		if fields[name.(string)] = value; len(fields) > maxFields {
+			return nil, errFields
+		}
+	}
+	return fields, nil
 }
-
-// maxDepth is how deep arrays and objects may nest: what encoding/json allows.
-const maxDepth = 10_000
 
 // detail is the reason of an error of JSON.
 func detail(err error) string {
