@@ -27,7 +27,7 @@ func TestCompileNamesWhatIsWrong(t *testing.T) {
 		{Schema([]byte(`{"not": {}}`)), []string{"nothing satisfies"}},
 		{Schema([]byte(`{"not": {"$ref": "#"}}`)), []string{"refers to itself without end"}},
 		{Schema([]byte(`{"not": {"propertyNames": {"maxLength": 3}}}`)), []string{"#/not/propertyNames", "say what is allowed"}},
-		{Schema([]byte(`{"not": {"patternProperties": {"a": {"type": "string"}}}}`)), []string{"#/not/patternProperties", "say what is allowed"}},
+		{Schema([]byte(`{"not": {"patternProperties": {"a": {"type": "string"}}}}`)), []string{"#/not", "patternProperties", "say what is allowed"}},
 		{Schema([]byte(`{"dependentRequired": {"a": {}}}`)), []string{"#/dependentRequired/a", "want a list of strings"}},
 		{Schema([]byte(`{"items": [true], "prefixItems": [true]}`)), []string{"#/items", "beside prefixItems"}},
 		{Schema([]byte(`{"items": [3]}`)), []string{"#/items/0", "is a number, want a schema"}},

@@ -29,6 +29,16 @@ func TestNot(t *testing.T) {
 func TestOneOfThatOverlaps(t *testing.T) {
 	checkCases(t, []schemaCase{
 		{`{"oneOf": [{"type": "integer"}, {"type": "number"}]}`, []string{`1.5`}, []string{`1`, `1.0`, `"a"`}},
+		{
+			`{"oneOf": [{"properties": {"a": {"type": "string"}}, "additionalProperties": false}, {"type": "object", "properties": {"a": {}, "b": {"type": "null"}}, "additionalProperties": false}]}`,
+			[]string{`{"a": 1}`, `{"b": null}`, `{"a": "x", "b": null}`, `1`},
+			[]string{`{}`, `{"a": "x"}`, `{"b": 1}`, `{"c": 1}`},
+		},
+		{
+			`{"type": "object", "properties": {"ab": {}, "b": {}}, "additionalProperties": false, "not": {"properties": {"b": {}}, "patternProperties": {"^a": {"type": "null"}}, "additionalProperties": false}}`,
+			[]string{`{"ab": 1}`, `{"ab": 1, "b": 2}`},
+			[]string{`{}`, `{"b": 1}`, `{"ab": null}`},
+		},
 		{`{"oneOf": [{"type": "integer"}, {"minimum": 2}]}`, []string{`1`, `2.5`, `"a"`}, []string{`3`, `1.5`}},
 		{`{"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}`, []string{`{"a": 1}`, `{"b": 1}`, `{"a": 1, "c": 2}`}, []string{`{}`, `{"a": 1, "b": 2}`}},
 		{`{"oneOf": [{"type": "string", "pattern": "^a"}, {"type": "string", "pattern": "b$"}]}`, []string{`"ac"`, `"cb"`}, []string{`"ab"`, `"c"`}},

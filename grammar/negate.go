@@ -20,6 +20,7 @@ const (
 	notFormat   = "not format"   // strings that are not of a format
 	notValues   = "not values"   // strings and numbers that are none of a list
 	notMultiple = "not multiple" // numbers that are no multiples
+	someMember  = "some member"  // a member that patternProperties or additionalProperties of a schema exclude
 	notHad      = "not had"      // what cannot be expressed: the name of the keyword that says it
 )
 
@@ -148,6 +149,12 @@ func (c *compiler) violate(v *value, name string, m *value) ([]*value, error) {
 		return c.violateConditional(v, m), nil
 	case "items", "prefixItems":
 		return c.violateItems(v, m), nil
+	case "patternProperties", "additionalProperties":
+		p := v.member("patternProperties")
+		if m.text == "true" || m.kind == object && len(m.list) == 0 || name == "additionalProperties" && p != nil && len(p.list) > 0 {
+			return nil, nil // nothing is excluded, or what is has been said
+		}
+		return one(c.of(typeObject, m, keyed{someMember, v})), nil
 	case "$defs", "definitions", "then", "else", "additionalItems":
 		return nil, nil
 	}
@@ -247,6 +254,44 @@ func (c *compiler) violateRequired(m *value) []*value {
 		list = append(list, c.of(typeObject, m, c.property(m, name.text, c.never)))
 	}
 	return list
+}
+
+// violateOthers lists the ways to have a member that patternProperties or additionalProperties of
+// a schema v exclude, in objects of a shape whose names are all listed.
+func (c *compiler) violateOthers(s *shape, v *value) ([]*value, error) {
+	names, ok := s.listed()
+	if !ok {
+		return one(c.of(typeObject, v, keyed{notHad, madeText(v, text, "patternProperties, or additionalProperties,")})), nil
+	}
+	var list []*value
+	for _, name := range names {
+		schemas, err := c.member(&shape{schemas: one(v)}, name)
+		if err != nil {
+			return nil, err
+		}
+		own := v.member("properties")
+		for _, m := range schemas {
+			if own == nil || own.member(name) != m {
+				list = append(list, c.of(typeObject, v, demand(v, name), c.property(v, name, c.not(m))))
+			}
+		}
+	}
+	return list, nil
+}
+
+// listed is the names that an object may have, if a schema of the shape lists them all.
+func (s *shape) listed() ([]string, bool) {
+	for _, v := range s.schemas {
+		others := v.member("additionalProperties")
+		if others == nil || !others.never() || v.member("patternProperties") != nil {
+			continue
+		}
+		if p := v.member("properties"); p != nil {
+			return p.names, true
+		}
+		return nil, true
+	}
+	return nil, false
 }
 
 func (c *compiler) violateProperties(m *value) []*value {

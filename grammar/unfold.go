@@ -25,6 +25,7 @@ type group struct {
 	path []*value // the schemas that led to it
 	only bool     // exactly one of them must hold
 	not  *value   // the schema that must not hold; the alternatives are the ways to violate it
+	some *value   // the schema that excludes a member; the alternatives are the members
 }
 
 // chosen lists the schemas among parts.
@@ -109,6 +110,10 @@ func (v *value) alone(r *references) *value {
 func (c *compiler) relate(u *unfolding, v *value, name string, m *value, path []*value) error {
 	add := func(g group) { u.parts = append(u.parts, part{group: &g}) }
 	switch name {
+	case someMember:
+		if v.made {
+			add(group{at: m, path: path, some: m})
+		}
 	case "$ref":
 		to, err := c.refs.resolve(m)
 		if err != nil {
@@ -165,7 +170,7 @@ func (c *compiler) multiply(parts []part) ([]*shape, error) {
 	at := slices.IndexFunc(parts, func(p part) bool { return p.group != nil })
 	if at < 0 {
 		if s.refused != nil {
-			return nil, s.refused.errorf("the values that %.40s excludes cannot be expressed; say what is allowed", s.refused.text)
+			return nil, s.refused.errorf("the values that %.60s excludes cannot be expressed; say what is allowed", s.refused.text)
 		}
 		return []*shape{s}, nil
 	}
@@ -176,8 +181,14 @@ func (c *compiler) multiply(parts []part) ([]*shape, error) {
 	if g.only {
 		return c.exactlyOne(parts, at)
 	}
+	alternatives := g.list
+	if g.some != nil {
+		if alternatives, err = c.violateOthers(s, g.some); err != nil {
+			return nil, err
+		}
+	}
 	var found []*shape
-	for _, v := range g.list {
+	for _, v := range alternatives {
 		list, err := c.choose(parts, at, v)
 		if err != nil {
 			return nil, err
