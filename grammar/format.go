@@ -75,7 +75,7 @@ var formats = func() map[string]string {
 		"time":      time,
 		"date-time": date + `T` + time,
 		"duration":  duration,
-		"email":     atom + `(?:\.` + atom + `)*@` + hostname,
+		"email":     atom + `(?:\.` + atom + `)*@` + label + `(?:\.` + label + `)+`, // common validators refuse a host without a dot
 		"hostname":  hostname,
 		"ipv4":      ipv4,
 		"ipv6":      ipv6(ipv4),
