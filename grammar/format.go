@@ -87,13 +87,14 @@ var formats = func() map[string]string {
 		"iri-reference": reference(wide, true),
 		"uri-template": `(?:[!#$&()*+,./0-9:;=?@A-Z_a-z~\[\]` + wide + `-]|%[0-9A-Fa-f]{2}|` +
 			`\{[+#./;?&]?` + varspec + `(?:,` + varspec + `)*\})*`,
+		"regex":                 expressionText(),
 		"json-pointer":          pointer,
 		"relative-json-pointer": `(?:0|[1-9][0-9]*)(?:#|` + pointer + `)`,
 	}
 }()
 
 // otherFormats are the draft's formats that are not supported.
-var otherFormats = []string{"idn-email", "idn-hostname", "regex"}
+var otherFormats = []string{"idn-email", "idn-hostname"}
 
 // integerFormats are the formats of integers in the registry of OpenAPI, with the least and the
 // greatest of each. Like all formats they say nothing about values in enum and const.
@@ -128,6 +129,29 @@ func reference(more string, relative bool) string {
 		expr = `(?:` + expr + `|` + authority + `|/?(?:(?:@|` + name + `)+` + segments + `)?)`
 	}
 	return expr + `(?:\?(?:[/?]|` + segment + `)*)?(?:#(?:[/?]|` + segment + `)*)?`
+}
+
+// maxGroups is how deep groups lie in each other in strings of the format regex.
+const maxGroups = 3
+
+// expressionText is the expression of regular expressions as ECMA 262 has them with the flag u, apart
+// from look-around, back references, named groups, escapes by number, and most ranges.
+func expressionText() string {
+	const (
+		marks   = `^$\\.*+?()\[\]{}|/`
+		escape  = `\\[dDwWsStnrfv` + marks + `]`
+		member  = `[^\x00-\x1F\\\]\[^-]|(?:0-9|a-z|A-Z|a-f|A-F)|\\-|` + escape
+		class   = `\[\^?(?:-(?:` + member + `)*|(?:` + member + `)+-?)\]`
+		atom    = `[^\x00-\x1F` + marks + `]|/|\.|` + escape + `|` + class
+		times   = `(?:(?:[*+?]|\{[0-9]{1,3},?\}|\{[01],[1-9][0-9]{0,2}\})\??)?`
+		bound   = `[\^$]|\\[bB]`
+		between = `\|`
+	)
+	expr := `(?:(?:` + atom + `)` + times + `|` + bound + `|` + between + `)*`
+	for range maxGroups {
+		expr = `(?:(?:` + atom + `|\((?:\?:)?` + expr + `\))` + times + `|` + bound + `|` + between + `)*`
+	}
+	return expr
 }
 
 // ipv6 lists the forms of RFC 3986 by the number of groups before the two colons.

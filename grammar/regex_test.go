@@ -175,6 +175,7 @@ func TestFormats(t *testing.T) {
 		{"iri", "http://ä/ö?ü#ß a:", `ä /a ä:b a\b`},
 		{"iri-reference", "ä/ö a:", `ä:b a\b`},
 		{"uri-template", "http://a/{b}{?c,d*}{+e:3} %20", "{ {} {a a} {a:0} {?} %"},
+		{"regex", `a ^[a-z_-]+$ (a|b(?:c|(d))?)*? \\d{2,}\\.x{1,3} [^\\]\\s] ä|^$ a/b () [-a]`, `( ) a** ^* [ ] [z-a] [a \\ \\Z a{2,1} {1} \\1 (?=a) (?<n>a) x{ ((((a)))) [\\w-z]`},
 		{"json-pointer", "/ /a~0b~1/ä", "a /~ /~2 #/a"},
 		{"relative-json-pointer", "0 1/a 12#", "/a 01/a -1 1a 0##"},
 	} {
@@ -190,7 +191,7 @@ func TestFormats(t *testing.T) {
 			}
 		}
 	}
-	if got, want := len(formats), 16; got != want {
+	if got, want := len(formats), 17; got != want {
 		t.Errorf("%d formats, %d tested", got, want)
 	}
 }
