@@ -120,7 +120,7 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 // question is a request in the engine's terms.
 func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error) {
 	if over := r.Prompt.Over; over > 0 {
-		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which leaves no space in a context of %d: shorten it", over, m.context)
+		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which does not fit into a context of %d: shorten it", over, m.context)
 	}
 	s := m.Sampling()
 	if r.Sampling != nil {

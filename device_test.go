@@ -229,11 +229,11 @@ func TestOffloadRefusesWhatCannotBe(t *testing.T) {
 		want string
 	}{
 		"no other device":  {Options{Device: "cpu", Offload: Offload{Layers: 3}}, "not available: cpu "},
-		"experts, alone":   {Options{Device: "cpu", Offload: Offload{CPUExperts: true}}, "no other device to put a part of the model on"},
+		"experts, alone":   {Options{Device: "cpu", Offload: Offload{CPUExperts: true}}, "no other device is available for a part of the model"},
 		"a strange number": {Options{Device: "opaque", Offload: Offload{Layers: -2}}, "-2 layers on the device, want"},
 		"no experts":       {Options{Device: "opaque", Offload: Offload{CPUExperts: true}}, "model tiny: offload: the model has no experts"},
 		"no memory":        {Options{Device: "opaque", Offload: Offload{Layers: 2}, KVMemory: 1 << 60}, "does not fit with 2 of its"},
-		"nowhere":          {Options{Device: "opaque", KVMemory: 1 << 60}, "the model fits nowhere: it has "},
+		"nowhere":          {Options{Device: "opaque", KVMemory: 1 << 60}, "the model does not fit into memory: it has "},
 	} {
 		c.o.Log = silent
 		if m, err := Open(Tiny, c.o); err == nil || !strings.Contains(err.Error(), c.want) {

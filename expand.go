@@ -79,13 +79,13 @@ func match(marks []mark, views []view) ([]view, error) {
 	for i, x := range marks {
 		k := kind(x.video)
 		if len(of[k]) == 0 {
-			return nil, &MediaError{i, fmt.Errorf("the chat template has %d places for pictures and videos, and the conversation has %d of them: a part of a message that is one needs its bytes", len(marks), len(views))}
+			return nil, &MediaError{i, fmt.Errorf("the chat template has %d placeholders for images and videos, but the conversation has %d images and videos: each image or video part of a message needs its bytes", len(marks), len(views))}
 		}
 		list[i], of[k] = views[of[k][0]], of[k][1:]
 	}
 	for _, left := range of {
 		if len(left) > 0 {
-			return nil, &MediaError{left[0], fmt.Errorf("the chat template has no place for it: it has places for %d of %d pictures and videos", len(marks), len(views))}
+			return nil, &MediaError{left[0], fmt.Errorf("the chat template has no placeholder for it: it has placeholders for %d of %d images and videos", len(marks), len(views))}
 		}
 	}
 	return list, nil

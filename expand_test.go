@@ -150,10 +150,10 @@ func TestPicturesMayBeTooMany(t *testing.T) {
 		p := ask(t, m, c)
 		count, err := m.CountTokens(c)
 		if err != nil || p.Over != over || over == 0 && len(p.IDs) != count || count < 18*n {
-			t.Errorf("%d pictures: over %d, want %d, %d tokens counted, %v", n, p.Over, over, count, err)
+			t.Errorf("%d images: over %d, want %d, %d tokens counted, %v", n, p.Over, over, count, err)
 		}
 		if _, err := m.Generate(t.Context(), Request{Prompt: p}); (err == nil) != (n == 1) {
-			t.Errorf("%d pictures: %v", n, err)
+			t.Errorf("%d images: %v", n, err)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestPlacesHavePositions(t *testing.T) {
 		return m.conversation(of(told(shown(drawn(t, width, 240, shade)))), m.salt(""))
 	}
 	if one, again, other := key(320, 1), key(320, 1), key(320, 2); one != again || one == other {
-		t.Error("a conversation does not know its picture")
+		t.Error("a conversation does not know its image")
 	}
 }
 
@@ -209,7 +209,7 @@ func TestBadPictures(t *testing.T) {
 		p.Media.Video = true
 		return p
 	}
-	if err := (&MediaError{1, errors.New("x")}).Error(); err != "picture or video 2: x" {
+	if err := (&MediaError{1, errors.New("x")}).Error(); err != "image or video 2: x" {
 		t.Error(err)
 	}
 	for name, c := range map[string]struct {
@@ -217,12 +217,12 @@ func TestBadPictures(t *testing.T) {
 		index int
 		want  string
 	}{
-		"no file":          {[]chat.Part{good, shown()}, 1, "a picture of 0 files"},
+		"no file":          {[]chat.Part{good, shown()}, 1, "an image of 0 files"},
 		"no bytes":         {[]chat.Part{shown(nil)}, 0, "no bytes"},
-		"no picture":       {[]chat.Part{good, good, shown([]byte("GIF? No."))}, 2, "it begins with"},
-		"half of it":       {[]chat.Part{shown(good.Media.Files[0][:40])}, 0, "broken picture"},
+		"no image":         {[]chat.Part{good, good, shown([]byte("GIF? No."))}, 2, "it begins with"},
+		"half of it":       {[]chat.Part{shown(good.Media.Files[0][:40])}, 0, "broken image"},
 		"a strip":          {[]chat.Part{shown(drawn(t, 1000, 2, 0))}, 0, "no side may be more than"},
-		"too many":         {[]chat.Part{good, good, good, good}, 3, "has 4 pictures and videos, at most 3"},
+		"too many":         {[]chat.Part{good, good, good, good}, 3, "has 4 images and videos, at most 3"},
 		"a video of a PNG": {[]chat.Part{video(good.Media.Files[0])}, 0, "want a GIF animation"},
 		"no frame":         {[]chat.Part{video()}, 0, "video of 0 frames"},
 		"sizes":            {[]chat.Part{video(good.Media.Files[0], drawn(t, 64, 65, 2))}, 0, "frame 2 of 64×65"},
@@ -236,7 +236,7 @@ func TestBadPictures(t *testing.T) {
 		}
 	}
 	fault := m.refuse(4, fmt.Errorf("%w: %w", picture.ErrCorrupt, rescue.Error("index out of range")))
-	if got := fault.Error(); got != "picture or video 5: broken picture: panic: index out of range" || !errors.Is(fault, picture.ErrCorrupt) {
+	if got := fault.Error(); got != "image or video 5: broken image: panic: index out of range" || !errors.Is(fault, picture.ErrCorrupt) {
 		t.Errorf("a decoder's fault: %q", got)
 	}
 	rate := video(good.Media.Files[0], good.Media.Files[0])
@@ -255,23 +255,23 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := m.ChatPrompt(Conversation{Messages: []chat.Message{one}}); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "needs its bytes") {
-		t.Errorf("a part without a picture: %v", err)
+		t.Errorf("a part without an image: %v", err)
 	}
 	talk := told(shown(drawn(t, 64, 64, 2)), chat.Part{Text: "Is <|image_pad|> a token?"})
 	talk.Trusted = true
 	if p := ask(t, m, talk); len(p.places) != 1 || p.places[0].at != 4 {
-		t.Errorf("a trusted text that spells a picture: %+v", p.places)
+		t.Errorf("a trusted text that spells an image: %+v", p.places)
 	}
 	deaf, err := chat.NewTemplate(`{%- for m in messages %}{{- m.role }}{%- endfor %}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.parsed[0] = func() (*chat.Template, error) { return deaf, nil }
-	if _, err := m.ChatPrompt(told(chat.Part{Text: "?"}, shown(drawn(t, 64, 64, 2)))); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "no place for it") {
-		t.Errorf("a template without pictures: %v", err)
+	if _, err := m.ChatPrompt(told(chat.Part{Text: "?"}, shown(drawn(t, 64, 64, 2)))); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "no placeholder for it") {
+		t.Errorf("a template without images: %v", err)
 	}
 	text := openTemplate(t, `{%- for m in messages %}{{- m.role + m.content }}{%- endfor %}`, Options{})
-	if _, err := text.ChatPrompt(told(shown(drawn(t, 64, 64, 2)))); err == nil || !strings.Contains(err.Error(), "the template no place for them") {
+	if _, err := text.ChatPrompt(told(shown(drawn(t, 64, 64, 2)))); err == nil || !strings.Contains(err.Error(), "the template has no placeholder for them") {
 		t.Errorf("a template of texts alone: %v", err)
 	}
 }

@@ -31,7 +31,7 @@ func newSource(path string, o Options, c *checkpoint.Checkpoint) source {
 func (m *Model) Fingerprint(ctx context.Context, records string) (id string, err error) {
 	s := &m.source
 	if s.path == "" {
-		return "", errors.New("foretoken: the model was not opened by its name")
+		return "", errors.New("foretoken: the model was not opened by name")
 	}
 	c, err := models.Open(s.path, s.projector)
 	if err != nil {

@@ -71,7 +71,7 @@ var (
 type ContextError struct{ Want, Max int }
 
 func (e *ContextError) Error() string {
-	return fmt.Sprintf("context %d: the model was made for at most %d tokens", e.Want, e.Max)
+	return fmt.Sprintf("context %d: the model supports at most %d tokens", e.Want, e.Max)
 }
 
 // Options say how a model is loaded and run. The zero value is the default.

@@ -64,7 +64,7 @@ func NewLibrary(o LibraryOptions) *Library { return &Library{o: o, loaded: map[s
 // Use returns a model, loaded if need be. done must be called when it is no longer used.
 func (l *Library) Use(ctx context.Context, name string) (m *Model, done func(), err error) {
 	if names := l.o.Names(); !slices.Contains(names, name) {
-		return nil, nil, fmt.Errorf("%w %.200q; there are %q", ErrUnknownModel, name, names)
+		return nil, nil, fmt.Errorf("%w %.200q; available: %q", ErrUnknownModel, name, names)
 	}
 	l.mu.Lock()
 	if l.closed {

@@ -52,7 +52,7 @@ type Prompt struct {
 	talk   *Conversation // it came out of
 	closed *string       // it ends with a think block, and with this white space
 	thinks chat.Thinking // how the template writes think blocks
-	views  []view        // of its pictures and videos
+	views  []view        // of its images and videos
 	places []place       // of those in IDs, ascending
 }
 
@@ -68,7 +68,7 @@ func (m *Model) Template(tools bool) string {
 // CallSyntax is how the template teaches the model to write tool calls.
 func (m *Model) CallSyntax() chat.CallSyntax { return m.syntax() }
 
-// ChatPrompt is the prompt for an answer to a conversation. Its pictures and videos are decoded
+// ChatPrompt is the prompt for an answer to a conversation. Its images and videos are decoded
 // here; the model looks at them when it is asked for the answer. One that cannot be used is a
 // MediaError, and any with a model that cannot see an ErrNoVision.
 func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
@@ -88,7 +88,7 @@ func (m *Model) chatPrompt(c *Conversation, limit int) (*Prompt, error) {
 	r, own, err := m.render(c, true)
 	if err != nil {
 		if len(views) > 0 && !strings.Contains(m.Template(len(c.Tools) > 0), m.marks.image.text) {
-			err = fmt.Errorf("%w (the conversation has pictures or videos, and the template no place for them)", err)
+			err = fmt.Errorf("%w (the conversation has images or videos, but the template has no placeholder for them)", err)
 		}
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func openSecret(dir string) (secret [sha256.Size]byte, err error) {
 		return secret, fmt.Errorf("foretoken: prefix cache: %w", err)
 	}
 	if len(data) != len(secret) {
-		return secret, fmt.Errorf("foretoken: prefix cache: %s has %d bytes, want %d: remove it, which loses what was stored for salts and keys", path, len(data), len(secret))
+		return secret, fmt.Errorf("foretoken: prefix cache: %s has %d bytes, want %d: remove it; prefixes stored for salts and keys are then lost", path, len(data), len(secret))
 	}
 	return [sha256.Size]byte(data), nil
 }

@@ -90,7 +90,7 @@ func (m *Model) openSight(o Vision, c *checkpoint.Checkpoint) {
 		err = s.configure(o, c)
 	}
 	if err == nil && (tokens.image.text == "" || tokens.start.text == "" || tokens.end.text == "") {
-		err = errors.New("neither config.json nor tokenizer.json has the tokens of pictures")
+		err = errors.New("neither config.json nor tokenizer.json has the image tokens")
 	}
 	if err != nil {
 		m.blind = fmt.Errorf("model %s: %w: %w", m.name, ErrNoVision, err)
@@ -114,9 +114,9 @@ func (s *sight) configure(o Vision, c *checkpoint.Checkpoint) (err error) {
 	for _, x := range []struct {
 		name string
 		picture.Config
-	}{{"pictures", s.images}, {"videos", s.videos}} {
+	}{{"images", s.images}, {"videos", s.videos}} {
 		if x.Patch != t.Patch || x.Temporal != t.Temporal || x.Merge != t.Merge {
-			return fmt.Errorf("its processor's configuration makes patches of %d×%d pixels and %d frames of %s, and tokens of %d×%d patches; its tower takes patches of %d×%d pixels and %d frames, and tokens of %d×%d",
+			return fmt.Errorf("its processor configuration sets patches of %d×%d pixels and %d frames of %s, and tokens of %d×%d patches; its tower needs patches of %d×%d pixels and %d frames, and tokens of %d×%d",
 				x.Patch, x.Patch, x.Temporal, x.name, x.Merge, x.Merge, t.Patch, t.Patch, t.Temporal, t.Merge, t.Merge)
 		}
 	}
@@ -224,7 +224,7 @@ type view struct {
 	seconds []float64 // when each temporal patch of a video is shown; nil: it is a picture
 }
 
-// look decodes the pictures and videos of a conversation, on the caller's goroutine.
+// look decodes the images and videos of a conversation, on the caller's goroutine.
 func (m *Model) look(c *Conversation) ([]view, error) {
 	var media []*chat.Media
 	for i := range c.Messages {
@@ -238,7 +238,7 @@ func (m *Model) look(c *Conversation) ([]view, error) {
 		return nil, m.blind
 	}
 	if len(media) > s.maxMedia {
-		return nil, &MediaError{s.maxMedia, fmt.Errorf("the conversation has %d pictures and videos, at most %d are allowed", len(media), s.maxMedia)}
+		return nil, &MediaError{s.maxMedia, fmt.Errorf("the conversation has %d images and videos, at most %d are allowed", len(media), s.maxMedia)}
 	}
 	views := make([]view, len(media))
 	for i, x := range media {
@@ -254,7 +254,7 @@ func (m *Model) look(c *Conversation) ([]view, error) {
 // log.
 func (m *Model) refuse(i int, err error) error {
 	if line, stack, ok := strings.Cut(err.Error(), "\n"); ok {
-		m.log.Error("a picture cannot be decoded", "error", line, "stack", stack)
+		m.log.Error("an image cannot be decoded", "error", line, "stack", stack)
 		err = &lineError{line, err}
 	}
 	return &MediaError{i, err}
@@ -331,7 +331,7 @@ func (s *sight) keep(r recent) {
 // preparePicture decodes a picture and cuts it into patches.
 func (s *sight) preparePicture(x *chat.Media) (v view, err error) {
 	if len(x.Files) != 1 {
-		return v, fmt.Errorf("%w: a picture of %d files, want one", picture.ErrFormat, len(x.Files))
+		return v, fmt.Errorf("%w: an image of %d files, want one", picture.ErrFormat, len(x.Files))
 	}
 	c := within(s.images, x.MaxPixels)
 	m, err := picture.Decode(x.Files[0], s.files)

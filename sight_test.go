@@ -83,11 +83,11 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 			t.Errorf("another question: %d tokens found, want %d", other.Result.Cached, end)
 		}
 		if n := m.Stats().Vision.Pictures; n != 1 {
-			t.Errorf("the tower has looked at %d pictures, want 1", n)
+			t.Errorf("the tower has looked at %d images, want 1", n)
 		}
 		b, q := greedy(m, about(star, "What do you see?"))
 		if len(q.IDs) != len(p.IDs) || b.Text() == a.Text() || b.Result.Cached > q.places[0].at {
-			t.Errorf("another picture: %q, %d tokens found", b.Text(), b.Result.Cached)
+			t.Errorf("another image: %q, %d tokens found", b.Text(), b.Result.Cached)
 		}
 		if hashes["star"] = b.LogitsHash(); m.Stats().Vision.Pictures != 2 {
 			t.Errorf("%+v", m.Stats().Vision)
@@ -189,24 +189,24 @@ func TestPicturesAreDecodedOnce(t *testing.T) {
 	first := see(one)
 	small := shown(drawn(t, 64, 64, 1))
 	if see(small).Patches != first.Patches {
-		t.Error("the same picture was decoded again")
+		t.Error("the same image was decoded again")
 	}
 	if other, err := m.sight.prepare("of another tenant", one.Media); err != nil || other.Patches == first.Patches || other.Hash != first.Hash {
-		t.Errorf("another tenant is told that the picture was decoded before: %v", err)
+		t.Errorf("another tenant is told that the image was decoded before: %v", err)
 	}
 	small.Media.MaxPixels = 1024
 	if other := see(small); other.Patches == first.Patches || see(small).Patches != other.Patches {
 		t.Error("a smaller one is not what was asked for")
 	}
 	if see(shown(drawn(t, 64, 64, 2))).Patches == first.Patches {
-		t.Error("another picture is taken for it")
+		t.Error("another image is taken for it")
 	}
 	n := first.Bytes()
 	for range maxRecent/n + 5 {
 		m.sight.keep(recent{view: first})
 	}
 	if got := len(m.sight.recent); got != maxRecent/n {
-		t.Errorf("%d pictures of %d bytes are kept, want %d", got, n, maxRecent/n)
+		t.Errorf("%d images of %d bytes are kept, want %d", got, n, maxRecent/n)
 	}
 }
 
@@ -251,9 +251,9 @@ func TestTinyTakesVideos(t *testing.T) {
 // refused by what is wrong.
 func TestProcessorsThatDoNotFit(t *testing.T) {
 	for want, config := range map[string]string{
-		"patches of 14×14 pixels":         `{"patch_size": 14, "size": {"shortest_edge": 9216, "longest_edge": 16384}}`,
-		"preprocessor_config.json: ":      `{"patch_size": "wide"}`,
-		"processor \"CLIP\" is not known": `{"image_processor_type": "CLIP"}`,
+		"patches of 14×14 pixels":             `{"patch_size": 14, "size": {"shortest_edge": 9216, "longest_edge": 16384}}`,
+		"preprocessor_config.json: ":          `{"patch_size": "wide"}`,
+		"processor \"CLIP\" is not supported": `{"image_processor_type": "CLIP"}`,
 	} {
 		m := openWith(t, Options{}, map[string]string{"preprocessor_config.json": config})
 		_, err := m.ChatPrompt(told(shown(drawn(t, 64, 64, 1))))
@@ -267,6 +267,6 @@ func TestProcessorsThatDoNotFit(t *testing.T) {
 	m := openTiny(t, Options{Vision: Vision{MaxPixels: 4096}})
 	p := ask(t, m, told(shown(drawn(t, 640, 480, 1))))
 	if n := p.places[0].n; n > 4 || m.Info().Vision.MaxPixels != 4096 {
-		t.Errorf("%d tokens of a picture of at most 4096 pixels, %+v", n, m.Info().Vision)
+		t.Errorf("%d tokens of an image of at most 4096 pixels, %+v", n, m.Info().Vision)
 	}
 }

@@ -128,7 +128,7 @@ func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 // noHead is the error for a checkpoint without a head.
 func (m *Model) noHead(config []byte) error {
 	if m.family.NoHead == nil {
-		return headError("the checkpoint has no multi-token-prediction head: choose one with a head")
+		return headError("the checkpoint has no multi-token-prediction head: choose a checkpoint with a head")
 	}
 	return headError(m.family.NoHead(config))
 }
@@ -194,9 +194,9 @@ func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, err
 		Drafted: r.Drafted[:], Accepted: r.Accepted[:], StepTime: r.StepTime, DraftTime: r.DraftTime, Depth: r.Depth, Speedup: r.Speedup, Vocab: r.DraftVocab,
 	}
 	if r.Broken() {
-		m.log.Warn(fmt.Sprintf("mtp: only %d of %d drafts of the head were accepted, where a sound head gets more than half: "+
-			"its norms were shifted by one twice or not at all, its fc is permuted, it is still at its random initialization, or it belongs to another model; "+
-			"foretoken doctor finds out which", r.Accepted[0], r.Drafted[0]))
+		m.log.Warn(fmt.Sprintf("mtp: only %d of %d drafts of the head were accepted, but an intact head has more than half: "+
+			"its norms were shifted by one twice or not at all, its fc is permuted, it is untrained, or it belongs to another model; "+
+			"foretoken doctor finds the cause", r.Accepted[0], r.Drafted[0]))
 	}
 	return r.Controller, nil
 }

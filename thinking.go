@@ -28,7 +28,7 @@ func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Const
 	}
 	end, ok := m.tok.ID("</think>")
 	if !ok {
-		return nil, fmt.Errorf("model %s: a limit of thinking, or a grammar of what follows it: the tokenizer has no token </think>", m.name)
+		return nil, fmt.Errorf("model %s: a thinking limit, or a grammar after thinking, needs the token </think>, which the tokenizer does not have", m.name)
 	}
 	// The text that the template closes a block with. A grammar says itself what follows.
 	thinks := r.Prompt.thinks

@@ -7,11 +7,11 @@ import (
 
 // ErrNoVision is wrapped by the error for a picture or video that a model cannot see: its
 // checkpoint has no vision tower, or Options leave it out.
-var ErrNoVision = errors.New("this model takes no images")
+var ErrNoVision = errors.New("this model does not accept images")
 
 // Vision says how a model sees. The zero value is the default.
 type Vision struct {
-	Off bool // load no vision tower: pictures are refused
+	Off bool // load no vision tower: images are refused
 	// Projector is the GGUF file with the tower of a GGUF model, as llama.cpp has it; "": the one
 	// in the same folder whose name begins with mmproj.
 	Projector string
@@ -19,7 +19,7 @@ type Vision struct {
 	// a video may have four times as many. 0: a million, or what the checkpoint allows if that is
 	// less.
 	MaxPixels int
-	MaxMedia  int   // pictures and videos of one conversation; 0: 32
+	MaxMedia  int   // images and videos of one conversation; 0: 32
 	Memory    int64 // bytes for rows of recent pictures, those in use first; 0: 256 MiB
 	AsStored  bool  // leave pictures as they lie in the file instead of turning them as EXIF says
 	OnWhite   bool  // lay transparent pictures over white instead of dropping transparency
@@ -42,7 +42,7 @@ type MediaError struct {
 	Err   error
 }
 
-func (e *MediaError) Error() string { return fmt.Sprintf("picture or video %d: %v", e.Index+1, e.Err) }
+func (e *MediaError) Error() string { return fmt.Sprintf("image or video %d: %v", e.Index+1, e.Err) }
 
 // Unwrap returns the cause.
 func (e *MediaError) Unwrap() error { return e.Err }

@@ -154,7 +154,7 @@ func namesFrom(part *jinja.Map, kind string, m *Media) ([]string, error) {
 		if m.Video {
 			return nil, fmt.Errorf("'%s' must be the path or URL of an animation, or a list of those of frames", key)
 		}
-		return nil, fmt.Errorf("'%s' must be the path or URL of a picture", key)
+		return nil, fmt.Errorf("'%s' must be the path or URL of an image", key)
 	}
 	return nil, errors.New("the part names no file: want its path or URL in '" + kind + "'")
 }

@@ -56,7 +56,7 @@ func TestDecodeMessagesWithOpensWhatPartsName(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", parts, got, want)
 		}
 		if _, ok := c.Text(); ok {
-			t.Errorf("%s: a picture became text", parts)
+			t.Errorf("%s: an image became text", parts)
 		}
 	}
 }
@@ -64,9 +64,9 @@ func TestDecodeMessagesWithOpensWhatPartsName(t *testing.T) {
 func TestDecodeMessagesWithSaysWhatIsWrong(t *testing.T) {
 	for parts, want := range map[string]string{
 		`{"type": "text", "text": "a"}, {"type": "image"}`:  `messages[0]: 'content[1]': the part names no file: want its path or URL in 'image'`,
-		`{"type": "image", "image": 5}`:                     `'content[0]': 'image' must be the path or URL of a picture`,
-		`{"type": "image", "image": ["a"]}`:                 `'image' must be the path or URL of a picture`,
-		`{"type": "image_url", "image_url": {}}`:            `'image_url' must be the path or URL of a picture`,
+		`{"type": "image", "image": 5}`:                     `'content[0]': 'image' must be the path or URL of an image`,
+		`{"type": "image", "image": ["a"]}`:                 `'image' must be the path or URL of an image`,
+		`{"type": "image_url", "image_url": {}}`:            `'image_url' must be the path or URL of an image`,
 		`{"type": "video", "video": []}`:                    `'video' must be the path or URL of an animation, or a list`,
 		`{"type": "video", "video": ["a", 5]}`:              `'video[1]' must be the path or URL of a frame`,
 		`{"type": "video", "video": "a", "fps": 0}`:         `'fps' must be a number above 0`,

@@ -32,7 +32,7 @@ func (a attachment) String() string {
 	for _, f := range a.Files {
 		size += len(f)
 	}
-	kind := "picture"
+	kind := "image"
 	switch {
 	case a.Video && len(a.Files) == 1:
 		kind = "animation"
@@ -95,7 +95,7 @@ func readVideos(paths []string) ([]attachment, error) {
 	case len(frames) == 0:
 		return list, nil
 	case len(list) > 0 || len(frames) == 1:
-		return nil, fmt.Errorf("%s is one frame: name all frames of the video, their folder, or an animated GIF", frames[0])
+		return nil, fmt.Errorf("%s is one frame: give all frames of the video, their folder, or an animated GIF", frames[0])
 	}
 	m, err := readFrames(frames)
 	return []attachment{{filepath.Base(frames[0]) + " …", m}}, err
@@ -114,7 +114,7 @@ func readFolder(path string) (*chat.Media, error) {
 		}
 	}
 	if len(frames) == 0 {
-		return nil, fmt.Errorf("%s: there is no picture in this folder: want frames that end in %s", path, alternatives(pictureEndings))
+		return nil, fmt.Errorf("%s: the folder has no images: want frames that end in %s", path, alternatives(pictureEndings))
 	}
 	slices.SortFunc(frames, compareNames)
 	return readFrames(frames)
@@ -129,7 +129,7 @@ func readFrames(paths []string) (*chat.Media, error) {
 			return nil, err
 		}
 		if size += len(data); size > maxFrames {
-			return nil, fmt.Errorf("%s: the frames up to this one have more than %s: leave some out, or shrink them", path, byteText(maxFrames))
+			return nil, fmt.Errorf("%s: the frames up to this one have more than %s: remove or shrink some frames", path, byteText(maxFrames))
 		}
 		m.Files = append(m.Files, data)
 	}
@@ -144,7 +144,7 @@ func readMedia(path string) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }() // opened for reading: nothing to lose
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, fmt.Errorf("%s is a folder: name a picture in it, or the folder of frames by --video", path)
+		return nil, fmt.Errorf("%s is a folder: give an image in it, or a folder of frames with --video", path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, picture.DefaultMaxBytes+1))
 	if err != nil {
@@ -173,7 +173,7 @@ func openPart(name string) ([]byte, error) {
 		}
 		return readMedia(filepath.FromSlash(u.Path))
 	case found && (scheme == "http" || scheme == "https"):
-		return nil, fmt.Errorf("%.80q is not fetched: download it and name the file", name)
+		return nil, fmt.Errorf("URL %.80q is not fetched: download it and give the file", name)
 	}
 	path, err := expandHome(name)
 	if err != nil {

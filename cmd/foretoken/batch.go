@@ -59,7 +59,7 @@ Ctrl-C.`,
   foretoken batch run in.jsonl out.jsonl --model ~/models/Qwen3.5-4B --quantize 4`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usagef("batch run takes a file of requests and a file for the answers, but there are %d arguments", len(args))
+				return usagef("batch run needs two arguments, a file of requests and a file for the answers, got %d", len(args))
 			}
 			return nil
 		},
@@ -97,7 +97,7 @@ func (f *batchRun) read(path string) (id string, err error) {
 	case !slices.Contains(batch.Endpoints, endpoint):
 		return "", fmt.Errorf("%s: line %d is for %.80q: want one of %s", path, line, endpoint, strings.Join(batch.Endpoints, ", "))
 	case f.endpoint != "" && f.endpoint != endpoint:
-		return "", usagef("--endpoint %s: line %d of %s is for %s; leave out --endpoint, or name another file", f.endpoint, line, path, endpoint)
+		return "", usagef("--endpoint %s: line %d of %s is for %s: leave out --endpoint, or choose another file", f.endpoint, line, path, endpoint)
 	default:
 		f.endpoint = endpoint
 	}
@@ -120,7 +120,7 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	}
 	folder, err := batch.OpenFolder(partial)
 	if errors.Is(err, batch.ErrLocked) {
-		return fmt.Errorf("%w: the same command runs there; wait for its end, or name another file for the answers", err)
+		return fmt.Errorf("%w: another process runs this batch; wait for its end, or choose another file for the answers", err)
 	}
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func (f *batchRun) check(out, partial string) error {
 	}
 	for _, file := range files {
 		if _, err := os.Lstat(file); err == nil {
-			return usagef("%s is there already: name another file for the answers, or remove it", file)
+			return usagef("%s exists already: choose another file for the answers, or remove it", file)
 		}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (f *batchRun) begin(ctx context.Context, c *batch.Coordinator, in, partial,
 	if len(list) > 0 {
 		for name, fact := range facts {
 			if list[0].Metadata[name] != fact {
-				return list[0], true, usagef("%s is of a run with another %s: name another file for the answers, or remove it", partial, name)
+				return list[0], true, usagef("%s belongs to a run with another %s: choose another file for the answers, or remove it", partial, name)
 			}
 		}
 		return list[0], true, nil
@@ -249,7 +249,7 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 		case <-ctx.Done():
 		case failed := <-ended: // it has no reason to end before the batch, but one
 			ended <- nil
-			return b, cmp.Or(failed, errors.New("the batch does not go on"))
+			return b, cmp.Or(failed, errors.New("the batch worker stopped before the batch ended"))
 		case <-t.C:
 		}
 	}
@@ -409,18 +409,18 @@ func askBatches(ctx context.Context, method, url, key string) (*batchAnswer, err
 	}
 	a, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("%w: is the server running? --url names it", err)
+		return nil, fmt.Errorf("%w: check that the server runs and that --url is its address", err)
 	}
 	var got batchAnswer
 	err = json.NewDecoder(io.LimitReader(a.Body, 64<<20)).Decode(&got)
 	if err = errors.Join(err, a.Body.Close()); err != nil {
-		return nil, fmt.Errorf("%s: the answer is not that of a server with batches: %w", url, err)
+		return nil, fmt.Errorf("%s: the answer is not from a server with batches: %w", url, err)
 	}
 	switch {
 	case got.Error != nil:
 		return nil, errors.New(printable(got.Error.Message))
 	case a.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: the answer is not that of a server with batches: status %s", url, printable(a.Status))
+		return nil, fmt.Errorf("%s: the answer is not from a server with batches: status %s", url, printable(a.Status))
 	}
 	return &got, nil
 }

@@ -71,7 +71,7 @@ func TestBatchRunTakesTheEndpointFromTheFile(t *testing.T) {
 	}
 	in, dir := requests(t, 0, "{\n"+lines.String()), t.TempDir() // the first line names none
 	if r := runIn(t, nil, "batch", "run", in, filepath.Join(dir, "wrong.jsonl"), "--endpoint", "/v1/responses"); r.code != 2 ||
-		!strings.Contains(r.err, "--endpoint /v1/responses: line 2 of "+in+" is for /v1/completions; leave out --endpoint") {
+		!strings.Contains(r.err, "--endpoint /v1/responses: line 2 of "+in+" is for /v1/completions: leave out --endpoint") {
 		t.Errorf("with another endpoint: %+v", r)
 	}
 	for _, more := range [][]string{nil, {"--endpoint", "/v1/completions"}} {
@@ -169,11 +169,11 @@ func TestBatchRunRefusesWhatIsNone(t *testing.T) {
 		{[]string{in}, 2, "arguments"},
 		{[]string{in, filepath.Join(t.TempDir(), "out.jsonl")}, 1, "line 1: "},
 		{[]string{"none.jsonl", filepath.Join(t.TempDir(), "out.jsonl")}, 1, "none.jsonl"},
-		{[]string{requests(t, 0, "\n"), filepath.Join(t.TempDir(), "out.jsonl")}, 1, "foretoken: there is no line in the file"},
+		{[]string{requests(t, 0, "\n"), filepath.Join(t.TempDir(), "out.jsonl")}, 1, "foretoken: the file has no lines"},
 		{[]string{in, filepath.Join(dir, "out.jsonl"), "--endpoint", "/v1/embeddings"}, 2, "--endpoint /v1/embeddings: want one of /v1/chat/completions"},
-		{[]string{in, filepath.Join(dir, "out.jsonl"), "--mtp=off", "--draft", "mtp"}, 2, "--mtp=off leaves out the head"},
+		{[]string{in, filepath.Join(dir, "out.jsonl"), "--mtp=off", "--draft", "mtp"}, 2, "--mtp=off and --draft mtp cannot be combined"},
 		{[]string{in, filepath.Join(dir, "out.jsonl"), "--model", "nope"}, 1, "model nope"},
-		{[]string{in, filepath.Join(dir, "mine.jsonl")}, 2, "mine.errors.jsonl is there already"},
+		{[]string{in, filepath.Join(dir, "mine.jsonl")}, 2, "mine.errors.jsonl exists already"},
 	} {
 		if r := runIn(t, nil, append([]string{"batch", "run"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.says) {
 			t.Errorf("%q: %+v", c.args, r)
@@ -228,7 +228,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 		{[]string{"show", "batch_none"}, 1, "there is nothing called \"batch_none\""},
 		{[]string{"show"}, 2, "0 arguments, want 1"},
 		{[]string{"cancel", long}, 0, long + "  cancelling "},
-		{[]string{"cancel", done}, 1, "the batch is over: it is completed"},
+		{[]string{"cancel", done}, 1, "the batch has ended: it is completed"},
 		{[]string{"list"}, 0, done + "  completed "},
 		{[]string{"list"}, 0, long + "  cancell"},
 	} {
@@ -236,13 +236,13 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 			t.Errorf("%q: %+v, want %s", c.args, r, c.says)
 		}
 	}
-	for url, says := range map[string]string{"http://127.0.0.1:1/v1": "is the server running? --url names it", p.url: "there is no GET /batches here"} {
+	for url, says := range map[string]string{"http://127.0.0.1:1/v1": "check that the server runs and that --url is its address", p.url: "there is no GET /batches here"} {
 		if r := runIn(t, nil, "batch", "list", "--url", url); r.code != 1 || !strings.Contains(r.err, says) {
 			t.Errorf("%s: %+v, want %s", url, r, says)
 		}
 	}
 	dir := filepath.Join(os.Getenv("XDG_STATE_HOME"), "foretoken", "batches")
-	if r := runIn(t, nil, "serve", "--port", "0", "--state-dir", dir); r.code != 1 || !strings.Contains(r.err, "--state-dir: "+dir+": another process has it") {
+	if r := runIn(t, nil, "serve", "--port", "0", "--state-dir", dir); r.code != 1 || !strings.Contains(r.err, "--state-dir: "+dir+": another process uses it") {
 		t.Errorf("a second server with the same folder: %+v", r)
 	}
 	second := start(t, "serve", "--port", "0") // it was not told of a folder

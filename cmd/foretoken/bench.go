@@ -249,7 +249,7 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 		tell(w, fmt.Sprintf("  %s\n", shareText(p.Shares)))
 	}
 	for _, s := range r.Sights {
-		tell(w, fmt.Sprintf("picture of %d×%d: %d patches, %d tokens, %.0f ms in the tower of %d bits (longest step %.0f ms), %.0f Gop/s in matrix products, first token after %.0f ms\n",
+		tell(w, fmt.Sprintf("image of %d×%d: %d patches, %d tokens, %.0f ms in the tower of %d bits (longest step %.0f ms), %.0f Gop/s in matrix products, first token after %.0f ms\n",
 			s.Width, s.Height, s.Patches, s.Tokens, s.Seconds*1e3, r.VisionBits, s.LongestStep*1e3, s.ProductsGOps, s.FirstToken*1e3))
 		tell(w, fmt.Sprintf("  %s\n", shareText(s.TowerShares)))
 	}
@@ -276,7 +276,7 @@ func imageSizes(list []string) (sizes [][2]int, err error) {
 		width, wide := strconv.ParseUint(w, 10, 15)
 		height, high := strconv.ParseUint(h, 10, 15)
 		if !ok || wide != nil || high != nil || width == 0 || height == 0 {
-			return nil, usagef("--images: %q is no size: want WIDTHxHEIGHT in pixels, such as 640x480", text)
+			return nil, usagef("--images: %q is not a valid size, want WIDTHxHEIGHT in pixels, such as 640x480", text)
 		}
 		sizes = append(sizes, [2]int{int(width), int(height)})
 	}

@@ -42,16 +42,16 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"model --rows 5000", "--rows 5000"},
 		{"model --prompts 512,0", "--prompts 0: want numbers from 1"},
 		{"model --prompts=-1", "--prompts -1"},
-		{"model --images 640", `--images: "640" is no size: want WIDTHxHEIGHT in pixels`},
-		{"model --images 640x0", `--images: "640x0" is no size`},
+		{"model --images 640", `--images: "640" is not a valid size, want WIDTHxHEIGHT in pixels`},
+		{"model --images 640x0", `--images: "640x0" is not a valid size`},
 		{"model --gpu-layers some", "want auto or a whole number"},
-		{"model --device cpu --gpu-layers 3", "there is no other device to put a part of the model on"},
-		{"model --device cpu --cpu-experts", "there is no other device"},
+		{"model --device cpu --gpu-layers 3", "no other device is available for a part of the model"},
+		{"model --device cpu --cpu-experts", "no other device is available"},
 		{"nothing", "unknown command"},
 		{"decode --classes poems", "--classes poems: want some of math"},
 		{"decode --temps -1", "--temps -1"},
 		{"decode --depths 9", "--depths 9: want auto, or numbers from 1 to 8"},
-		{"decode --depths 0", "plain decoding is measured in any case"},
+		{"decode --depths 0", "plain decoding is always measured"},
 		{"decode --batches 0", "--batches 0"},
 		{"decode --rules always", "--rules always: want exact, ratio"},
 		{"decode --classes=", "--classes: there is nothing to measure"},
@@ -61,12 +61,12 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"serve --model m --url ftp://127.0.0.1", "want an address such as"},
 		{"serve --model m --url http://192.0.2.7/v1", "--allow-remote"},
 		{"serve --model m --url http://localhost.example/v1", "--allow-remote"},
-		{"serve", "--model: name the model as the server calls it"},
+		{"serve", "--model is missing: give the server's name of the model"},
 		{"serve --model m --concurrency 0", "--concurrency 0"},
 		{"serve --model m --rates 0", "--rates 0"},
 		{"serve --model m --limit 0s", "--limit"},
 		{"serve --model m --classes x", "--classes x"},
-		{"compare", "--peer-cmd: name the peer's benchmark program"},
+		{"compare", "--peer-cmd is missing: give the peer's benchmark program"},
 		{"compare --peer-cmd no-such-program", "--peer-cmd no-such-program"},
 		{"compare --peer-cmd go --model tiny", "want a GGUF file"},
 		{"compare --peer-cmd go --model x.gguf --prompts 512,-1", "not -1"},
@@ -165,7 +165,7 @@ func TestBenchServeTellsThatNobodyListens(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	s.Close()
 	o := runIn(t, nil, "bench", "serve", "--url", s.URL, "--model", "m", "--requests", "1", "--concurrency", "1")
-	if o.code != exitError || !strings.Contains(o.err, "is the server running, and is that its model?") {
+	if o.code != exitError || !strings.Contains(o.err, "check that the server runs") {
 		t.Errorf("exit code %d, %s", o.code, o.err)
 	}
 }

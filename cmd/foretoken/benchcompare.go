@@ -136,13 +136,13 @@ func (f *compareBench) open(b backend.Backend, bar *progress) (_ model.Model, er
 func (f *compareBench) validate() (bench.Peer, error) {
 	peer := strings.Fields(f.peer)
 	if len(peer) == 0 {
-		return nil, usagef("--peer-cmd: name the peer's benchmark program, such as llama-bench")
+		return nil, usagef("--peer-cmd is missing: give the peer's benchmark program, such as llama-bench")
 	}
 	if _, err := exec.LookPath(peer[0]); err != nil {
 		return nil, usagef("--peer-cmd %s: %v", peer[0], err)
 	}
 	if !strings.HasSuffix(f.model.model, ".gguf") {
-		return nil, usagef("--model %s: want a GGUF file, which both can read; foretoken needs its name to end in .gguf", f.model.model)
+		return nil, usagef("--model %s: want a GGUF file, which both programs support, with a name that ends in .gguf", f.model.model)
 	}
 	lengths := slices.Concat(f.prompts, f.generates)
 	for _, n := range lengths {

@@ -166,7 +166,7 @@ func (f *decodeBench) show(c *console, r *bench.DecodeReport) error {
 		return err
 	}
 	if !r.Exact() {
-		return errors.New("an answer differs from plain decoding: a fault of foretoken, or of the machine's memory")
+		return errors.New("an answer differs from plain decoding: this is a bug of foretoken, or the machine's memory is faulty")
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (f *decodeBench) options(changed func(string) bool) (*bench.DecodeOptions, 
 			depth, err = bench.AutoDepth, nil
 		}
 		if err != nil || depth == 0 || depth > spec.MaxDepth || depth < bench.AutoDepth {
-			return nil, usagef("--depths %s: want auto, or numbers from 1 to %d; plain decoding is measured in any case", name, spec.MaxDepth)
+			return nil, usagef("--depths %s: want auto, or numbers from 1 to %d; plain decoding is always measured", name, spec.MaxDepth)
 		}
 		o.Depths = append(o.Depths, depth)
 	}

@@ -116,14 +116,14 @@ func (f *serveBench) run(cmd *cobra.Command) error {
 	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
 		return errInterrupted
 	case err != nil:
-		return fmt.Errorf("%w: is the server running, and is that its model? --url and --model name them", err)
+		return fmt.Errorf("%w: check that the server runs, and that --url and --model are right", err)
 	}
 	r.Load = machineLoad()
 	if err := f.out.write(c, r); err != nil {
 		return err
 	}
 	if n := r.Failed(); n > 0 {
-		return fmt.Errorf("%s failed: see the faults above", counted(n, "request"))
+		return fmt.Errorf("%s failed: see the errors above", counted(n, "request"))
 	}
 	return nil
 }
@@ -143,10 +143,10 @@ func (f *serveBench) validate() error {
 		return usagef("--url %s: want an address such as http://127.0.0.1:8080/v1", f.url)
 	}
 	if !f.remote && !loopback(u.Hostname()) {
-		return usagef("--url %s is not on this machine: loading a server that is not yours is an attack; --allow-remote says that it is", f.url)
+		return usagef("--url %s is not on this machine: load only your own servers; --allow-remote allows it", f.url)
 	}
 	if f.model == "" {
-		return usagef("--model: name the model as the server calls it; %s/models lists them", strings.TrimSuffix(f.url, "/"))
+		return usagef("--model is missing: give the server's name of the model; %s/models lists the names", strings.TrimSuffix(f.url, "/"))
 	}
 	for _, n := range f.concurrency {
 		if n < 1 || n > 1024 {
@@ -165,7 +165,7 @@ func (f *serveBench) validate() error {
 	}
 	switch {
 	case len(f.classes) == 0:
-		return usagef("--classes: there is nothing to ask")
+		return usagef("--classes: no prompts are selected")
 	case f.limit <= 0 || f.first < 0 || f.token < 0:
 		return usagef("--limit, --goal-ttft and --goal-tpot: want times above 0, such as 2s")
 	}

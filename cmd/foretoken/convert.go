@@ -103,7 +103,7 @@ func (v *conversion) run(cmd *cobra.Command) error {
 		return err
 	}
 	if v.out == "" {
-		return usagef("there is no --out: name the folder to write")
+		return usagef("--out is missing: give the folder to write")
 	}
 	src := func() (*checkpoint.Checkpoint, error) { return openCheckpoint(v.model) }
 	return v.writing.do(cmd, "converting", v.out, o, src, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error) {
@@ -115,14 +115,14 @@ func (v *conversion) run(cmd *cobra.Command) error {
 func (v *conversion) options() (o convert.Options, err error) {
 	for name, given := range map[string]bool{"q-bits": v.bits.given, "q-group-size": v.group.given, "q-mode": v.mode.given} {
 		if given && !v.quantize {
-			return o, usagef("--%s says how to quantize: add --quantize", name)
+			return o, usagef("--%s needs --quantize", name)
 		}
 	}
 	if v.quantize && v.dequantize {
-		return o, usagef("--quantize and --dequantize exclude each other")
+		return o, usagef("--quantize and --dequantize cannot be combined")
 	}
 	if v.noVision && v.visionBits.given {
-		return o, usagef("--vision-bits is for the vision tower, which --no-vision leaves out")
+		return o, usagef("--vision-bits and --no-vision cannot be combined")
 	}
 	o.Dequantize, o.NoVision = v.dequantize, v.noVision
 	group, _ := strconv.Atoi(v.group.or(strconv.Itoa(convert.DefaultGroup))) // one of a few numbers
@@ -169,7 +169,7 @@ func (v *conversion) encoding(group int) (*convert.Encoding, error) {
 	if mode == "affine" {
 		text = v.bits.or(strconv.Itoa(convert.DefaultBits))
 	} else if v.bits.given || v.group.given {
-		return nil, usagef("--q-mode %s has bits and groups of its own: leave out --q-bits and --q-group-size", mode)
+		return nil, usagef("--q-mode %s has fixed bits and group size: leave out --q-bits and --q-group-size", mode)
 	}
 	e, err := convert.ParseEncoding(text, group)
 	return &e, err

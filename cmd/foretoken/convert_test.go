@@ -50,7 +50,7 @@ func TestConvertCommand(t *testing.T) {
 		t.Errorf("%d files of weights, want 3", shards)
 	}
 	if o := runIn(t, nil, "run", "--model", first, "--temp", "0", "--image", houseAndHeart, "What do you see?"); o.code != exitOK || strings.TrimSpace(o.out) != saysHouse {
-		t.Errorf("asked about a picture: %+v", o)
+		t.Errorf("asked about an image: %+v", o)
 	}
 	r := generateJSON(t, with(ids, "--model", first, "--temp", "0", "--max-tokens", "4", "--mtp=on")...)
 	if len(r.TokenIDs) != 4 {
@@ -117,27 +117,27 @@ func TestConvertMistakesAreExplained(t *testing.T) {
 	}
 	out := " --out " + filepath.Join(t.TempDir(), "out")
 	explained(t, []mistake{
-		{"convert", "-", 2, "there is no --out"},
+		{"convert", "-", 2, "--out is missing"},
 		{"convert x" + out, "-", 2, `takes no argument, but there is "x"`},
-		{"convert --q-bits 4" + out, "-", 2, "--q-bits says how to quantize: add --quantize"},
+		{"convert --q-bits 4" + out, "-", 2, "--q-bits needs --quantize"},
 		{"convert -q --q-bits 7" + out, "-", 2, `want 2, 3, 4, 5, 6 or 8`},
 		{"convert -q --q-group-size 48" + out, "-", 2, "want 32, 64 or 128"},
-		{"convert -q --q-mode mxfp4 --q-bits 4" + out, "-", 2, "--q-mode mxfp4 has bits and groups of its own"},
-		{"convert -q --dequantize" + out, "-", 2, "exclude each other"},
+		{"convert -q --q-mode mxfp4 --q-bits 4" + out, "-", 2, "--q-mode mxfp4 has fixed bits and group size"},
+		{"convert -q --dequantize" + out, "-", 2, "cannot be combined"},
 		{"convert --mtp-bits 7" + out, "-", 2, "want 2, 3, 4, 5, 6, 8 or 16"},
 		{"convert --dtype int8" + out, "-", 2, "want float16, bfloat16 or float32"},
 		{"convert --q-override mtp.*" + out, "-", 2, "want PATTERN=ENCODING"},
 		{"convert --q-override mtp.*=9" + out, "-", 2, "want bits"},
-		{"convert --q-override mpt.*=8" + out, "-", 1, `override "mpt.*" is for no weight`},
+		{"convert --q-override mpt.*=8" + out, "-", 1, `override "mpt.*" matches no weight`},
 		{"convert --shard-size 5XB" + out, "-", 2, "want a size of at least 1KiB"},
 		{"convert --shard-size 12" + out, "-", 2, "want a size of at least 1KiB"},
 		{"convert --out " + there, "-", 1, "--force replaces it"},
-		{"convert --force --out " + there, "-", 1, "holds something other than a model"},
+		{"convert --force --out " + there, "-", 1, "contains something other than a model"},
 		{"convert --model " + there + out, "-", 1, "is not a model folder"},
-		{"mtp extract --model tiny", "-", 2, "there is no --out"},
-		{"mtp remove" + out, "-", 2, "there is no --model"},
-		{"mtp inject --model tiny", "-", 2, "there is no --head"},
-		{"mtp inject --model tiny --head " + there, "-", 2, "name a new one with --out"},
+		{"mtp extract --model tiny", "-", 2, "--out is missing"},
+		{"mtp remove" + out, "-", 2, "--model is missing"},
+		{"mtp inject --model tiny", "-", 2, "--head is missing"},
+		{"mtp inject --model tiny --head " + there, "-", 2, "give a new folder with --out"},
 		{"mtp inject --model tiny --head " + there + out, "-", 1, "is not a model folder"},
 		{"mtp dance", "-", 2, `unknown command "dance"`},
 	})

@@ -175,7 +175,7 @@ func (f *consultation) show(c *console, r *doctor.Report) error {
 		err = c.write(r.Text(c.plotStyle()))
 	}
 	if err == nil && !r.Healthy {
-		err = errors.New("something is wrong with the model: see the findings")
+		err = errors.New("the model has problems: see the findings")
 	}
 	return err
 }

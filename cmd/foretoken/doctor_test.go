@@ -63,7 +63,7 @@ func TestInspectAndDoctorOfDamage(t *testing.T) {
 func TestDoctorReports(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "report.html")
 	o := runIn(t, nil, "doctor", "tiny", "--threads", "1", "--html", page)
-	if o.code != exitOK || !strings.Contains(o.out, "verdict     The model and its head are sound") || !strings.Contains(o.out, "####") || strings.Contains(o.out, "█") {
+	if o.code != exitOK || !strings.Contains(o.out, "verdict     The model and its head are intact") || !strings.Contains(o.out, "####") || strings.Contains(o.out, "█") {
 		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
 	}
 	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<svg") {
@@ -76,7 +76,7 @@ func TestDoctorReports(t *testing.T) {
 		Findings []struct{ Remedy string }
 	}
 	if err := json.Unmarshal([]byte(o.out), &r); err != nil || r.Healthy || o.code != exitError ||
-		!strings.Contains(r.Findings[0].Remedy, "foretoken mtp inject --model "+none) || !strings.Contains(o.err, "something is wrong with the model") {
+		!strings.Contains(r.Findings[0].Remedy, "foretoken mtp inject --model "+none) || !strings.Contains(o.err, "the model has problems") {
 		t.Errorf("%v, %+v, exit code %d, %s", err, r, o.code, o.err)
 	}
 }

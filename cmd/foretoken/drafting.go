@@ -64,9 +64,9 @@ func completeDrafting(cmd *cobra.Command) {
 func (f *draftFlags) validate() error {
 	switch {
 	case f.mtp.value == "off" && (f.drafter.value == "mtp" || f.drafter.value == "auto"):
-		return usagef("--mtp=off leaves out the head, which --draft %s needs; --draft ngram does not", f.drafter.value)
+		return usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.drafter.value)
 	case f.mtp.value == "on" && f.drafter.value == "ngram":
-		return usagef("--draft ngram leaves out the head, which --mtp=on asks for; --draft auto uses both")
+		return usagef("--draft ngram and --mtp=on cannot be combined: use --draft auto for both")
 	}
 	return nil
 }

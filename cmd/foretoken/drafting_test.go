@@ -165,7 +165,7 @@ func TestGenerateWithoutHead(t *testing.T) {
 	dropped := rewriteTiny(t, asIs, drop)
 	one := with(ids, "--temp", "0", "--max-tokens", "8", "--model", dropped)
 	r := generateJSON(t, one...)
-	if r.MTP != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "promises a multi-token-prediction head") {
+	if r.MTP != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "declares a multi-token-prediction head") {
 		t.Errorf("plain decoding without a head: %+v, warnings %q", r.MTP, r.Warnings)
 	}
 	if whole := generateJSON(t, with(ids, "--temp", "0", "--max-tokens", "8")...); !slices.Equal(whole.TokenIDs, r.TokenIDs) {
@@ -181,9 +181,9 @@ func TestGenerateWithoutHead(t *testing.T) {
 	}, drop)
 	for _, c := range []struct{ dir, flag, says string }{
 		{dropped, "--mtp=on", "the weights have no mtp.* tensors (mtp.fc, mtp.norm, "},
-		{dropped, "--mtp=on", "although config.json promises a head (mtp_num_hidden_layers 1): a converter dropped them; get the original shards, or a head file mtp.safetensors"},
+		{dropped, "--mtp=on", "although config.json declares a head (mtp_num_hidden_layers 1): a converter dropped them; get the original shards, or put a head file mtp.safetensors"},
 		{dropped, "--draft=mtp", "or use --mtp=off"},
-		{never, "--mtp=on", "no multi-token-prediction head, neither by config.json nor by its tensors"},
+		{never, "--mtp=on", "no multi-token-prediction head, neither in config.json nor in its tensors"},
 	} {
 		o := runIn(t, nil, append([]string{"generate", "--model", c.dir, c.flag}, ids...)...)
 		if o.code != exitError || !strings.Contains(o.err, c.says) {
@@ -203,7 +203,7 @@ func TestSelfTestSpeaksUp(t *testing.T) {
 		}
 		return true
 	})
-	const warning, line = "drafts of the head were accepted, where a sound head gets more than half", "mtp: acceptance 0."
+	const warning, line = "drafts of the head were accepted, but an intact head has more than half", "mtp: acceptance 0."
 	good, err := filepath.Abs(filepath.FromSlash("../../internal/models/tiny"))
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func (f *serveFlags) publisher(log *slog.Logger) (*kvevents.Publisher, error) {
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil || port == 0 {
-			return nil, usagef("the address of this server is not known before it starts: say what to call it in events with --kv-events-name")
+			return nil, usagef("the address of this server is not known before it starts: set its name in events with --kv-events-name")
 		}
 		name = fmt.Sprintf("%s:%d", host, port)
 	}

@@ -116,7 +116,7 @@ func (g *generation) validate(cmd *cobra.Command) error {
 		return err
 	}
 	if g.logprobs.given && !g.json {
-		return usagef("--logprobs is part of the JSON output: add --json")
+		return usagef("--logprobs needs --json")
 	}
 	var given []string
 	for _, name := range []string{"prompt", "prompt-ids", "messages"} {
@@ -126,13 +126,13 @@ func (g *generation) validate(cmd *cobra.Command) error {
 	}
 	switch media := len(g.media.images)+len(g.media.videos) > 0; {
 	case media && len(given) == 1 && given[0] != "--prompt":
-		return usagef("--image and --video are for a prompt: %s has its own", given[0])
+		return usagef("--image and --video cannot be combined with %s: use --prompt", given[0])
 	case len(given) > 1:
-		return usagef("%s and %s exclude each other", given[0], given[1])
+		return usagef("%s and %s cannot be combined", given[0], given[1])
 	case len(given) == 1 && given[0] == "--prompt-ids":
 		return g.template.unused("--prompt-ids")
 	case len(given) == 1 && given[0] == "--messages" && g.template.off:
-		return usagef("--messages needs the chat template, which --no-chat-template leaves out")
+		return usagef("--messages and --no-chat-template cannot be combined: messages need the chat template")
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func (f *inspection) devices() ([]backend.Info, error) {
 	}
 	other := slices.ContainsFunc(devices, func(d backend.Info) bool { return d.Name != backend.HostName() && d.Missing == "" })
 	if !other && (f.layers.given || f.experts) {
-		return nil, usagef("--gpu-layers and --cpu-experts: this machine has the processor alone; --gpu-memory 24GB, say, plans for a GPU with so much")
+		return nil, usagef("--gpu-layers and --cpu-experts: this machine has no GPU; to plan for one, set its memory, such as --gpu-memory 24GB")
 	}
 	return devices, nil
 }

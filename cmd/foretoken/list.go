@@ -86,7 +86,7 @@ func cachedModels(cache hub.Cache) ([]cachedModel, error) {
 			list = append(list, describeSnapshot(&m.Snapshots[i]))
 		}
 		if len(m.Snapshots) == 0 && m.Size > 0 {
-			list = append(list, cachedModel{Model: string(repo), Refs: []string{}, Folder: m.Folder, Bytes: m.Size, Problem: "it has not arrived yet"})
+			list = append(list, cachedModel{Model: string(repo), Refs: []string{}, Folder: m.Folder, Bytes: m.Size, Problem: "it has not been downloaded yet"})
 		}
 	}
 	return list, nil
@@ -98,7 +98,7 @@ func describeSnapshot(s *hub.Snapshot) cachedModel {
 	if config, err := os.ReadFile(filepath.Join(s.Folder, "config.json")); err == nil {
 		known := false
 		if d.Family, known = family(config); !known {
-			d.Problem, d.foreign = "not a family that foretoken runs", true
+			d.Problem, d.foreign = "not a supported family", true
 			return d
 		}
 	}

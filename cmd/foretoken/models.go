@@ -35,7 +35,7 @@ func hubHome() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no folder for models: set HF_HOME or HF_HUB_CACHE: %w", err)
+		return "", fmt.Errorf("the folder for models is unknown: set HF_HOME or HF_HUB_CACHE: %w", err)
 	}
 	return filepath.Join(home, ".cache", "huggingface"), nil
 }
@@ -112,7 +112,7 @@ func resolveModel(name string) (string, error) {
 		return name, nil // whatever else is wrong with it is better said by who opens it
 	}
 	if _, _, err := hub.ParseName(name); err != nil {
-		return "", fmt.Errorf("model %s: no such folder; it is to hold config.json, tokenizer.json and *.safetensors files", name)
+		return "", fmt.Errorf("model %s: no such folder; want a folder with config.json, tokenizer.json and *.safetensors files", name)
 	}
 	cache, err := hubCache()
 	if err != nil {
@@ -128,7 +128,7 @@ func resolveModel(name string) (string, error) {
 		if !strings.Contains(name, "/") {
 			remedy = "foretoken pull ORG/" + name + " fetches it from the Hugging Face hub"
 		}
-		return "", fmt.Errorf("model %s: no such folder, and no such model in the cache: %s, foretoken list shows what is there (%w)", name, remedy, err)
+		return "", fmt.Errorf("model %s: no such folder, and no such model in the cache: %s, foretoken list shows the cached models (%w)", name, remedy, err)
 	}
 	return path, err
 }

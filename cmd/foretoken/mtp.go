@@ -43,7 +43,7 @@ func (f *headFlags) group(out string) flagGroup {
 func (f *headFlags) need(values map[string]string) error {
 	for _, name := range []string{"model", "head", "out"} {
 		if v, needed := values[name]; needed && v == "" {
-			return usagef("there is no --%s", name)
+			return usagef("--%s is missing", name)
 		}
 	}
 	return nil
@@ -90,7 +90,7 @@ func openHead(name string, config []byte) (*checkpoint.Checkpoint, error) {
 		return openCheckpoint(path)
 	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() && config == nil {
-		return nil, fmt.Errorf("--model %s is a file: name the folder of a model", name)
+		return nil, fmt.Errorf("--model %s is a file: give the folder of a model", name)
 	}
 	return convert.OpenHead(path, config)
 }
@@ -132,7 +132,7 @@ func (f *headFlags) inject(cmd *cobra.Command) error {
 			}
 		}
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
-			return usagef("--model %s is no folder that a head could be put into: name a new one with --out", f.model)
+			return usagef("--model %s is not a folder, so a head cannot be added to it: give a new folder with --out", f.model)
 		}
 		written = path
 	}

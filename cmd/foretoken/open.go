@@ -95,9 +95,9 @@ func explain(err error) error {
 	case errors.Is(err, foretoken.ErrNoDevice):
 		return fmt.Errorf("%w; 'foretoken devices' lists what this machine has", err)
 	case errors.Is(err, foretoken.ErrNotBuiltIn):
-		return usagef("this program was built without a model: name a checkpoint folder with --model DIR")
+		return usagef("this program was built without a model: give a checkpoint folder with --model DIR")
 	case errors.Is(err, foretoken.ErrNoVision):
-		return fmt.Errorf("%w; for a GGUF model, --mmproj names the file with its vision tower", err)
+		return fmt.Errorf("%w; for a GGUF model, set --mmproj to the file with its vision tower", err)
 	case errors.Is(err, foretoken.ErrNoTemplate):
 		return fmt.Errorf("%w: use --no-chat-template to continue a text as it is", err)
 	}

@@ -86,7 +86,7 @@ func (f *templateFlags) add(g flagGroup) {
 // validate refuses flags that contradict each other.
 func (f *templateFlags) validate() error {
 	if f.thinking.given && f.noThinking {
-		return usagef("--enable-thinking and --no-thinking exclude each other")
+		return usagef("--enable-thinking and --no-thinking cannot be combined")
 	}
 	if !f.off {
 		return nil
@@ -106,7 +106,7 @@ func (f *templateFlags) unused(beside string) error {
 		{"--chat-template-args", f.args.given},
 	} {
 		if flag.given {
-			return usagef("%s is for the chat template, which %s leaves out", flag.name, beside)
+			return usagef("%s and %s cannot be combined: the first needs the chat template", flag.name, beside)
 		}
 	}
 	return nil
@@ -172,18 +172,18 @@ func (f *templateFlags) messagesInput(data []byte, n *notes) (*input, error) {
 				in.tools, err = chat.DecodeTools(object[name])
 			}
 		default:
-			n.warn("the field %q of the messages is not used: only messages and tools are", name)
+			n.warn("the field %q of the messages file is ignored; supported: messages and tools", name)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if len(in.messages) == 0 {
-		return nil, errors.New("there are no messages: want an array of them, or an object with a field messages")
+		return nil, errors.New("there are no messages: want an array of messages, or an object with a field messages")
 	}
 	if f.system.given {
 		if in.messages[0].Role == "system" {
-			return nil, usagef("--system: the messages begin with a system message already")
+			return nil, usagef("--system: the messages already begin with a system message")
 		}
 		in.messages = slices.Insert(in.messages, 0, systemMessage(f.system.value))
 	}
@@ -282,7 +282,7 @@ func (s *session) checkPrompt(p *foretoken.Prompt) error {
 		return nil
 	}
 	if s.Context() < s.Info().Context {
-		return fmt.Errorf("the prompt has %s tokens and the context %d: shorten the prompt, or raise --context (the model allows %d)", many, s.Context(), s.Info().Context)
+		return fmt.Errorf("the prompt has %s tokens, which does not fit into the context of %d: shorten the prompt, or raise --context (the model allows %d)", many, s.Context(), s.Info().Context)
 	}
-	return fmt.Errorf("the prompt has %s tokens, and the model takes %d with its answer: shorten the prompt", many, s.Context())
+	return fmt.Errorf("the prompt has %s tokens, but the model allows %d for prompt and answer: shorten the prompt", many, s.Context())
 }

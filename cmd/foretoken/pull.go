@@ -71,7 +71,7 @@ func oneRepository(cmd *cobra.Command, args []string) error {
 	case len(args) > 1:
 		return usagef("%s takes one model, but there is also %q", cmd.CommandPath(), args[1])
 	case args[0] == embeddedName:
-		return usagef("%s is inside the program: it can be neither fetched nor removed", embeddedName)
+		return usagef("%s is embedded in the program: it can be neither fetched nor removed", embeddedName)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func oneRepository(cmd *cobra.Command, args []string) error {
 func (p *pulling) run(cmd *cobra.Command, name string) error {
 	if p.revision != "" {
 		if strings.Contains(name, "@") {
-			return usagef("%s names a revision, and so does --revision", name)
+			return usagef("%s and --revision both give a revision: leave one out", name)
 		}
 		name += "@" + p.revision
 	}
@@ -148,7 +148,7 @@ func runnableModel(ctx context.Context, client *hub.Client, l *hub.Listing, file
 		return err
 	}
 	if kind, ok := family(data); !ok {
-		return fmt.Errorf("%s is a model of type %q, which foretoken cannot run; it runs %s. With --force it is fetched all the same",
+		return fmt.Errorf("%s is a model of type %q, which is not supported; supported: %s. --force fetches it anyway",
 			l.Repo, printable(kind), alternatives(model.Types()))
 	}
 	return nil
@@ -170,9 +170,9 @@ func advise(err error, name string) error {
 	if !errors.Is(err, hub.ErrUnreachable) && !errors.Is(err, hub.ErrOffline) {
 		return err
 	}
-	help := "Without a network: copy a model folder from another machine and name it with --model DIR."
+	help := "Without a network: copy a model folder from another machine and use --model DIR."
 	if errors.Is(err, hub.ErrUnreachable) {
-		help = "If there is a network: HTTPS_PROXY names a proxy, HF_ENDPOINT another hub. " + help
+		help = "With a network: HTTPS_PROXY sets a proxy, HF_ENDPOINT another hub. " + help
 	} else {
 		help = "HF_HUB_OFFLINE is set: unset it to ask the hub. " + help
 	}

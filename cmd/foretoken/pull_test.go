@@ -115,7 +115,7 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 	if o = runIn(t, nil, "rm", "Tiny"); o.code != exitUsage || !strings.Contains(o.err, "add --yes") {
 		t.Errorf("rm without a terminal: %+v", o)
 	}
-	if o = runIn(t, nil, "rm", "Tiny", "--yes"); o.code != exitOK || o.out != fmt.Sprintf("removed Org/Tiny, %s: %[1]s are free\n", byteText(tinySize())) {
+	if o = runIn(t, nil, "rm", "Tiny", "--yes"); o.code != exitOK || o.out != fmt.Sprintf("removed Org/Tiny, %s: %[1]s freed\n", byteText(tinySize())) {
 		t.Errorf("rm: %+v", o)
 	}
 	if o = runIn(t, nil, "list"); o.out != "" || !strings.Contains(o.err, "no models in ") {
@@ -172,7 +172,7 @@ func TestPullRefusesOtherFamilies(t *testing.T) {
 		}
 	})
 	o := runIn(t, nil, "pull", "Org/Llama")
-	if o.code != exitError || !strings.Contains(o.err, `Org/Llama is a model of type "llama", which foretoken cannot run; it runs deepseek_v3`) || weights.Load() > 0 {
+	if o.code != exitError || !strings.Contains(o.err, `Org/Llama is a model of type "llama", which is not supported; supported: deepseek_v3`) || weights.Load() > 0 {
 		t.Errorf("%+v; weights asked for %d times", o, weights.Load())
 	}
 	if o = runIn(t, nil, "pull", "Org/Llama", "--force"); o.code != exitOK {
@@ -192,7 +192,7 @@ func TestPullChoosesAmongFiles(t *testing.T) {
 	files := map[string]string{"a-Q4_K_M.gguf": "four", "a-Q8_0.gguf": "eight bits", "README.md": "#"}
 	serveHub(t, map[string]map[string]string{"Org/GGUF": files}, nil)
 	o := runIn(t, nil, "pull", "Org/GGUF")
-	if o.code != exitError || !strings.Contains(o.err, "Org/GGUF has 2 models as GGUF: choose one") {
+	if o.code != exitError || !strings.Contains(o.err, "Org/GGUF has 2 GGUF models: choose one") {
 		t.Errorf("%+v", o)
 	}
 	o = runIn(t, nil, "pull", "Org/GGUF", "--include", "*Q8*", "--revision", "main")
@@ -213,9 +213,9 @@ func TestPullMistakesAreExplained(t *testing.T) {
 	explained(t, []mistake{
 		{"pull", "-", 2, "needs a model, such as Qwen/Qwen3.5-4B"},
 		{"pull a/b c", "-", 2, `takes one model, but there is also "c"`},
-		{"pull tiny", "-", 2, "tiny is inside the program"},
+		{"pull tiny", "-", 2, "tiny is embedded in the program"},
 		{"pull https://huggingface.co/a/b", "-", 2, "want ORG/NAME"},
-		{"pull a/b@x --revision y", "-", 2, "names a revision, and so does --revision"},
+		{"pull a/b@x --revision y", "-", 2, "and --revision both give a revision: leave one out"},
 		{"pull a/b --revision ../x", "-", 2, "want a branch, a tag or a commit"},
 		{"pull Org/Empty --include [", "-", 2, "syntax error in pattern"},
 		{"pull a/b --parallel 99", "-", 2, "want a whole number from 1 to 64"},
@@ -223,7 +223,7 @@ func TestPullMistakesAreExplained(t *testing.T) {
 		{"pull Org/None", "-", 1, "Org/None does not exist, or is private: check the name"},
 		{"rm Org/None", "-", 1, "Org/None is not in the cache"},
 		{"rm ../x", "-", 2, "want ORG/NAME"},
-		{"rm tiny", "-", 2, "tiny is inside the program"},
+		{"rm tiny", "-", 2, "tiny is embedded in the program"},
 		{"list x", "-", 2, "takes no argument"},
 		{"run --model Org/None hi", "-", 1, "no such model in the cache: foretoken pull Org/None fetches it"},
 		{"run --model None hi", "-", 1, "foretoken pull ORG/None fetches it from the Hugging Face hub"},

@@ -44,7 +44,7 @@ func (f *queueFlags) validate() error {
 		return usagef("--queue-ca, --queue-cert, --queue-key and --queue-credentials need --queue")
 	}
 	if (f.cert == "") != (f.key == "") {
-		return usagef("--queue-cert and --queue-key belong together")
+		return usagef("--queue-cert and --queue-key must be set together")
 	}
 	for _, file := range [][2]string{{"queue-ca", f.ca}, {"queue-cert", f.cert}, {"queue-key", f.key}, {"queue-credentials", f.credentials}} {
 		if file[1] == "" {
@@ -91,7 +91,7 @@ func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b 
 		return newBatches(link, store, dir), link.Close, nil
 	}
 	if dir == "" { // the folder that the program was started in is no place for them
-		return nil, nil, errors.New("this user has no folder for state: name one with --state-dir")
+		return nil, nil, errors.New("this user has no folder for state: set --state-dir")
 	}
 	folder, err := batch.OpenFolder(dir)
 	if err != nil {
@@ -116,11 +116,11 @@ func ownTemp() (string, error) {
 	info, failed := os.Lstat(dir)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%w: name a folder for files of requests with --state-dir", err)
+		return "", fmt.Errorf("%w: set a folder for request files with --state-dir", err)
 	case failed != nil:
 		return "", failed
 	case !info.IsDir() || !oursAlone(info):
-		return "", fmt.Errorf("%s is not a folder of this user alone: remove it, or name another one with --state-dir", dir)
+		return "", fmt.Errorf("%s is writable by other users: remove it, or set another folder with --state-dir", dir)
 	}
 	return dir, nil
 }

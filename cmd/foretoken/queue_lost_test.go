@@ -62,7 +62,7 @@ func TestLostQueueIsAWarning(t *testing.T) {
 			}
 		}
 	}
-	p.logged(t, "queue lost: requests are answered, batches wait for it")
+	p.logged(t, "queue disconnected: requests are answered, batches wait until it is back")
 	const request = `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":2}`
 	if a := p.ask(t, "POST", "/v1/chat/completions", "application/json", strings.NewReader(request), nil); !strings.Contains(a, "choices") {
 		t.Error(a)
@@ -71,7 +71,7 @@ func TestLostQueueIsAWarning(t *testing.T) {
 		t.Error("the queue is said to be connected")
 	}
 	node.Start(t)
-	p.logged(t, "queue is back")
+	p.logged(t, "queue reconnected")
 	same(t, p.answers(t, id, lines), want)
 	same(t, p.answers(t, p.submit(t, lines).ID, lines), want)
 }

@@ -24,5 +24,5 @@ func embedQueue(context.Context, string, *slog.Logger) (queueLink, error) {
 }
 
 func (f *queueFlags) dial(context.Context, string, *slog.Logger) (queueLink, batch.Store, error) {
-	return nil, nil, errors.New("this program was built without it: build it without the tag noqueue")
+	return nil, nil, errors.New("this program was built without NATS support: build it without the tag noqueue")
 }

@@ -26,13 +26,13 @@ import (
 
 func TestQueueMistakesAreExplained(t *testing.T) {
 	explained(t, []mistake{
-		{"worker", "-", 2, "a worker needs --queue URL"},
+		{"worker", "-", 2, "--queue is missing"},
 		{"worker --queue nats://127.0.0.1:1", "-", 1, "--queue: queue nats://127.0.0.1:1: nats: no servers available"},
 		{"serve --queue nats://user:secret@127.0.0.1:1", "-", 1, "--queue: queue nats://127.0.0.1:1: nats: no servers available"},
 		{"serve --queue http://127.0.0.1:1", "-", 1, "want nats://HOST:PORT or tls://HOST:PORT"},
-		{"serve --queue nats://a --no-batches", "-", 2, "leave out one of them"},
+		{"serve --queue nats://a --no-batches", "-", 2, "leave one out"},
 		{"serve --queue-credentials x", "-", 2, "need --queue"},
-		{"serve --queue nats://a --queue-cert x", "-", 2, "--queue-cert and --queue-key belong together"},
+		{"serve --queue nats://a --queue-cert x", "-", 2, "--queue-cert and --queue-key must be set together"},
 		{"serve --queue nats://a --queue-ca none", "-", 1, "--queue-ca: stat none"},
 	})
 }

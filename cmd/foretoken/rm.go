@@ -77,13 +77,13 @@ func removeModel(c *console, name string, yes bool) error {
 	} else if !errors.Is(err, hub.ErrNotCached) {
 		return err
 	}
-	return c.write(fmt.Sprintf("removed %s: %s are free\n", what, byteText(freed)))
+	return c.write(fmt.Sprintf("removed %s: %s freed\n", what, byteText(freed)))
 }
 
 // confirm asks a question that only yes answers.
 func confirm(c *console, question string) error {
 	if !c.inTerminal || !c.errTerminal {
-		return usagef("there is no terminal to ask on: add --yes to remove without being asked")
+		return usagef("there is no terminal for the question: add --yes to remove without it")
 	}
 	tell(c.err, question+" [y/N] ")
 	line, err := bufio.NewReader(c.in).ReadString('\n')

@@ -164,7 +164,7 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 		}
 		name := servedName(t, path)
 		if slices.ContainsFunc(list, func(m server.Model) bool { return m.Name == name }) {
-			return nil, nil, usagef("--model %s: there is another model called %s", t, name)
+			return nil, nil, usagef("--model %s: another model has the name %s", t, name)
 		}
 		called[t], called[name] = name, name
 		list = append(list, server.Model{Name: name, Path: path, Options: o, Preload: f.preload})
@@ -187,7 +187,7 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 	for _, t := range f.pinned {
 		i := slices.IndexFunc(list, func(m server.Model) bool { return m.Name == called[t] })
 		if i < 0 {
-			return nil, nil, usagef("--pin %s: it is not one of the models that --model names", t)
+			return nil, nil, usagef("--pin %s: it is not a model of --model", t)
 		}
 		list[i].Pinned = true
 	}

@@ -28,10 +28,10 @@ func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *serve
 	end = func() {}
 	if f.noBatches {
 		if f.stateDir != "" {
-			return nil, usagef("--state-dir %s is for batches, and --no-batches says that there are none: leave out one of them", f.stateDir)
+			return nil, usagef("--state-dir %s and --no-batches cannot be combined: leave one out", f.stateDir)
 		}
 		if f.queueing.servers != "" {
-			return nil, usagef("--queue is for batches, and --no-batches says that there are none: leave out one of them")
+			return nil, usagef("--queue and --no-batches cannot be combined: leave one out")
 		}
 		return end, nil
 	}
@@ -43,7 +43,7 @@ func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *serve
 	}
 	b, end, err := f.queueing.open(ctx, dir, log)
 	if errors.Is(err, batch.ErrLocked) {
-		err = fmt.Errorf("%w: name another folder with --state-dir, or leave batches to that one with --no-batches", err)
+		err = fmt.Errorf("%w: set another folder with --state-dir, or switch batches off with --no-batches", err)
 	}
 	switch {
 	case err == nil:

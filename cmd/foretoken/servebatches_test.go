@@ -26,7 +26,7 @@ func TestNoHomeMeansNoBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	end()
-	if o.Batches != nil || !strings.Contains(log.String(), "name one with --state-dir") {
+	if o.Batches != nil || !strings.Contains(log.String(), "set --state-dir") {
 		t.Errorf("batches %v, log: %s", o.Batches, &log)
 	}
 	if left, err := filepath.Glob("*"); err != nil || len(left) > 0 {

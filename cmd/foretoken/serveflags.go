@@ -214,19 +214,19 @@ func (f *serveFlags) validate() error {
 	case f.keepAlive < 0 || f.drainTimeout < 0:
 		return usagef("--keep-alive, --drain-timeout: %v, want a time, 0 or more", min(f.keepAlive, f.drainTimeout))
 	case (f.tlsCert == "") != (f.tlsKey == ""):
-		return usagef("--tls-cert and --tls-key belong together")
+		return usagef("--tls-cert and --tls-key must be set together")
 	case f.noCache && f.shareCache:
-		return usagef("--no-prefix-cache and --share-prefix-cache exclude each other")
+		return usagef("--no-prefix-cache and --share-prefix-cache cannot be combined")
 	case f.noCache && len(f.cacheDirs) > 0:
-		return usagef("--no-prefix-cache and --prefix-cache-dir exclude each other")
+		return usagef("--no-prefix-cache and --prefix-cache-dir cannot be combined")
 	case f.noCache && f.kvEvents != "":
-		return usagef("--no-prefix-cache and --kv-events exclude each other")
+		return usagef("--no-prefix-cache and --kv-events cannot be combined")
 	case f.kvEvents == "" && (f.kvReplay != "" || f.kvName != ""):
 		return usagef("--kv-events-replay and --kv-events-name need --kv-events")
 	case f.model.vision.off && len(f.imageHosts) > 0:
-		return usagef("--allow-image-urls is for pictures, which --no-vision refuses")
+		return usagef("--allow-image-urls and --no-vision cannot be combined")
 	case f.model.vision.projector != "" && len(f.models) > 1:
-		return usagef("--mmproj is the vision tower of one model, and there are %d: put it beside its model, under a name that begins with mmproj", len(f.models))
+		return usagef("--mmproj is the vision tower of one model, but %d models are given: put the file beside its model, with a name that begins with mmproj", len(f.models))
 	}
 	return errors.Join(f.validateCache(), f.model.draft.validate(), f.model.vision.validate(), f.queueing.validate())
 }
@@ -255,7 +255,7 @@ func (f *serveFlags) keys() (*server.Keys, error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, usagef("--api-key @%s: there is no key in the file", name)
+		return nil, usagef("--api-key @%s: the file has no key", name)
 	}
 	return server.NewKeys(list...)
 }

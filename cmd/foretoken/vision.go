@@ -45,7 +45,7 @@ func (f *visionFlags) validate() error {
 		{"--image-on-white", f.onWhite},
 	} {
 		if flag.given {
-			return usagef("%s is for pictures, which --no-vision refuses", flag.name)
+			return usagef("%s and --no-vision cannot be combined", flag.name)
 		}
 	}
 	return nil
@@ -61,7 +61,7 @@ func describeVision(v *foretoken.VisionInfo) string {
 		return "none"
 	}
 	token := v.Patch * v.Merge
-	return fmt.Sprintf("pictures up to %d pixels, a token for %d×%d of them", v.MaxPixels, token, token)
+	return fmt.Sprintf("images up to %d pixels, a token for %d×%d of them", v.MaxPixels, token, token)
 }
 
 // completeVision adds what a shell can complete.
@@ -97,13 +97,13 @@ func (f *mediaFlags) validate(v *visionFlags, t *templateFlags) error {
 	}
 	switch given := len(f.images)+len(f.videos) > 0; {
 	case f.rate.given && len(f.videos) == 0:
-		return usagef("--fps is for a video: add --video")
+		return usagef("--fps needs --video")
 	case f.rate.given && f.rate.value == 0:
 		return usagef("--fps 0: want a number above 0")
 	case given && v.off:
-		return usagef("%s: --no-vision refuses pictures", flag)
+		return usagef("%s and --no-vision cannot be combined", flag)
 	case given && t.off:
-		return usagef("%s needs the chat template, which --no-chat-template leaves out", flag)
+		return usagef("%s and --no-chat-template cannot be combined: %[1]s needs the chat template", flag)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ func TestChatAttachesPictures(t *testing.T) {
 	}
 	star := filepath.Join(filepath.Dir(house), filepath.Base(starAndBall))
 	m := startTerminal(t, "run", "--temp", "0", "--max-tokens", "16", "--nohistory", "--image", star)
-	m.expect("attached star-and-ball.png, picture, 3.49 kB")
+	m.expect("attached star-and-ball.png, image, 3.49 kB")
 	m.prompted()
 	m.press("@" + houseAndHeart[:len(houseAndHeart)-6] + "\t")
 	m.expect(filepath.Base(house)) // completed
@@ -25,7 +25,7 @@ func TestChatAttachesPictures(t *testing.T) {
 	m.expect("; prompt 29 tokens")
 	m.prompted()
 	m.press("/show" + keyEnter)
-	m.expect("vision: pictures up to 16384 pixels, a token for 32×32 of them")
+	m.expect("vision: images up to 16384 pixels, a token for 32×32 of them")
 	m.prompted()
 	m.press("/clear" + keyEnter)
 	m.prompted()
@@ -44,7 +44,7 @@ func TestChatAttachesPictures(t *testing.T) {
 		m.press("\x1b[C" + keyBackspace)
 	}
 	m.press(house + keyEnter)
-	m.expect("attached house-and-heart.png, picture, 5.04 kB")
+	m.expect("attached house-and-heart.png, image, 5.04 kB")
 	m.expect(saysHouse)
 	m.prompted()
 	m.press(star + " What do you see?" + keyEnter) // dragged: no command, though it begins with a slash
@@ -64,7 +64,7 @@ func TestChatWithoutVisionKeepsTheLine(t *testing.T) {
 	m := startTerminal(t, "run", "--temp", "0", "--max-tokens", "2", "--nohistory", "--no-vision")
 	m.prompted()
 	m.press("@" + houseAndHeart + " Hi." + keyEnter)
-	m.expect("this model takes no images: its vision tower was left out")
+	m.expect("this model does not accept images: its vision tower was left out")
 	m.prompted()
 	m.expect("@" + houseAndHeart + " Hi.")
 	m.press(keyInterrupt)

@@ -111,7 +111,7 @@ func TestCommandsAnswerAboutPictures(t *testing.T) {
 
 func TestMistakesWithPicturesAreNamed(t *testing.T) {
 	dir := t.TempDir()
-	store(t, filepath.Join(dir, "text.png"), []byte("no picture"))
+	store(t, filepath.Join(dir, "text.png"), []byte("no image"))
 	store(t, filepath.Join(dir, "empty.png"), nil)
 	store(t, filepath.Join(dir, "cut.png"), content(t, houseAndHeart)[:2000])
 	if err := os.Mkdir(filepath.Join(dir, "none"), 0o700); err != nil {
@@ -126,28 +126,28 @@ func TestMistakesWithPicturesAreNamed(t *testing.T) {
 		says string
 	}{
 		{[]string{"run", "--image", in("absent.png"), "Hi."}, 1, "--image: open " + in("absent.png")},
-		{[]string{"run", "--image", dir, "Hi."}, 1, "is a folder: name a picture in it, or the folder of frames by --video"},
-		{[]string{"run", "--image", in("text.png"), "Hi."}, 1, `text.png: not a PNG, JPEG, WebP or GIF picture: it begins with "no pictu"`},
-		{[]string{"run", "--image", in("empty.png"), "Hi."}, 1, "empty.png: not a PNG, JPEG, WebP or GIF picture: no bytes"},
-		{[]string{"run", "--image", in("cut.png"), "Hi."}, 1, "picture or video 1: broken picture"},
-		{[]string{"run", "--video", in("none"), "Hi."}, 1, "there is no picture in this folder: want frames that end in .png, .jpg, .jpeg, .webp or .gif"},
-		{[]string{"run", "--video", houseAndHeart, "Hi."}, 1, "is one frame: name all frames of the video, their folder, or an animated GIF"},
+		{[]string{"run", "--image", dir, "Hi."}, 1, "is a folder: give an image in it, or a folder of frames with --video"},
+		{[]string{"run", "--image", in("text.png"), "Hi."}, 1, `text.png: not a PNG, JPEG, WebP or GIF image: it begins with "no image"`},
+		{[]string{"run", "--image", in("empty.png"), "Hi."}, 1, "empty.png: not a PNG, JPEG, WebP or GIF image: no bytes"},
+		{[]string{"run", "--image", in("cut.png"), "Hi."}, 1, "image or video 1: broken image"},
+		{[]string{"run", "--video", in("none"), "Hi."}, 1, "the folder has no images: want frames that end in .png, .jpg, .jpeg, .webp or .gif"},
+		{[]string{"run", "--video", houseAndHeart, "Hi."}, 1, "is one frame: give all frames of the video, their folder, or an animated GIF"},
 		{[]string{"run", "--video", houseAndHeart, "--video", starAndBall, "Hi."}, 1, "video with a first frame of 320×240 pixels and frame 2 of 500×333"},
-		{[]string{"run", "--fps", "2", "Hi."}, 2, "--fps is for a video: add --video"},
+		{[]string{"run", "--fps", "2", "Hi."}, 2, "--fps needs --video"},
 		{[]string{"run", "--fps", "0", "--video", dir, "Hi."}, 2, "--fps 0: want a number above 0"},
 		{[]string{"run", "--image", "", "Hi."}, 2, "--image"},
-		{[]string{"run", "--no-vision", "--image", houseAndHeart, "Hi."}, 2, "--image: --no-vision refuses pictures"},
-		{[]string{"run", "--no-vision", "--mmproj", "a.gguf", "Hi."}, 2, "--mmproj is for pictures, which --no-vision refuses"},
+		{[]string{"run", "--no-vision", "--image", houseAndHeart, "Hi."}, 2, "--image and --no-vision cannot be combined"},
+		{[]string{"run", "--no-vision", "--mmproj", "a.gguf", "Hi."}, 2, "--mmproj and --no-vision cannot be combined"},
 		{[]string{"run", "--no-chat-template", "--video", dir, "Hi."}, 2, "--video needs the chat template"},
-		{[]string{"run", "--mmproj", "a.gguf", "Hi."}, 1, "foretoken: tiny is no GGUF file: its vision tower is among its own files, not in a.gguf"},
-		{[]string{"serve", "--mmproj", "a.gguf", "--model", "a.gguf", "--model", "b.gguf"}, 2, "--mmproj is the vision tower of one model, and there are 2"},
-		{[]string{"serve", "--no-vision", "--max-image-pixels", "5000"}, 2, "--max-image-pixels is for pictures, which --no-vision refuses"},
-		{[]string{"convert", "--no-vision", "--vision-bits", "4", "--out", "x"}, 2, "--vision-bits is for the vision tower, which --no-vision leaves out"},
+		{[]string{"run", "--mmproj", "a.gguf", "Hi."}, 1, "foretoken: tiny is not a GGUF file: its vision tower is part of the checkpoint, so a.gguf"},
+		{[]string{"serve", "--mmproj", "a.gguf", "--model", "a.gguf", "--model", "b.gguf"}, 2, "--mmproj is the vision tower of one model, but 2 models are given"},
+		{[]string{"serve", "--no-vision", "--max-image-pixels", "5000"}, 2, "--max-image-pixels and --no-vision cannot be combined"},
+		{[]string{"convert", "--no-vision", "--vision-bits", "4", "--out", "x"}, 2, "--vision-bits and --no-vision cannot be combined"},
 		{[]string{"run", "--max-image-pixels", "5", "Hi."}, 2, "want a whole number, 1024 or more"},
-		{[]string{"generate", "--image", houseAndHeart, "--messages", "a.json"}, 2, "--image and --video are for a prompt: --messages has its own"},
-		{[]string{"generate", "--image", houseAndHeart, "--prompt-ids", "1"}, 2, "--image and --video are for a prompt: --prompt-ids has its own"},
-		{[]string{"generate", "--messages", in("remote.json")}, 1, `messages[0]: 'content[0]': "https://example.org/a.png" is not fetched: download it and name the file`},
-		{[]string{"generate", "--no-vision", "--messages", messagesFile(t, houseAndHeart)}, 1, "this model takes no images: its vision tower was left out"},
+		{[]string{"generate", "--image", houseAndHeart, "--messages", "a.json"}, 2, "--image and --video cannot be combined with --messages"},
+		{[]string{"generate", "--image", houseAndHeart, "--prompt-ids", "1"}, 2, "--image and --video cannot be combined with --prompt-ids"},
+		{[]string{"generate", "--messages", in("remote.json")}, 1, `messages[0]: 'content[0]': URL "https://example.org/a.png" is not fetched: download it and give the file`},
+		{[]string{"generate", "--no-vision", "--messages", messagesFile(t, houseAndHeart)}, 1, "this model does not accept images: its vision tower was left out"},
 		{[]string{"generate", "--messages", in("system.json")}, 1, "'content[0]': open nowhere.png"},
 	} {
 		if o := runIn(t, nil, c.args...); o.code != c.code || !strings.Contains(o.err, c.says) || o.out != "" {
@@ -174,7 +174,7 @@ func TestTextLoadsNoTower(t *testing.T) {
 	sighted := loaded("run", "--image", houseAndHeart)
 	for _, args := range [][]string{{"run", "Hi."}, {"generate", "--prompt", "Hi."}, {"run", "--no-vision", "Hi."}} {
 		if blind := loaded(args...); blind > sighted-2.9 { // the tower has 3 MB
-			t.Errorf("%q: %v MB, with a picture %v", args, blind, sighted)
+			t.Errorf("%q: %v MB, with an image %v", args, blind, sighted)
 		}
 	}
 }

@@ -51,7 +51,7 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 // runWorker runs the command.
 func runWorker(cmd *cobra.Command, f *serveFlags) error {
 	if f.queueing.servers == "" {
-		return usagef("a worker needs --queue URL, where a server takes batches: 'foretoken serve --queue URL'")
+		return usagef("--queue is missing: give the URL that the server uses, 'foretoken serve --queue URL'")
 	}
 	log, err := f.logger(cmd.ErrOrStderr())
 	if err != nil {

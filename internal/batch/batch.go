@@ -17,10 +17,10 @@ import (
 // Errors of a Store.
 var (
 	ErrExists   = errors.New("it exists already")
-	ErrConflict = errors.New("somebody else changed it")
+	ErrConflict = errors.New("it was changed concurrently")
 	ErrFull     = errors.New("no space is left")
 	// ErrUnreachable says that the store cannot be asked now.
-	ErrUnreachable = errors.New("it cannot be reached now")
+	ErrUnreachable = errors.New("it cannot be reached")
 )
 
 // Store keeps files, results and the states of batches. What is missing is fs.ErrNotExist.

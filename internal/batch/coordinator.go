@@ -32,7 +32,7 @@ const (
 )
 
 // ErrModel is wrapped by the error for a model that there is not.
-var ErrModel = errors.New("there is no such model")
+var ErrModel = errors.New("the model does not exist")
 
 // Options are what a coordinator needs.
 type Options struct {
@@ -260,7 +260,7 @@ func (c *Coordinator) advance(ctx context.Context, id string, all bool) (again b
 func (c *Coordinator) plan(ctx context.Context, r *Record) (*Plan, []Fault, error) {
 	content, err := c.o.Store.Open(ctx, contentKey(r.Input))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, []Fault{{Code: "file_not_found", Param: "input_file_id", Message: "the file is no longer there"}}, nil
+		return nil, []Fault{{Code: "file_not_found", Param: "input_file_id", Message: "the file no longer exists"}}, nil
 	}
 	if err != nil {
 		return nil, nil, err

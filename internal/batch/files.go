@@ -17,8 +17,8 @@ import (
 // Errors of asking for files and batches.
 var (
 	ErrTooLarge = errors.New("the file is too large")
-	ErrInUse    = errors.New("a batch needs the file")
-	ErrOver     = errors.New("the batch is over")
+	ErrInUse    = errors.New("a batch uses the file")
+	ErrOver     = errors.New("the batch has ended")
 )
 
 // Page is which part of a list is wanted.
@@ -191,7 +191,7 @@ func (c *Coordinator) DeleteFile(ctx context.Context, owner, id string) error {
 		return err
 	}
 	if by := used[id]; by != "" {
-		return fmt.Errorf("%w: %s; cancel it, or wait for its end", ErrInUse, by)
+		return fmt.Errorf("%w: %s; cancel the batch, or wait for its end", ErrInUse, by)
 	}
 	return c.remove(ctx, id)
 }

@@ -30,7 +30,7 @@ func (c *Coordinator) finalize(ctx context.Context, r *Record) error {
 		return err
 	}
 	if lost := t.lost(there); lost > 0 && r.Ending == Completed {
-		c.o.Log.Error("batch: results have disappeared from the store, and are made again", "batch", r.ID, "results", lost)
+		c.o.Log.Error("batch: results have disappeared from the store and are computed again", "batch", r.ID, "results", lost)
 		t.reconciled = time.Time{} // at once
 		_, err := c.happen(ctx, r.ID, Lost, nil)
 		return err

@@ -28,7 +28,7 @@ type Folder struct {
 }
 
 // ErrLocked is wrapped by the error for a folder that is another process's.
-var ErrLocked = errors.New("another process has it")
+var ErrLocked = errors.New("another process uses it")
 
 // tempFolder has what is being written, in files with tempPrefix. Those that are left of an earlier
 // process are removed when the folder is opened; other files there are somebody else's.
@@ -70,7 +70,7 @@ var validKey = regexp.MustCompile(`^[a-z]+(/[A-Za-z0-9_-]{1,128})+$`)
 // path is the file of a key.
 func (f *Folder) path(key string) (string, error) {
 	if !validKey.MatchString(key) || strings.HasPrefix(key, tempFolder+"/") {
-		return "", fmt.Errorf("%.80q is no key", key)
+		return "", fmt.Errorf("%.80q is not a valid key", key)
 	}
 	return filepath.Join(f.dir, filepath.FromSlash(key)), nil
 }
@@ -177,7 +177,7 @@ func (f *Folder) Range(ctx context.Context, key string, offset, length int64) ([
 // readRange reads a part of a file, which need not be there: whoever asks may be wrong.
 func readRange(r io.ReaderAt, offset, length int64) ([]byte, error) {
 	if offset < 0 || length < 0 || length > MaxLine {
-		return nil, fmt.Errorf("%d bytes at %d are no part of a file", length, offset)
+		return nil, fmt.Errorf("%d bytes at offset %d are outside of the file", length, offset)
 	}
 	data := make([]byte, length)
 	_, err := io.ReadFull(io.NewSectionReader(r, offset, length), data)
@@ -251,7 +251,7 @@ func (f *Folder) List(_ context.Context, prefix string) iter.Seq2[string, error]
 	return func(yield func(string, error) bool) {
 		top := prefix[:strings.LastIndexByte(prefix, '/')+1]
 		if top == "" || !validKey.MatchString(top+"x") {
-			yield("", fmt.Errorf("%.80q is no prefix of keys", prefix))
+			yield("", fmt.Errorf("%.80q is not a valid prefix of keys", prefix))
 			return
 		}
 		var keys []string

@@ -83,16 +83,16 @@ func Validate(r io.Reader, endpoint string) (*Plan, []Fault, error) {
 	err := scan(r, v.line)
 	switch {
 	case errors.Is(err, errTooMany):
-		v.fault(0, "too_many_requests", "", "there are more than %d lines, the maximum of a batch: make several files of it", MaxLines)
+		v.fault(0, "too_many_requests", "", "the file has more than %d lines, the maximum of a batch: split it into several files", MaxLines)
 	case errors.Is(err, errTooLong):
-		v.fault(0, "file_too_large", "", "there are more than %d bytes, the maximum of a batch: make several files of it", MaxFile)
+		v.fault(0, "file_too_large", "", "the file has more than %d bytes, the maximum of a batch: split it into several files", MaxFile)
 	case err != nil:
 		return nil, nil, err
 	case len(v.plan.Lines) == 0:
-		v.fault(0, "empty_file", "", "there is no line in the file")
+		v.fault(0, "empty_file", "", "the file has no lines")
 	case len(v.faults) == 0 && v.good == 0:
 		first := v.plan.Lines[0].Fault
-		v.fault(first.Line, "invalid_json_line", first.Param, "no line of the file is a request; the first of them: %s", first.Message)
+		v.fault(first.Line, "invalid_json_line", first.Param, "no line of the file is a valid request; the first line: %s", first.Message)
 	}
 	if len(v.faults) > 0 {
 		return nil, v.faults, nil
@@ -124,7 +124,7 @@ func (v *validation) line(number int, offset, length int64, raw []byte) {
 		fault.Line = number
 	}
 	if first, ok := v.seen[q.CustomID]; ok && q.CustomID != "" {
-		v.fault(number, "duplicate_custom_id", "custom_id", "custom_id %.80q is that of line %d, too: every line needs one of its own", q.CustomID, first)
+		v.fault(number, "duplicate_custom_id", "custom_id", "custom_id %.80q is also used by line %d: it must be unique", q.CustomID, first)
 	} else {
 		v.seen[q.CustomID] = number
 	}
@@ -223,7 +223,7 @@ func parse(raw []byte) (q Request, fault *Fault) {
 	method, _ := text("method")
 	switch {
 	case !ok || id == "":
-		return bad("custom_id", "want a text that no other line has")
+		return bad("custom_id", "want a string that is unique in the file")
 	case len(id) > maxCustomID || !utf8.ValidString(id):
 		return bad("custom_id", "want at most %d bytes", maxCustomID)
 	case method != "POST":
@@ -236,13 +236,13 @@ func parse(raw []byte) (q Request, fault *Fault) {
 		return bad("body", "%v", err)
 	}
 	if err != nil {
-		return bad("body", "want the request, an object")
+		return bad("body", "want an object, the request")
 	}
 	if stream, ok := body["stream"]; ok && !slices.Contains([]string{"false", "null"}, string(stream)) {
-		return bad("body.stream", "a batch has no streams: leave it out")
+		return bad("body.stream", "streaming is not supported in a batch: leave it out")
 	}
 	if id, ok := body["previous_response_id"]; ok && string(id) != "null" {
-		return bad("body.previous_response_id", "the lines of a batch stand by themselves: send the conversation as input")
+		return bad("body.previous_response_id", "stored responses are not supported in a batch: send the conversation as input")
 	}
 	if name, ok := body["model"]; ok {
 		if err := json.Unmarshal(name, &q.Model); err != nil {

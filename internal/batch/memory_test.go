@@ -19,7 +19,7 @@ func TestMemoryOfLines(t *testing.T) {
 	for line, want := range map[string]string{
 		"{" + fields.String() + `"custom_id":"a"}`:       "more than 1024 fields",
 		ahead + `"body":{` + fields.String() + `"a":0}}`: "more than 1024 fields",
-		ahead + `"body":` + zeros + `}`:                  "want the request, an object",
+		ahead + `"body":` + zeros + `}`:                  "want an object, the request",
 		ahead + `"body":{"prompt":` + zeros + `}}`:       "",
 		ahead + `"x":` + zeros + `,"body":{}}`:           "",
 	} {

@@ -120,7 +120,7 @@ func (w *Worker) fetch(ctx context.Context, h *hand) {
 		}
 		list, err := w.Queue.Fetch(ctx, w.Model, n)
 		if err != nil && ctx.Err() == nil {
-			w.Log.Warn("batch: the queue gave no lines", "error", err)
+			w.Log.Warn("batch: fetching lines from the queue failed", "error", err)
 			pause(ctx, retryAfter)
 		}
 		h.add(list)
@@ -130,7 +130,7 @@ func (w *Worker) fetch(ctx context.Context, h *hand) {
 // tell logs that the queue was not told of a line.
 func (w *Worker) tell(d Delivery, err error) {
 	if err != nil {
-		w.Log.Warn("batch: the queue was not told of a line", "batch", d.Hint().Batch, "line", d.Hint().Line, "error", err) // it will say it again
+		w.Log.Warn("batch: reporting a line to the queue failed", "batch", d.Hint().Batch, "line", d.Hint().Line, "error", err) // it will say it again
 	}
 }
 
@@ -154,7 +154,7 @@ func (w *Worker) handle(ctx context.Context, d Delivery, c Call) {
 	case ctx.Err() != nil:
 		err = d.Return() // somebody else may do it at once
 	default:
-		w.Log.Warn("batch: a line has to wait", "batch", h.Batch, "line", h.Line, "attempt", d.Attempts(), "error", err)
+		w.Log.Warn("batch: a line failed and will be retried", "batch", h.Batch, "line", h.Line, "attempt", d.Attempts(), "error", err)
 		outcome = LineRetried
 		err = d.Later(retryAfter * time.Duration(d.Attempts()))
 	}
@@ -190,7 +190,7 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 	}
 	q, fault := parse(raw)
 	if fault != nil || q.Endpoint != r.Endpoint || !slices.Contains(Endpoints, q.Endpoint) {
-		w.Log.Error("batch: a hint leads to no request", "batch", h.Batch, "line", h.Line)
+		w.Log.Error("batch: a queue message does not refer to a request", "batch", h.Batch, "line", h.Line)
 		return "", nil // the reconciler knows better
 	}
 	request := q.seeded(h.Batch)
@@ -203,7 +203,7 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer w.keep(ctx, cancel, d)()
-	res := &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times and did not end", maxAttempts)}}
+	res := &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("the line was tried %d times and did not end", maxAttempts)}}
 	if d.Attempts() <= maxAttempts {
 		// Where the model is busy the line waits with its slot: that is no attempt at it.
 		for wait := retryAfter; ; wait = min(2*wait, maxWait) {
@@ -259,13 +259,13 @@ func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint str
 		}
 	}
 	if ctx.Err() == nil && d.Attempts() >= maxAttempts {
-		return &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("it was tried %d times; the last time: %v", maxAttempts, err)}}, nil
+		return &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("the line was tried %d times; the last error: %v", maxAttempts, err)}}, nil
 	}
 	return nil, err
 }
 
 // errUnwanted ends a line that nobody waits for any more.
-var errUnwanted = errors.New("the batch does not go on")
+var errUnwanted = errors.New("the batch has ended")
 
 // keep tells the queue that a line is being worked on, and cancels the line if its batch does not go
 // on. stop ends that. After stop has returned, the queue hears nothing more of the line from here.

@@ -75,11 +75,11 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 	// 65,536 pixels are 256 patches of 16×16, more or less by the shape of this picture. A patch is
 	// multiplied with all weights of the tower but a few.
 	if len(r.Sights) != 1 {
-		t.Fatalf("%d pictures", len(r.Sights))
+		t.Fatalf("%d images", len(r.Sights))
 	}
 	s := r.Sights[0]
 	if s.Patches != 4*s.Tokens || s.Patches < 200 || s.Patches > 300 || s.LongestStep > s.Seconds || s.FirstToken < s.Seconds {
-		t.Errorf("picture %+v", s)
+		t.Errorf("image %+v", s)
 	}
 	if perPatch := s.ProductsGOps * s.Seconds * 1e9 / float64(s.Patches); perPatch < 1.5*86e6 || perPatch > 2*100e6 {
 		t.Errorf("%.0f operations for a patch", perPatch)

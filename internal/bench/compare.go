@@ -123,7 +123,7 @@ func (r *CompareReport) theirs(ctx context.Context, peer Peer, o *CompareOptions
 			return fmt.Errorf("bench: peer %s: it did not measure %s", r.Peer, t.Name)
 		}
 		if n := results[at].Threads; n != 0 && n != o.Threads {
-			return fmt.Errorf("bench: peer %s: it ran on %d threads, where we run on %d", r.Peer, n, o.Threads)
+			return fmt.Errorf("bench: peer %s: it ran on %d threads, foretoken on %d", r.Peer, n, o.Threads)
 		}
 		t.PeerRates = append(t.PeerRates, results[at].Rate)
 		r.Build = results[at].Build

@@ -71,7 +71,7 @@ func Decode(ctx context.Context, run Runner, o DecodeOptions) (*DecodeReport, er
 			o.Progress(fmt.Sprintf("%v (%d of %d)", s, i+1, len(settings)))
 		}
 		if len(o.Prompts[s.Class]) == 0 {
-			return nil, fmt.Errorf("bench: there are no prompts of the class %q", s.Class)
+			return nil, fmt.Errorf("bench: no prompts of the class %q", s.Class)
 		}
 		trial := newTrial(&o, s, depths)
 		if err := trial.run(ctx, run, o.Repeats); err != nil {
@@ -173,7 +173,7 @@ func (t *trial) book(n int, answers [][]Answer, sums []Repeat) error {
 			continue
 		}
 		if sums[at].Seconds == 0 {
-			return fmt.Errorf("no round had all %d sequences generating: ask for more tokens", t.setting.Batch)
+			return fmt.Errorf("no round had all %d sequences generating: set more tokens", t.setting.Batch)
 		}
 		t.cells[at].Repeats = append(t.cells[at].Repeats, sums[at])
 	}

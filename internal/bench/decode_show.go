@@ -25,7 +25,7 @@ func (r *DecodeReport) conclusions() (lines, kinds []string) {
 		line := fmt.Sprintf("%v, depth %s, prompt %d, token %d: %s", m.Setting, DepthName(m.Depth), m.Prompt, m.Token, m.What)
 		switch {
 		case i == maxMismatches:
-			say("bad", "%d more answers are not what they should be.", len(r.Mismatches)-i)
+			say("bad", "%d more answers are wrong.", len(r.Mismatches)-i)
 		case i > maxMismatches:
 		case m.exact():
 			say("bad", "NOT EXACT: %s from plain decoding.", line)
@@ -137,7 +137,7 @@ func (r *DecodeReport) Page() string {
 	p.text("β is a pass with a draft, δ a draft token, both in plain passes of the same repetition. A round of k draft tokens costs β + kδ plain rounds, and must give as many tokens to break even: break-even is the acceptance at which it does.")
 	p.table(r.costRows())
 	p.section("Rounds of one text", of("decode-rounds")...)
-	p.section("Everything that was measured")
+	p.section("All measurements")
 	p.table(r.rows())
 	return p.end()
 }

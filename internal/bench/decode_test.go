@@ -197,7 +197,7 @@ func TestDecodeReturnsFaults(t *testing.T) {
 	short := func(_ context.Context, batch []engine.Request) (*Run, error) {
 		return &Run{Answers: make([]Answer, len(batch))}, nil
 	}
-	if _, err := Decode(t.Context(), short, o); err == nil || !strings.Contains(err.Error(), "ask for more tokens") {
+	if _, err := Decode(t.Context(), short, o); err == nil || !strings.Contains(err.Error(), "set more tokens") {
 		t.Errorf("error %v", err)
 	}
 }

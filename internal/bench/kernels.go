@@ -127,7 +127,7 @@ func kernelMatrix(name string) (dtype.Matrix, error) {
 	}
 	var bits int
 	if _, err := fmt.Sscanf(name, "q%d", &bits); err != nil {
-		return dtype.Matrix{}, fmt.Errorf("bench: no weights of type %q, want some of %v", name, KernelTypes())
+		return dtype.Matrix{}, fmt.Errorf("bench: weights of type %q are not supported, want some of %v", name, KernelTypes())
 	}
 	m, err := dtype.NewAffine(n, n, bits, 64, dtype.BF16)
 	for i := range m.Data {

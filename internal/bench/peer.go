@@ -68,7 +68,7 @@ func ParsePeer(text []byte) ([]PeerResult, error) {
 	}
 	for _, r := range results {
 		if !(r.Rate > 0) || math.IsInf(r.Rate, 0) || r.Prompt < 0 || r.Generate < 0 || r.Depth < 0 || r.Threads < 0 {
-			return nil, fmt.Errorf("bench: the peer's result makes no sense: %+v", r)
+			return nil, fmt.Errorf("bench: the peer's result is not plausible: %+v", r)
 		}
 	}
 	return results, err
@@ -130,7 +130,7 @@ func parseRow(headings, cells []string) (PeerResult, error) {
 		case "test":
 			m := peerTest.FindStringSubmatch(cells[i])
 			if m == nil || m[1] == "" && m[2] == "" {
-				return r, fmt.Errorf("bench: the peer's table has a test %q, want one such as pp512 or tg128", cells[i])
+				return r, fmt.Errorf("bench: the peer's table has a test %q, want a name such as pp512 or tg128", cells[i])
 			}
 			for j, n := range []*int{&r.Prompt, &r.Generate, &r.Depth} {
 				*n, _ = strconv.Atoi(m[j+1]) // digits or nothing
@@ -180,7 +180,7 @@ func (p Peer) Run(ctx context.Context, o *CompareOptions) (results []PeerResult,
 		return nil, 0, fmt.Errorf("bench: peer %s: %w: %s", p[0], err, said[max(len(said)-maxFault, 0):])
 	}
 	if out.full {
-		return nil, 0, fmt.Errorf("bench: peer %s: it prints more than %d bytes", p[0], peerOutput)
+		return nil, 0, fmt.Errorf("bench: peer %s: its output has more than %d bytes", p[0], peerOutput)
 	}
 	results, err = ParsePeer(out.Bytes())
 	return results, residentMemory(cmd.ProcessState.SysUsage()), err

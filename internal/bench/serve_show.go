@@ -71,7 +71,7 @@ func (r *ServeReport) Page() string {
 		}
 	}
 	p.section("Under load", r.Plots()...)
-	p.section("Everything that was measured")
+	p.section("All measurements")
 	p.table(r.rows())
 	return p.end()
 }

@@ -62,7 +62,7 @@ func (r *modelRun) openSights() error {
 func (r *modelRun) see() error {
 	for i, size := range r.o.Images {
 		if err := r.seeOne(i, size); err != nil {
-			return fmt.Errorf("bench: picture of %d×%d: %w", size[0], size[1], err)
+			return fmt.Errorf("bench: image of %d×%d: %w", size[0], size[1], err)
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ func Map(path string) (*Mapping, error) {
 	}
 	defer func() { _ = f.Close() }() // a mapping outlives its descriptor
 	if size < 1 || int64(int(size)) != size {
-		return nil, fmt.Errorf("checkpoint: %s: a file of %d bytes holds no model", path, size)
+		return nil, fmt.Errorf("checkpoint: %s: a file of %d bytes is too short for a model", path, size)
 	}
 	m, err := newMapped(filepath.Base(path), f, int(size))
 	if err != nil {

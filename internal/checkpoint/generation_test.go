@@ -57,8 +57,8 @@ func TestGenerationReadsWhatIsThere(t *testing.T) {
 
 func TestGenerationRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"{\n\"temperature\": NaN}":      "generation_config.json line 2: NaN is not JSON",
-		`{"temperature":-Infinity}`:     "Infinity is not JSON",
+		"{\n\"temperature\": NaN}":      "generation_config.json line 2: NaN is not valid JSON",
+		`{"temperature":-Infinity}`:     "Infinity is not valid JSON",
 		`{"temperature":"NaN"}`:         "temperature: found string, want number",
 		`{"top_k":20.5}`:                "20.5 is not a whole number",
 		`{"top_k":1e300}`:               "not a whole number",

@@ -122,8 +122,8 @@ func TestOpenRefusesHeaders(t *testing.T) {
 func TestOpenRefusesIndexes(t *testing.T) {
 	index := func(text string) files { return files{"model.safetensors.index.json": text} }
 	run(t, []hostile{
-		{"missing shard", files{"model-2.safetensors": "-"}, []string{"model-2.safetensors", "holds c", "is missing"}},
-		{"missing shard of many", index(`{"weight_map":{"a":"x","b":"x","c":"x","d":"x","e":"x"}}`), []string{"shard x, which holds a, b, c and 2 more, is missing"}},
+		{"missing shard", files{"model-2.safetensors": "-"}, []string{"model-2.safetensors", "with c", "is missing"}},
+		{"missing shard of many", index(`{"weight_map":{"a":"x","b":"x","c":"x","d":"x","e":"x"}}`), []string{"shard x with a, b, c and 2 more is missing"}},
 		{"tensor not in its shard", index(`{"weight_map":{"a":"model-1.safetensors","z":"model-1.safetensors"}}`), []string{"model-1.safetensors", `"z"`, "missing"}},
 		{"tensor in another shard", index(`{"weight_map":{"c":"model-1.safetensors","a":"model-2.safetensors"}}`), []string{`"c"`, "model-1.safetensors", "missing"}},
 		{"tensor in two shards", files{"model-2.safetensors": encode(t, nil, random("c", dtype.F32, 2), random("a", dtype.F32, 2))}, []string{`"a" is in both model-1.safetensors and model-2.safetensors`}},
@@ -149,8 +149,8 @@ func TestOpenRefusesConfigs(t *testing.T) {
 	config := func(text string) files { return files{"config.json": text} }
 	run(t, []hostile{
 		{"no config", files{"config.json": "-"}, []string{"not a model folder", "config.json"}},
-		{"config of NaN", config("{\n\"a\": 1,\n\"rms_norm_eps\": NaN}"), []string{"config.json line 3: NaN is not JSON"}},
-		{"config of Infinity", config(`{"a": [1, -Infinity]}`), []string{"config.json line 1: Infinity is not JSON"}},
+		{"config of NaN", config("{\n\"a\": 1,\n\"rms_norm_eps\": NaN}"), []string{"config.json line 3: NaN is not valid JSON"}},
+		{"config of Infinity", config(`{"a": [1, -Infinity]}`), []string{"config.json line 1: Infinity is not valid JSON"}},
 		{"config cut off", config("{\n\"a\": "), []string{"config.json line 2", "unexpected end"}},
 		{"config not an object", config(`[1]`), []string{"config.json", "object"}},
 		{"config null", config(`null`), []string{"config.json", "object"}},
@@ -158,8 +158,8 @@ func TestOpenRefusesConfigs(t *testing.T) {
 		{"quantization a string", config(`{"quantization":"4bit"}`), []string{"quantization", "found string, want object"}},
 		{"text_config a number", config(`{"text_config":3}`), []string{"text_config", "found number, want object"}},
 		{"bits a string", config(`{"quantization":{"bits":"four"}}`), []string{"quantization", `"bits"`}},
-		{"unknown mode", config(`{"quantization":{"mode":"q4_k"}}`), []string{`mode "q4_k" is not known`, "mxfp4"}},
-		{"unknown mode of a module", config(`{"quantization":{"x.y":{"mode":"q4_k"}}}`), []string{`"x.y"`, `mode "q4_k" is not known`}},
+		{"unknown mode", config(`{"quantization":{"mode":"q4_k"}}`), []string{`mode "q4_k" is not supported`, "mxfp4"}},
+		{"unknown mode of a module", config(`{"quantization":{"x.y":{"mode":"q4_k"}}}`), []string{`"x.y"`, `mode "q4_k" is not supported`}},
 		{"module with bad bits", config(`{"quantization":{"x.y":{"bits":[4]}}}`), []string{`"x.y"`}},
 		{"block size of zero", config(`{"quantization_config":{"quant_method":"fp8","weight_block_size":[0,128]}}`), []string{"weight_block_size [0 128]"}},
 		{"block size of one number", config(`{"text_config":{"quantization_config":{"quant_method":"fp8","weight_block_size":[128]}}}`), []string{"weight_block_size [128]"}},

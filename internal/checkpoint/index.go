@@ -29,7 +29,7 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 	for _, shard := range shards {
 		if err := c.openFile(c.Weights, shard); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				err = fmt.Errorf("checkpoint: shard %s, which holds %s, is missing: fetch the model again: %w",
+				err = fmt.Errorf("checkpoint: shard %s with %s is missing: download the model again: %w",
 					shard, nameList(index[shard]), fs.ErrNotExist)
 			}
 			if err := c.refuse(err); err != nil {
@@ -39,7 +39,7 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 		}
 		for _, name := range index[shard] {
 			if e, ok := c.tensors[name]; !ok || e.file.name != shard {
-				err := fmt.Errorf("checkpoint: %s: tensor %q, which %s places there: %w", shard, name, indexFile, ErrMissing)
+				err := fmt.Errorf("checkpoint: %s: tensor %q, listed in %s: %w", shard, name, indexFile, ErrMissing)
 				if err := c.refuse(err); err != nil {
 					return nil, err
 				}

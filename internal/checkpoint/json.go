@@ -22,7 +22,7 @@ func DecodeJSON(name string, data []byte, v any) error {
 	case errors.As(err, &syntax):
 		at := max(int(syntax.Offset)-1, 0) // the offset counts the byte at fault
 		if word := nonNumber(data, at); word != "" {
-			return fmt.Errorf("checkpoint: %s line %d: %s is not JSON: put a number or null", name, line(data, at), word)
+			return fmt.Errorf("checkpoint: %s line %d: %s is not valid JSON: replace it by a number or null", name, line(data, at), word)
 		}
 		return fmt.Errorf("checkpoint: %s line %d: %w", name, line(data, at), err)
 	case errors.As(err, &typed):

@@ -60,7 +60,7 @@ func (w *Weights) matrices(module string, s shape) ([]dtype.Matrix, error) {
 	}
 	if err != nil {
 		if w.quant.method != "" && w.quant.method != "fp8" {
-			err = fmt.Errorf("%w (%s says the weights are in %q, which is not read)", err, configFile, w.quant.method)
+			err = fmt.Errorf("%w (%s says that the weights have the format %q, which is not supported)", err, configFile, w.quant.method)
 		}
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (w *Weights) packed(e *entry, module string, s shape) ([]dtype.Matrix, erro
 	words, groups := last(e.shape), last(scales.shape)
 	m := dtype.Matrix{Rows: s.rows, Cols: s.cols, Bits: words * 32 / s.cols}
 	if words < 1 || m.Bits*s.cols != words*32 {
-		return nil, e.errorf("shape %s: rows of %d words do not hold %d columns", shapeText(e.shape), words, s.cols)
+		return nil, e.errorf("shape %s: rows of %d words are too short for %d columns", shapeText(e.shape), words, s.cols)
 	}
 	if groups < 1 || s.cols%groups != 0 {
 		return nil, scales.errorf("shape %s: %d groups do not divide %d columns", shapeText(scales.shape), groups, s.cols)

@@ -203,7 +203,7 @@ func TestMatrixRefuses(t *testing.T) {
 		want    []string
 	}{
 		{"absent", `{}`, nil, []string{"test", `"m.weight"`, "missing"}},
-		{"foreign", `{"quantization_config":{"quant_method":"gptq"}}`, []tensor{random("m.qweight", dtype.I32, 4)}, []string{`"m.weight"`, `"gptq"`, "not read"}},
+		{"foreign", `{"quantization_config":{"quant_method":"gptq"}}`, []tensor{random("m.qweight", dtype.I32, 4)}, []string{`"m.weight"`, `"gptq"`, "not supported"}},
 		{"double", `{}`, []tensor{random("m.weight", dtype.F64, 4, 128)}, []string{"model.safetensors", `"m.weight"`, "type F64"}},
 		{"integers", `{}`, []tensor{random("m.weight", dtype.I8, 4, 128)}, []string{"type I8"}},
 		{"transposed", `{}`, []tensor{random("m.weight", dtype.F32, 128, 4)}, []string{"model.safetensors", `"m.weight"`, "F32 of shape [128, 4], want [4, 128]"}},
@@ -211,7 +211,7 @@ func TestMatrixRefuses(t *testing.T) {
 		{"scalar", `{}`, []tensor{random("m.weight", dtype.U32), random("m.scales", dtype.F16)}, []string{`"m.weight"`}},
 		{"no scales", `{}`, q()[:1], []string{`"m.weight"`, `type U32 needs "m.scales" beside it`, "missing"}},
 		{"no biases", `{}`, q()[:2], []string{`"m.scales"`, `type BF16 needs "m.biases"`}},
-		{"columns", `{}`, []tensor{random("m.weight", dtype.U32, 4, 17), q()[1], q()[2]}, []string{`"m.weight"`, "[4, 17]", "17 words do not hold 128 columns"}},
+		{"columns", `{}`, []tensor{random("m.weight", dtype.U32, 4, 17), q()[1], q()[2]}, []string{`"m.weight"`, "[4, 17]", "17 words are too short for 128 columns"}},
 		{"seven bits", `{}`, []tensor{random("m.weight", dtype.U32, 4, 28), q()[1], q()[2]}, []string{"7 bits"}},
 		{"rows", `{}`, quantized(4, 32, dtype.BF16, 0, 5, 128), []string{"[5, 16], want [4, 16]"}},
 		{"empty", `{}`, []tensor{{Decl: Decl{"m.weight", dtype.U32, []int{0, math.MaxInt / 8}}}, q()[1], q()[2]}, []string{`"m.weight"`}},

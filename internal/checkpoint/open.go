@@ -122,7 +122,7 @@ func (c *Checkpoint) shards() ([]string, error) {
 		names = main
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("checkpoint: %s: no *.safetensors file: other weight formats are not read", c.name)
+		return nil, fmt.Errorf("checkpoint: %s: no *.safetensors file: other weight formats are not supported", c.name)
 	}
 	for _, n := range names {
 		if err := c.refuse(c.openFile(c.Weights, n)); err != nil {

@@ -87,7 +87,7 @@ func (q *quantization) parse(block map[string]json.RawMessage) error {
 		return err
 	}
 	if !slices.Contains(modes, global.Mode) {
-		return fmt.Errorf("mode %q is not known: want one of %q", global.Mode, modes[1:])
+		return fmt.Errorf("mode %q is not supported, want one of %q", global.Mode, modes[1:])
 	}
 	q.paths = map[string]override{}
 	for path, raw := range block {
@@ -104,7 +104,7 @@ func (q *quantization) parse(block map[string]json.RawMessage) error {
 				o.Mode = modes[1]
 			}
 			if !slices.Contains(modes, o.Mode) {
-				return fmt.Errorf("%q: mode %q is not known: want one of %q", path, o.Mode, modes[1:])
+				return fmt.Errorf("%q: mode %q is not supported, want one of %q", path, o.Mode, modes[1:])
 			}
 		default: // a parameter, not a module
 			continue

@@ -132,5 +132,5 @@ func (m embedded) open(name string) (*file, error) {
 }
 
 func tooLarge(size, limit int64) error {
-	return fmt.Errorf("%d bytes, at most %d are read", size, limit)
+	return fmt.Errorf("%d bytes, want at most %d", size, limit)
 }

@@ -56,7 +56,7 @@ func originOf(f *os.File) (o origin) {
 
 // errMoved is returned for a path at which there is a file of the same size and times as the
 // one that was mapped, by another number. Some file systems number anew whenever they are asked.
-var errMoved = errors.New("checkpoint: perhaps another file")
+var errMoved = errors.New("checkpoint: the file may have been replaced")
 
 // check reports whether an open file is still what was mapped.
 func (o *origin) check(f *os.File) error {

@@ -77,7 +77,7 @@ func (t *Templates) decode(field json.RawMessage) error {
 		Template string `json:"template"`
 	}
 	if err := json.Unmarshal(field, &named); err != nil {
-		return fmt.Errorf("tokenizer_config.json: chat_template: want a text, or a list of objects with name and template: %w", err)
+		return fmt.Errorf("tokenizer_config.json: chat_template: want a string, or a list of objects with name and template: %w", err)
 	}
 	for _, n := range named {
 		switch n.Name {

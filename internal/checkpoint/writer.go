@@ -97,7 +97,7 @@ func (w *Writer) Begin(name string) error {
 		return err
 	}
 	if w.next == len(w.decls) || w.decls[w.next].Name != name {
-		return fmt.Errorf("checkpoint: tensor %q is not the next that was declared", name)
+		return fmt.Errorf("checkpoint: tensor %q is not the next declared tensor", name)
 	}
 	w.left = w.sizes[w.next]
 	w.next++
@@ -107,7 +107,7 @@ func (w *Writer) Begin(name string) error {
 // Write writes the next bytes of the tensor that was begun.
 func (w *Writer) Write(p []byte) (int, error) {
 	if len(p) > w.left {
-		return 0, fmt.Errorf("checkpoint: %d bytes where %d are left of tensor %q", len(p), w.left, w.current())
+		return 0, fmt.Errorf("checkpoint: write of %d bytes, but only %d are left of tensor %q", len(p), w.left, w.current())
 	}
 	n, err := w.w.Write(p)
 	w.left -= n
@@ -138,7 +138,7 @@ func (w *Writer) Close() error {
 
 func (w *Writer) complete() error {
 	if w.left > 0 {
-		return fmt.Errorf("checkpoint: %d bytes are missing of tensor %q", w.left, w.current())
+		return fmt.Errorf("checkpoint: %d bytes of tensor %q are missing", w.left, w.current())
 	}
 	return nil
 }

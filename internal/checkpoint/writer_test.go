@@ -67,11 +67,11 @@ func TestWriterRefuses(t *testing.T) {
 		{"name", []Decl{{"\xff", dtype.U8, nil}}, nil, "not UTF-8"},
 		{"order", []Decl{a, b}, func(w *Writer) error { return w.Begin("b") }, `"b" is not the next`},
 		{"undeclared", []Decl{}, func(w *Writer) error { return w.Begin("b") }, `"b" is not the next`},
-		{"before", []Decl{a}, func(w *Writer) error { _, err := w.Write([]byte{1}); return err }, "1 bytes where 0 are left"},
-		{"long", []Decl{a}, func(w *Writer) error { return w.WriteTensor("a", make([]byte, 3)) }, `3 bytes where 2 are left of tensor "a"`},
-		{"short", []Decl{a, b}, func(w *Writer) error { return w.WriteTensor("a", make([]byte, 1)) }, `1 bytes are missing of tensor "a"`},
-		{"short, next", []Decl{a, b}, func(w *Writer) error { return errors.Join(w.Begin("a"), w.Begin("b")) }, `2 bytes are missing of tensor "a"`},
-		{"short, end", []Decl{a}, func(w *Writer) error { return errors.Join(w.Begin("a"), w.Close()) }, `2 bytes are missing of tensor "a"`},
+		{"before", []Decl{a}, func(w *Writer) error { _, err := w.Write([]byte{1}); return err }, "write of 1 bytes, but only 0 are left"},
+		{"long", []Decl{a}, func(w *Writer) error { return w.WriteTensor("a", make([]byte, 3)) }, `write of 3 bytes, but only 2 are left of tensor "a"`},
+		{"short", []Decl{a, b}, func(w *Writer) error { return w.WriteTensor("a", make([]byte, 1)) }, `1 bytes of tensor "a"`},
+		{"short, next", []Decl{a, b}, func(w *Writer) error { return errors.Join(w.Begin("a"), w.Begin("b")) }, `2 bytes of tensor "a"`},
+		{"short, end", []Decl{a}, func(w *Writer) error { return errors.Join(w.Begin("a"), w.Close()) }, `2 bytes of tensor "a"`},
 		{"unwritten", []Decl{a, b}, func(w *Writer) error { return errors.Join(w.WriteTensor("a", make([]byte, 2)), w.Close()) }, `"b" was declared and not written`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -78,10 +78,10 @@ func (o *Options) check() error {
 		}
 	}
 	if o.Dequantize && o.Quantize != nil {
-		return fmt.Errorf("convert: quantizing and dequantizing exclude each other")
+		return fmt.Errorf("convert: quantize and dequantize cannot be combined")
 	}
 	if o.NoVision && o.Vision != nil {
-		return fmt.Errorf("convert: an encoding of the vision tower and leaving it out exclude each other")
+		return fmt.Errorf("convert: an encoding of the vision tower cannot be combined with leaving the tower out")
 	}
 	if o.ShardSize == 0 {
 		o.ShardSize = DefaultShardSize
@@ -186,7 +186,7 @@ func (s *Summary) String() string {
 		fmt.Fprintf(&b, "; %d tensors of a vision tower left out", s.LeftOut)
 	}
 	if n := len(s.Whole); n > 0 {
-		fmt.Fprintf(&b, "; %d matrices not quantized, their rows cannot be cut into groups", n)
+		fmt.Fprintf(&b, "; %d matrices were not quantized: their rows are not a multiple of the group size", n)
 	}
 	return b.String()
 }

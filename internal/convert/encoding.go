@@ -200,14 +200,14 @@ func (r *recipe) matrix(w *weights.Weight, stored []dtype.Matrix) (dtype.Matrix,
 			return f, nil
 		}
 		if strict {
-			return f, fmt.Errorf("convert: %s: rows of %d columns cannot be cut into groups of %d: leave it out of the override",
+			return f, fmt.Errorf("convert: %s: rows of %d columns are not a multiple of the group size %d: exclude it from the override",
 				w.Name, w.Cols, f.Group)
 		}
 		r.whole = append(r.whole, w.Name)
 	}
 	for i := range stored {
 		if !sameForm(&s, &stored[i]) {
-			return s, fmt.Errorf("convert: %s: its experts are stored in different ways: name one with an override", w.Name)
+			return s, fmt.Errorf("convert: %s: its experts have different encodings: choose one with an override", w.Name)
 		}
 	}
 	if a, ok := s.AffineForm(); ok {

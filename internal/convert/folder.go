@@ -23,7 +23,7 @@ func newFolder(final, source string, replace bool) (*folder, error) {
 		return nil, err
 	}
 	if holds(final, source) {
-		return nil, fmt.Errorf("convert: %s is the model itself, or holds it: choose another folder to write to", final)
+		return nil, fmt.Errorf("convert: %s is or contains the model to convert: choose another output folder", final)
 	}
 	entries, err := os.ReadDir(final)
 	switch {
@@ -33,7 +33,7 @@ func newFolder(final, source string, replace bool) (*folder, error) {
 	case !replace:
 		return nil, fmt.Errorf("convert: %s: %w", final, fs.ErrExist)
 	case !isModel(entries):
-		return nil, fmt.Errorf("convert: %s holds something other than a model and is not replaced: choose another folder", final)
+		return nil, fmt.Errorf("convert: %s contains something other than a model and is not replaced: choose another folder", final)
 	}
 	parent := filepath.Dir(final)
 	if err := os.MkdirAll(parent, 0o755); err != nil {

@@ -130,7 +130,7 @@ func TestConvertReplacesModelsOnly(t *testing.T) {
 		})
 	}
 	_, err := Convert(t.Context(), src, src.Name(), Options{Force: true})
-	if err == nil || !strings.Contains(err.Error(), "the model itself") {
+	if err == nil || !strings.Contains(err.Error(), "is or contains the model to convert") {
 		t.Errorf("onto itself: %v", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestConvertKeepsWhatItReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, source := range []string{dir, filepath.Join(dir, "model.gguf"), filepath.Join(dir, "mtp"), link} {
-		if _, err := newFolder(dir, source, true); err == nil || !strings.Contains(err.Error(), "the model itself, or holds it") {
+		if _, err := newFolder(dir, source, true); err == nil || !strings.Contains(err.Error(), "is or contains the model to convert") {
 			t.Errorf("%s: error %v", source, err)
 		}
 	}
@@ -187,7 +187,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"override for nothing", nil, Options{Overrides: []Override{{"layers.9.*", *fourBits}}}, "layers.9.*"},
 		{"override of no encoding", nil, Options{Overrides: []Override{{"lm_head", Encoding{Format: dtype.Affine, Bits: 3, Group: 512}}}}, "groups of 512"},
 		{"override that does not fit", []edit{narrow}, Options{Overrides: []Override{{"layers.*.mlp.down_proj", Encoding{Format: dtype.Affine, Bits: 3, Group: 128}}}}, "192 columns"},
-		{"both ways", nil, Options{Quantize: fourBits, Dequantize: true}, "exclude"},
+		{"both ways", nil, Options{Quantize: fourBits, Dequantize: true}, "cannot be combined"},
 		{"bits", nil, Options{Quantize: &Encoding{Format: dtype.Affine, Bits: 7, Group: 64}}, "7 bits"},
 		{"too large for float16", []edit{func(s *stored) {
 			s.each(func(x *tensor) {
@@ -233,7 +233,7 @@ func narrow(s *stored) {
 func TestConvertLeavesOddRowsWhole(t *testing.T) {
 	dir := fixture(t, "dense", narrow).write(t)
 	out, s := converted(t, dir, Options{Quantize: &Encoding{Format: dtype.Affine, Bits: 4, Group: 128}})
-	if len(s.Whole) != 2 || !strings.Contains(s.String(), "2 matrices not quantized") {
+	if len(s.Whole) != 2 || !strings.Contains(s.String(), "2 matrices were not quantized") {
 		t.Errorf("%d matrices are left whole, want the 2 of the model: %s", len(s.Whole), &s)
 	}
 	c := open(t, out)

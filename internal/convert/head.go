@@ -175,7 +175,7 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 	}
 	for _, name := range src.Tensors() {
 		if t, _ := src.Look(name); names.Has(name) && t.File != sidecar {
-			return Summary{}, fmt.Errorf("convert: %s has a head among its weights, %s: write a new folder to replace it", src.Name(), name)
+			return Summary{}, fmt.Errorf("convert: %s has a head among its weights (%s): write to a new folder to replace it", src.Name(), name)
 		}
 	}
 	if _, err := take(o.Log); err != nil {

@@ -150,8 +150,8 @@ func TestInjectHeadRefuses(t *testing.T) {
 		name, dir, head string
 		want            string
 	}{
-		{"of another shape", headless(t, "dense"), other, "mtp.layers.0.self_attn.q_proj.weight is [256, 128], this model needs"},
-		{"with experts", headless(t, "dense"), base(t, "moe"), "with experts, this one is without"},
+		{"of another shape", headless(t, "dense"), other, "mtp.layers.0.self_attn.q_proj.weight is [256, 128], but this model needs"},
+		{"with experts", headless(t, "dense"), base(t, "moe"), "with experts, but this model is without"},
 		{"not there", headless(t, "dense"), headless(t, "dense"), "no multi-token-prediction head"},
 		{"a second one", dense, other, "head among its weights"},
 		{"a second one beside", fixture(t, "dense", beside("mtp.safetensors")).write(t), dense, "has a head already"},

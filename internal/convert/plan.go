@@ -60,7 +60,7 @@ func (r *recipe) plan(v *weights.Inventory, name naming) (*plan, error) {
 		p.items = append(p.items, it)
 	}
 	if pattern := r.unused(); pattern != "" {
-		return nil, fmt.Errorf("convert: override %q is for no weight of this model; paths look like layers.0.mlp.down_proj, embed_tokens or mtp.fc", pattern)
+		return nil, fmt.Errorf("convert: override %q matches no weight of this model; paths look like layers.0.mlp.down_proj, embed_tokens or mtp.fc", pattern)
 	}
 	return p, nil
 }
@@ -186,7 +186,7 @@ func (r *recipe) kernel(it *item, name string) error {
 	}
 	if e, strict := r.choose(w); strict {
 		if e.Format != dtype.Plain {
-			return fmt.Errorf("convert: %s: convolution kernels are not quantized: leave it out of the override", w.Name)
+			return fmt.Errorf("convert: %s: convolution kernels are not quantized: exclude it from the override", w.Name)
 		}
 		t = e.form(t).Type
 	}

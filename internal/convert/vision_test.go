@@ -178,7 +178,7 @@ func TestConvertQuantizesVision(t *testing.T) {
 	if _, err := Convert(t.Context(), open(t, dir), filepath.Join(t.TempDir(), "out"), Options{Overrides: []Override{{"visual.patch_embed.proj", Encoding{Format: dtype.Affine, Bits: 4, Group: 32}}}}); err == nil || !strings.Contains(err.Error(), "convolution kernels are not quantized") {
 		t.Errorf("an override for kernels: %v", err)
 	}
-	if _, err := Convert(t.Context(), open(t, dir), filepath.Join(t.TempDir(), "out"), Options{NoVision: true, Vision: &Encoding{}}); err == nil || !strings.Contains(err.Error(), "exclude each other") {
+	if _, err := Convert(t.Context(), open(t, dir), filepath.Join(t.TempDir(), "out"), Options{NoVision: true, Vision: &Encoding{}}); err == nil || !strings.Contains(err.Error(), "cannot be combined") {
 		t.Errorf("an encoding for what is left out: %v", err)
 	}
 }

@@ -114,10 +114,10 @@ func (e *examination) run() (err error) {
 	ids := e.tok.Encode(prose)
 	ids = ids[:min(len(ids), maxTokens)]
 	if len(ids) < 2 {
-		return fmt.Errorf("doctor: the tokenizer makes %d tokens of a page of text: it is not that of the model", len(ids))
+		return fmt.Errorf("doctor: the tokenizer encodes a page of text as %d tokens: it belongs to another model", len(ids))
 	}
 	if i := slices.IndexFunc(ids, func(id int32) bool { return int(id) >= e.vocab }); i >= 0 {
-		return fmt.Errorf("doctor: the tokenizer has token %d, the model only %d: it is not that of the model", ids[i], e.vocab)
+		return fmt.Errorf("doctor: the tokenizer has token %d, but the model has only %d: the tokenizer belongs to another model", ids[i], e.vocab)
 	}
 	if e.Perplexity, err = e.perplexity(ids); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (e *examination) head(maxTokens int) (sizes []int, err error) {
 	const minimum = 24 // tokens of each text, for enough positions to count
 	tokens := min(e.o.Tokens, maxTokens/2)
 	if tokens <= maxDepth+1 {
-		return nil, fmt.Errorf("doctor: texts of %d tokens are too short to judge a head by", tokens)
+		return nil, fmt.Errorf("doctor: texts of %d tokens are too short to judge a head", tokens)
 	}
 	if e.texts, err = e.continueAll(openings, tokens, min(minimum, tokens), e.by(0.4)); err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (r *Report) used() *Trial {
 func (e *examination) hiddenTrials(list []int) error {
 	pre := e.Model.Head.PreNorm
 	for _, before := range e.hiddenKinds() {
-		t := Trial{Name: "hidden state after the final norm", Kind: "hidden", Used: before == pre, cause: `take "mtp_hidden_state_mode" out of config.json`}
+		t := Trial{Name: "hidden state after the final norm", Kind: "hidden", Used: before == pre, cause: `remove "mtp_hidden_state_mode" from config.json`}
 		if before {
 			t.Name, t.cause = "hidden state before the final norm", `set "mtp_hidden_state_mode": "pre_norm" in config.json`
 		}

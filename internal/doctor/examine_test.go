@@ -41,7 +41,7 @@ func TestExamineFindsTinySound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Healthy || len(r.Findings) != 0 || !strings.Contains(r.Verdict, "sound") || r.Perplexity < 40 || r.Perplexity > 80 || r.Positions < 400 {
+	if !r.Healthy || len(r.Findings) != 0 || !strings.Contains(r.Verdict, "intact") || r.Perplexity < 40 || r.Perplexity > 80 || r.Positions < 400 {
 		t.Errorf("healthy %v, %q, %+v, perplexity %v, %d positions", r.Healthy, r.Verdict, r.Findings, r.Perplexity, r.Positions)
 	}
 	near(t, "on its own text", r.used().Rates)
@@ -228,10 +228,10 @@ func TestExamineFindsOutWhatIsWrong(t *testing.T) {
 		{"no head", edited(withoutHead), "head is missing", "foretoken mtp inject --model edited --head FILE"},
 		{"norms shifted twice", edited(shiftedTwice), "all norms of the head were shifted by one twice", swap},
 		{"some norms not shifted", edited(neverShifted), "the norms before fc were not shifted by one", swap},
-		{"fc permuted", edited(permuted), "takes the hidden state first and the embedding second", swap},
+		{"fc permuted", edited(permuted), "its first input is the hidden state", swap},
 		{"random head", edited(randomized()), "drafts at random", swap},
 		{"coarse head", coarse, "too few bits: with 2 bits", "foretoken convert --model ORIGINAL --out DIR --mtp-bits 8"},
-		{"pre_norm", preNorm, "fed the wrong hidden state", `take "mtp_hidden_state_mode" out of config.json`},
+		{"pre_norm", preNorm, "gets the wrong hidden state", `remove "mtp_hidden_state_mode" from config.json`},
 		{"random model", edited(randomModel()), "The perplexity on plain text is", "foretoken convert --model ORIGINAL"},
 	}
 	if testing.Short() {

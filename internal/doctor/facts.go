@@ -132,7 +132,7 @@ func (f *Facts) model(c *checkpoint.Checkpoint) {
 	var unknown *model.UnknownError
 	switch {
 	case errors.As(err, &unknown):
-		f.problem(true, "foretoken runs "+strings.Join(model.Types(), ", ")+": choose such a model",
+		f.problem(true, "foretoken supports "+strings.Join(model.Types(), ", ")+": choose such a model",
 			"config.json: model_type %q is not supported", unknown.Type)
 		return
 	case err != nil:
@@ -171,7 +171,7 @@ func (f *Facts) weights() {
 	if missing := slices.DeleteFunc(slices.Clone(n.Missing), inHead); len(missing) > 0 {
 		remedy := again
 		if slices.Contains(missing, "lm_head.weight") && len(missing) == 1 {
-			remedy = `if the embedding is the output matrix too, config.json must say "tie_word_embeddings": true`
+			remedy = `if the embedding is also the output matrix, set "tie_word_embeddings": true in config.json`
 		}
 		f.problem(true, remedy, "%s missing: %s", counted(len(missing), "tensor is", "tensors are"), some(missing))
 	}
@@ -179,15 +179,15 @@ func (f *Facts) weights() {
 		f.problem(false, "convert from the original again", "%s", w)
 	}
 	if len(n.Unknown) > 0 {
-		f.problem(true, "the config and the weights are of different models, or a tool has added tensors of its own: convert from the original",
-			"%s no part of a %s model: %s", counted(len(n.Unknown), "tensor is", "tensors are"), n.ModelType, some(n.Unknown))
+		f.problem(true, "the config and the weights belong to different models, or a tool has added tensors: convert from the original",
+			"%s not part of a %s model: %s", counted(len(n.Unknown), "tensor is", "tensors are"), n.ModelType, some(n.Unknown))
 	}
 	const few = 4
 	for _, err := range n.Errors[:min(few, len(n.Errors))] {
 		f.problem(true, again, "%v", err)
 	}
 	if more := len(n.Errors) - few; more > 0 {
-		f.problem(true, again, "%s such a fault", counted(more, "more tensor has", "more tensors have"))
+		f.problem(true, again, "%s an error", counted(more, "more tensor has", "more tensors have"))
 	}
 	switch g := n.LayerGain; {
 	case g > 1.75 && g < 2.25:
@@ -204,21 +204,21 @@ func (f *Facts) head() {
 	h := &f.Model.Head
 	switch {
 	case len(h.Missing) > 0:
-		f.problem(true, fmt.Sprintf("%s; or go without: foretoken mtp remove --model %s --out DIR", replaceRemedy(f.Name), quoted(f.Name)),
+		f.problem(true, fmt.Sprintf("%s; or remove the head: foretoken mtp remove --model %s --out DIR", replaceRemedy(f.Name), quoted(f.Name)),
 			"the multi-token-prediction head is incomplete, %s missing: %s", counted(len(h.Missing), "tensor is", "tensors are"), some(h.Missing))
 	case !h.Present && h.Promised > 0:
 		f.problem(false, injectRemedy(f.Name),
-			"config.json promises a multi-token-prediction head, but the weights have none: a converter has dropped its mtp tensors; the model runs without it, one token at a time")
+			"config.json declares a multi-token-prediction head, but the weights have none: a converter has dropped its mtp tensors; the model runs without it, one token at a time")
 	}
 	if len(h.Ignored) > 0 {
-		f.problem(false, "if that one is meant, take the other out with foretoken mtp remove",
+		f.problem(false, "to use it, remove the other head with foretoken mtp remove",
 			"the head in %s is not used: the weights have another", strings.Join(h.Ignored, ", "))
 	}
 }
 
 // injectRemedy puts a head where there is none.
 func injectRemedy(name string) string {
-	return fmt.Sprintf("put it in: foretoken mtp inject --model %s --head FILE, where FILE is a head or the original model", quoted(name))
+	return fmt.Sprintf("add it: foretoken mtp inject --model %s --head FILE, where FILE is a head or the original model", quoted(name))
 }
 
 // replaceRemedy puts a head in place of a bad one.

@@ -124,7 +124,7 @@ func ailments(t *testing.T) []ailment {
 		return err
 	}
 	return []ailment{
-		{name: "no head", edit: withoutHead, what: "promises a multi-token-prediction head", remedy: "foretoken mtp inject --model DIR --head FILE", runs: true},
+		{name: "no head", edit: withoutHead, what: "declares a multi-token-prediction head", remedy: "foretoken mtp inject --model DIR --head FILE", runs: true},
 		{name: "no head promised", edit: withoutHead, texts: in(`"mtp_num_hidden_layers": 1`, `"mtp_num_hidden_layers": 0`), runs: true},
 		{name: "incomplete head", edit: withoutNorm, what: "head is incomplete, 1 tensor is missing: mtp.pre_fc_norm_hidden.weight", remedy: "foretoken mtp inject --model DIR --head FILE --out DIR --force"},
 		{name: "cut off", edit: asIs, folder: cut, what: "cut off or damaged", remedy: "fetch that file again"},
@@ -151,7 +151,7 @@ func ailments(t *testing.T) []ailment {
 				addTo(data, float32(math.NaN()))
 			}
 			return true
-		}, what: "not finite, 1 of them, such as layers.3.input_layernorm.weight", remedy: "convert from the original", runs: true},
+		}, what: "1 norms have numbers that are not finite, such as layers.3.input_layernorm.weight", remedy: "convert from the original", runs: true},
 		{name: "no stop", edit: asIs, texts: map[string]string{"config.json": in(`"eos_token_id": 8183`, `"pad_token_id": 8183`)["config.json"], "generation_config.json": ""}, what: "no token ends a text", remedy: "eos_token_id", runs: true},
 	}
 }

@@ -38,7 +38,7 @@ func (r *Report) Page() string {
 	fmt.Fprintf(&b, "</div>\n<p>%s; a step of one token takes %s. Perplexity on the built-in text: %.1f.</p>\n",
 		html.EscapeString(printable(r.Device)), secondsText(r.Costs.Step), r.Perplexity)
 	if r.Sight != nil {
-		fmt.Fprintf(&b, "<p>Pictures: %s.</p>\n", html.EscapeString(r.Sight.String()))
+		fmt.Fprintf(&b, "<p>Images: %s.</p>\n", html.EscapeString(r.Sight.String()))
 	}
 	if len(r.Trials) > 0 {
 		acceptance, trials, speeds := r.acceptance(), r.trials(), r.speedLines()
@@ -47,7 +47,7 @@ func (r *Report) Page() string {
 	}
 	costs := r.costLines()
 	fmt.Fprintf(&b, "<h2>Costs</h2>\n%s", costs.SVG())
-	fmt.Fprintf(&b, "<h2>The files</h2>\n<pre>%s</pre>\n</body>\n</html>\n", html.EscapeString(r.Table()))
+	fmt.Fprintf(&b, "<h2>Files</h2>\n<pre>%s</pre>\n</body>\n</html>\n", html.EscapeString(r.Table()))
 	return b.String()
 }
 

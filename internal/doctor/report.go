@@ -14,7 +14,7 @@ func (r *Report) Text(s plot.Style) string {
 	t.row("machine", "%s; a step takes %s", r.Device, secondsText(r.Costs.Step))
 	t.row("perplexity", "%.1f on the built-in text", r.Perplexity)
 	if r.Sight != nil {
-		t.row("pictures", "%s", r.Sight)
+		t.row("images", "%s", r.Sight)
 	}
 	charts := []plot.Bars{}
 	if len(r.Trials) > 0 {

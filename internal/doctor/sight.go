@@ -107,7 +107,7 @@ func (e *examination) see() error {
 	if tower == nil || err != nil {
 		return err
 	}
-	e.o.Progress("looking at pictures")
+	e.o.Progress("encoding images")
 	var views [2]*picture.Patches
 	for i := range views {
 		if views[i], err = e.Pictures.config.Prepare(scene(i == 1), 1); err != nil {
@@ -206,7 +206,7 @@ func (e *examination) believes(view *picture.Patches, rows backend.Tensor, answe
 	sum := 0.0
 	for i, id := range told {
 		if int(id) >= e.vocab {
-			return 0, errors.New("doctor: the tokenizer is not that of the model")
+			return 0, errors.New("doctor: the tokenizer belongs to another model")
 		}
 		sum += logProb(logits[i][:e.vocab], id)
 	}
@@ -238,7 +238,7 @@ func (s *Sight) String() string {
 	if !s.Finite {
 		return "the output of the vision tower is not finite"
 	}
-	text := fmt.Sprintf("%s for a picture of %s", secondsText(s.Seconds), counted(s.Tokens, "token", "tokens"))
+	text := fmt.Sprintf("%s for an image of %s", secondsText(s.Seconds), counted(s.Tokens, "token", "tokens"))
 	if s.Scale > 0 {
 		text += fmt.Sprintf(", rows of %.2g times the scale of embedded text", s.Scale)
 	}

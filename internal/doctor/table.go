@@ -115,9 +115,9 @@ func (t *table) parts(n *weights.Survey) {
 func (t *table) head(n *weights.Survey) {
 	h := &n.Head
 	if !h.Present {
-		promise := "config.json promises none"
+		promise := "config.json declares none"
 		if h.Promised > 0 {
-			promise = "although config.json promises one"
+			promise = "although config.json declares one"
 		}
 		t.row("mtp head", "none, %s", promise)
 		return
@@ -171,9 +171,9 @@ func (t *table) text(f *Facts) {
 	if p.Tools {
 		tools = "tools"
 	}
-	pictures := "no pictures"
+	pictures := "no images"
 	if p.Pictures {
-		pictures = "pictures"
+		pictures = "images"
 	}
 	t.row("template", "%s, %s, %s", thinking, tools, pictures)
 }

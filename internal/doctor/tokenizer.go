@@ -66,7 +66,7 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 	case source == "":
 		f.problem(false, remedy, "there is no chat template")
 	case f.Pictures != nil && !f.Template.Pictures:
-		f.problem(false, "copy chat_template.jinja from where the model was published", "pictures are refused: the chat template has no place for them")
+		f.problem(false, "copy chat_template.jinja from where the model was published", "images are refused: the chat template has no placeholder for them")
 	}
 }
 
@@ -90,8 +90,8 @@ func (f *Facts) stops() {
 		f.problem(false, `add "eos_token_id" to generation_config.json`, "no token ends a text: neither config.json nor generation_config.json has an eos_token_id")
 	}
 	if f.tok.Size() > f.Model.Vocab {
-		f.problem(false, "the tokenizer is that of another model: copy tokenizer.json from where this one was published",
-			"the tokenizer has %d tokens, the model only %d", f.tok.Size(), f.Model.Vocab)
+		f.problem(false, "the tokenizer belongs to another model: copy tokenizer.json from where this model was published",
+			"the tokenizer has %d tokens, but the model has only %d", f.tok.Size(), f.Model.Vocab)
 	}
 }
 

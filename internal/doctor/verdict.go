@@ -74,7 +74,7 @@ func (r *Report) head() {
 	}
 	switch {
 	case best != nil && best.Kind == "hidden":
-		r.find(best.cause, "The head is fed the wrong hidden state: %.0f %% of its first draft tokens are accepted, and %.0f %% with the %s.", 100*now, 100*best.Rates[0], best.Name)
+		r.find(best.cause, "The head gets the wrong hidden state: %.0f %% of its first draft tokens are accepted, but %.0f %% with the %s.", 100*now, 100*best.Rates[0], best.Name)
 	case best != nil:
 		r.find(swap, "The head was damaged by a conversion: %s. %.0f %% of its first draft tokens are accepted, and %.0f %% with the damage reverted.", best.cause, 100*now, 100*best.Rates[0])
 	case now < randomRate:
@@ -111,7 +111,7 @@ func (r *Report) best() *Trial {
 // sound is the verdict on a head that works.
 func (r *Report) sound() {
 	now := r.used().Rates[0]
-	line := fmt.Sprintf("The model and its head are sound: %.0f %% of the head's first draft tokens are accepted.", 100*now)
+	line := fmt.Sprintf("The model and its head are intact: %.0f %% of the head's first draft tokens are accepted.", 100*now)
 	if now < goodRate {
 		line = fmt.Sprintf("The head works, but its acceptance is lower than usual: %.0f %% of its first draft tokens.", 100*now)
 	}
@@ -119,6 +119,6 @@ func (r *Report) sound() {
 		r.Verdict = line + " Speculative decoding is not faster than plain decoding on this machine."
 		return
 	}
-	r.Verdict = fmt.Sprintf("%s With %s at a time %.2f times the speed of plain decoding is expected on this machine.",
+	r.Verdict = fmt.Sprintf("%s With %s at a time, the expected speed on this machine is %.2f times that of plain decoding.",
 		line, counted(r.Best.Depth, "draft token", "draft tokens"), r.Best.Speedup)
 }

@@ -38,26 +38,26 @@ func (f *Facts) vision(c *checkpoint.Checkpoint) {
 	}
 	t := &f.Model.Tower
 	if t.Problem != nil {
-		f.problem(false, fmt.Sprintf("for pictures, fetch or convert the original again; for text, leave the tower out: foretoken convert --model %s --out DIR --no-vision", quoted(f.Name)),
-			"the vision tower cannot be used, the model takes text only: %s", f.bare(t.Problem.Error()))
+		f.problem(false, fmt.Sprintf("for images, fetch or convert the original again; for text, leave the tower out: foretoken convert --model %s --out DIR --no-vision", quoted(f.Name)),
+			"the vision tower cannot be used, the model accepts text only: %s", f.bare(t.Problem.Error()))
 		return
 	}
 	p := &Pictures{}
 	if err := p.read(c); err != nil {
-		f.problem(false, "copy that file again from where the model was published", "pictures are refused: %v", err)
+		f.problem(false, "copy that file again from where the model was published", "images are refused: %v", err)
 		return
 	}
 	const copyFile = "copy preprocessor_config.json from where the model was published"
 	x := &p.config
 	switch half := [3]float32{0.5, 0.5, 0.5}; {
 	case x.Patch != t.Patch || x.Merge != t.Merge || x.Temporal != t.Temporal:
-		f.problem(false, copyFile, "pictures are refused: %s makes patches of %d pixels and %d frames, and tokens of %d×%d patches, but the tower takes patches of %d pixels and %d frames, and tokens of %d×%d patches",
+		f.problem(false, copyFile, "images are refused: %s sets patches of %d pixels and %d frames, and tokens of %d×%d patches, but the tower needs patches of %d pixels and %d frames, and tokens of %d×%d patches",
 			p.where(), x.Patch, x.Temporal, x.Merge, x.Merge, t.Patch, t.Temporal, t.Merge, t.Merge)
 		return
 	case p.File == "":
-		f.problem(false, copyFile, "there is no preprocessor_config.json: pictures are prepared as for the released models")
+		f.problem(false, copyFile, "there is no preprocessor_config.json: images are prepared as for the released models")
 	case x.Mean != half || x.Std != half:
-		f.problem(false, copyFile, "%s has image_mean %v and image_std %v, those of another family: the releases have 0.5", p.File, x.Mean, x.Std)
+		f.problem(false, copyFile, "%s has image_mean %v and image_std %v, the values of another family: the releases have 0.5", p.File, x.Mean, x.Std)
 	}
 	side := t.Patch * t.Merge
 	p.MinPixels, p.MaxPixels, p.MaxTokens = x.MinPixels, x.MaxPixels, x.MaxPixels/(side*side)
@@ -133,7 +133,7 @@ func (f *Facts) pictureTokens(c *checkpoint.Checkpoint) {
 				"videos are refused: neither config.json nor tokenizer.json has a token for them")
 		case t.ID < 0:
 			f.problem(false, "copy config.json and tokenizer.json from where the model was published",
-				"pictures are refused: config.json has no %s, and tokenizer.json no %s", x.field, x.spelling)
+				"images are refused: config.json has no %s, and tokenizer.json has no %s", x.field, x.spelling)
 		case known && t.ID != own:
 			f.problem(false, fmt.Sprintf("set %s to %d in config.json", x.field, own),
 				"config.json: %s is %d, which is %q; %s is %d", x.field, t.ID, t.Token, x.spelling, own)
@@ -172,7 +172,7 @@ func (t *table) vision(f *Facts) {
 	if p.File == "" {
 		by = "as for the released models"
 	}
-	t.row("", "pictures of %d to %d pixels, up to %s, %s", p.MinPixels, p.MaxPixels, counted(p.MaxTokens, "token", "tokens"), by)
+	t.row("", "images of %d to %d pixels, up to %s, %s", p.MinPixels, p.MaxPixels, counted(p.MaxTokens, "token", "tokens"), by)
 	var names []string
 	for _, x := range p.Tokens {
 		if x.ID >= 0 {

@@ -22,17 +22,17 @@ func TestInspectNamesWhatBlindsAModel(t *testing.T) {
 		what, remedy string
 	}{
 		{name: "sound"},
-		{name: "no preprocessor", texts: map[string]string{p: ""}, what: "there is no preprocessor_config.json: pictures are prepared as for the released models", remedy: "copy preprocessor_config.json"},
-		{name: "another patch", texts: in(p, `"patch_size": 16`, `"patch_size": 14`), what: "pictures are refused: preprocessor_config.json makes patches of 14 pixels and 2 frames, and tokens of 2×2 patches, but the tower takes patches of 16 pixels", remedy: "copy preprocessor_config.json"},
-		{name: "another mean", texts: map[string]string{p: strings.ReplaceAll(sound[p], "0.5", "0.48")}, what: "has image_mean [0.48 0.48 0.48] and image_std [0.48 0.48 0.48], those of another family", remedy: "copy preprocessor_config.json"},
-		{name: "a broken preprocessor", texts: map[string]string{p: "{"}, what: "pictures are refused: preprocessor_config.json: ", remedy: "again"},
-		{name: "a tensor lost", edit: func(name string, _ []byte) bool { return name != "vision_tower.blocks.2.attn.qkv.bias" }, what: "the vision tower cannot be used, the model takes text only: the vision tower is incomplete: tensor is missing: visual.blocks.2.attn.qkv.bias", remedy: "foretoken convert --model DIR --out DIR --no-vision"},
+		{name: "no preprocessor", texts: map[string]string{p: ""}, what: "there is no preprocessor_config.json: images are prepared as for the released models", remedy: "copy preprocessor_config.json"},
+		{name: "another patch", texts: in(p, `"patch_size": 16`, `"patch_size": 14`), what: "images are refused: preprocessor_config.json sets patches of 14 pixels and 2 frames, and tokens of 2×2 patches, but the tower needs patches of 16 pixels", remedy: "copy preprocessor_config.json"},
+		{name: "another mean", texts: map[string]string{p: strings.ReplaceAll(sound[p], "0.5", "0.48")}, what: "has image_mean [0.48 0.48 0.48] and image_std [0.48 0.48 0.48], the values of another family", remedy: "copy preprocessor_config.json"},
+		{name: "a broken preprocessor", texts: map[string]string{p: "{"}, what: "images are refused: preprocessor_config.json: ", remedy: "again"},
+		{name: "a tensor lost", edit: func(name string, _ []byte) bool { return name != "vision_tower.blocks.2.attn.qkv.bias" }, what: "the vision tower cannot be used, the model accepts text only: the vision tower is incomplete: tensor is missing: visual.blocks.2.attn.qkv.bias", remedy: "foretoken convert --model DIR --out DIR --no-vision"},
 		{name: "another kernel", texts: in("config.json", `"temporal_patch_size": 2`, `"temporal_patch_size": 1`), what: `"vision_tower.patch_embed.proj.weight"`, remedy: "fetch or convert"},
 		{name: "no config", texts: in("config.json", `"vision_config"`, `"vision_settings"`), what: "config.json has no vision_config, but the weights have a vision tower", remedy: "fetch or convert"},
 		{name: "deepstack", texts: in("config.json", `"deepstack_visual_indexes": []`, `"deepstack_visual_indexes": [1]`), what: "deepstack_visual_indexes is [1]", remedy: "fetch or convert"},
 		{name: "another id", texts: in("config.json", `"vision_start_token_id": 8192`, `"vision_start_token_id": 8185`), what: `config.json: vision_start_token_id is 8185, which is "<|im_end|>"; <|vision_start|> is 8192`, remedy: "set vision_start_token_id to 8192 in config.json"},
-		{name: "no token", texts: map[string]string{"config.json": in("config.json", `"image_token_id"`, `"image_id"`)["config.json"], "tokenizer.json": in("tokenizer.json", "<|image_pad|>", "<|image|>")["tokenizer.json"]}, what: "pictures are refused: config.json has no image_token_id, and tokenizer.json no <|image_pad|>", remedy: "copy config.json and tokenizer.json"},
-		{name: "text only template", texts: map[string]string{"chat_template.jinja": "{% for m in messages %}{{ m.content | string }}{% endfor %}"}, what: "pictures are refused: the chat template has no place for them", remedy: "copy chat_template.jinja"},
+		{name: "no token", texts: map[string]string{"config.json": in("config.json", `"image_token_id"`, `"image_id"`)["config.json"], "tokenizer.json": in("tokenizer.json", "<|image_pad|>", "<|image|>")["tokenizer.json"]}, what: "images are refused: config.json has no image_token_id, and tokenizer.json has no <|image_pad|>", remedy: "copy config.json and tokenizer.json"},
+		{name: "text only template", texts: map[string]string{"chat_template.jinja": "{% for m in messages %}{{ m.content | string }}{% endfor %}"}, what: "images are refused: the chat template has no placeholder for them", remedy: "copy chat_template.jinja"},
 	} {
 		files := map[string]string{}
 		for name, text := range sound {

@@ -115,7 +115,7 @@ func (m *Matrix) Sound(r0, r1 int) error {
 		for _, h := range b.halves {
 			const exponent = 0x7c00 // all of its bits: infinite, or no number
 			if x := binary.LittleEndian.Uint16(m.Data[at+h:]); x&exponent == exponent {
-				return fmt.Errorf("row %d: a block has scale or bias %g, which no sound file has", at/n, FromF16(x))
+				return fmt.Errorf("row %d: a block has scale or bias %g: the file is damaged", at/n, FromF16(x))
 			}
 		}
 	}

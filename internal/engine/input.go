@@ -68,7 +68,7 @@ func newInputs(prompt []int32, list []Input, info model.Info) (x inputs, err err
 		p := part{Input: &list[i], first: next + list[i].At - at}
 		switch {
 		case p.At < at || p.N <= 0 || p.N > len(prompt)-p.At:
-			return x, fmt.Errorf("engine: input %d has %d rows at %d, want some within [%d, %d) of the prompt", i, p.N, p.At, at, len(prompt))
+			return x, fmt.Errorf("engine: input %d has %d rows at %d, want at least one row within [%d, %d) of the prompt", i, p.N, p.At, at, len(prompt))
 		case p.Positions != nil && len(p.Positions) != p.N:
 			return x, fmt.Errorf("engine: input %d has %d rows and %d positions", i, p.N, len(p.Positions))
 		case p.Picture == nil || p.First < 0:

@@ -166,7 +166,7 @@ func TestInputsChangeNothing(t *testing.T) {
 						t.Errorf("engine %d: left behind %+v", i, s)
 					}
 					if made, alive, open := b.counts(); made == 0 || alive+open > 0 {
-						t.Errorf("engine %d: %d pictures made, rows of %d and %d passes left", i, made, alive, open)
+						t.Errorf("engine %d: %d images made, rows of %d and %d passes left", i, made, alive, open)
 					}
 				}
 			}
@@ -198,7 +198,7 @@ func TestPicturesAreSeenWhenNeeded(t *testing.T) {
 			_, res, err := collect(e, r)
 			made, alive, _ := b.counts()
 			if err != nil || made-before != rows || alive > 1 || res.Cached != cached {
-				t.Errorf("%s, drafter %v: %v, rows made %d times, want %d; %d tokens cached, want %d; rows of %d pictures kept",
+				t.Errorf("%s, drafter %v: %v, rows made %d times, want %d; %d tokens cached, want %d; rows of %d images kept",
 					what, drafter != nil, err, made-before, rows, res.Cached, cached, alive)
 			}
 		}
@@ -206,7 +206,7 @@ func TestPicturesAreSeenWhenNeeded(t *testing.T) {
 		picture := b.disguised(Request{Prompt: text}, 30, 40, 8)
 		picture.Inputs[0].Picture = b.paint(text[30:70], byte(i)) // another one for each engine
 		picture.Boundaries = []int{30, 50, 70, 100}
-		ask("a picture", picture, 1, 0)
+		ask("an image", picture, 1, 0)
 		ask("the same", picture, 0, 100)
 		longer := picture
 		longer.Prompt = slices.Concat(picture.Prompt[:110], prompt(9, 8))
@@ -214,25 +214,25 @@ func TestPicturesAreSeenWhenNeeded(t *testing.T) {
 		moved := picture
 		moved.Inputs = slices.Clone(picture.Inputs)
 		moved.Inputs[0].Positions = nil
-		ask("the picture at other positions", moved, 0, 30)
+		ask("the image at other positions", moved, 0, 30)
 		other := picture
 		other.Inputs = slices.Clone(picture.Inputs)
 		other.Inputs[0].Hash[0]++
 		other.Inputs[0].Picture = b.paint(text[30:70], 9)
-		ask("another picture of that size", other, 1, 30)
+		ask("another image of that size", other, 1, 30)
 		ask("the other again", other, 0, 100)
 		short := picture
 		short.Prompt = slices.Clone(picture.Prompt[:60])
 		short.Inputs = slices.Clone(picture.Inputs)
 		short.Inputs[0].N, short.Inputs[0].Positions = 30, picture.Inputs[0].Positions[:30]
-		ask("a part of the picture", short, 1, 50)
+		ask("a part of the image", short, 1, 50)
 		x := e.Stats().Tower
 		if x.Pictures != 3 || x.Cached < 1 || x.Took <= 0 || x.Bytes != int64(40*4*m.Info().Width) {
 			t.Errorf("drafter %v: %+v", drafter != nil, x)
 		}
 		e.Close()
 		if _, alive, open := b.counts(); alive+open > 0 {
-			t.Errorf("rows of %d pictures and %d passes left", alive, open)
+			t.Errorf("rows of %d images and %d passes left", alive, open)
 		}
 	}
 	if n := pool.Used(); n != 0 {
@@ -293,7 +293,7 @@ func TestDraftsOfInputs(t *testing.T) {
 			t.Errorf("rounds of %d, rows of ids:\n%s, want\n%s", round, got, ids)
 		}
 		if got := traced(t, e, picture); got != want {
-			t.Errorf("rounds of %d, pictures:\n%s, want\n%s", round, got, want)
+			t.Errorf("rounds of %d, images:\n%s, want\n%s", round, got, want)
 		}
 	}
 	for _, at := range boundaries {
@@ -304,7 +304,7 @@ func TestDraftsOfInputs(t *testing.T) {
 				t.Errorf("rows of ids, boundary at %d:\n%s, want\n%s", at, got, ids)
 			}
 			if got := traced(t, e, picture); got != want {
-				t.Errorf("pictures, boundary at %d:\n%s, want\n%s", at, got, want)
+				t.Errorf("images, boundary at %d:\n%s, want\n%s", at, got, want)
 			}
 		}
 	}
@@ -437,7 +437,7 @@ func TestInputsInTheBackground(t *testing.T) {
 	}
 	<-done
 	if made, _, _ := b.counts(); made != 1 {
-		t.Errorf("%d pictures made in the background", made)
+		t.Errorf("%d images made in the background", made)
 	}
 	p := piece{ids: want, hashes: hashes}
 	ids, got := said(t, e, r)
@@ -451,7 +451,7 @@ func TestInputsInTheBackground(t *testing.T) {
 	broken.Inputs = slices.Clone(r.Inputs)
 	broken.Inputs[0].Hash[3]++
 	broken.Inputs[0].Picture = b.paint(text[10:80], 1)
-	b.flaw = func(string, *picture.Patches) error { panic("no picture") }
+	b.flaw = func(string, *picture.Patches) error { panic("no image") }
 	if done, err = e.Prefill(Prefill{Conversation: "a", Prompt: r.Prompt, Inputs: broken.Inputs}); err != nil {
 		t.Fatal(err)
 	}
@@ -483,7 +483,7 @@ func TestFaultsOfTowers(t *testing.T) {
 		}
 		want = append(want, p)
 	}
-	failure := errors.New("no such picture")
+	failure := errors.New("no such image")
 	salt := byte(0)
 	for _, act := range []string{"begin", "step", "take", "close"} {
 		for _, panics := range []bool{false, true} {
@@ -554,7 +554,7 @@ func TestFaultsOfTowers(t *testing.T) {
 	}
 	e.Close()
 	if made, alive, open := b.counts(); made == 0 || alive+open > 0 {
-		t.Errorf("%d pictures made, rows of %d and %d passes left", made, alive, open)
+		t.Errorf("%d images made, rows of %d and %d passes left", made, alive, open)
 	}
 	if n := pool.Used(); n != 0 {
 		t.Errorf("%d bytes still in use", n)

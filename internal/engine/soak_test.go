@@ -74,7 +74,7 @@ func soakOne(t *testing.T, m *headed, b *embedding, pool *state.Pool, pieces []p
 		t.Errorf("%d faults", s.Faults)
 	}
 	if _, alive, open := b.counts(); alive+open > 0 {
-		t.Errorf("left behind rows of %d pictures, %d passes", alive, open)
+		t.Errorf("left behind rows of %d images, %d passes", alive, open)
 	}
 	if left := pool.Stats(); left.Used != 0 || left.Pages != 0 || left.States != 0 {
 		t.Errorf("left behind %+v", left)

@@ -293,7 +293,7 @@ func TestPicturesSharePasses(t *testing.T) {
 		}
 		if b.locked(func() {
 			if !slices.Equal(b.sizes, sizes) {
-				t.Errorf("passes of %d pictures, want %d", b.sizes, sizes)
+				t.Errorf("passes of %d images, want %d", b.sizes, sizes)
 			}
 		}); t.Failed() {
 			t.FailNow()
@@ -327,7 +327,7 @@ func TestPicturesAreSeenByPriority(t *testing.T) {
 		views = append(views, s.want(&Request{Priority: priority}, p))
 	}
 	if again := s.want(&Request{Priority: 1}, views[2].picture); again != views[2] {
-		t.Error("another view of the same picture")
+		t.Error("another view of the same image")
 	}
 	var order []int
 	for s.busy() {
@@ -379,7 +379,7 @@ func TestCanceledPicturesAreNotMade(t *testing.T) {
 		cancels[1]()
 		streams[1].Result()
 		if made, alive, open := b.counts(); made+alive+open > 0 {
-			t.Fatalf("%d pictures made, rows of %d and %d passes left", made, alive, open)
+			t.Fatalf("%d images made, rows of %d and %d passes left", made, alive, open)
 		}
 	}
 }

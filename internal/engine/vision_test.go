@@ -428,7 +428,7 @@ func TestPicturesChangeNothing(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d preemptions, %d tokens from the cache, %d files read, %d pictures whose rows were there", preempted, hits, read, kept)
+	t.Logf("%d preemptions, %d tokens from the cache, %d files read, %d images whose rows were there", preempted, hits, read, kept)
 	if min(preempted, hits, read, kept) == 0 {
 		t.Error("not all of that has happened")
 	}

@@ -307,7 +307,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				kept += e.Stats().Tower.Cached
 				e.Close()
 				if _, alive, open := b.counts(); alive+open > 0 {
-					t.Errorf("%v: left behind rows of %d pictures, %d passes", w, alive, open)
+					t.Errorf("%v: left behind rows of %d images, %d passes", w, alive, open)
 				}
 				if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
 					t.Errorf("%v: left behind %+v", w, s)
@@ -317,7 +317,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 				}
 			}
 			awaitGoroutines(t, before)
-			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d prefilled in the background, rows of %d pictures were there", workloads, preempted, hits, prefill, kept)
+			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d prefilled in the background, rows of %d images were there", workloads, preempted, hits, prefill, kept)
 		})
 	}
 }

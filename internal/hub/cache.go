@@ -204,7 +204,7 @@ func (c Cache) Lookup(text string) (repo Repo, revision string, err error) {
 	case 1:
 		return alike[0], revision, nil
 	}
-	return "", "", fmt.Errorf("hub: %s could be any of %s: give the whole name", name, join(alike))
+	return "", "", fmt.Errorf("hub: %s is ambiguous, it matches %s: give the full name", name, join(alike))
 }
 
 // Snapshot is the snapshot of a revision: a branch, a tag, a commit or a prefix of
@@ -212,7 +212,7 @@ func (c Cache) Lookup(text string) (repo Repo, revision string, err error) {
 // ErrNotCached if there is none.
 func (m *Model) Snapshot(revision string) (*Snapshot, error) {
 	if len(m.Snapshots) == 0 {
-		return nil, fmt.Errorf("hub: %s has not arrived yet: none of its files is %w", m.Repo, ErrNotCached)
+		return nil, fmt.Errorf("hub: %s has not been downloaded yet: its files are %w", m.Repo, ErrNotCached)
 	}
 	var begin []*Snapshot
 	for i := range m.Snapshots {
@@ -234,7 +234,7 @@ func (m *Model) Snapshot(revision string) (*Snapshot, error) {
 	for _, s := range m.Snapshots {
 		known = append(known, append(s.Refs, s.Commit[:12])...)
 	}
-	return nil, fmt.Errorf("hub: revision %q of %s is %w, which has %s", revision, m.Repo, ErrNotCached, strings.Join(known, ", "))
+	return nil, fmt.Errorf("hub: revision %q of %s is %w; cached revisions: %s", revision, m.Repo, ErrNotCached, strings.Join(known, ", "))
 }
 
 // Path is what to open of a snapshot: its folder, or the GGUF file in it. Of one in parts

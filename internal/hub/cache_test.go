@@ -107,11 +107,11 @@ func TestFindKnowsTheNamesOfAModel(t *testing.T) {
 		}
 	}
 	for name, says := range map[string]string{
-		"Qwen3.5-4B":          "could be any of Qwen/Qwen3.5-4B, mlx-community/Qwen3.5-4B: give the whole name",
+		"Qwen3.5-4B":          "is ambiguous, it matches Qwen/Qwen3.5-4B, mlx-community/Qwen3.5-4B: give the full name",
 		"Qwen/Qwen3.5-9B":     "Qwen/Qwen3.5-9B is not in the cache",
-		"Qwen/Qwen3.5-4B@v2":  `revision "v2" of Qwen/Qwen3.5-4B is not in the cache, which has main, 222222222222, refs/pr/1, 111111111111`,
+		"Qwen/Qwen3.5-4B@v2":  `revision "v2" of Qwen/Qwen3.5-4B is not in the cache; cached revisions: main, 222222222222, refs/pr/1, 111111111111`,
 		"Qwen/Qwen3.5-4B@111": "is not in the cache",
-		"gpt2":                "gpt2 has not arrived yet",
+		"gpt2":                "gpt2 has not been downloaded yet",
 		"a/b/c":               "want ORG/NAME",
 		"../models--gpt2":     "want ORG/NAME",
 	} {

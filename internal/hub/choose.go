@@ -37,7 +37,7 @@ func (l *Listing) Choose(include, exclude []string) ([]File, error) {
 	}
 	files = slices.DeleteFunc(files, func(f File) bool { return matchesPart(exclude, f.Path) })
 	if len(files) == 0 {
-		return nil, fmt.Errorf("hub: none of the %d files of %s is chosen: %s", len(l.Files), l.Repo, fileList(l.Files))
+		return nil, fmt.Errorf("hub: the patterns match none of the %d files of %s: %s", len(l.Files), l.Repo, fileList(l.Files))
 	}
 	return files, nil
 }
@@ -66,7 +66,7 @@ func (l *Listing) usual(exclude []string) ([]File, error) {
 	for _, v := range variants {
 		fmt.Fprintf(&b, "\n  %8.2f GB  %s", float64(v.size)/1e9, v.name)
 	}
-	return nil, fmt.Errorf("hub: %s has %d models as GGUF: choose one by a part of its name, such as --include '*Q4_K_M*':%s",
+	return nil, fmt.Errorf("hub: %s has %d GGUF models: choose one by a part of its name, such as --include '*Q4_K_M*':%s",
 		l.Repo, len(variants), b.String())
 }
 

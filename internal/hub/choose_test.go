@@ -57,9 +57,9 @@ func TestChooseTakesWhatAModelIsMadeOf(t *testing.T) {
 		}
 	}
 	for says, c := range map[string]struct{ files, include []string }{
-		"has 3 models as GGUF: choose one by a part of its name, such as --include '*Q4_K_M*':\n      4.00 GB  BF16/Tiny-BF16.gguf\n      2.00 GB  Tiny-Q4": {gguf, nil},
-		"has neither *.safetensors nor *.gguf files; it has config.json, pytorch_model.bin":                                                                 {[]string{"config.json", "pytorch_model.bin"}, nil},
-		"none of the 21 files of Org/Tiny-1.5 is chosen: .gitattributes, LICENSE":                                                                           {release, []string{"*.pt"}},
+		"has 3 GGUF models: choose one by a part of its name, such as --include '*Q4_K_M*':\n      4.00 GB  BF16/Tiny-BF16.gguf\n      2.00 GB  Tiny-Q4": {gguf, nil},
+		"has neither *.safetensors nor *.gguf files; it has config.json, pytorch_model.bin":                                                              {[]string{"config.json", "pytorch_model.bin"}, nil},
+		"the patterns match none of the 21 files of Org/Tiny-1.5: .gitattributes, LICENSE":                                                               {release, []string{"*.pt"}},
 		"it has no files":          {nil, nil},
 		path.ErrBadPattern.Error(): {release, []string{"[a"}},
 	} {

@@ -72,7 +72,7 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("hub: endpoint %q: want an address such as %s", o.Endpoint, DefaultEndpoint)
 	}
 	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("hub: the token holds characters that no token has")
+		return nil, errors.New("hub: the token has invalid characters")
 	}
 	if o.Parallel == 0 {
 		o.Parallel = defaultParallel
@@ -131,7 +131,7 @@ func (c *Client) ask(ctx context.Context, method string, at *url.URL, span strin
 				return c.newStatusError(r, at)
 			default:
 				if next, err = at.Parse(to); err != nil || next.Scheme != "http" && next.Scheme != "https" || next.Host == "" {
-					return &fatalError{fmt.Errorf("hub: %s sends us to %.100q", shown(at), to)}
+					return &fatalError{fmt.Errorf("hub: %s redirects to %.100q, which is not a valid address", shown(at), to)}
 				}
 			}
 			if method == http.MethodHead && !c.ours(next) {

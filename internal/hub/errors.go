@@ -23,7 +23,7 @@ var (
 	// ErrNotCached is of a model that is not in the cache.
 	ErrNotCached = errors.New("not in the cache")
 
-	errStalled = errors.New("nothing arrives any more")
+	errStalled = errors.New("the transfer has stalled")
 )
 
 // fatalError goes wrong again however often it is tried.
@@ -54,7 +54,7 @@ func (e *statusError) Error() string {
 		text += ": " + e.message
 	}
 	if e.after > 0 {
-		text += fmt.Sprintf(" (come back in %v)", e.after)
+		text += fmt.Sprintf(" (retry in %v)", e.after)
 	}
 	return text
 }
@@ -108,13 +108,13 @@ func (c *Client) explain(err error, repo Repo, revision string) error {
 	case e.reason == "GatedRepo" && c.token == "":
 		return fmt.Errorf("hub: %s is gated: ask for access at %s, then set HF_TOKEN to a token from %s/settings/tokens: %w", repo, page, c.endpoint, err)
 	case e.reason == "GatedRepo" || e.code == http.StatusForbidden:
-		return fmt.Errorf("hub: %s is not open to this token: ask for access at %s, and give the token the right to read gated repositories: %w", repo, page, err)
+		return fmt.Errorf("hub: this token has no access to %s: ask for access at %s, and give the token the right to read gated repositories: %w", repo, page, err)
 	case e.reason == "RevisionNotFound":
 		return fmt.Errorf("hub: %s has no revision %q: its branches and tags are at %s/tree/main: %w", repo, revision, page, err)
 	case unknown && c.token == "":
-		return fmt.Errorf("hub: %s does not exist, or is private: check the name; for a private one set HF_TOKEN: %w", repo, err)
+		return fmt.Errorf("hub: %s does not exist, or is private: check the name; for a private repository set HF_TOKEN: %w", repo, err)
 	case unknown:
-		return fmt.Errorf("hub: %s does not exist, or this token may not see it: check the name and HF_TOKEN: %w", repo, err)
+		return fmt.Errorf("hub: %s does not exist, or this token has no access to it: check the name and HF_TOKEN: %w", repo, err)
 	}
 	return err
 }
@@ -145,9 +145,9 @@ func (c Cache) diskError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("hub: the disk of %s is full; what has arrived is kept, and fetching goes on there once there is space: %w", string(c), err)
+		return fmt.Errorf("hub: the disk of %s is full: free some space and fetch again; the download continues where it stopped: %w", string(c), err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("hub: the cache %s may not be written to: change its permissions, or set HF_HUB_CACHE to another folder: %w", string(c), err)
+		return fmt.Errorf("hub: the cache %s is not writable: change its permissions, or set HF_HUB_CACHE to another folder: %w", string(c), err)
 	}
 	return fmt.Errorf("hub: %w", err)
 }

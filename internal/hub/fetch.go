@@ -241,7 +241,7 @@ func (f *fetch) checkSpace(files []File) error {
 		}
 	}
 	if free, ok := freeBytes(f.root); ok && need > free {
-		return fmt.Errorf("hub: %s needs %.2f GB more, and the disk of %s has %.2f GB left: free some space, or set HF_HUB_CACHE to a folder on another disk",
+		return fmt.Errorf("hub: %s needs %.2f GB more, but the disk of %s has %.2f GB left: free some space, or set HF_HUB_CACHE to a folder on another disk",
 			f.l.Repo, float64(need)/1e9, string(f.c.cache), float64(free)/1e9)
 	}
 	return nil
@@ -266,7 +266,7 @@ func (f File) verify(sum hash.Hash) error {
 	if err == nil && bytes.Equal(sum.Sum(nil), want) {
 		return nil
 	}
-	return &hashError{fmt.Errorf("hub: %s arrived with the hash %x, and %s was announced: the file was changed or damaged on its way; try again, or another HF_ENDPOINT", f.Path, sum.Sum(nil), f.Hash)}
+	return &hashError{fmt.Errorf("hub: %s has the hash %x, want %s: the file was changed or damaged in transit; try again, or use another HF_ENDPOINT", f.Path, sum.Sum(nil), f.Hash)}
 }
 
 // hasSize reports whether path is a regular file, or a link to one, of the given size.

@@ -216,14 +216,14 @@ func TestFetchRefusesLies(t *testing.T) {
 				_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last)
 				honest(w, bytes.Repeat([]byte{'x'}, last-first+1), fmt.Sprintf("bytes %d-%d/7500", first, last))
 			},
-			"arrived with the hash",
+			"has the hash",
 		},
 		"longer by its length": {
 			func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Length", "2000")
 				honest(w, model[:2000], strings.Replace(r.Header.Get("Range"), "=", " ", 1)+"/7500")
 			},
-			"sends more bytes than",
+			"sends more than the",
 		},
 		"longer without a length": {
 			func(w http.ResponseWriter, r *http.Request) {
@@ -232,7 +232,7 @@ func TestFetchRefusesLies(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				_, _ = w.Write(model[:2000])
 			},
-			"sends more bytes than",
+			"sends more than the",
 		},
 		"always too short": {
 			func(w http.ResponseWriter, _ *http.Request) {
@@ -259,7 +259,7 @@ func TestFetchRefusesLies(t *testing.T) {
 		},
 		"no parts": {
 			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(model) },
-			"answers 200 OK and not with the part",
+			"answers 200 OK instead of the requested part",
 		},
 		"a circle": {
 			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) },
@@ -269,7 +269,7 @@ func TestFetchRefusesLies(t *testing.T) {
 			func(w http.ResponseWriter, r *http.Request) {
 				http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
 			},
-			`sends us to "file:///etc/passwd"`,
+			`redirects to "file:///etc/passwd"`,
 		},
 	} {
 		h := newFakeHub(t, someFiles())
@@ -312,7 +312,7 @@ func TestFetchHoldsTheHubToItsList(t *testing.T) {
 		c, _ := h.client(t)
 		l := list(t, c)
 		_, err := c.Fetch(t.Context(), l, only(t, l, "model.safetensors"), nil)
-		if err == nil || !strings.Contains(err.Error(), "is announced with 7500 bytes") || h.count("store") > 0 {
+		if err == nil || !strings.Contains(err.Error(), "is listed with 7500 bytes") || h.count("store") > 0 {
 			t.Errorf("%s: %v, requests %v", header, err, h.seen())
 		}
 	}
@@ -329,7 +329,7 @@ func TestFetchExplainsAGate(t *testing.T) {
 		return true
 	})
 	_, err := c.Fetch(t.Context(), l, only(t, l, "model.safetensors"), nil)
-	if err == nil || !strings.Contains(err.Error(), "is not open to this token: ask for access at") || h.count("store") > 0 || len(h.seen()) > 3 {
+	if err == nil || !strings.Contains(err.Error(), "ask for access at") || h.count("store") > 0 || len(h.seen()) > 3 {
 		t.Errorf("with a token: %v, requests %v", err, h.seen())
 	}
 	c.token = ""
@@ -503,8 +503,8 @@ func TestFetchNeedsRoom(t *testing.T) {
 		t.Errorf("2^60 bytes: %v", err)
 	}
 	for cause, says := range map[error]string{
-		syscall.ENOSPC: "is full; what has arrived is kept",
-		syscall.EACCES: "may not be written to: change its permissions, or set HF_HUB_CACHE",
+		syscall.ENOSPC: "is full: free some space and fetch again",
+		syscall.EACCES: "is not writable: change its permissions, or set HF_HUB_CACHE",
 	} {
 		if err := Cache("x").diskError(&os.PathError{Op: "write", Path: "y", Err: cause}); !strings.Contains(err.Error(), says) || !errors.Is(err, cause) {
 			t.Errorf("%v: %v", cause, err)
@@ -538,7 +538,7 @@ func TestReadVerifiesAndBounds(t *testing.T) {
 		t.Errorf("more than the limit: %v", err)
 	}
 	config[0].Hash = strings.Repeat("0", 40)
-	if _, err := c.Read(t.Context(), l, config[0], 100); err == nil || !strings.Contains(err.Error(), "arrived with the hash") {
+	if _, err := c.Read(t.Context(), l, config[0], 100); err == nil || !strings.Contains(err.Error(), "has the hash") {
 		t.Errorf("another hash: %v", err)
 	}
 }

@@ -48,7 +48,7 @@ func (c *Client) List(ctx context.Context, repo Repo, revision string) (*Listing
 		return nil, badRevision(repo, revision)
 	}
 	if c.offline {
-		return nil, fmt.Errorf("hub: %s is not asked for: %w", repo, ErrOffline)
+		return nil, fmt.Errorf("hub: the files of %s are not listed: %w", repo, ErrOffline)
 	}
 	var info struct {
 		SHA string `json:"sha"`
@@ -93,7 +93,7 @@ func (l *Listing) check() error {
 			return fmt.Errorf("file %q is listed twice", f.Path)
 		}
 		if f.Size > math.MaxInt64-total {
-			return errors.New("the sizes of the files are beyond all bounds")
+			return errors.New("the sum of the file sizes overflows")
 		}
 		total += f.Size
 	}
@@ -125,7 +125,7 @@ func filesOf(entries []treeEntry) ([]File, error) {
 		}
 		switch {
 		case !plainPath(f.Path):
-			return nil, fmt.Errorf("file name %.200q is not one inside the repository", f.Path)
+			return nil, fmt.Errorf("file name %.200q is not a path inside the repository", f.Path)
 		case f.Size < 0:
 			return nil, fmt.Errorf("file %q has a size of %d", f.Path, f.Size)
 		case !blobHash.MatchString(f.Hash) || e.LFS != nil && len(f.Hash) != 64 || e.LFS == nil && len(f.Hash) != 40:
@@ -150,7 +150,7 @@ func (c *Client) getJSON(ctx context.Context, at *url.URL, v any) (next *url.URL
 				return &fatalError{fmt.Errorf("hub: %s: the answer has more than %d bytes", shown(at), maxAnswer)}
 			}
 			if err := json.Unmarshal(data, v); err != nil {
-				return &fatalError{fmt.Errorf("hub: %s does not answer as a hub does: %w", shown(at), err)}
+				return &fatalError{fmt.Errorf("hub: %s does not answer like a hub: %w", shown(at), err)}
 			}
 			next = nextPage(at, r.Header)
 			return nil

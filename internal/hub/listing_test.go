@@ -45,12 +45,12 @@ func TestListExplainsRefusals(t *testing.T) {
 		says   []string
 	}{
 		{"", 401, "GatedRepo", []string{"is gated: ask for access at http", "/Org/Tiny-1.5, then set HF_TOKEN to a token from", "/settings/tokens"}},
-		{"t", 403, "GatedRepo", []string{"is not open to this token: ask for access at"}},
-		{"t", 403, "", []string{"is not open to this token"}},
+		{"t", 403, "GatedRepo", []string{"ask for access at"}},
+		{"t", 403, "", []string{"this token has no access to"}},
 		{"", 401, "RepoNotFound", []string{"does not exist, or is private", "set HF_TOKEN"}},
 		{"", 401, "", []string{"does not exist, or is private"}},
-		{"t", 401, "", []string{"this token may not see it", "HF_TOKEN"}},
-		{"t", 404, "RepoNotFound", []string{"this token may not see it"}},
+		{"t", 401, "", []string{"this token has no access to it", "HF_TOKEN"}},
+		{"t", 404, "RepoNotFound", []string{"this token has no access to it"}},
 		{"", 404, "RevisionNotFound", []string{`has no revision "v9"`, "/tree/main"}},
 		{"", 410, "", []string{"answers 410 Gone: a   sentence"}},
 	} {
@@ -167,24 +167,24 @@ func TestListRefusesWhatNoHubSays(t *testing.T) {
 		return fmt.Sprintf(`{"type":"file","path":%q,"oid":%q,"size":3}`, path, hash)
 	}
 	for tree, says := range map[string]string{
-		`[` + entry("../../x") + `]`:                                    `file name "../../x" is not one inside the repository`,
-		`[` + entry("/etc/passwd") + `]`:                                "is not one inside",
-		`[` + entry("a/../../b") + `]`:                                  "is not one inside",
-		`[` + entry(`..\\x`) + `]`:                                      "is not one inside",
-		`[` + entry("c:x") + `]`:                                        "is not one inside",
-		`[` + entry("") + `]`:                                           "is not one inside",
-		`[` + entry(".") + `]`:                                          "is not one inside",
-		`[` + entry("a\\u001b[2J") + `]`:                                "is not one inside",
-		`[` + entry("a//b") + `]`:                                       "is not one inside",
+		`[` + entry("../../x") + `]`:                                    `file name "../../x" is not a path inside the repository`,
+		`[` + entry("/etc/passwd") + `]`:                                "is not a path inside",
+		`[` + entry("a/../../b") + `]`:                                  "is not a path inside",
+		`[` + entry(`..\\x`) + `]`:                                      "is not a path inside",
+		`[` + entry("c:x") + `]`:                                        "is not a path inside",
+		`[` + entry("") + `]`:                                           "is not a path inside",
+		`[` + entry(".") + `]`:                                          "is not a path inside",
+		`[` + entry("a\\u001b[2J") + `]`:                                "is not a path inside",
+		`[` + entry("a//b") + `]`:                                       "is not a path inside",
 		`[` + entry("a") + "," + entry("a") + `]`:                       `"a" is listed twice`,
 		`[{"type":"file","path":"a","oid":"../../../x","size":3}]`:      `has the hash "../../../x"`,
 		`[{"type":"file","path":"a","oid":"` + hash + `","size":-3}]`:   "has a size of -3",
-		`[{"type":"file","path":"a","oid":"` + hash + `","size":1e30}]`: "does not answer as a hub does",
+		`[{"type":"file","path":"a","oid":"` + hash + `","size":1e30}]`: "does not answer like a hub",
 		`[{"type":"file","path":"a","oid":"` + hash + `","size":1,"lfs":{"oid":"` + hash + `","size":1}}]`: "has the hash",
 		`[{"type":"file","path":"a","oid":"` + strings.Repeat("a", 64) + `","size":1}]`:                    "has the hash",
-		`[{"type":"file","path":"a","oid":"` + hash + `","size":9223372036854775807},` + entry("b") + `]`:  "beyond all bounds",
-		`{"error":"no"}`:                 "does not answer as a hub does",
-		`<html>`:                         "does not answer as a hub does",
+		`[{"type":"file","path":"a","oid":"` + hash + `","size":9223372036854775807},` + entry("b") + `]`:  "sum of the file sizes overflows",
+		`{"error":"no"}`:                 "does not answer like a hub",
+		`<html>`:                         "does not answer like a hub",
 		strings.Repeat(" ", maxAnswer+1): "the answer has more than",
 	} {
 		h := newFakeHub(t, someFiles())
@@ -232,7 +232,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 		"no cache":                       {},
 		"want an address such as https:": {Cache: "x", Endpoint: "huggingface.co"},
 		`endpoint "ftp://x"`:             {Cache: "x", Endpoint: "ftp://x"},
-		"that no token has":              {Cache: "x", Token: "a\nb"},
+		"invalid characters":             {Cache: "x", Token: "a\nb"},
 		"65 connections, want 1 to 64":   {Cache: "x", Parallel: 65},
 	} {
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), says) {

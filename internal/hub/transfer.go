@@ -147,7 +147,7 @@ func (t *transfer) where(ctx context.Context, stale *url.URL) (*url.URL, error) 
 		tag := strings.Trim(strings.TrimPrefix(r.Header.Get("X-Linked-Etag"), "W/"), `"`)
 		size := r.Header.Get("X-Linked-Size")
 		if tag != "" && tag != t.file.Hash || size != "" && size != strconv.FormatInt(t.file.Size, 10) {
-			return &fatalError{fmt.Errorf("hub: %s is announced with %d bytes and the hash %s, and offered with %.40s and %.100s: try again later",
+			return &fatalError{fmt.Errorf("hub: %s is listed with %d bytes and the hash %s, but served with %.40s and %.100s: try again later",
 				t.file.Path, t.file.Size, t.file.Hash, size, tag)}
 		}
 		t.at = at
@@ -171,7 +171,7 @@ func (t *transfer) get(ctx context.Context, at *url.URL, data []byte, start int6
 			t.arrived(int64(-n))
 			n = 0
 		default:
-			return &fatalError{fmt.Errorf("hub: %s answers %d %s and not with the part of the file that was asked for: use another HF_ENDPOINT",
+			return &fatalError{fmt.Errorf("hub: %s answers %d %s instead of the requested part of the file: use another HF_ENDPOINT",
 				shown(at), r.StatusCode, http.StatusText(r.StatusCode))}
 		}
 		if want := int64(len(data) - n); r.ContentLength > want {
@@ -197,7 +197,7 @@ func (t *transfer) get(ctx context.Context, at *url.URL, data []byte, start int6
 }
 
 func (t *transfer) tooLong(at *url.URL) error {
-	return &fatalError{fmt.Errorf("hub: %s sends more bytes than %s has, which is %d: use another HF_ENDPOINT", shown(at), t.file.Path, t.file.Size)}
+	return &fatalError{fmt.Errorf("hub: %s sends more than the %[3]d bytes of %[2]s: use another HF_ENDPOINT", shown(at), t.file.Path, t.file.Size)}
 }
 
 // checkRange compares the part that a server sends with the one that was asked for.

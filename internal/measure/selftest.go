@@ -67,7 +67,7 @@ func SelfTest(m model.Model, pool *state.Pool, d spec.Drafter, text []int32, voc
 	text = text[:min(len(text), TestTokens)]
 	rounds := len(text) - testLead - TestDepth // so that drafts take no more space than the text
 	if rounds < len(testDepths) {
-		return nil, fmt.Errorf("measure: a self-test needs a text of %d tokens, and has %d", testLead+TestDepth+len(testDepths), len(text))
+		return nil, fmt.Errorf("measure: a self-test needs a text of %d tokens, got %d", testLead+TestDepth+len(testDepths), len(text))
 	}
 	seq, err := Open(m, d, pool, vocab)
 	if err != nil {

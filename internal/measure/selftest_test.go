@@ -254,7 +254,7 @@ func TestSelfTestKeepsItsLimit(t *testing.T) {
 func TestSelfTestNeedsText(t *testing.T) {
 	c, _ := editTiny(t, func(string, []byte) {})
 	m, b := open(t, c)
-	if _, err := SelfTest(m, state.NewPool(b, 1<<30), drafterOf(m), make([]int32, 40), m.Info().Vocab, 0); err == nil || !strings.Contains(err.Error(), "43 tokens, and has 40") {
+	if _, err := SelfTest(m, state.NewPool(b, 1<<30), drafterOf(m), make([]int32, 40), m.Info().Vocab, 0); err == nil || !strings.Contains(err.Error(), "43 tokens, got 40") {
 		t.Errorf("40 tokens: %v", err)
 	}
 }

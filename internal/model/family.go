@@ -135,7 +135,7 @@ func find(config []byte, head bool) (*Family, error) {
 type UnknownError struct{ Type string } // model_type
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("model: config.json: model_type %q is not supported; known are %s", e.Type, strings.Join(Types(), ", "))
+	return fmt.Sprintf("model: config.json: model_type %q is not supported; supported: %s", e.Type, strings.Join(Types(), ", "))
 }
 
 // Open loads a checkpoint with the family that its config names.

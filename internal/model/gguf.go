@@ -64,9 +64,9 @@ func ofGGUF(file *gguf.File) (*Family, error) {
 	}
 	slices.Sort(known)
 	if arch == gguf.ProjectorArchitecture {
-		return nil, fmt.Errorf("architecture %q: it is a vision tower without a model: open the model, and name this file as its projector", arch)
+		return nil, fmt.Errorf("architecture %q is a vision tower without a model: open the model, with this file as its projector", arch)
 	}
-	return nil, fmt.Errorf("architecture %q is not supported; known are %s", arch, strings.Join(known, ", "))
+	return nil, fmt.Errorf("architecture %q is not supported; supported: %s", arch, strings.Join(known, ", "))
 }
 
 // addTower adds the tower of the file at path.

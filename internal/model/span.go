@@ -34,28 +34,28 @@ type Span struct {
 func (s *Span) Check(vocab, width int) error {
 	n := len(s.Tokens)
 	if n == 0 || s.Drafts < 0 || s.Drafts > n || s.Want < 0 || s.Want > n {
-		return fmt.Errorf("%d tokens, %d draft tokens, wants %d", n, s.Drafts, s.Want)
+		return fmt.Errorf("span of %d tokens with %d draft tokens and %d wanted rows", n, s.Drafts, s.Want)
 	}
 	if s.Positions != nil && len(s.Positions) != n {
-		return fmt.Errorf("%d positions of %d tokens", len(s.Positions), n)
+		return fmt.Errorf("%d positions for %d tokens", len(s.Positions), n)
 	}
 	for _, p := range s.Positions {
 		if min(p[0], p[1], p[2]) < 0 {
-			return fmt.Errorf("position %d", p)
+			return fmt.Errorf("position %d is negative", p)
 		}
 	}
 	at := 0
 	for _, in := range s.Inputs {
 		end := in.At + in.Rows.Rows
 		if in.At < at || end <= in.At || end > n {
-			return fmt.Errorf("%d rows at %d, want some within [%d, %d)", in.Rows.Rows, in.At, at, n)
+			return fmt.Errorf("%d rows at position %d, want at least one row within [%d, %d)", in.Rows.Rows, in.At, at, n)
 		}
 		if err := CheckRows(in.Rows, in.Rows.Rows, width); err != nil {
 			return err
 		}
 		for _, id := range s.Tokens[in.At:end] {
 			if id != NoToken {
-				return fmt.Errorf("token id %d in the place of a row, want %d", id, NoToken)
+				return fmt.Errorf("token id %d at the position of a row, want %d", id, NoToken)
 			}
 		}
 		if err := checkIDs(s.Tokens[at:in.At], vocab); err != nil {

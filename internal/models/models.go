@@ -19,13 +19,13 @@ import (
 const Tiny = "tiny"
 
 // ErrNotBuiltIn is returned for Tiny by a program that was built without it.
-var ErrNotBuiltIn = errors.New("foretoken: this program was built without a model: name a checkpoint folder")
+var ErrNotBuiltIn = errors.New("foretoken: this program was built without a model: give a checkpoint folder")
 
 // Open opens the files of a model: the folder of a checkpoint, a GGUF file, or Tiny. projector is
 // the file with the vision tower of a GGUF file, "" for one beside it. The caller closes them.
 func Open(path, projector string) (*checkpoint.Checkpoint, error) {
 	if projector != "" && !strings.HasSuffix(path, ".gguf") {
-		return nil, fmt.Errorf("%s is no GGUF file: its vision tower is among its own files, not in %s", path, projector)
+		return nil, fmt.Errorf("%s is not a GGUF file: its vision tower is part of the checkpoint, so %s cannot be used", path, projector)
 	}
 	switch {
 	case path == Tiny:

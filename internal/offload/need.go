@@ -20,7 +20,7 @@ import (
 // Need is what a model takes.
 type Need struct {
 	Layers  int
-	Tied    bool                   // the embedding is the output matrix too
+	Tied    bool                   // the embedding is also the output matrix
 	Parts   map[backend.Part]Share // those that there are
 	Context int                    // tokens that there is state for
 	Work    int64                  // bytes of activations on a device that computes layers

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrAlone is wrapped by the error for a device that no part of a model can be put beside.
-var ErrAlone = errors.New("there is no other device to put a part of the model on")
+var ErrAlone = errors.New("no other device is available for a part of the model")
 
 // For opens a device by its name, and the host's processor beside it if the checkpoint's model is too
 // large for one, or a part of it is wanted there. The plan is nil where there was nothing to decide.
@@ -35,7 +35,7 @@ func ForShape(shape string, bits int, name string, how backend.Options, want Wan
 
 func open(look func() *weights.Survey, name string, how backend.Options, want Want, o Options) (backend.Backend, *Plan, error) {
 	if want.Layers < None {
-		return nil, nil, fmt.Errorf("offload: %d layers on the device, want a number of them, %d for auto or %d for none", want.Layers, Auto, None)
+		return nil, nil, fmt.Errorf("offload: %d layers on the device, want a number of layers, %d for auto or %d for none", want.Layers, Auto, None)
 	}
 	if want.Layers == None {
 		name, want = backend.HostName(), Want{}

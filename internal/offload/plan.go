@@ -220,7 +220,7 @@ func (n *Need) refuse(want Want, on Machine) error {
 		GB(t.Weights), GB(t.State), n.Context, GB(n.Work+n.Logits), on.Device.Name, GB(on.Device.Free), on.Host.Name, GB(on.Host.Free))
 	const remedy = "load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"
 	if want.Layers == Auto && !want.CPUExperts {
-		return fmt.Errorf("offload: the model fits nowhere: it has %s, of which a twentieth stays free: %s", numbers, remedy)
+		return fmt.Errorf("offload: the model does not fit into memory: it has %s; 5 %% of the memory must stay free: %s", numbers, remedy)
 	}
 	asked := "its experts on the host"
 	if want.Layers == None {
@@ -233,7 +233,7 @@ func (n *Need) refuse(want Want, on Machine) error {
 	}
 	advice := remedy
 	if p, err := New(n, Want{}, on); err == nil {
-		advice = fmt.Sprintf("--gpu-layers auto would have %d of them on the device; or %s", p.Layers-p.first, remedy)
+		advice = fmt.Sprintf("--gpu-layers auto puts %d layers on the device; or %s", p.Layers-p.first, remedy)
 	}
 	return fmt.Errorf("offload: the model does not fit with %s: it has %s: %s", asked, numbers, advice)
 }

@@ -84,8 +84,8 @@ func TestPlan(t *testing.T) {
 		{"the embedding is the output", tied, Want{}, machine(9, 64), "layers 4-9, embedding, output, head on gpu; layers 0-3, vision tower on cpu"},
 		{"so many", dense(), Want{Layers: 2}, machine(9, 64), "layers 8-9, embedding, output, head, vision tower on gpu; layers 0-7 on cpu"},
 		{"more than there are", dense(), Want{Layers: 99}, machine(24, 64), "layers 0-9, embedding, output, head, vision tower on gpu"},
-		{"too many", dense(), Want{Layers: 8}, machine(9, 64), "!the model does not fit with 8 of its 10 layers on the device: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu has 9.0 GB free and cpu 64.0 GB: --gpu-layers auto would have 6 of them on the device; or load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},
-		{"nowhere", dense(), Want{}, machine(6, 6), "!the model fits nowhere: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu has 6.0 GB free and cpu 6.0 GB, of which a twentieth stays free: load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},
+		{"too many", dense(), Want{Layers: 8}, machine(9, 64), "!the model does not fit with 8 of its 10 layers on the device: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu has 9.0 GB free and cpu 64.0 GB: --gpu-layers auto puts 6 layers on the device; or load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},
+		{"nowhere", dense(), Want{}, machine(6, 6), "!the model does not fit into memory: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu has 6.0 GB free and cpu 6.0 GB; 5 % of the memory must stay free: load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},
 		{"no experts", dense(), Want{CPUExperts: true}, machine(24, 64), "!the model has no experts to keep on the host"},
 		{"experts, all fit", mixture(), Want{}, machine(32, 64), "layers 0-9, embedding, output, head, vision tower on gpu"},
 		{"experts apart", mixture(), Want{CPUExperts: true}, machine(32, 64), "layers 0-9, embedding, output, head, vision tower on gpu; experts of layers 0-9 on cpu"},
@@ -208,7 +208,7 @@ func needAddsUp(t *testing.T, name string) {
 	}
 	devices := []backend.Info{{Name: "gpu", Free: 8 << 30}, {Name: "small", Free: all.Weights / 2}, {Name: "cpu", Free: 1 << 20}, {Name: "absent", Missing: "it is"}}
 	list := PreviewOn(devices, s, Want{}, Options{})
-	if len(list) != 2 || !list[0].Fits || list[1].Fits || !strings.HasPrefix(list[0].Where, "layers 0-") || !strings.HasPrefix(list[1].Where, "the model fits nowhere: ") {
+	if len(list) != 2 || !list[0].Fits || list[1].Fits || !strings.HasPrefix(list[0].Where, "layers 0-") || !strings.HasPrefix(list[1].Where, "the model does not fit into memory: ") {
 		t.Errorf("preview: %+v", list)
 	}
 	devices[2].Free = 8 << 30

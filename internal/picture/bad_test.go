@@ -102,8 +102,8 @@ func badPictures(t testing.TB) []bad {
 		{"JPEG of death", patched(baseline, sof, 5, 0xea, 0x60, 0xea, 0x60), ErrTooLarge, "60000×60000 pixels"},
 		{"JPEG with a lying header", patched(baseline, sof, 5, 0x27, 0x10, 0x27, 0x10), ErrCorrupt, "10000×10000 pixels, more than its"},
 		{"JPEG without a height", patched(baseline, sof, 5, 0, 0), ErrCorrupt, "51×0 pixels"},
-		{"truncated JPEG", baseline[:len(baseline)/2], ErrCorrupt, "before its picture is complete"},
-		{"truncated progressive JPEG", progressive[:bytes.Index(progressive, []byte(sos))+40], ErrCorrupt, "before its picture is complete"},
+		{"truncated JPEG", baseline[:len(baseline)/2], ErrCorrupt, "before the image is complete"},
+		{"truncated progressive JPEG", progressive[:bytes.Index(progressive, []byte(sos))+40], ErrCorrupt, "before the image is complete"},
 		{"JPEG truncated in a segment", baseline[:bytes.Index(baseline, []byte(dht))+10], ErrCorrupt, "ends after"},
 		{"JPEG of 12 bits", patched(baseline, sof, 4, 12), ErrUnsupported, "JPEG of 12 bits"},
 		{"JPEG of two components", patched(baseline, sof, 9, 2), ErrUnsupported, "2 components"},
@@ -121,7 +121,7 @@ func badPictures(t testing.TB) []bad {
 		{"JPEG of a thousand scans", manyScans(baseline, 1000), ErrTooLarge, "more than 200 scans"},
 		{"JPEG with a scan twice", manyScans(progressive, 2), ErrCorrupt, "does not follow"},
 
-		{"WebP of a head", lossy[:12], ErrCorrupt, "without a picture"},
+		{"WebP of a head", lossy[:12], ErrCorrupt, "without an image"},
 		{"truncated WebP", lossy[:len(lossy)/2], ErrCorrupt, "before its chunk \"VP8 \" does"},
 		{"truncated lossless WebP", lossless[:60], ErrCorrupt, "before its chunk \"VP8L\" does"},
 		{"WebP with a lying canvas", animated(20, 20, lossy), ErrCorrupt, "20×20 pixels with a frame of 48×33 at 4, 2"},
@@ -129,9 +129,9 @@ func badPictures(t testing.TB) []bad {
 		{"lossless WebP of death", patched(lossless, "VP8L", 9, 0xff, 0xff, 0xff, 0x0f), ErrTooLarge, "16384×16384 pixels"},
 		{"WebP without its mark", patched(lossy, "VP8 ", 11, 0, 0, 0), ErrCorrupt, "vp8: invalid format"},
 
-		{"GIF of a head", moving[:13], ErrCorrupt, "before its picture is complete"},
+		{"GIF of a head", moving[:13], ErrCorrupt, "before the image is complete"},
 		{"GIF of death", patched(moving, "GIF89a", 6, 0x60, 0xea, 0x60, 0xea), ErrTooLarge, "60000×60000 pixels"},
-		{"truncated GIF", moving[:60], ErrCorrupt, "before its picture is complete"},
+		{"truncated GIF", moving[:60], ErrCorrupt, "before the image is complete"},
 		{"GIF with a frame outside", patched(moving, "GIF89a", 6, 3, 0, 3, 0), ErrCorrupt, "3×3 pixels with a frame at (0,0)-(6,4)"},
 		{"GIF with a lying frame", lyingGIF(t), ErrCorrupt, "10000×10000 pixels, more than its"},
 		{"GIF with an unknown block", patched(moving, "\x21\xf9", 0, '?'), ErrCorrupt, "unknown block 0x3f"},
@@ -153,7 +153,7 @@ func TestBadPicturesAreRefused(t *testing.T) {
 	const most = 4 << 20
 	pictures := badPictures(t)
 	if len(pictures) < 50 {
-		t.Errorf("%d bad pictures", len(pictures))
+		t.Errorf("%d bad images", len(pictures))
 	}
 	for _, b := range pictures {
 		var before, after runtime.MemStats
@@ -161,7 +161,7 @@ func TestBadPicturesAreRefused(t *testing.T) {
 		m, err := Decode(b.data, Options{})
 		runtime.ReadMemStats(&after)
 		if err == nil {
-			t.Errorf("%s: a picture of %d×%d", b.name, m.Width, m.Height)
+			t.Errorf("%s: an image of %d×%d", b.name, m.Width, m.Height)
 			continue
 		}
 		if !errors.Is(err, b.kind) || !known(err) || !strings.Contains(err.Error(), b.want) || !strings.HasPrefix(err.Error(), b.kind.Error()) {
@@ -265,7 +265,7 @@ func TestChangedPicturesAreHarmless(t *testing.T) {
 		}
 	}
 	if refused == 0 || refused == pictures {
-		t.Errorf("%d of %d changed pictures are refused", refused, pictures)
+		t.Errorf("%d of %d changed images are refused", refused, pictures)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestBaselineIgnoresWhatIsOfProgressiveScans(t *testing.T) {
 	data := file(t, "decoders", "ycc_2x2_baseline.jpg")
 	want := decode(t, data, Options{})
 	if got := decode(t, patched(data, "\xff\xda", 11, 3, 9, 0x21), Options{}); !bytes.Equal(got.Pix, want.Pix) {
-		t.Error("another picture")
+		t.Error("another image")
 	}
 }
 

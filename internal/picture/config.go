@@ -55,21 +55,21 @@ const (
 func (c Config) Check() error {
 	switch {
 	case c.Patch < 1 || c.Patch > maxSide:
-		return fmt.Errorf("picture: patch_size is %d, want 1 to %d", c.Patch, maxSide)
+		return fmt.Errorf("image: patch_size is %d, want 1 to %d", c.Patch, maxSide)
 	case c.Temporal < 1 || c.Temporal > maxTemporal:
-		return fmt.Errorf("picture: temporal_patch_size is %d, want 1 to %d", c.Temporal, maxTemporal)
+		return fmt.Errorf("image: temporal_patch_size is %d, want 1 to %d", c.Temporal, maxTemporal)
 	case c.Merge < 1 || c.Merge > maxMerge:
-		return fmt.Errorf("picture: merge_size is %d, want 1 to %d", c.Merge, maxMerge)
+		return fmt.Errorf("image: merge_size is %d, want 1 to %d", c.Merge, maxMerge)
 	case c.MinPixels < 1 || c.MinPixels > c.MaxPixels || c.MaxPixels > maxTarget:
-		return fmt.Errorf("picture: from %d to %d pixels, want at least 1 and at most %d", c.MinPixels, c.MaxPixels, maxTarget)
+		return fmt.Errorf("image: from %d to %d pixels, want at least 1 and at most %d", c.MinPixels, c.MaxPixels, maxTarget)
 	case !(c.Rate > 0) || c.Rate > maxVideo:
-		return fmt.Errorf("picture: fps is %v, want more than 0 and at most %d", c.Rate, maxVideo)
+		return fmt.Errorf("image: fps is %v, want more than 0 and at most %d", c.Rate, maxVideo)
 	case c.MinFrames < 1 || c.MinFrames > c.MaxFrames || c.MaxFrames > maxVideo:
-		return fmt.Errorf("picture: from %d to %d frames, want at least 1 and at most %d", c.MinFrames, c.MaxFrames, maxVideo)
+		return fmt.Errorf("image: from %d to %d frames, want at least 1 and at most %d", c.MinFrames, c.MaxFrames, maxVideo)
 	}
 	for i := range 3 {
 		if mean, std := c.Mean[i], c.Std[i]; !(math.Abs(float64(mean)) <= maxDeviation) || !(std > 0) || std > maxDeviation {
-			return fmt.Errorf("picture: image_mean is %v and image_std %v, want numbers, of image_std above 0", c.Mean, c.Std)
+			return fmt.Errorf("image: image_mean is %v and image_std is %v, want numbers, above 0 in image_std", c.Mean, c.Std)
 		}
 	}
 	return nil
@@ -123,7 +123,7 @@ func ReadVideos(text []byte) (Config, error) {
 func read(text []byte, c Config, inside func(*configFile) *configFile) (Config, error) {
 	var f configFile
 	if err := json.Unmarshal(text, &f); err != nil {
-		return Config{}, fmt.Errorf("picture: configuration of the processor: %w", err)
+		return Config{}, fmt.Errorf("image: configuration of the processor: %w", err)
 	}
 	if part := inside(&f); part != nil {
 		f = *part
@@ -160,7 +160,7 @@ func read(text []byte, c Config, inside func(*configFile) *configFile) (Config, 
 			continue
 		}
 		if len(v.from) != 3 {
-			return Config{}, fmt.Errorf("picture: %s has %d numbers, want 3", v.name, len(v.from))
+			return Config{}, fmt.Errorf("image: %s has %d numbers, want 3", v.name, len(v.from))
 		}
 		*v.to = [3]float32(v.from)
 	}
@@ -171,19 +171,19 @@ func read(text []byte, c Config, inside func(*configFile) *configFile) (Config, 
 func (f *configFile) check() error {
 	for _, name := range []string{f.ImageType, f.VideoType} {
 		if name != "" && !strings.HasPrefix(name, "Qwen2VL") && !strings.HasPrefix(name, "Qwen3VL") {
-			return fmt.Errorf("picture: processor %q is not known, want one of Qwen2VL or Qwen3VL", name)
+			return fmt.Errorf("image: processor %q is not supported, want Qwen2VL or Qwen3VL", name)
 		}
 	}
 	for name, does := range map[string]*bool{"do_resize": f.DoResize, "do_rescale": f.DoRescale, "do_normalize": f.DoNorm, "do_convert_rgb": f.DoRGB} {
 		if does != nil && !*does {
-			return fmt.Errorf("picture: %s is false, which is not supported", name)
+			return fmt.Errorf("image: %s is false, which is not supported", name)
 		}
 	}
 	if f.Rescale != nil && !(math.Abs(*f.Rescale*255-1) < 1e-6) {
-		return fmt.Errorf("picture: rescale_factor is %v, want 1/255", *f.Rescale)
+		return fmt.Errorf("image: rescale_factor is %v, want 1/255", *f.Rescale)
 	}
 	if f.Resample != nil && *f.Resample != 3 {
-		return errors.New("picture: resample is not 3, bicubic, which alone is supported")
+		return errors.New("image: resample is not supported, want 3 (bicubic)")
 	}
 	return nil
 }

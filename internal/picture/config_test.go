@@ -35,7 +35,7 @@ func TestConfigurationsAreRead(t *testing.T) {
 		t.Errorf("%+v, %v, want %+v", c, err, want)
 	}
 	if c, err = ReadVideos([]byte(`{"image_processor": {"patch_size": 12}}`)); err != nil || c != Videos() {
-		t.Errorf("a file about pictures makes %+v of videos, %v", c, err)
+		t.Errorf("a file about images makes %+v of videos, %v", c, err)
 	}
 }
 
@@ -54,19 +54,19 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		`{"min_pixels": 30000000}`:         "from 30000000 to 16777216 pixels",
 		`{"max_pixels": 1000000000000}`:    "at most 268435456",
 		`{"image_mean": [0.5]}`:            "image_mean has 1 numbers, want 3",
-		`{"image_std": [0.5, 0, 0.5]}`:     "image_std [0.5 0 0.5], want",
+		`{"image_std": [0.5, 0, 0.5]}`:     "image_std is [0.5 0 0.5], want",
 		`{"image_mean": [1e39, 0, 0]}`:     "cannot unmarshal",
 		`{"image_mean": [1e30, 0, 0]}`:     "want numbers",
 		`{"do_resize": false}`:             "do_resize is false",
 		`{"do_normalize": false}`:          "do_normalize is false",
 		`{"rescale_factor": 1}`:            "rescale_factor is 1, want 1/255",
-		`{"resample": 2}`:                  "resample is not 3",
+		`{"resample": 2}`:                  "resample is not supported, want 3",
 		`{"fps": 0}`:                       "fps is 0",
 		`{"min_frames": 0}`:                "from 0 to 768 frames",
 		`{"max_frames": 100000}`:           "at most 16384",
-		`{"image_processor_type": "CLIP"}`: `processor "CLIP" is not known`,
+		`{"image_processor_type": "CLIP"}`: `processor "CLIP" is not supported`,
 	} {
-		if c, err := ReadImages([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "picture: ") {
+		if c, err := ReadImages([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "image: ") {
 			t.Errorf("%s: %+v, %v, want %q", text, c, err, want)
 		}
 	}

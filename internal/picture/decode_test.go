@@ -317,7 +317,7 @@ func TestGIFFramesAreComposed(t *testing.T) {
 		}
 	}
 	if got := letters(decode(t, data, Options{})); got != want[0] {
-		t.Errorf("the picture is\n%swant its first frame", got)
+		t.Errorf("the image is\n%swant its first frame", got)
 	}
 	last := func(n int, _ float64) []int { return []int{n - 1} }
 	if frames, err := DecodeFrames(data[:len(data)-1], Options{}, last); err != nil || letters(frames[0]) != want[4] {
@@ -340,11 +340,11 @@ func TestGIFKeepsTheColorOfTransparency(t *testing.T) {
 		copy(data[i:], []byte{0, 250, 0})
 	}
 	if got := letters(decode(t, data, Options{})); got != "ggggbb\nggggbb\ngggggg\ngggggg\n" {
-		t.Errorf("the picture is\n%s", got)
+		t.Errorf("the image is\n%s", got)
 	}
 	white := decode(t, data, Options{OnWhite: true})
 	if [3]byte(white.Pix) != [3]byte{255, 255, 255} || letters(white)[4:6] != "bb" {
-		t.Errorf("over white the picture is\n%s", letters(white))
+		t.Errorf("over white the image is\n%s", letters(white))
 	}
 }
 
@@ -422,7 +422,7 @@ func TestErrorsAreOfThisPackage(t *testing.T) {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 		if err == nil && n < len(data)-2 {
-			t.Fatalf("%d bytes of %d are a picture", n, len(data))
+			t.Fatalf("%d bytes of %d are an image", n, len(data))
 		}
 	}
 }

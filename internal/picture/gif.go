@@ -287,7 +287,7 @@ type gifReader struct {
 }
 
 func (r *gifReader) truncated() error {
-	return fmt.Errorf("%w: GIF ends after %d bytes, before its picture is complete", ErrCorrupt, len(r.data))
+	return fmt.Errorf("%w: GIF ends after %d bytes, before the image is complete", ErrCorrupt, len(r.data))
 }
 
 func (r *gifReader) bytes(n int) []byte {

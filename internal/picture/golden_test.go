@@ -76,7 +76,7 @@ func TestPicturesEqualTheReference(t *testing.T) {
 	}
 	load(t, "golden.json", &golden)
 	if len(golden.Images) != 8 {
-		t.Fatalf("%d pictures, want 8", len(golden.Images))
+		t.Fatalf("%d images, want 8", len(golden.Images))
 	}
 	for _, want := range golden.Images {
 		t.Run("file="+want.File, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestSizesEqualTheReference(t *testing.T) {
 	}
 	load(t, "geometry.json", &golden)
 	if len(golden.Image) != 260 || len(golden.Video) != 160 || len(golden.Sampling) != 6 {
-		t.Fatalf("%d pictures, %d videos and %d samplings", len(golden.Image), len(golden.Video), len(golden.Sampling))
+		t.Fatalf("%d images, %d videos and %d samplings", len(golden.Image), len(golden.Video), len(golden.Sampling))
 	}
 	c := Images()
 	if c.Patch*c.Merge != golden.Factor {

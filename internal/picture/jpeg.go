@@ -125,7 +125,7 @@ func (d *jpegDecoder) decode() (*Image, error) {
 }
 
 func (d *jpegDecoder) truncated() error {
-	return fmt.Errorf("%w: JPEG ends after %d bytes, before its picture is complete", ErrCorrupt, len(d.data))
+	return fmt.Errorf("%w: JPEG ends after %d bytes, before the image is complete", ErrCorrupt, len(d.data))
 }
 
 // nextMarker goes behind the next marker, over whatever is before it.

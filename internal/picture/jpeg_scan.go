@@ -187,7 +187,7 @@ func (d *jpegDecoder) scan(header []byte) error {
 			if s.pos+1 >= len(s.data) {
 				return d.truncated()
 			}
-			return fmt.Errorf("%w: JPEG data ends at byte %d, before its picture is complete", ErrCorrupt, s.pos)
+			return fmt.Errorf("%w: JPEG data ends at byte %d, before the image is complete", ErrCorrupt, s.pos)
 		}
 	}
 	d.pos = s.pos
@@ -245,7 +245,7 @@ func (d *jpegDecoder) newScan(header []byte) (*jpegScan, error) {
 			return nil, fmt.Errorf("%w: JPEG without the Huffman table of component %d", ErrCorrupt, id)
 		}
 		if d.progressive && !s.follows(c) {
-			return nil, fmt.Errorf("%w: JPEG with a scan of component %d that does not follow from those before", ErrCorrupt, id)
+			return nil, fmt.Errorf("%w: JPEG with a scan of component %d that does not follow from the scans before", ErrCorrupt, id)
 		}
 		c.dc = 0
 		s.components, s.dc, s.ac = append(s.components, c), append(s.dc, dc), append(s.ac, ac)

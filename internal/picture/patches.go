@@ -112,7 +112,7 @@ func (p *Patches) Tokens() int { return p.Grid.Tokens(p.config.Merge) }
 func (p *Patches) Read(first int, out []float32) {
 	c := p.config
 	if len(out)%p.Width() != 0 || first < 0 || first+len(out)/p.Width() > p.Rows() {
-		panic(fmt.Sprintf("picture: %d numbers from row %d on, of %d rows of %d", len(out), first, p.Rows(), p.Width()))
+		panic(fmt.Sprintf("image: %d numbers from row %d on, of %d rows of %d", len(out), first, p.Rows(), p.Width()))
 	}
 	perToken, perFrame := c.Merge*c.Merge, p.Grid.Height*p.Grid.Width
 	for row := first; len(out) > 0; row++ {

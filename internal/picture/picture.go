@@ -16,11 +16,11 @@ import (
 // What a picture is refused for. Messages begin with one of these and say what was found; whether
 // it is the sender's fault is all that callers need of them: all five are.
 var (
-	ErrFormat      = errors.New("not a PNG, JPEG, WebP or GIF picture")
-	ErrUnsupported = errors.New("unsupported picture")
-	ErrCorrupt     = errors.New("broken picture")
-	ErrTooLarge    = errors.New("picture too large")
-	ErrShape       = errors.New("picture of an unusable shape")
+	ErrFormat      = errors.New("not a PNG, JPEG, WebP or GIF image")
+	ErrUnsupported = errors.New("unsupported image")
+	ErrCorrupt     = errors.New("broken image")
+	ErrTooLarge    = errors.New("image too large")
+	ErrShape       = errors.New("image of an unusable shape")
 )
 
 // Image is a decoded picture.

@@ -77,7 +77,7 @@ func fromImage(in image.Image, onWhite bool) *Image {
 	case *image.Paletted:
 		m.look(in.Pix, in.Stride, colors(in.Palette, onWhite))
 	default:
-		panic(fmt.Sprintf("picture: decoded to %T", in))
+		panic(fmt.Sprintf("image: decoded to %T", in))
 	}
 	return m
 }

@@ -198,7 +198,7 @@ func TestHashTellsWhatTheTowerSees(t *testing.T) {
 	}
 	a, b := noise(64, 96, 1), noise(64, 96, 2)
 	if hash(c, a) != hash(c, a.clone()) {
-		t.Error("the same picture has two hashes")
+		t.Error("the same image has two hashes")
 	}
 	turned := &Image{Width: 96, Height: 64, Pix: a.Pix}
 	other := a.clone()

@@ -31,7 +31,7 @@ func decodeWebP(data []byte, o Options) (m *Image, exif []byte, err error) {
 		return nil, nil, err
 	}
 	if f.data == nil {
-		return nil, nil, fmt.Errorf("%w: WebP without a picture", ErrCorrupt)
+		return nil, nil, fmt.Errorf("%w: WebP without an image", ErrCorrupt)
 	}
 	w, h, err := f.size()
 	if err != nil {
@@ -102,7 +102,7 @@ func (f *webpFrame) size() (width, height int, err error) {
 		bits := binary.LittleEndian.Uint32(f.data[1:])
 		return int(bits&0x3fff) + 1, int(bits>>14&0x3fff) + 1, nil
 	}
-	return 0, 0, fmt.Errorf("%w: WebP with %d bytes of picture", ErrCorrupt, len(f.data))
+	return 0, 0, fmt.Errorf("%w: WebP with %d bytes of image", ErrCorrupt, len(f.data))
 }
 
 // decode hands the picture to x/image as a file of its own, with its transparency only if that

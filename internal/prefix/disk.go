@@ -136,7 +136,7 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 func guard(log *slog.Logger, doing string, task func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error("prefix cache: a fault in the background", "doing", doing, "error", p, "stack", string(debug.Stack()))
+			log.Error("prefix cache: a background task panicked", "doing", doing, "error", p, "stack", string(debug.Stack()))
 		}
 	}()
 	task()
@@ -174,7 +174,7 @@ func (d *Disk) scan() error {
 		}
 	}
 	if foreign != "" {
-		d.o.Log.Warn("prefix cache: the folder has files that are not ours; they are ignored", "folder", d.dir, "files", d.stats.Ignored, "one", foreign)
+		d.o.Log.Warn("prefix cache: the folder has foreign files; they are ignored", "folder", d.dir, "files", d.stats.Ignored, "one", foreign)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// bomb is a log whose lines with a certain text panic, as a fault in the background would.
+// bomb is a log whose lines with a certain text panic, as a background task panicked would.
 type bomb struct {
 	slog.Handler
 	text   string
@@ -22,7 +22,7 @@ func (b *bomb) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, b.text) {
 		panic("blown log")
 	}
-	if strings.Contains(r.Message, "fault in the background") {
+	if strings.Contains(r.Message, "background task panicked") {
 		b.faults <- r.Message
 	}
 	return nil

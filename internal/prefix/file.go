@@ -139,7 +139,7 @@ func openFile(b []byte, k key, sections int) ([][]byte, error) {
 		return nil, fmt.Errorf("%w: format %d, want %d", errForeign, v, version)
 	}
 	if n := binary.LittleEndian.Uint32(b[len(magic)+4:]); n != uint32(sections) || !bytes.Equal(b[fileHeader-len(k):fileHeader], k[:]) {
-		return nil, fmt.Errorf("%w: the file of another text or model", errForeign)
+		return nil, fmt.Errorf("%w: the file belongs to another text or model", errForeign)
 	}
 	body := b[:len(b)-sha256.Size]
 	if s := sha256.Sum256(body); !bytes.Equal(s[:], b[len(body):]) {
@@ -150,7 +150,7 @@ func openFile(b []byte, k key, sections int) ([][]byte, error) {
 	for i := range list {
 		n := binary.LittleEndian.Uint64(b[fileHeader+8*i:])
 		if n > uint64(len(rest)) {
-			return nil, fmt.Errorf("%w: section %d has %d bytes, of which %d are there", errForeign, i, n, len(rest))
+			return nil, fmt.Errorf("%w: section %d has %d bytes, but only %d are left in the file", errForeign, i, n, len(rest))
 		}
 		list[i], rest = rest[:n:n], rest[n:]
 	}

@@ -174,8 +174,8 @@ func TestObserverHearsOnlyWhatAnyRequestResumes(t *testing.T) {
 		{"no state of the drafter", Salt{}, whole, nil, 0},
 		{"now with it", Salt{}, whole, x.memory, 1},
 		{"again", Salt{}, whole, x.memory, 1},
-		{"a picture behind it", Salt{}, Text{Tokens: whole.Tokens, Inputs: []Input{{At: 200, N: 3}}}, x.memory, 1},
-		{"a picture", Salt{}, drawn(1), x.memory, 2},
+		{"an image behind it", Salt{}, Text{Tokens: whole.Tokens, Inputs: []Input{{At: 200, N: 3}}}, x.memory, 1},
+		{"an image", Salt{}, drawn(1), x.memory, 2},
 		{"another one", Salt{}, drawn(2), x.memory, 3},
 		{"it again", Salt{}, drawn(1), x.memory, 3},
 		{"it with a salt", Salt{1}, drawn(3), x.memory, 3},
@@ -190,7 +190,7 @@ func TestObserverHearsOnlyWhatAnyRequestResumes(t *testing.T) {
 	ids := slices.Clone(x.tokens)
 	ids[70], ids[71], ids[72], ids[126], ids[127] = 1007, 1007, 1007, 1008, 1008
 	if rows := []Rows{{70, 3, [32]byte{2}}, {126, 2, [32]byte{9}}}; !l.has[fmt.Sprint(ids, rows)] {
-		t.Error("the observer does not know what the pictures are")
+		t.Error("the observer does not know what the images are")
 	}
 	c.Shrink(1 << 20)
 	if l.removed != 3 || len(l.has) > 0 {

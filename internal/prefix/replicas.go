@@ -161,7 +161,7 @@ func (s *Shared) fails(h *health, err error) {
 	switch {
 	case !tell:
 	case h == &s.writing:
-		s.o.Log.Warn("prefix cache: the shared store takes nothing; prefixes are not written to it until it does", "error", err)
+		s.o.Log.Warn("prefix cache: writes to the shared store fail; prefixes are not written to it until a write succeeds", "error", err)
 	default:
 		s.o.Log.Warn("prefix cache: the shared store fails; prefixes are computed here until it answers again", "error", err)
 	}

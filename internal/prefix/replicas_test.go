@@ -351,8 +351,8 @@ func TestSharedDegrades(t *testing.T) {
 		p.remember(p.c, story(500+i, 201), 200)
 	}
 	p.await("the jobs to be dropped", func() bool { return p.s.Stats().Dropped >= 5*4 })
-	if n := fetched(p.c, texts[29]); n != 200 || p.log.lines("takes nothing") != 1 {
-		t.Errorf("found %d tokens, %d warnings", n, p.log.lines("takes nothing"))
+	if n := fetched(p.c, texts[29]); n != 200 || p.log.lines("writes to the shared store fail") != 1 {
+		t.Errorf("found %d tokens, %d warnings", n, p.log.lines("writes to the shared store fail"))
 	}
 }
 
@@ -572,8 +572,8 @@ func TestSharedSurvivesPanics(t *testing.T) {
 		got := fetched(p.c, tokens)
 		p.remember(p.c, story(2, 201), 200)
 		p.end()
-		if want := map[string]int{"put": 200}[op]; got != want || p.log.lines("fault in the background") == 0 {
-			t.Errorf("%s: found %d tokens, want %d; %d faults logged", op, got, want, p.log.lines("fault in the background"))
+		if want := map[string]int{"put": 200}[op]; got != want || p.log.lines("background task panicked") == 0 {
+			t.Errorf("%s: found %d tokens, want %d; %d faults logged", op, got, want, p.log.lines("background task panicked"))
 		}
 	}
 }

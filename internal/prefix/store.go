@@ -55,7 +55,7 @@ func (f Folder) Get(_ context.Context, name string, limit int64) ([]byte, error)
 
 // TooLarge is the error of a file that nobody of ours has written.
 func TooLarge(size, limit int64) error {
-	return fmt.Errorf("%w: %d bytes, where at most %d were written", errForeign, size, limit)
+	return fmt.Errorf("%w: %d bytes, want at most %d", errForeign, size, limit)
 }
 
 // Put implements Store. The file is not forced onto the device: one that a power failure has
@@ -127,7 +127,7 @@ func (f Folder) Touch(name string, now time.Time) {
 }
 
 // errForeign is the error of a file that is not ours, or damaged.
-var errForeign = errors.New("not a file of ours")
+var errForeign = errors.New("not a file of this cache")
 
 // isGone reports that a file is not there, which is no fault of anybody.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -103,9 +103,9 @@ func TestPicturesNeverMeet(t *testing.T) {
 	check("disk", c)
 	c.Close()
 	if inside == 0 {
-		t.Error("no prefix ended inside of a picture")
+		t.Error("no prefix ended inside of an image")
 	}
-	t.Logf("%d texts stored, %d found that end inside of a picture", len(stored), inside)
+	t.Logf("%d texts stored, %d found that end inside of an image", len(stored), inside)
 }
 
 // TestDigestOfText has none, and says of rows which they are and where.
@@ -119,7 +119,7 @@ func TestDigestOfText(t *testing.T) {
 		return text.root(Salt{})
 	}
 	if first(1) == first(2) {
-		t.Error("texts that begin with different pictures have one root")
+		t.Error("texts that begin with different images have one root")
 	}
 	seen := map[digest][2]int{}
 	for from := range 36 {

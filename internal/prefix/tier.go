@@ -236,7 +236,7 @@ func (c *Cache) ignore(n name, err error) {
 // index, else -1.
 func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 	if c.known(x.salt, x.text, x.drafts) < x.skip {
-		return p, -1, errors.New("what the image builds on was evicted")
+		return p, -1, errors.New("a preceding block of the prefix was evicted")
 	}
 	p.pages = c.held(x)
 	last := len(x.files) - 1

@@ -48,14 +48,14 @@ func badPictures(t testing.TB) []badPicture {
 	many := strings.TrimSuffix(strings.Repeat(`{"type": "image_url", "image_url": `+dataURL(good)+`}, `, 33), ", ")
 	return []badPicture{
 		// Files.
-		file("text in place of a picture", []byte("a picture of a cat")),
+		file("text in place of an image", []byte("a picture of a cat")),
 		file("a page of HTML", []byte("<html><body>404</body></html>")),
 		file("a PDF", []byte("%PDF-1.7 and so on")),
 		file("an SVG", []byte(`<svg xmlns="http://www.w3.org/2000/svg"/>`)),
 		file("a BMP", []byte("BM and so on and so on")),
 		file("a TIFF", []byte("II*\x00 and so on and so on")),
 		file("a HEIC photo", []byte("\x00\x00\x00\x18ftypheic and so on")),
-		file("an AVIF picture", []byte("\x00\x00\x00\x18ftypavif and so on")),
+		file("an AVIF image", []byte("\x00\x00\x00\x18ftypavif and so on")),
 		file("a PNG that ends early", good[:len(good)-20]),
 		file("a PNG with only its first bytes", good[:8]),
 		file("a PNG with a changed byte", append(append(bytes.Clone(good[:45]), good[45]^1), good[46:]...)),
@@ -66,7 +66,7 @@ func badPictures(t testing.TB) []badPicture {
 		file("a PNG that unpacks to 64 MB (a bomb)", pngOf(16, 16, make([]byte, 64<<20))),
 		file("a PNG of 4000 × 10", encoded(t, "png", 4000, 10)),
 		file("a JPEG that ends early", photo[:len(photo)/2]),
-		file("a JPEG without a picture", photo[:20]),
+		file("a JPEG without an image", photo[:20]),
 		file("a WebP that ends early", []byte("RIFF\x40\x00\x00\x00WEBPVP8 ")),
 		file("a GIF without a frame", []byte("GIF89a\x01\x00\x01\x00\x00\x00\x00;")),
 		file("a GIF that ends early", animation[:20]),
@@ -86,8 +86,8 @@ func badPictures(t testing.TB) []badPicture {
 		{"a number as URL", chatPath, show("5")},
 		{"no URL", chatPath, part("user", `{"type": "image_url"}`)},
 		{"an unknown detail", chatPath, part("user", `{"type": "image_url", "image_url": {"url": `+dataURL(good)+`, "detail": "fine"}}`)},
-		{"a picture in a system message", chatPath, part("system", `{"type": "image_url", "image_url": `+dataURL(good)+`}`)},
-		{"33 pictures", chatPath, part("user", many)},
+		{"an image in a system message", chatPath, part("system", `{"type": "image_url", "image_url": `+dataURL(good)+`}`)},
+		{"33 images", chatPath, part("user", many)},
 		{"a video of one frame", chatPath, frames(good)},
 		{"a video of no frames", chatPath, frames()},
 		{"a video of frames of different sizes", chatPath, frames(good, encoded(t, "png", 48, 64))},
@@ -95,12 +95,12 @@ func badPictures(t testing.TB) []badPicture {
 		{"a video that is one PNG", chatPath, part("user", `{"type": "video", "video": `+dataURL(good)+`}`)},
 		{"a sound", chatPath, part("user", `{"type": "input_audio", "input_audio": {}}`)},
 		{"the id of a file", "/v1/responses", `{"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]}]}`},
-		{"a picture of a type that is none", "/v1/messages", message(`{"type": "image", "source": {"type": "base64", "media_type": "text/html", "data": "` + plain(good) + `"}}`)},
+		{"an image of a type that is none", "/v1/messages", message(`{"type": "image", "source": {"type": "base64", "media_type": "text/html", "data": "` + plain(good) + `"}}`)},
 		{"the id of a file, Anthropic", "/v1/messages", message(`{"type": "image", "source": {"type": "file", "file_id": "x"}}`)},
-		{"a picture in system, Anthropic", "/v1/messages", `{"max_tokens": 4, "system": [{"type": "image"}], "messages": [{"role": "user", "content": "Hi."}]}`},
+		{"an image in system, Anthropic", "/v1/messages", `{"max_tokens": 4, "system": [{"type": "image"}], "messages": [{"role": "user", "content": "Hi."}]}`},
 		{"text as images, Ollama", "/api/chat", `{"messages": [{"role": "user", "content": "Hi.", "images": "` + plain(good) + `"}]}`},
-		{"a broken picture, Ollama", "/api/generate", `{"prompt": "Hi.", "images": ["` + plain(good) + `", "` + plain([]byte("no")) + `"]}`},
-		{"a picture for a raw prompt, Ollama", "/api/generate", `{"prompt": "Hi.", "raw": true, "images": ["` + plain(good) + `"]}`},
+		{"a broken image, Ollama", "/api/generate", `{"prompt": "Hi.", "images": ["` + plain(good) + `", "` + plain([]byte("no")) + `"]}`},
+		{"an image for a raw prompt, Ollama", "/api/generate", `{"prompt": "Hi.", "raw": true, "images": ["` + plain(good) + `"]}`},
 	}
 }
 
@@ -148,7 +148,7 @@ func TestBadPictures(t *testing.T) {
 	rows := documentedPictures(t)
 	list := badPictures(t)
 	if len(list) < 40 || len(rows) != len(list) {
-		t.Errorf("%d bad pictures, and docs/server-api.md has %d", len(list), len(rows))
+		t.Errorf("%d bad images, and docs/server-api.md has %d", len(list), len(rows))
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -185,7 +185,7 @@ func TestModelsWithoutVision(t *testing.T) {
 	for path, list := range asked(t, "") {
 		for _, request := range append(list, strings.Replace(list[0], dataURL(example(t)), `"https://example.org/a.png"`, 1)) {
 			a := r.do("POST", path, request)
-			if at, message := complaint(t, a.body); a.status != 400 || !strings.Contains(message, "this model takes no images") || at == "" {
+			if at, message := complaint(t, a.body); a.status != 400 || !strings.Contains(message, "this model does not accept images") || at == "" {
 				t.Errorf("%s: %d %s", path, a.status, a.body)
 			}
 		}

@@ -72,7 +72,7 @@ func TestPicturesAreSeen(t *testing.T) {
 		}
 	}
 	if v := r.stats().Vision; v.Pictures != 1 { // all others came from the prefix cache
-		t.Errorf("the tower has looked at %d pictures", v.Pictures)
+		t.Errorf("the tower has looked at %d images", v.Pictures)
 	}
 	values, _ := r.scrape()
 	if values[`foretoken_images_total{model_name="tiny"}`] != 1 || values[`foretoken_vision_seconds_total{model_name="tiny"}`] <= 0 {
@@ -89,7 +89,7 @@ func TestPicturesAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if log := r.log.String(); strings.Contains(log, base64.StdEncoding.EncodeToString(example(t))[:16]) || strings.Contains(log, "IHDR") {
-		t.Error("the log has bytes of the picture")
+		t.Error("the log has bytes of the image")
 	}
 }
 
@@ -159,7 +159,7 @@ func TestConversationsKeepTheirPictures(t *testing.T) {
 		t.Errorf("continued: %q, sent again: %q", got, want)
 	}
 	if y.Usage.Details.Cached < 24 || r.stats().Vision.Pictures != 1 {
-		t.Errorf("%d of %d tokens were cached, the tower has looked at %d pictures", y.Usage.Details.Cached, y.Usage.Prompt, r.stats().Vision.Pictures)
+		t.Errorf("%d of %d tokens were cached, the tower has looked at %d images", y.Usage.Details.Cached, y.Usage.Prompt, r.stats().Vision.Pictures)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestPicturesAreFetched(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 		a := r.do("POST", path, fmt.Sprintf(request, site.URL+"/missing.png"))
-		if a.status != 400 || !strings.Contains(a.body, "url: the picture could not be fetched from ") || !strings.Contains(a.body, "it answered with status 404") {
+		if a.status != 400 || !strings.Contains(a.body, "url: the image could not be fetched from ") || !strings.Contains(a.body, "it answered with status 404") {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
@@ -220,7 +220,7 @@ func TestPicturesAreFetched(t *testing.T) {
 	if values[`foretoken_image_fetches_total{result="ok"}`] != 2 || values[`foretoken_image_fetches_total{result="error"}`] != 2 || values["foretoken_image_fetched_bytes_total"] != float64(2*len(picture)) {
 		t.Errorf("metrics: %v", values)
 	}
-	if _, err := New(Options{Models: []Model{tiny()}, ImageHosts: []string{"https://example.org"}}); err == nil || !strings.Contains(err.Error(), "hosts of pictures") {
+	if _, err := New(Options{Models: []Model{tiny()}, ImageHosts: []string{"https://example.org"}}); err == nil || !strings.Contains(err.Error(), "hosts of images") {
 		t.Errorf("a URL as a host: %v", err)
 	}
 }

@@ -127,7 +127,7 @@ func New(o Options) (*Server, error) {
 	s.metrics = newMetrics(s)
 	if len(o.ImageHosts) > 0 {
 		if s.service.Images, err = fetch.New(o.ImageHosts, s.metrics.fetched); err != nil {
-			return nil, fmt.Errorf("server: hosts of pictures: %w", err)
+			return nil, fmt.Errorf("server: hosts of images: %w", err)
 		}
 	}
 	s.loading, s.stop = context.WithCancel(context.Background())
@@ -265,7 +265,7 @@ func (s *Server) addModels() error {
 	}
 	for alias, name := range s.o.Aliases {
 		if !slices.Contains(s.names(), name) {
-			return fmt.Errorf("server: alias %q: there is no model %q; there are %q", alias, name, s.names())
+			return fmt.Errorf("server: alias %q: there is no model %q; available: %q", alias, name, s.names())
 		}
 		if alias != name && slices.Contains(s.names(), alias) {
 			return fmt.Errorf("server: alias %q of %q: it is the name of another model", alias, name)

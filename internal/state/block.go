@@ -57,7 +57,7 @@ func (b *Block) AppendTo(dst []byte) ([]byte, error) {
 func (p *Pool) read(s shape, data []byte, take func() (*Block, error)) (*Block, []byte, error) {
 	n := s.bytes()
 	if int64(len(data)) < n {
-		return nil, nil, fmt.Errorf("state: %d bytes where a block has %d", len(data), n)
+		return nil, nil, fmt.Errorf("state: %d bytes for a block of %d", len(data), n)
 	}
 	b, err := take()
 	if err != nil {

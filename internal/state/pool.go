@@ -14,7 +14,7 @@ import (
 var ErrFull = errors.New("state: memory budget is used up")
 
 // ErrFailed is wrapped by the errors of what waits for the device.
-var ErrFailed = errors.New("state: the device has failed in what was queued")
+var ErrFailed = errors.New("state: the device failed in queued work")
 
 // Pool is the memory of all sequences on one backend, within a budget. Memory given back
 // is kept for the next that needs such a piece. One goroutine uses a pool, its states,
@@ -178,7 +178,7 @@ func (p *Pool) alloc(bytes int64, alloc func() (backend.Tensor, error)) (backend
 			p.reclaim(bytes)
 		}
 		if p.Stats().Spare == 0 {
-			return t, fmt.Errorf("%w: the device has no more: %w", ErrFull, err)
+			return t, fmt.Errorf("%w: the device has no more memory: %w", ErrFull, err)
 		}
 		p.drop()
 	}

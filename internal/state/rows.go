@@ -46,7 +46,7 @@ func (r *Rows) Tensor() backend.Tensor { return r.block.t.RowRange(0, r.n) }
 // itself.
 func (r *Rows) Drop(n int) {
 	if n < r.n-n || n > r.n {
-		panic(fmt.Sprintf("state: %d of %d rows to be dropped, want half of them or more", n, r.n))
+		panic(fmt.Sprintf("state: drop of %d of %d rows, want at least half of them", n, r.n))
 	}
 	if n < r.n {
 		r.pool.b.Copy(r.block.t.RowRange(0, r.n-n), r.block.t.RowRange(n, r.n))

@@ -205,7 +205,7 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 	data = data[headerBytes:]
 	var err error
 	if missing := int64(all-x.detached) * l.PageBytes(); missing > int64(len(data)) {
-		return nil, fmt.Errorf("state: %d bytes where a snapshot has %d in pages", len(data), missing)
+		return nil, fmt.Errorf("state: %d bytes for the pages of a snapshot, want %d", len(data), missing)
 	}
 	for range all - x.detached {
 		var b *Block
@@ -238,7 +238,7 @@ func readSteps(data []byte, n int) (steps []step, err error) {
 	for ; len(data) > 0; data = data[stepBytes:] {
 		y := step{int(binary.LittleEndian.Uint32(data)), int(int32(binary.LittleEndian.Uint32(data[4:])))}
 		if y.len <= last.len || y.len > n || y.delta == last.delta || y.len+y.delta <= 0 || n+y.delta > math.MaxInt32 {
-			return nil, fmt.Errorf("state: a snapshot of %d tokens has positions %d off after %d of them", n, y.delta, y.len)
+			return nil, fmt.Errorf("state: a snapshot of %d tokens shifts positions by %d after token %d", n, y.delta, y.len)
 		}
 		steps, last = append(steps, y), y
 	}

@@ -145,15 +145,15 @@ func (d *document) readField(r *jsontext.Reader, name string) (err error) {
 		err = decode(value, &d.ignoreMerges)
 	case "type":
 		if err = decode(value, &text); err == nil && text != "BPE" && text != "" { // old files do not say
-			err = fmt.Errorf("%q; only BPE is known", text)
+			err = fmt.Errorf("%q is not supported, want BPE", text)
 		}
 	case "dropout":
 		if err = decode(value, &dropout); err == nil && dropout != 0 {
-			err = errors.New("dropout is for training; expected null")
+			err = errors.New("dropout is for training, want null")
 		}
 	case "continuing_subword_prefix", "end_of_word_suffix":
 		if err = decode(value, &text); err == nil && text != "" {
-			err = fmt.Errorf("%q; byte-level vocabularies have none", text)
+			err = fmt.Errorf("%q is not supported: byte-level vocabularies have none", text)
 		}
 	default:
 		// unk_token, fuse_unk and byte_fallback are for text without a
@@ -199,7 +199,7 @@ func readNormalizer(part *jsontext.Reader) (bool, error) {
 			}
 			return found, nil
 		}
-		return false, fmt.Errorf("type %q; only NFC and Sequences of it are known", n.Type)
+		return false, fmt.Errorf("type %q is not supported, want NFC or a Sequence of it", n.Type)
 	}
 	return nfc(root)
 }
@@ -233,7 +233,7 @@ func (t *Tokenizer) readPrefix(part *jsontext.Reader) ([]int32, error) {
 			}
 			token, ok := p.Tokens[piece.Token.ID]
 			if !ok || len(token.IDs) == 0 {
-				return nil, fmt.Errorf("no ids of the token %q", piece.Token.ID)
+				return nil, fmt.Errorf("the token %q has no ids", piece.Token.ID)
 			}
 			for _, id := range token.IDs {
 				if _, ok := t.Token(id); !ok {
@@ -260,7 +260,7 @@ func checkDecoder(part *jsontext.Reader) error {
 		d = d.Decoders[0]
 	}
 	if d.Type != "ByteLevel" {
-		return fmt.Errorf("type %q; only ByteLevel is known", d.Type)
+		return fmt.Errorf("type %q is not supported, want ByteLevel", d.Type)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func TestNewRejects(t *testing.T) {
 		}), `normalizer: type "Lowercase"`},
 		{"no pre-tokenizer", pre(nil), "pre_tokenizer: null"},
 		{"unknown pre-tokenizer", pre(object{"type": "Metaspace"}), `"Metaspace"`},
-		{"no byte level", pre(split(`\s+`)), "no ByteLevel"},
+		{"no byte level", pre(split(`\s+`)), "ByteLevel is missing"},
 		{"split after byte level", pre(sequence(byteLevel(false, false), split("a"))), "must come last"},
 		{"byte level twice", pre(sequence(byteLevel(false, false), byteLevel(false, false))), "must come last"},
 		{"broken pattern", pre(sequence(split(`(a`), byteLevel(false, false))), "pattern"},

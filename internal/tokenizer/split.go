@@ -55,7 +55,7 @@ func newPattern(expr string) (splitter, error) {
 	case expr == "":
 		return nil, errors.New("empty pattern")
 	case len(expr) > maxPattern:
-		return nil, fmt.Errorf("pattern of %d bytes; at most %d are read", len(expr), maxPattern)
+		return nil, fmt.Errorf("pattern of %d bytes, want at most %d", len(expr), maxPattern)
 	}
 	// The reference's engine lets ^ and $ match at lines.
 	re, err := regexp2.Compile(expr, regexp2.Multiline)
@@ -129,7 +129,7 @@ type preTokenizerJSON struct {
 // ByteLevel.
 func newPretokenizer(root *preTokenizerJSON) (pretokenizer, error) {
 	if root == nil {
-		return nil, errors.New("null; expected ByteLevel, or a Sequence that ends with it")
+		return nil, errors.New("null, want ByteLevel or a Sequence that ends with it")
 	}
 	var p pretokenizer
 	var exprs []string // of the Splits
@@ -166,7 +166,7 @@ func newPretokenizer(root *preTokenizerJSON) (pretokenizer, error) {
 			p, exprs = append(p, split), append(exprs, spelled(step.Pattern.Regex))
 			return err
 		}
-		return fmt.Errorf("type %q; only Split, ByteLevel and Sequences of them are known", step.Type)
+		return fmt.Errorf("type %q is not supported, want Split, ByteLevel or a Sequence of them", step.Type)
 	}
 	if err := add(root); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func newPretokenizer(root *preTokenizerJSON) (pretokenizer, error) {
 		p = slices.Replace(p, 0, len(exprs), splitter(newDeepSeekScanner()))
 	}
 	if !byteLevel {
-		return nil, errors.New("no ByteLevel; only byte-level vocabularies are known")
+		return nil, errors.New("ByteLevel is missing: only byte-level vocabularies are supported")
 	}
 	return p, nil
 }
@@ -183,7 +183,7 @@ func newPretokenizer(root *preTokenizerJSON) (pretokenizer, error) {
 func newSplit(step *preTokenizerJSON) (splitter, error) {
 	// "invert" swaps matches and gaps, which are pieces alike when isolated.
 	if step.Behavior != "Isolated" {
-		return nil, fmt.Errorf("behavior %q of a Split; only Isolated is known", step.Behavior)
+		return nil, fmt.Errorf("behavior %q of a Split is not supported, want Isolated", step.Behavior)
 	}
 	expr := step.Pattern.Regex
 	if expr == "" {

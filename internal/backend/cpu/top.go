@@ -27,7 +27,7 @@ type topScratch struct {
 // Top tells the highest numbers of each row, which the threads share.
 func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
 	if src.Type != dtype.F32 || len(asks) != src.Rows {
-		panic(fmt.Sprintf("cpu: %d asks of %d rows of %v", len(asks), src.Rows, src.Type))
+		panic(fmt.Sprintf("cpu: %d queries for the top values of %d rows of %v", len(asks), src.Rows, src.Type))
 	}
 	op := &b.top
 	for len(op.best) < len(asks) {

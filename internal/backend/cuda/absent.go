@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	const missing = "built without CUDA: take the build with the tag cuda"
+	const missing = "built without CUDA: use a build with the tag cuda"
 	backend.Register(backend.Device{
 		Name: "cuda", Rank: rank,
 		ISAs:  func() []string { return nil },

@@ -262,7 +262,7 @@ func (b *Backend) tooWide(l *attendLayer, shared int) bool {
 	if shared <= b.info.Shared {
 		return false
 	}
-	b.fail(fmt.Errorf("cuda: %s: attention over keys of %d numbers of %d bits takes %d KB of shared memory, of which a block has %d: take fewer --kv-bits",
+	b.fail(fmt.Errorf("cuda: %s: attention over keys of %d numbers of %d bits needs %d KB of shared memory, but a block has %d KB: set fewer --kv-bits",
 		b.info.Name, l.key+l.tail, [2]int{32, 16}[l.kind], (shared+1023)>>10, b.info.Shared>>10))
 	return true
 }

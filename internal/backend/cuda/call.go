@@ -33,7 +33,7 @@ const leastCall = 1 << 20
 func (b *Backend) lists(p backend.Pass) driver.Ptr {
 	if r := b.passes.recording; r != nil {
 		if !same(p.IDs, r.lists.IDs) || !same(p.Want, r.lists.Want) || !same(p.Only, r.lists.Only) || !same(p.Batch, r.lists.Batch) {
-			panic("cuda: an operation with a list that is not the pass's")
+			panic("cuda: operation with a list of another pass")
 		}
 		return b.call.at
 	}

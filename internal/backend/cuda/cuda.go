@@ -200,7 +200,7 @@ func (b *Backend) address(t backend.Tensor) driver.Ptr {
 	}
 	m, ok := t.Mem.(*memory)
 	if !ok || m.owner != b || m.freed {
-		panic("cuda: tensor of another device, or that was freed")
+		panic("cuda: tensor of another device, or freed tensor")
 	}
 	end := t.Offset
 	if t.Rows > 0 {

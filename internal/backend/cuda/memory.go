@@ -283,7 +283,7 @@ func (b *Backend) retire(at driver.Ptr) {
 // what differs between those is in the call block.
 func (b *Backend) upload(data []byte) driver.Ptr {
 	if b.passes.recording != nil {
-		panic("cuda: a list that is not the pass's")
+		panic("cuda: upload of a list within a pass: lists of a pass are in its call block")
 	}
 	if len(data) == 0 {
 		return 0

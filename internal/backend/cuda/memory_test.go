@@ -110,7 +110,7 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 	free := b.FreeMemory()
 	_, err = b.Alloc(dtype.F32, 1000, 1000)
 	const want = "cuda: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY: 4.0 MB are needed, 1.0 of the GPU's 1.0 MB are free and this process has 0.0 MB; " +
-		"the GPU's memory is used up: end other programs that use it (nvidia-smi lists them), or take a smaller model or context"
+		"GPU memory is full: end other programs that use it (nvidia-smi lists them), or choose a smaller model or context"
 	if !errors.Is(err, driver.OutOfMemory) || err.Error() != want {
 		t.Errorf("error %v", err)
 	}

@@ -91,7 +91,7 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 	}
 	if shared > f.shared { // the driver allows 48 KB with the kernel's own, whose size it does not tell
 		if err := f.AllowShared(shared); err != nil {
-			return nil, fmt.Errorf("cuda: kernel %s with %d bytes of shared memory, of which a block has %d: %w", kernel, shared, b.info.Shared, err)
+			return nil, fmt.Errorf("cuda: kernel %s needs %d bytes of shared memory, but a block has %d: %w", kernel, shared, b.info.Shared, err)
 		}
 		f.shared = shared
 	}
@@ -236,7 +236,7 @@ func (a *arguments) append(values []any) {
 			a.append(v)
 			a.align(8)
 		default:
-			panic("cuda: a parameter of a type that is not known") // %T would have all values escape
+			panic("cuda: parameter of an unknown type") // %T would have all values escape
 		}
 	}
 }

@@ -20,7 +20,7 @@ func choose(d driver.Driver) (int, driver.Info, error) {
 		return 0, driver.Info{}, err
 	}
 	if known := infos[0].Driver; known < driver.MinVersion {
-		return 0, infos[0], fmt.Errorf("the NVIDIA driver knows CUDA %s, the kernels need %s: install a newer driver", driver.Version(known), driver.Version(driver.MinVersion))
+		return 0, infos[0], fmt.Errorf("the NVIDIA driver supports CUDA %s, but the kernels need %s: install a newer driver", driver.Version(known), driver.Version(driver.MinVersion))
 	}
 	for i, info := range infos {
 		if info.Compute[0] >= minCompute {

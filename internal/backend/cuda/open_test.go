@@ -28,21 +28,21 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 			return 0
 		}
 	}
-	const held = "the GPU's memory is used up: end other programs that use it (nvidia-smi lists them), or take a smaller model or context"
+	const held = "GPU memory is full: end other programs that use it (nvidia-smi lists them), or choose a smaller model or context"
 	for name, c := range map[string]struct {
 		o       drivertest.Options
 		missing bool
 		want    string
 	}{
-		"no device":                      {drivertest.Options{Devices: []driver.Info{}}, true, "cuda: not available: cuda: cuDeviceGetCount: CUDA_ERROR_NO_DEVICE; no NVIDIA GPU is visible: look at nvidia-smi and at CUDA_VISIBLE_DEVICES"},
-		"driver too old":                 {drivertest.Options{Devices: []driver.Info{gpu("A", 9, 11040)}}, true, "cuda: not available: the NVIDIA driver knows CUDA 11.4, the kernels need 11.8: install a newer driver"},
-		"GPU too old":                    {drivertest.Options{Devices: []driver.Info{gpu("A", 7, 12000), gpu("B", 6, 12000)}}, true, "cuda: not available: A: compute capability 7.0; the kernels need 8.0, which Ampere and later GPUs have"},
-		"library and module":             {drivertest.Options{Fail: fail("cuDeviceGetCount", driver.DriverMismatch)}, true, "cuda: not available: cuda: cuDeviceGetCount: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; library and kernel module of the driver have different versions: reboot"},
-		"another process has it":         {drivertest.Options{Fail: fail("cuDevicePrimaryCtxRetain", driver.Unavailable)}, false, "PTX interpreter: cuda: cuDevicePrimaryCtxRetain: CUDA_ERROR_DEVICE_UNAVAILABLE; another process has the GPU to itself: end it, or set the compute mode to default"},
-		"another process has its memory": {drivertest.Options{Fail: fail("cuDevicePrimaryCtxRetain", driver.OutOfMemory)}, false, "PTX interpreter: cuda: cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY; " + held},
-		"permissions":                    {drivertest.Options{Fail: fail("cuDevicePrimaryCtxRetain", driver.NotPermitted)}, false, "PTX interpreter: cuda: cuDevicePrimaryCtxRetain: CUDA_ERROR_NOT_PERMITTED; the process may not use the GPU: look at the permissions of /dev/nvidia* and at the container's GPU options"},
-		"no pinned memory":               {drivertest.Options{Fail: fail("cuMemAllocHost", driver.OutOfMemory)}, false, "PTX interpreter: cuda: cuMemAllocHost: CUDA_ERROR_OUT_OF_MEMORY; " + held},
-		"kernels too new":                {drivertest.Options{Fail: fail("cuModuleLoadDataEx", driver.UnsupportedPTX)}, false, "PTX interpreter: kernels of attend: cuda: cuModuleLoadDataEx: CUDA_ERROR_UNSUPPORTED_PTX_VERSION; the driver does not know these kernels: install a newer one"},
+		"no device":                       {drivertest.Options{Devices: []driver.Info{}}, true, "cuda: not available: cuda: cuDeviceGetCount: CUDA_ERROR_NO_DEVICE; no NVIDIA GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES"},
+		"driver too old":                  {drivertest.Options{Devices: []driver.Info{gpu("A", 9, 11040)}}, true, "cuda: not available: the NVIDIA driver supports CUDA 11.4, but the kernels need 11.8: install a newer driver"},
+		"GPU too old":                     {drivertest.Options{Devices: []driver.Info{gpu("A", 7, 12000), gpu("B", 6, 12000)}}, true, "cuda: not available: A: compute capability 7.0; the kernels need 8.0, which Ampere and later GPUs have"},
+		"library and module":              {drivertest.Options{Fail: fail("cuDeviceGetCount", driver.DriverMismatch)}, true, "cuda: not available: cuda: cuDeviceGetCount: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; the library and the kernel module of the driver have different versions: reboot"},
+		"another process uses it":         {drivertest.Options{Fail: fail("cuDevicePrimaryCtxRetain", driver.Unavailable)}, false, "PTX interpreter: cuda: cuDevicePrimaryCtxRetain: CUDA_ERROR_DEVICE_UNAVAILABLE; another process uses the GPU exclusively: end it, or set the compute mode to default"},
+		"another process uses its memory": {drivertest.Options{Fail: fail("cuDevicePrimaryCtxRetain", driver.OutOfMemory)}, false, "PTX interpreter: cuda: cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY; " + held},
+		"permissions":                     {drivertest.Options{Fail: fail("cuDevicePrimaryCtxRetain", driver.NotPermitted)}, false, "PTX interpreter: cuda: cuDevicePrimaryCtxRetain: CUDA_ERROR_NOT_PERMITTED; the process may not use the GPU: check the permissions of /dev/nvidia* and the GPU options of the container"},
+		"no pinned memory":                {drivertest.Options{Fail: fail("cuMemAllocHost", driver.OutOfMemory)}, false, "PTX interpreter: cuda: cuMemAllocHost: CUDA_ERROR_OUT_OF_MEMORY; " + held},
+		"kernels too new":                 {drivertest.Options{Fail: fail("cuModuleLoadDataEx", driver.UnsupportedPTX)}, false, "PTX interpreter: kernels of attend: cuda: cuModuleLoadDataEx: CUDA_ERROR_UNSUPPORTED_PTX_VERSION; the driver does not support these kernels: install a newer driver"},
 	} {
 		b, err := openOn(drivertest.New(c.o), Options{Kernels: os.DirFS("kernels")})
 		if b != nil || err == nil || errors.Is(err, backend.ErrUnavailable) != c.missing || err.Error() != c.want || strings.Contains(err.Error(), "\n") {
@@ -64,7 +64,7 @@ func TestErrorsSayWhatIsLost(t *testing.T) {
 		driver.ECC: true, driver.IllegalAddress: true, driver.LaunchTimeout: true, driver.MisalignedAddress: true, driver.LaunchFailed: true,
 	} {
 		err := errors.Join(errors.New("x"), &driver.Error{Call: "cuStreamSynchronize", Code: code})
-		if backend.Lost(err) != lost || strings.Contains(err.Error(), "the GPU is lost to this process: start it again") != lost {
+		if backend.Lost(err) != lost || strings.Contains(err.Error(), "the GPU no longer works for this process: restart the process") != lost {
 			t.Errorf("%v: lost is %v", err, backend.Lost(err))
 		}
 	}

@@ -232,7 +232,7 @@ func (b *Backend) capture(r *recording) error {
 	r.single = true
 	if !b.passes.warned {
 		b.passes.warned = true
-		b.opts.Log.Warn("cuda: the driver makes no graph of a pass: its kernels are launched one by one, which is slower and gives the same bits", "error", err, "kernels", len(r.ops))
+		b.opts.Log.Warn("cuda: the driver cannot build a graph of a pass: kernels are launched one by one, which is slower but gives the same bits", "error", err, "kernels", len(r.ops))
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 var _ backend.Profiler = (*Backend)(nil)
 
 // errNoPass is that there is nothing to profile.
-var errNoPass = errors.New("cuda: no pass was recorded that could be profiled: run one first, without other work between")
+var errNoPass = errors.New("cuda: no recorded pass to profile: run a pass first, without other work in between")
 
 // Profile runs the last pass as a graph with a mark after every operation. Between marks a kernel does not
 // begin before the one before it has ended; what two marks without a kernel between them are apart is

@@ -33,7 +33,7 @@ func topRoom(k int) int { return k + k/2 + 64 }
 // Top tells the highest numbers of each row.
 func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
 	if src.Type != dtype.F32 || len(asks) != src.Rows || src.Rows > maxRows {
-		panic(fmt.Sprintf("cuda: %d asks of %d rows of %v", len(asks), src.Rows, src.Type))
+		panic(fmt.Sprintf("cuda: %d queries for the top values of %d rows of %v", len(asks), src.Rows, src.Type))
 	}
 	b.begin()
 	t := &b.tops
@@ -75,7 +75,7 @@ func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places i
 	for i := range asks {
 		a := &asks[i]
 		if a.Cols < 0 || a.Cols > src.Cols || a.K < 0 {
-			panic(fmt.Sprintf("cuda: the %d highest of %d columns of %d", a.K, a.Cols, src.Cols))
+			panic(fmt.Sprintf("cuda: query for the top %d values in the first %d columns of %d", a.K, a.Cols, src.Cols))
 		}
 		n := 0
 		if a.K > 0 {
@@ -89,7 +89,7 @@ func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places i
 	for r := range asks {
 		for _, id := range asks[r].Also {
 			if id < 0 || int(id) >= cmp.Or(asks[r].Cols, src.Cols) {
-				panic(fmt.Sprintf("cuda: column %d of %d", id, src.Cols))
+				panic(fmt.Sprintf("cuda: query for column %d of %d", id, src.Cols))
 			}
 			t.input = le.AppendUint32(le.AppendUint32(t.input, uint32(r)), uint32(id))
 			places++

@@ -69,7 +69,7 @@ func (c *cut) find(col int) piece {
 			return p
 		}
 	}
-	panic(fmt.Sprintf("split: column %d of a row that is not so long", col))
+	panic(fmt.Sprintf("split: column %d is beyond the end of the row", col))
 }
 
 // AllocParts implements backend.Parted.
@@ -157,7 +157,7 @@ func (d *Device) release(m *memory) {
 func (d *Device) memory(t backend.Tensor) *memory {
 	m, ok := t.Mem.(*memory)
 	if !ok || m.owner != d || m.freed {
-		panic("split: tensor of another device, or that was freed")
+		panic("split: tensor of another device, or freed tensor")
 	}
 	return m
 }
@@ -187,7 +187,7 @@ func (d *Device) on(s side, t backend.Tensor) backend.Tensor {
 	}
 	m := d.memory(t)
 	if m.cut != nil {
-		panic("split: an operation on memory that is divided")
+		panic("split: operation on memory that is divided between devices")
 	}
 	t.Offset += m.copies[s].Offset
 	t.Mem = m.copies[s].Mem
@@ -236,7 +236,7 @@ func (d *Device) fresher(otherwise side, views ...backend.Tensor) side {
 		}
 		m := d.memory(t)
 		if m.cut != nil {
-			panic("split: an operation on memory that is divided")
+			panic("split: operation on memory that is divided between devices")
 		}
 		a, _ := m.rect(t)
 		for s := range stale {

@@ -208,7 +208,7 @@ func (d *Device) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	at := d.weight(e.Gate).side
 	for _, w := range []backend.Weight{e.Router, e.Up, e.Down, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown} {
 		if w != nil && d.weight(w).side != at {
-			panic("split: experts on both sides")
+			panic("split: experts of one layer on both devices")
 		}
 	}
 	own := &backend.Experts{}

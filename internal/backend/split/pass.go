@@ -182,7 +182,7 @@ func (d *Device) execute(x *plan, p backend.Pass) error {
 	for s, used := range x.state {
 		if used {
 			if x.state[1-s] && d.undivided(p.Batch) {
-				panic("split: both sides compute with state that is not divided")
+				panic("split: both devices compute with undivided state")
 			}
 			note(d.claim(side(s), p.Batch))
 		}

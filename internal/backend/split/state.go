@@ -174,7 +174,7 @@ func (m *memory) shift(p piece, t backend.Tensor) backend.Tensor {
 func (d *Device) copyState(dst, src backend.Tensor) {
 	to, from := d.memory(dst), d.memory(src)
 	if from.cut == nil {
-		panic("split: copy of memory that is not divided into memory that is")
+		panic("split: copy from undivided to divided memory")
 	}
 	if dst.Rows == 0 || dst.Cols == 0 {
 		return

@@ -46,7 +46,7 @@ func newCache(dir string, size int64) (*cache, error) {
 // open opens an object's file, downloaded if it is not there.
 func (c *cache) open(ref reference, download func(io.Writer) error) (*os.File, error) {
 	if filepath.Base(ref.Object) != ref.Object || !filepath.IsLocal(ref.Object) {
-		return nil, errors.New("the reference names no object") // a name that was not ours
+		return nil, errors.New("the reference has an invalid object name") // a name that was not ours
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *cache) open(ref reference, download func(io.Writer) error) (*os.File, e
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%s: other processes remove it from the cache again and again", ref.Object)
+	return nil, fmt.Errorf("%s: other processes repeatedly remove it from the cache", ref.Object)
 }
 
 // fetch downloads an object to a file of its own, which then gets the object's name; mu is held.

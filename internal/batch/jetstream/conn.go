@@ -100,27 +100,27 @@ func (o *Options) remedy(err error) string {
 	secure := o.CA != "" || o.Cert != "" || slices.ContainsFunc(o.Servers, func(s string) bool { return strings.HasPrefix(s, "tls:") })
 	switch {
 	case errors.As(err, &unknown):
-		return ": name who signed it with --queue-ca"
+		return ": set --queue-ca to the certificate of the authority that signed it"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
-		return ": name a user that the servers know with --queue-credentials"
+		return ": set --queue-credentials to credentials that the servers accept"
 	case errors.Is(err, nats.ErrNoServers):
-		return ": is one running there? 'nats-server --jetstream' starts one"
+		return ": check that a server runs there; 'nats-server --jetstream' starts one"
 	case errors.Is(err, fs.ErrNotExist), !secure:
 		return ""
 	}
-	return ": if the servers want a certificate, name one with --queue-cert and --queue-key"
+	return ": if the servers require a client certificate, set --queue-cert and --queue-key"
 }
 
 // addresses are the servers for people, without what may be secret in their URLs.
 func addresses(servers []string) (string, error) {
 	if len(servers) == 0 {
-		return "", errors.New("queue: no server is named, want nats://HOST:PORT")
+		return "", errors.New("queue: no server is given, want nats://HOST:PORT")
 	}
 	var shown []string
 	for _, s := range servers {
 		u, err := url.Parse(s)
 		if err != nil { // its message has the whole text, secrets included
-			return "", errors.New("queue: an address cannot be read, want nats://HOST:PORT")
+			return "", errors.New("queue: an address is not valid, want nats://HOST:PORT")
 		}
 		if u.Scheme != "nats" && u.Scheme != "tls" || u.Host == "" {
 			return "", fmt.Errorf("queue %s: want nats://HOST:PORT or tls://HOST:PORT", u.Redacted())
@@ -151,10 +151,10 @@ func (c *Conn) options() []nats.Option {
 		nats.Name("foretoken"),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if !nc.IsClosed() && err != nil {
-				c.log.Warn("queue lost: requests are answered, batches wait for it", "queue", c.address, "error", err)
+				c.log.Warn("queue disconnected: requests are answered, batches wait until it is back", "queue", c.address, "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { c.log.Info("queue is back", "queue", c.address) }),
+		nats.ReconnectHandler(func(*nats.Conn) { c.log.Info("queue reconnected", "queue", c.address) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			c.log.Warn("queue", "queue", c.address, "error", err)
 		}),
@@ -206,9 +206,9 @@ func explained(err error) error {
 	case errors.As(err, &api) && full(api):
 		return fmt.Errorf("%w: the queue says %q", batch.ErrFull, api.Description)
 	case errors.As(err, &api) && api.ErrorCode == noPeers:
-		return fmt.Errorf("a cluster keeps three copies, and it cannot now (%s): start the missing nodes", api.Description)
+		return fmt.Errorf("the cluster cannot keep three copies (%s): start the missing nodes", api.Description)
 	case errors.Is(err, js.ErrJetStreamNotEnabled), errors.Is(err, js.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w: start the servers with --jetstream, and allow it to this account", err)
+		return fmt.Errorf("%w: start the servers with --jetstream, and enable JetStream for this account", err)
 	case transient(err), errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected):
 		return fmt.Errorf("%w: %w", batch.ErrUnreachable, err)
 	}

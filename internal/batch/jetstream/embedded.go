@@ -31,7 +31,7 @@ func Embed(ctx context.Context, dir string, o Options) (*Conn, error) {
 	s.Start()
 	if !s.ReadyForConnections(startTimeout) {
 		s.Shutdown()
-		return nil, fmt.Errorf("queue in %s: it does not start; remove the folder: nothing is lost, what is missing is queued again", dir)
+		return nil, fmt.Errorf("queue in %s: it does not start; remove the folder: no data is lost, missing lines are queued again", dir)
 	}
 	nc, err := nats.Connect("", append(c.options(), nats.InProcessServer(s))...)
 	if err == nil {
@@ -46,7 +46,7 @@ func Embed(ctx context.Context, dir string, o Options) (*Conn, error) {
 		}
 		s.Shutdown()
 		s.WaitForShutdown()
-		return nil, fmt.Errorf("queue in %s: %w; if it stays so, remove the folder: nothing is lost, what is missing is queued again", dir, err)
+		return nil, fmt.Errorf("queue in %s: %w; if this persists, remove the folder: no data is lost, missing lines are queued again", dir, err)
 	}
 	return c, nil
 }

@@ -103,7 +103,7 @@ func TestUnreachableServersAreNamed(t *testing.T) {
 		{"nats://127.0.0.1:1", "queue nats://127.0.0.1:1: nats: no servers available"},
 		{"nats://user:secret@127.0.0.1:1", "queue nats://127.0.0.1:1: nats: no servers available"},
 		{"http://127.0.0.1:1", "want nats://HOST:PORT or tls://HOST:PORT"},
-		{"nats://user:secret@%zz", "an address cannot be read"},
+		{"nats://user:secret@%zz", "an address is not valid"},
 	} {
 		c, err := jetstream.Dial(t.Context(), jetstream.Options{Servers: []string{x.server}})
 		if err == nil {

@@ -49,7 +49,7 @@ func (s *Store) upload(ctx context.Context, key string, r io.Reader) error {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiTimeout)
 		defer cancel()
 		if lost := s.purge(clean, path(objectKey(ref.Object))+".>"); lost != nil {
-			s.c.log.Warn("store: an object that nobody needs stays for an hour", "object", ref.Object, "error", lost)
+			s.c.log.Warn("store: removing an unused object failed; it expires after an hour", "object", ref.Object, "error", lost)
 		}
 	}
 	return err
@@ -168,7 +168,7 @@ func (s *Store) message(ctx context.Context, key string) (m *js.RawStreamMsg, er
 		return nil, explained(err)
 	}
 	if len(m.Data) == 0 {
-		return nil, fmt.Errorf("%s: it is empty, somebody else wrote to the stream %s", key, stateStream)
+		return nil, fmt.Errorf("%s: it is empty: another program wrote to the stream %s", key, stateStream)
 	}
 	return m, nil
 }

@@ -224,7 +224,7 @@ func (q *queue) take(b js.MessageBatch, err error) (got []batch.Delivery, _ erro
 			d.hint, d.attempts = x.Hint, int(min(meta.NumDelivered, 1<<30))+min(max(x.Tried, 0), 1<<30)
 		}
 		if err != nil {
-			q.log.Warn("queue has a message that is no hint: it is removed", "subject", m.Subject(), "error", err)
+			q.log.Warn("queue has a malformed message: it is removed", "subject", m.Subject(), "error", err)
 			_ = m.Term() // where this fails it comes again, and so does the warning
 			continue
 		}

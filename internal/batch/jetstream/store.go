@@ -188,7 +188,7 @@ func (s *Store) value(ctx context.Context, key string) (data []byte, file *os.Fi
 		}
 		return nil, file, nil
 	}
-	return nil, nil, fmt.Errorf("%s: it is a record: %w", key, fs.ErrNotExist)
+	return nil, nil, fmt.Errorf("%s: it is a record, not a value: %w", key, fs.ErrNotExist)
 }
 
 // Open reads a value.
@@ -206,7 +206,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 // Range reads a part of a value.
 func (s *Store) Range(ctx context.Context, key string, offset, length int64) ([]byte, error) {
 	if offset < 0 || length < 0 {
-		return nil, fmt.Errorf("%s: %d bytes from %d: want numbers from 0", key, length, offset)
+		return nil, fmt.Errorf("%s: %d bytes from offset %d: want 0 or above", key, length, offset)
 	}
 	data, f, err := s.value(ctx, key)
 	if err != nil {
@@ -236,7 +236,7 @@ func (s *Store) Range(ctx context.Context, key string, offset, length int64) ([]
 // Put changes a record.
 func (s *Store) Put(ctx context.Context, key string, data []byte, rev uint64) (uint64, error) {
 	if limit := s.c.nc.MaxPayload() - 1024; int64(len(data)) > limit {
-		return 0, fmt.Errorf("%s: a record of %d bytes, and the servers take %d: raise their max_payload", key, len(data), limit)
+		return 0, fmt.Errorf("%s: a record of %d bytes, but the servers accept %d: raise their max_payload", key, len(data), limit)
 	}
 	next, err := s.write(ctx, key, append([]byte{kindRecord}, data...), rev)
 	if err != nil {
@@ -252,7 +252,7 @@ func (s *Store) Get(ctx context.Context, key string) (data []byte, rev uint64, e
 		return nil, 0, err
 	}
 	if data[0] != kindRecord {
-		return nil, 0, fmt.Errorf("%s: it is no record: %w", key, fs.ErrNotExist)
+		return nil, 0, fmt.Errorf("%s: it is a value, not a record: %w", key, fs.ErrNotExist)
 	}
 	return data[1:], rev, nil
 }

@@ -61,7 +61,7 @@ func (f *File) open(path string) error {
 		part := fmt.Sprintf("%s-%05d-of-%05d.gguf", name[1], i+1, count)
 		err := f.add(filepath.Join(filepath.Dir(path), part), i)
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("gguf: part %d of %d is missing: fetch it too: %w", i+1, count, err)
+			return fmt.Errorf("gguf: part %d of %d is missing: download it: %w", i+1, count, err)
 		}
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func (f *File) checkSplit(count int) error {
 			return err
 		}
 		if want != got && want != 0 { // 0: not split
-			return fmt.Errorf("gguf: %s: %s is %d, but there are %d: fetch all parts, and leave them their names",
+			return fmt.Errorf("gguf: %s: %s is %d, but there are %d: download all parts, and do not rename them",
 				f.Parts[0].Name(), key, want, got)
 		}
 	}
@@ -104,7 +104,7 @@ func (f *File) add(path string, i int) error {
 	}
 	for _, t := range p.tensors {
 		if other, ok := f.names[t.Name]; ok {
-			return fmt.Errorf("gguf: tensor %q is in %s, and again in %s", t.Name, other.File.Name(), m.Name())
+			return fmt.Errorf("gguf: tensor %q is in both %s and %s", t.Name, other.File.Name(), m.Name())
 		}
 		t.File = m
 		f.names[t.Name] = t

@@ -87,7 +87,7 @@ func TestMetadataRefusesOtherTypes(t *testing.T) {
 		_, err := f.Number(key)
 		refuse("number "+key, err, want)
 	}
-	for key, want := range map[string]string{"texts": "an array, want one text", "f32": "not text", "no": `no key "no"`} {
+	for key, want := range map[string]string{"texts": "an array, want a string", "f32": "not a string", "no": `no key "no"`} {
 		_, err := f.Text(key)
 		refuse("text "+key, err, want)
 	}
@@ -154,10 +154,10 @@ func TestSplitFilesOpenByAnyPart(t *testing.T) {
 		}
 	}
 	move(paths[1], lone)
-	refuse(paths[0], "part 2 of 3 is missing: fetch it too")
+	refuse(paths[0], "part 2 of 3 is missing: download it")
 	move(lone, paths[1])
 	move(paths[0], lone)
-	refuse(lone, "fetch all parts, and leave them their names")
+	refuse(lone, "download all parts, and do not rename them")
 }
 
 var little = binary.LittleEndian
@@ -218,8 +218,8 @@ func hostile() map[string]struct {
 		"long array":          {array(4, huge), "at most"},
 		"array that is not":   {array(4, 1000), "it was cut off"},
 		"texts that are not":  {array(8, 1000), "it was cut off"},
-		"array of arrays":     {array(9, 1), "values of type 9 are not read"},
-		"unknown value":       {key(99), "values of type 99 are not read"},
+		"array of arrays":     {array(9, 1), "values of type 9 are not supported"},
+		"unknown value":       {key(99), "values of type 99 are not supported"},
 		"key twice":           {append(append(key(0, 1)[:16:16], little.AppendUint64(nil, 2)...), slices.Repeat(key(0, 1)[24:], 2)...), "appears twice"},
 		"no dimension":        {one(0, 0), "0 dimensions, want 1 to 4"},
 		"five dimensions":     {one(0, 0, 1, 1, 1, 1, 1), "5 dimensions"},
@@ -227,12 +227,12 @@ func hostile() map[string]struct {
 		"dimensions overflow": {one(0, 0, 1<<32, 1<<32), "empty or larger than any file"},
 		"long dimension":      {one(0, 0, huge), "empty or larger than any file"},
 		"larger than file":    {one(0, 0, 1<<58), "it was cut off"},
-		"broken blocks":       {one(8, 0, 33, 2), "Q8_0 rows of 33 numbers are not whole blocks of 32"},
+		"broken blocks":       {one(8, 0, 33, 2), "Q8_0 rows of 33 numbers are not a multiple of the block size 32"},
 		"crooked offset":      {one(0, 8, 4), "begins at byte 8, want a multiple of 32"},
 		"offset beyond":       {one(0, 1<<20, 4), "it was cut off"},
 		"offset overflows":    {one(0, 1<<64-32, 64), "it was cut off"},
 		"overlap":             {append(entry(entry(header(3, 2, 0), "a", 0, 0, 16), "b", 0, 32, 16), make([]byte, 256)...), `tensor "b" overlaps another`},
-		"tensor twice":        {append(entry(entry(header(3, 2, 0), "a", 0, 0, 4), "a", 0, 32, 4), make([]byte, 256)...), `tensor "a" is in x.gguf, and again in x.gguf`},
+		"tensor twice":        {append(entry(entry(header(3, 2, 0), "a", 0, 0, 4), "a", 0, 32, 4), make([]byte, 256)...), `tensor "a" is in both x.gguf and x.gguf`},
 		"alignment 0":         {aligned(0), "general.alignment is not a power of two"},
 		"alignment 48":        {aligned(48), "general.alignment is not a power of two"},
 		"alignment 1<<31":     {aligned(1 << 31), "general.alignment is not a power of two"},
@@ -269,7 +269,7 @@ func TestUnsupportedTypesAreNamed(t *testing.T) {
 		var w gguftest.File
 		w.AddRaw("blk.0.x", typ, []int{1, 256}, make([]byte, 64))
 		_, err := opened(t, write(t, "x.gguf", w.Bytes())).Tensor("blk.0.x").Matrix()
-		want := fmt.Sprintf(`gguf: x.gguf: tensor "blk.0.x" is %s; read are BF16, F16, F32, IQ4_NL, IQ4_XS, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0`, name)
+		want := fmt.Sprintf(`gguf: x.gguf: tensor "blk.0.x" has the type %s, which is not supported: quantize the model to one of BF16, F16, F32, IQ4_NL, IQ4_XS, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0`, name)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -26,13 +26,13 @@ func parse(data []byte) (*part, error) {
 	case 2, 3:
 	default:
 		if bits.ReverseBytes32(version) <= 3 {
-			return nil, errors.New("a big-endian GGUF file, which is not read")
+			return nil, errors.New("big-endian GGUF files are not supported")
 		}
 		return nil, fmt.Errorf("GGUF version %d, want 2 or 3: convert the model again", version)
 	}
 	tensors, keys := c.u64(), c.u64()
 	if tensors > maxTensors || keys > maxKeys {
-		return nil, fmt.Errorf("%d tensors and %d keys, at most %d and %d are read", tensors, keys, maxTensors, maxKeys)
+		return nil, fmt.Errorf("%d tensors and %d keys, want at most %d and %d", tensors, keys, maxTensors, maxKeys)
 	}
 	p := &part{values: map[string]value{}}
 	for range keys {
@@ -141,7 +141,7 @@ func (c *cursor) tensor() *Tensor {
 		hi, lo := bits.Mul64(n, d)
 		// Four bytes a number, at most, and room for sums.
 		if n = lo; c.err == nil && (hi != 0 || lo == 0 || lo > 1<<58) {
-			c.err = fmt.Errorf("dimension %d makes it empty or larger than any file", d)
+			c.err = fmt.Errorf("dimension %d makes the tensor empty or larger than any file", d)
 		}
 		t.Shape = append(t.Shape, int(d))
 	}
@@ -149,7 +149,7 @@ func (c *cursor) tensor() *Tensor {
 	t.Type = Type(c.u32())
 	t.offset = c.u64()
 	if k := t.Type.kind(); c.err == nil && k != nil && t.cols()%k.columns != 0 {
-		c.err = fmt.Errorf("%v rows of %d numbers are not whole blocks of %d", t.Type, t.cols(), k.columns)
+		c.err = fmt.Errorf("%v rows of %d numbers are not a multiple of the block size %d", t.Type, t.cols(), k.columns)
 	}
 	return t
 }

@@ -57,7 +57,7 @@ func (s *Settings) Optional(key string) int {
 func (s *Settings) Number(key, name string) float64 {
 	x, err := s.File.Number(s.Prefix + key)
 	if err == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
-		err = fmt.Errorf("%s%s is %g", s.Prefix, key, x)
+		err = fmt.Errorf("%s%s is %g, want a finite number", s.Prefix, key, x)
 	}
 	s.Keep(err)
 	s.To[name] = float32(x)

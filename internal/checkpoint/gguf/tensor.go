@@ -47,7 +47,7 @@ func (t *Tensor) rowBytes() int {
 func (t *Tensor) Encoding() (dtype.Matrix, error) {
 	k := t.Type.kind()
 	if k == nil {
-		return dtype.Matrix{}, fmt.Errorf("gguf: %s: tensor %q is %v; read are %s: quantize the model to one of these",
+		return dtype.Matrix{}, fmt.Errorf("gguf: %s: tensor %q has the type %v, which is not supported: quantize the model to one of %s",
 			t.File.Name(), t.Name, t.Type, readable())
 	}
 	if k.format == dtype.Plain {

@@ -51,13 +51,13 @@ func (c *cursor) value() value {
 		v.typ = valueType(c.u32())
 		n := c.u64()
 		if c.err == nil && n > maxElements {
-			c.err = fmt.Errorf("an array of %d elements, at most %d are read", n, maxElements)
+			c.err = fmt.Errorf("an array of %d elements, want at most %d", n, maxElements)
 			return v
 		}
 		v.n = int(n)
 	}
 	if c.err == nil && (v.typ >= valueTypes || v.typ == typeArray) {
-		c.err = fmt.Errorf("values of type %d are not read", v.typ)
+		c.err = fmt.Errorf("values of type %d are not supported", v.typ)
 	}
 	start := c.at
 	if v.typ != typeString {
@@ -195,7 +195,7 @@ func (f *File) Wholes(key string) ([]int, error) {
 func (f *File) Text(key string) (string, error) {
 	list, err := f.Texts(key)
 	if err == nil && f.values[key].array {
-		err = fmt.Errorf("gguf: key %q: an array, want one text", key)
+		err = fmt.Errorf("gguf: key %q: an array, want a string", key)
 	}
 	if err != nil {
 		return "", err
@@ -210,7 +210,7 @@ func (f *File) Texts(key string) ([]string, error) {
 		return nil, err
 	}
 	if v.typ != typeString {
-		return nil, fmt.Errorf("gguf: key %q: not text", key)
+		return nil, fmt.Errorf("gguf: key %q: not a string", key)
 	}
 	list := make([]string, v.n)
 	c := &cursor{data: v.raw} // which has been read once

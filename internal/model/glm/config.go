@@ -174,7 +174,7 @@ func resolve(t *textConfig) (*config, error) {
 	kind := t.kind()
 	def, ok := defaults[kind]
 	if !ok {
-		return nil, fmt.Errorf("model_type %q is none of this family", t.ModelType)
+		return nil, fmt.Errorf("model_type %q does not belong to this family", t.ModelType)
 	}
 	cfg := &config{modelType: kind, normTopK: t.NormTopK == nil || *t.NormTopK, tied: t.Tied != nil && *t.Tied}
 	read := reader{}
@@ -268,7 +268,7 @@ func (c *config) variants(t *textConfig, def sizes) error {
 	case t.Activation != "" && t.Activation != "silu" && t.Activation != "swish":
 		return fmt.Errorf("hidden_act %q is not supported, want silu", t.Activation)
 	case c.rank > 0 && t.Bias:
-		return fmt.Errorf("attention_bias true is not supported with latent attention: no release has it")
+		return fmt.Errorf("attention_bias true is not supported with latent attention")
 	case c.rank == 0 && c.heads%c.kvHeads != 0:
 		return fmt.Errorf("num_attention_heads %d is not a multiple of num_key_value_heads %d", c.heads, c.kvHeads)
 	case c.rotary%2 != 0:
@@ -299,7 +299,7 @@ func (c *config) choice(t *textConfig, def sizes) error {
 	case c.experts%c.groups != 0:
 		return fmt.Errorf("n_routed_experts %d is not a multiple of n_group %d", c.experts, c.groups)
 	case c.groups > 1 && c.experts/c.groups < 2:
-		return fmt.Errorf("n_group %d has fewer than two experts to a group", c.groups)
+		return fmt.Errorf("n_group %d leaves fewer than two experts per group", c.groups)
 	case c.topGroups > c.groups:
 		return fmt.Errorf("topk_group %d is more than n_group %d", c.topGroups, c.groups)
 	case c.topK > c.topGroups*(c.experts/c.groups):
@@ -347,7 +347,7 @@ func (r *reader) size(name string, v *checkpoint.Whole, def, limit int) int {
 	}
 	if r.err == nil && (n < 1 || n > limit) {
 		if v == nil {
-			r.err = fmt.Errorf("%s is missing, and the usual %d is not a number from 1 to %d", name, n, limit)
+			r.err = fmt.Errorf("%s is missing, and its default %d is not a number from 1 to %d", name, n, limit)
 		} else {
 			r.err = fmt.Errorf("%s is %d, want a number from 1 to %d", name, n, limit)
 		}

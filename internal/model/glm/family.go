@@ -79,9 +79,9 @@ func noHead(config []byte) string {
 		}
 	}
 	if promised == 0 {
-		return "the checkpoint has no multi-token-prediction head, neither by config.json nor by its tensors: choose one with a head"
+		return "the checkpoint has no multi-token-prediction head, neither in config.json nor in its tensors: choose a checkpoint with a head"
 	}
 	return fmt.Sprintf("the weights have no model.layers.%d.* tensors (eh_proj, enorm, hnorm, shared_head.norm and a layer), "+
-		"although config.json promises a head (num_nextn_predict_layers %d): a converter dropped them; "+
-		"get the original shards, or a head file mtp.safetensors beside the weights", layersOf(config), promised)
+		"although config.json declares a head (num_nextn_predict_layers %d): a converter dropped them; "+
+		"get the original shards, or put a head file mtp.safetensors beside the weights", layersOf(config), promised)
 }

@@ -80,7 +80,7 @@ func (g *ggufFile) measure() (err error) {
 		}
 	}
 	if g.layers -= g.heads; g.layers < 1 || g.layers > 1<<12 || g.heads < 0 {
-		return fmt.Errorf("%d blocks, of which %d are of the head", g.layers+g.heads, g.heads)
+		return fmt.Errorf("the model has %d blocks, %d of them in the head", g.layers+g.heads, g.heads)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (g *ggufFile) sources(t *gguf.Tensor) ([]checkpoint.Source, error) {
 func (g *ggufFile) config() ([]byte, error) {
 	embed := g.Tensor("token_embd.weight")
 	if embed == nil {
-		return nil, fmt.Errorf("there is no tensor token_embd.weight")
+		return nil, fmt.Errorf("tensor token_embd.weight is missing")
 	}
 	r := &gguf.Settings{File: g.File, Prefix: g.arch + ".", To: map[string]any{
 		"vocab_size":               embed.Shape[0],
@@ -269,7 +269,7 @@ func (g *ggufFile) routing(r *gguf.Settings) {
 	case how < 0 && r.To["vocab_size"] == flashVocab && g.layers == flashLayers:
 		r.To["scoring_func"] = "sigmoid" // files of GLM-4.7-Flash from before the key
 	case how < 0:
-		r.Keep(fmt.Errorf("%s.expert_gating_func is missing: experts may be chosen by softmax, as of DeepSeek-V2, which is not supported; convert the model again with a newer converter", g.arch))
+		r.Keep(fmt.Errorf("%s.expert_gating_func is missing: it may be softmax as in DeepSeek-V2, which is not supported; convert the model again with a newer converter", g.arch))
 	case how == softmax:
 		r.To["scoring_func"] = "softmax" // which the config's reader refuses by name
 	default:

@@ -218,7 +218,7 @@ func TestGGUFRefuses(t *testing.T) {
 	}{
 		{"no scores said", llama{replace: map[string]any{"expert_gating_func": nil}}, []string{"expert_gating_func is missing", "DeepSeek-V2"}},
 		{"unknown scores", llama{replace: map[string]any{"expert_gating_func": uint32(3)}}, []string{"expert_gating_func is 3"}},
-		{"all blocks of the head", llama{replace: map[string]any{"nextn_predict_layers": uint32(4)}}, []string{"4 are of the head"}},
+		{"all blocks of the head", llama{replace: map[string]any{"nextn_predict_layers": uint32(4)}}, []string{"4 of them in the head"}},
 		{"no rank", llama{replace: map[string]any{"attention.kv_lora_rank": nil}}, []string{"kv_lora_rank"}},
 		{"fewer blocks", llama{replace: map[string]any{"block_count": uint32(3)}}, []string{"not part of a deepseek2 model of 3 blocks"}},
 	} {

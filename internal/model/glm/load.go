@@ -103,7 +103,7 @@ func warnings(f *weights.Files, cfg *config, head bool) (list []string) {
 			return
 		}
 		if t, ok := p.From.Look(p.Name); ok && t.Type != dtype.F32 {
-			list = append(list, fmt.Sprintf("%s is stored as %v: experts are chosen by scores that differ less than its steps, so other ones than the model was trained with; convert again from a checkpoint that has it as F32", p.Name, t.Type))
+			list = append(list, fmt.Sprintf("%s is stored as %v, which is too coarse: the model may choose other experts than in training; convert again from a checkpoint with this tensor as F32", p.Name, t.Type))
 		}
 	}
 	for i := range cfg.dense {

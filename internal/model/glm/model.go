@@ -46,9 +46,9 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 	}
 	switch {
 	case !head && cfg.mtpLayers > 0:
-		o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped the layer after the last; decoding works without it")
+		o.Log.Warn("config.json declares a multi-token-prediction head, but the weights have none: a converter has probably dropped the layer after the last; decoding works without it")
 	case head && cfg.mtpLayers == 0:
-		o.Log.Warn("the weights have a multi-token-prediction head, although config.json promises none: it is used")
+		o.Log.Warn("the weights have a multi-token-prediction head, although config.json declares none: it is used")
 	}
 	for _, w := range warnings(f, cfg, head) {
 		o.Log.Warn(w)

@@ -63,7 +63,7 @@ func (c *config) rotation(t *textConfig) error {
 	}
 	switch {
 	case c.rank > 0 && partial != nil && *partial != 1:
-		return fmt.Errorf("partial_rotary_factor %v is not supported with latent attention, whose rotated part is qk_rope_head_dim: want 1", *partial)
+		return fmt.Errorf("partial_rotary_factor %v is not supported with latent attention, want 1: qk_rope_head_dim sets the rotated part", *partial)
 	case c.rank == 0:
 		factor := 0.5
 		if partial != nil {
@@ -108,7 +108,7 @@ func (c *config) readYarn(r *ropeConfig) error {
 	}
 	for name, x := range map[string]float64{"mscale": y.scale, "mscale_all_dim": y.scaleAll, "attention_factor": y.attention} {
 		if !(x >= 0) || math.IsInf(x, 0) {
-			return fmt.Errorf("rope_scaling: %s is %v, want a number from 0 on", name, x)
+			return fmt.Errorf("rope_scaling: %s is %v, want 0 or above", name, x)
 		}
 	}
 	c.rope.yarn = y

@@ -11,7 +11,7 @@ import (
 // Repairs implements model.Repairable.
 func (h *Head) Repairs() []model.Repair {
 	list := []model.Repair{h.repair(model.Repair{
-		Name: "fc with the hidden state first", Kind: "fc", Cause: "eh_proj is permuted, it takes the hidden state first and the embedding second",
+		Name: "fc with the hidden state first", Kind: "fc", Cause: "eh_proj is permuted: its first input is the hidden state, its second the embedding",
 	}, func(x *Head) { x.pairs.Swapped = !x.pairs.Swapped })}
 	if h.block.latent == nil {
 		return list
@@ -19,7 +19,7 @@ func (h *Head) Repairs() []model.Repair {
 	return append(list,
 		h.repair(model.Repair{
 			Name: "rotated rows in the other order", Kind: "rope",
-			Cause: "the rotated rows of q_b_proj and kv_a_proj_with_mqa were put into another order, or not, against what rope_interleave says",
+			Cause: "the order of the rotated rows of q_b_proj and kv_a_proj_with_mqa does not match rope_interleave",
 		}, func(x *Head) { x.block.latent.Interleaved = !x.block.latent.Interleaved }),
 		h.repair(model.Repair{
 			Name: "rms_norm_eps inside attention", Kind: "norms", Cause: "the norms inside attention were trained with rms_norm_eps",

@@ -19,7 +19,7 @@ type Taps struct {
 func (t *Taps) Set(net *Network, n int, layers ...int) error {
 	for i, layer := range layers {
 		if layer < 0 || layer > n || slices.Contains(layers[:i], layer) {
-			return fmt.Errorf("%s: tap of layer %d, want different ones from 0 to %d", net.Package, layer, n)
+			return fmt.Errorf("%s: tap of layer %d, want distinct layers from 0 to %d", net.Package, layer, n)
 		}
 	}
 	t.Free(net.Backend)

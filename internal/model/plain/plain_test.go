@@ -161,7 +161,7 @@ func TestFamilyIsSurveyed(t *testing.T) {
 		t.Errorf("%s", facts.Table())
 	}
 	table := facts.Table()
-	for _, line := range []string{"layers      2: 2 attention", "mtp head    none, config.json promises none", "No defects found in the files."} {
+	for _, line := range []string{"layers      2: 2 attention", "mtp head    none, config.json declares none", "No defects found in the files."} {
 		if !strings.Contains(table, line) {
 			t.Errorf("no line %q in\n%s", line, table)
 		}
@@ -304,7 +304,7 @@ func TestFamilyTakesRows(t *testing.T) {
 		t.Error("positions do not count")
 	}
 	if got := hidden(model.Span{Tokens: ids[:5], Positions: positions[:5]}, model.Span{Tokens: ids[5:]}); !slices.Equal(got, picture) {
-		t.Error("text after a picture goes on elsewhere")
+		t.Error("text after an image goes on elsewhere")
 	}
 	if _, err := m.Forward([]model.Span{{Tokens: mixed}}); err == nil {
 		t.Error("rows that are not there are fed")

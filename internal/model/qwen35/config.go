@@ -262,7 +262,7 @@ func (c *config) variants(t *textConfig) error {
 	case "pre_norm":
 		c.preNorm = true
 	default:
-		return fmt.Errorf("mtp_hidden_state_mode %q is not known, want post_norm or pre_norm", t.HiddenMode)
+		return fmt.Errorf("mtp_hidden_state_mode %q is not supported, want post_norm or pre_norm", t.HiddenMode)
 	}
 	return nil
 }
@@ -390,7 +390,7 @@ func (r *reader) size(name string, v *checkpoint.Whole, def, limit int) int {
 	}
 	if r.err == nil && (n < 1 || n > limit) {
 		if v == nil {
-			r.err = fmt.Errorf("%s is missing, and the usual %d is not a number from 1 to %d", name, n, limit)
+			r.err = fmt.Errorf("%s is missing, and its default %d is not a number from 1 to %d", name, n, limit)
 		} else {
 			r.err = fmt.Errorf("%s is %d, want a number from 1 to %d", name, n, limit)
 		}

@@ -84,9 +84,9 @@ func noHead(config []byte) string {
 	_ = json.Unmarshal(config, &cfg) // the model has been opened with it
 	n := max(cfg.MTP, cfg.Next, cfg.Text.MTP, cfg.Text.Next)
 	if n == 0 {
-		return "the checkpoint has no multi-token-prediction head, neither by config.json nor by its tensors: choose one with a head"
+		return "the checkpoint has no multi-token-prediction head, neither in config.json nor in its tensors: choose a checkpoint with a head"
 	}
 	return fmt.Sprintf("the weights have no mtp.* tensors (mtp.fc, mtp.norm, mtp.pre_fc_norm_embedding, mtp.pre_fc_norm_hidden, mtp.layers.0.*), "+
-		"although config.json promises a head (mtp_num_hidden_layers %d): a converter dropped them; "+
-		"get the original shards, or a head file mtp.safetensors beside the weights", n)
+		"although config.json declares a head (mtp_num_hidden_layers %d): a converter dropped them; "+
+		"get the original shards, or put a head file mtp.safetensors beside the weights", n)
 }

@@ -92,11 +92,11 @@ func (g *ggufFile) measure() (err error) {
 		}
 	}
 	if g.layers -= g.nextn; g.layers < 1 {
-		return fmt.Errorf("all blocks are of the head")
+		return fmt.Errorf("all blocks belong to the head")
 	}
 	g.valueDim = inner / g.valueHeads
 	if g.valueHeads%g.keyHeads != 0 || inner%g.valueHeads != 0 {
-		return fmt.Errorf("%d key heads do not divide %d value heads, or these %d channels", g.keyHeads, g.valueHeads, inner)
+		return fmt.Errorf("%d key heads do not divide %d value heads, or the value heads do not divide %d channels", g.keyHeads, g.valueHeads, inner)
 	}
 	g.tiled = g.arch != "qwen3next" && g.valueHeads != g.keyHeads
 	if key := g.arch + ".ssm.v_head_reordered"; g.Has(key) { // some converters say
@@ -143,7 +143,7 @@ func (g *ggufFile) pieces(t *gguf.Tensor) ([]ggufPiece, error) {
 		return p.split(n, "switch_mlp.gate_proj", appendRange(nil, 0, n/2), "switch_mlp.up_proj", appendRange(nil, n/2, n/2))
 	case "ssm_ba.weight":
 		if g.tiled {
-			return nil, fmt.Errorf("it is for value heads that follow their key heads, which these do not")
+			return nil, fmt.Errorf("the tensor needs value heads that follow their key heads, but this file has another order")
 		}
 		r := g.valueHeads / g.keyHeads
 		return p.split(2*r, "in_proj_b", appendRange(nil, 0, r), "in_proj_a", appendRange(nil, r, r))

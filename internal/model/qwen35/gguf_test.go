@@ -313,22 +313,22 @@ func TestGGUFRefuses(t *testing.T) {
 		edit func(*llama)
 		want string
 	}{
-		{"another architecture", replace("general.architecture", "llama"), `architecture "llama" is not supported; known are qwen35, qwen35moe, qwen3next`},
+		{"another architecture", replace("general.architecture", "llama"), `architecture "llama" is not supported; supported: qwen35, qwen35moe, qwen3next`},
 		{"no architecture", replace("general.architecture", nil), `no key "general.architecture"`},
 		{"no blocks", replace("qwen35.block_count", nil), `no key "qwen35.block_count"`},
 		{"many blocks", replace("qwen35.block_count", uint32(1<<31)), "qwen35.block_count is 2147483648, want a number from 1 to 4096"},
-		{"only a head", replace("qwen35.block_count", uint32(1)), "all blocks are of the head"},
+		{"only a head", replace("qwen35.block_count", uint32(1)), "all blocks belong to the head"},
 		{"fewer blocks", replace("qwen35.block_count", uint32(4)), `it is not part of a qwen35 model of 4 blocks`},
 		{"odd heads", replace("qwen35.ssm.group_count", uint32(3)), "3 key heads do not divide 4 value heads"},
 		{"no width", replace("qwen35.embedding_length", nil), `no key "qwen35.embedding_length"`},
 		{"text for a number", replace("qwen35.context_length", "long"), `key "qwen35.context_length": not numbers`},
 		{"eps not a number", replace("qwen35.attention.layer_norm_rms_epsilon", float32(math.NaN())), "qwen35.attention.layer_norm_rms_epsilon is NaN"},
-		{"b and a in one", extra("blk.0.ssm_ba.weight", 0, []int{8, 8}, 256), `tensor "blk.0.ssm_ba.weight": it is for value heads that follow their key heads`},
+		{"b and a in one", extra("blk.0.ssm_ba.weight", 0, []int{8, 8}, 256), `tensor "blk.0.ssm_ba.weight": the tensor needs value heads that follow their key heads`},
 		{"unknown tensor", extra("blk.0.lora_a", 0, []int{8}, 32), `tensor "blk.0.lora_a": it is not part of a qwen35 model of 5 blocks`},
 		{"an embedding of the head", extra("blk.4.nextn.embed_tokens.weight", 0, []int{8}, 32), `tensor "blk.4.nextn.embed_tokens.weight": it is not part`},
 		{"the head's tensor elsewhere", extra("blk.0.nextn.enorm.weight", 0, []int{8}, 32), `tensor "blk.0.nextn.enorm.weight": it is not part`},
 		{"bias twice", extra("blk.0.ssm_dt", 0, []int{4}, 16), `has two tensors "language_model.model.layers.0.linear_attn.dt_bias"`},
-		{"unsupported type", extra("blk.3.ffn_gate_shexp.weight", 10, []int{1, 256}, 96), `tensor "blk.3.ffn_gate_shexp.weight" is Q2_K; read are BF16, F16`},
+		{"unsupported type", extra("blk.3.ffn_gate_shexp.weight", 10, []int{1, 256}, 96), `tensor "blk.3.ffn_gate_shexp.weight" has the type Q2_K, which is not supported: quantize the model to one of BF16, F16`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path, _ := convertGGUF(t, dir, "qwen35", oneType("F32"), 1, c.edit)

@@ -12,7 +12,7 @@ import (
 func (g *ggufFile) config() ([]byte, error) {
 	embed := g.Tensor("token_embd.weight")
 	if embed == nil {
-		return nil, fmt.Errorf("there is no tensor token_embd.weight")
+		return nil, fmt.Errorf("tensor token_embd.weight is missing")
 	}
 	kind := ggufTypes[g.arch]
 	r := &gguf.Settings{File: g.File, Prefix: g.arch + ".", To: map[string]any{

@@ -62,7 +62,7 @@ func addGGUFTower(a *checkpoint.Assembly, from *gguf.File) error {
 		return err
 	}
 	if width := fmt.Sprint(top["text_config"].(map[string]any)["hidden_size"]); fmt.Sprint(vision["out_hidden_size"]) != width {
-		return fmt.Errorf("its rows have %v numbers, those of the model %s: it is of another model", vision["out_hidden_size"], width)
+		return fmt.Errorf("its rows have %v numbers, but the rows of the model have %s: it belongs to another model", vision["out_hidden_size"], width)
 	}
 	top["vision_config"] = vision
 	config, err := json.MarshalIndent(top, "", "  ")
@@ -122,11 +122,11 @@ func (g *ggufTower) check() error {
 		}
 		kind, err := g.Text(key)
 		if err == nil && kind != ggufProjector {
-			err = fmt.Errorf("%s is %q, want %s: it is of another family", key, kind, ggufProjector)
+			err = fmt.Errorf("%s is %q, want %s: it belongs to another family", key, kind, ggufProjector)
 		}
 		return err
 	}
-	return fmt.Errorf("the metadata have no key %q: what kind of tower it is nobody knows", "clip.projector_type")
+	return fmt.Errorf("the metadata have no key %q: the kind of the tower is unknown", "clip.projector_type")
 }
 
 // config is vision_config.
@@ -157,7 +157,7 @@ func (g *ggufTower) config() (map[string]any, error) {
 	g.layers, g.width, g.patch = sizes["block_count"], sizes["embedding_length"], sizes["patch_size"]
 	positions := g.Tensor("v.position_embd.weight")
 	if positions == nil {
-		return nil, fmt.Errorf("there is no tensor v.position_embd.weight")
+		return nil, fmt.Errorf("tensor v.position_embd.weight is missing")
 	}
 	config["num_position_embeddings"] = positions.Shape[0]
 	if key := "clip.vision.is_deepstack_layers"; g.Has(key) {
@@ -220,7 +220,7 @@ func (g *ggufTower) name(name string) (string, error) {
 			return fmt.Sprintf("blocks.%d.%s.%s", i, mine, kind), nil
 		}
 	}
-	return "", fmt.Errorf("tensor %q is no part of a vision tower of %d blocks of this family", name, g.layers)
+	return "", fmt.Errorf("tensor %q is not part of a vision tower of %d blocks of this family", name, g.layers)
 }
 
 // kernel puts the parts of the patches' kernel, [width, 3, patch, patch] each, together again.
@@ -230,7 +230,7 @@ func (g *ggufTower) kernel() (s checkpoint.Source, err error) {
 	pixels := g.patch * g.patch
 	for i, name := range ggufKernels {
 		if parts[i] = g.Tensor(name); parts[i] == nil {
-			return s, fmt.Errorf("there is no tensor %s", name)
+			return s, fmt.Errorf("tensor %s is missing", name)
 		}
 		if m[i], err = parts[i].Encoding(); err != nil {
 			return s, err

@@ -161,7 +161,7 @@ func TestGGUFTowerSaysHowToPreparePictures(t *testing.T) {
 	}
 	p, err := picture.ReadImages(text)
 	if err != nil || p.Mean != [3]float32{0.5, 0.25, 0.5} || p.Std != [3]float32{0.5, 0.5, 0.125} || p.MaxPixels != 1<<20 || p.MinPixels != 65536 {
-		t.Errorf("pictures %+v, %v", p, err)
+		t.Errorf("images %+v, %v", p, err)
 	}
 	if text, err = c.ReadFile("video_preprocessor_config.json"); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 		return nil, err
 	}
 	if !head && cfg.mtpLayers > 0 {
-		o.Log.Warn("config.json promises a multi-token-prediction head, but the weights have none: a converter has probably dropped its mtp tensors; decoding works without it")
+		o.Log.Warn("config.json declares a multi-token-prediction head, but the weights have none: a converter has probably dropped the mtp tensors; decoding works without it")
 	}
 	tower, towerErr := cfg.towerOf(f, o)
 	l := newLoader(b, o)

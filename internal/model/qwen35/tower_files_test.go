@@ -198,7 +198,7 @@ func TestTowerThatCannotBeUsed(t *testing.T) {
 		{"channels", []edit{set("in_channels", 4), reshape("patch_embed.proj.weight", 48, 4, 2, 16, 16)}, []string{"in_channels is 4"}},
 		{"heads", []edit{set("num_heads", 5)}, []string{"hidden_size 48 in 5 heads"}},
 		{"odd heads", []edit{set("num_heads", 8)}, []string{"hidden_size 48 in 8 heads", "multiple of 4"}},
-		{"output", []edit{set("out_hidden_size", 96)}, []string{"out_hidden_size is 96", "hidden_size 64"}},
+		{"output", []edit{set("out_hidden_size", 96)}, []string{"out_hidden_size is 96", "hidden_size of the model is 64"}},
 		{"depth", []edit{set("depth", 4)}, []string{"incomplete", "visual.blocks.3.norm1.weight"}},
 		{"less depth", []edit{set("depth", 2)}, []string{"12 tensors are not part", "visual.blocks.2"}},
 		{"no number", []edit{set("depth", "three")}, []string{"vision_config", "not a number"}},
@@ -214,7 +214,7 @@ func TestTowerThatCannotBeUsed(t *testing.T) {
 				t.Fatalf("tower %v, %v", tower, err)
 			}
 			checkWords(t, "error", err.Error(), c.words)
-			if !strings.Contains(log.String(), "takes text only") {
+			if !strings.Contains(log.String(), "accepts text only") {
 				t.Errorf("nobody is told: %s", log.String())
 			}
 			r.feed(t, model.Span{State: r.sequence(t), Tokens: []int32{1, 2, 3}, Want: 1})
@@ -307,7 +307,7 @@ func TestTowerTakesNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tower.Begin([]*picture.Patches{onePicture(t), other}); err == nil || !strings.Contains(err.Error(), "picture 2") {
+	if _, err := tower.Begin([]*picture.Patches{onePicture(t), other}); err == nil || !strings.Contains(err.Error(), "image 2") {
 		t.Errorf("patches of 14 pixels: %v", err)
 	}
 	none, err := tower.Begin(nil)
@@ -315,7 +315,7 @@ func TestTowerTakesNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if done, err := none.Step(); !done || err != nil {
-		t.Errorf("no pictures: %v, %v", done, err)
+		t.Errorf("no images: %v, %v", done, err)
 	}
 	none.Close()
 	p, err := tower.Begin([]*picture.Patches{onePicture(t), onePicture(t)})

@@ -82,7 +82,7 @@ func (t *Tower) begin(pictures []*picture.Patches, budget int) (*towerPass, erro
 		g := m.Grid
 		longest = max(longest, g.Height, g.Width)
 		if m.Width() != t.cfg.rowWidth() || g.Height%t.cfg.merge != 0 || g.Width%t.cfg.merge != 0 || m.Rows() == 0 {
-			return nil, fmt.Errorf("qwen35: picture %d has %d×%d×%d patches of %d numbers, want multiples of %d of %d numbers: it was prepared for another tower",
+			return nil, fmt.Errorf("qwen35: image %d has %d×%d×%d patches of %d numbers, want multiples of %d of %d numbers: it was prepared for another tower",
 				i+1, g.Time, g.Height, g.Width, m.Width(), t.cfg.merge, t.cfg.rowWidth())
 		}
 		for frame := range g.Time {
@@ -149,7 +149,7 @@ func (p *towerPass) step(s stage) int {
 func (p *towerPass) Step() (done bool, err error) {
 	switch {
 	case !p.open:
-		return false, errors.New("qwen35: a pass over pictures was closed")
+		return false, errors.New("qwen35: a pass over images was closed")
 	case p.at == finished:
 		return true, nil
 	}
@@ -342,7 +342,7 @@ func (l *linear) to(dst backend.Tensor, add bool) backend.Product {
 // Take hands out the rows of a picture.
 func (p *towerPass) Take(i int) backend.Tensor {
 	if p.at != finished || !p.open || p.taken[i] {
-		panic("qwen35: rows of a picture that are not there")
+		panic("qwen35: rows of an image that were not computed, or taken twice")
 	}
 	p.taken[i] = true
 	return p.out[i]

@@ -233,7 +233,7 @@ func TestTowerOfTinyEqualsReference(t *testing.T) {
 	}{{model.Options{}, golden.Tol.Tower}, {model.Options{Quantize: 8}, golden.Tol.Tower8}} {
 		for i, rows := range see(t, towerOf(t, open(t, golden.Dir(t, "tiny"), 0, c.o)), stepOperations, pictures...) {
 			if err := near(rows, f.Array(t, fmt.Sprintf("%d.merged", i)).Data, c.tolerance); err != nil {
-				t.Errorf("quantized to %d, picture %d: %v", c.o.Quantize, i, err)
+				t.Errorf("quantized to %d, image %d: %v", c.o.Quantize, i, err)
 			}
 		}
 	}
@@ -270,7 +270,7 @@ func TestTowerRowsAreTheirOwn(t *testing.T) {
 			tower := towerOf(t, open(t, dir, 1, o))
 			want := see(t, tower, stepOperations, pictures...)
 			for i, m := range pictures {
-				same(t, fmt.Sprintf("picture %d alone", i), see(t, tower, 1, m), want[i:i+1])
+				same(t, fmt.Sprintf("image %d alone", i), see(t, tower, 1, m), want[i:i+1])
 			}
 			rng := rand.New(rand.NewPCG(16, uint64(o.Quantize)))
 			for range 3 {
@@ -280,7 +280,7 @@ func TestTowerRowsAreTheirOwn(t *testing.T) {
 				for _, i := range rng.Perm(len(pictures))[:1+rng.IntN(len(pictures))] {
 					some, rows = append(some, pictures[i]), append(rows, want[i])
 				}
-				same(t, fmt.Sprintf("%d pictures in steps of %d", len(some), budget), see(t, tower, budget, some...), rows)
+				same(t, fmt.Sprintf("%d images in steps of %d", len(some), budget), see(t, tower, budget, some...), rows)
 			}
 			const few = 1
 			for name, b := range map[string]backend.Backend{

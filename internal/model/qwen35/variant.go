@@ -58,7 +58,7 @@ func (h *Head) Repairs() []model.Repair {
 		add(model.Repair{Name: s.which + " plus one", Kind: "norms", Cause: fmt.Sprintf("%s %s not shifted by one", s.which, s.were), Common: i == 0}, more)
 	}
 	add(model.Repair{
-		Name: "fc with the hidden state first", Kind: "fc", Cause: "fc is permuted, it takes the hidden state first and the embedding second",
+		Name: "fc with the hidden state first", Kind: "fc", Cause: "fc is permuted: its first input is the hidden state, its second the embedding",
 	}, variant{hiddenFirst: true})
 	return list
 }

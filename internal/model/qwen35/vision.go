@@ -80,7 +80,7 @@ func (f *fileVision) resolve() (*visionConfig, error) {
 func (v *visionConfig) check(hidden int) error {
 	switch {
 	case len(v.deepstack) > 0:
-		return fmt.Errorf("vision_config: deepstack_visual_indexes is %v: towers of this family feed their last layer only, want none", v.deepstack)
+		return fmt.Errorf("vision_config: deepstack_visual_indexes is %v: towers of this family use their last layer only, want an empty list", v.deepstack)
 	case v.activation != visionActivation:
 		return fmt.Errorf("vision_config: hidden_act %q is not supported, want %s", v.activation, visionActivation)
 	case v.channels != 3:
@@ -88,7 +88,7 @@ func (v *visionConfig) check(hidden int) error {
 	case v.width%v.heads != 0 || v.dim()%4 != 0:
 		return fmt.Errorf("vision_config: hidden_size %d in %d heads, want heads of a multiple of 4", v.width, v.heads)
 	case v.output != hidden:
-		return fmt.Errorf("vision_config: out_hidden_size is %d, but the model's hidden_size %d", v.output, hidden)
+		return fmt.Errorf("vision_config: out_hidden_size is %d, but hidden_size of the model is %d", v.output, hidden)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (c *config) towerOf(f *weights.Files, o model.Options) (*Tower, error) {
 	}
 	t, err := c.openTower(f)
 	if err != nil {
-		o.Log.Warn("the vision tower cannot be used: the model takes text only", "reason", err)
+		o.Log.Warn("the vision tower cannot be used: the model accepts text only", "reason", err)
 	}
 	return t, err
 }

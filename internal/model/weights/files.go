@@ -14,7 +14,7 @@ import (
 // Reading is how a family's files are read.
 type Reading struct {
 	ModelType string // of config.json
-	Tied      bool   // the embedding is the output matrix too: one that is stored all the same is not used
+	Tied      bool   // the embedding is also the output matrix: one that is stored all the same is not used
 	// Canonical is the canonical form of a tensor's name in a file, and whether it is needed: for
 	// text, or for pictures.
 	Canonical func(name string) (canonical string, needed bool)
@@ -125,7 +125,7 @@ func (f *Files) err() error {
 	hint := ""
 	switch {
 	case slices.Contains(f.missing, OutputMatrix+".weight"):
-		hint = " (config.json does not say that the embedding takes its place: tie_word_embeddings)"
+		hint = " (config.json does not set tie_word_embeddings, which would use the embedding instead)"
 	case IsHead(f.missing[0]): // the head is loaded last
 		hint = " (the multi-token-prediction head is incomplete)"
 	}

@@ -104,7 +104,7 @@ func (f *Files) Inventory(part Portion, t Tables, how Converted) (*Inventory, er
 				return nil, err
 			}
 		case part == HeadOnly:
-			return nil, fmt.Errorf("weights: %s: %w: a converter has probably dropped its mtp tensors", f.source.Name(), ErrNoHead)
+			return nil, fmt.Errorf("weights: %s: %w: a converter has probably dropped the mtp tensors", f.source.Name(), ErrNoHead)
 		}
 	}
 	if err := f.err(); err != nil {
@@ -215,12 +215,12 @@ func (v *Inventory) AddHead(from *Inventory) error {
 		return w.copied != "" && !slices.ContainsFunc(head, func(h Weight) bool { return h.Name == w.Name })
 	})
 	if len(head) != len(own) {
-		return fmt.Errorf("weights: the head is for a model %s experts, this one is %s", experts(head), experts(own))
+		return fmt.Errorf("weights: the head is for a model %s experts, but this model is %s", experts(head), experts(own))
 	}
 	for j := range head {
 		h, w := &head[j], &own[j]
 		if h.Name != w.Name || h.Experts != w.Experts || h.Rows != w.Rows || h.Cols != w.Cols {
-			return fmt.Errorf("weights: the head is of another model: its %s is %s, this model needs %s %s",
+			return fmt.Errorf("weights: the head belongs to another model: its %s is %s, but this model needs %s %s",
 				h.Name, h.shape(), w.Name, w.shape())
 		}
 	}

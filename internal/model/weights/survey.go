@@ -25,7 +25,7 @@ type Survey struct {
 	DeltaLayers     int     `json:"delta_layers"`
 	Experts         int     `json:"experts"`         // 0: dense
 	ActiveExperts   int     `json:"experts_per_tok"` // of a layer, besides the shared one
-	Tied            bool    `json:"tied_output"`     // the embedding is the output matrix too
+	Tied            bool    `json:"tied_output"`     // the embedding is also the output matrix
 	Stop            []int32 `json:"stop_ids"`
 
 	Parameters int64  `json:"parameters"`        // of the model that are there, without the head's
@@ -244,7 +244,7 @@ func (s *Survey) matrices(w *Weight) {
 	for i := range stack {
 		m, first := &stack[i], &stack[0]
 		if !alike(m, first) {
-			s.Fail(fmt.Errorf("weights: %s: matrix %d is %s, the first is %s: they must be alike", w.module(), i, writing(m), writing(first)))
+			s.Fail(fmt.Errorf("weights: %s: matrix %d is %s, but the first is %s: all must be equal", w.module(), i, writing(m), writing(first)))
 			return
 		}
 		p.Parameters += int64(m.Rows) * int64(m.Cols)
@@ -324,7 +324,7 @@ func (s *Survey) sum(f *Files) {
 		s.LayerGain += g / float64(len(f.gains))
 	}
 	if n := len(s.odd); n > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("norms with numbers that are not finite, %d of them, such as %s", n, s.odd[0]))
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%d norms have numbers that are not finite, such as %s", n, s.odd[0]))
 	}
 	for name, p := range f.names {
 		if IsTower(name) {

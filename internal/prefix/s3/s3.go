@@ -72,7 +72,7 @@ func Parse(address string) (bucket, prefix string, err error) {
 	}
 	for part := range strings.SplitSeq(prefix, "/") {
 		if part == "." || part == ".." {
-			return "", "", fmt.Errorf("%q: a prefix has no part %q", address, part)
+			return "", "", fmt.Errorf("%q: the prefix must not contain the part %q", address, part)
 		}
 	}
 	return bucket, prefix, nil
@@ -158,11 +158,11 @@ func (b *Bucket) explain(err error) error {
 	case r.Code == minio.NoSuchBucket:
 		return fmt.Errorf("there is no bucket %s at %s: create it, or correct its name", b.name, b.endpoint)
 	case r.StatusCode >= 400 && r.StatusCode < 500: // servers have many codes for a key that is wrong
-		return fmt.Errorf("%s refuses: %s (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION, or the credentials file, and that they may list, read and write", b.endpoint, strings.TrimSuffix(r.Message, "."), r.Code)
+		return fmt.Errorf("%s denies access: %s (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION, or the credentials file, and the permissions to list, read and write", b.endpoint, strings.TrimSuffix(r.Message, "."), r.Code)
 	}
 	var untrusted *tls.CertificateVerificationError
 	if errors.As(err, &untrusted) {
-		return fmt.Errorf("%s: correct AWS_ENDPOINT_URL, or add who signed its certificate to those that the system trusts: %w", b.endpoint, err)
+		return fmt.Errorf("%s: correct AWS_ENDPOINT_URL, or add the authority of its certificate to the certificates that the system trusts: %w", b.endpoint, err)
 	}
 	var n net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) {
@@ -263,7 +263,7 @@ func (b *Bucket) OpenSecret(ctx context.Context) (secret [secretBytes]byte, err 
 		}
 	}
 	if err == nil && len(data) != secretBytes {
-		err = fmt.Errorf("%d bytes, want %d: remove it, which loses what was stored for salts and keys", len(data), secretBytes)
+		err = fmt.Errorf("%d bytes, want %d: remove it; prefixes stored for salts and keys are then lost", len(data), secretBytes)
 	}
 	if err != nil {
 		return secret, fmt.Errorf("%s%s/%s%s: %w", Scheme, b.name, b.prefix, Secret, err)

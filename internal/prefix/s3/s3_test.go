@@ -64,7 +64,7 @@ func TestBucketKeepsTheFirstObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.Object("a/b/x"); string(got) != "third" {
-		t.Errorf("replaced: %q; there are %q", got, s.Keys())
+		t.Errorf("replaced: %q; available: %q", got, s.Keys())
 	}
 }
 
@@ -154,7 +154,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{"s3://" + s3test.Bucket, Options{Endpoint: "http://" + dead.Addr().String(), AccessKey: "a", SecretKey: "b"}, "cannot be reached: check AWS_ENDPOINT_URL"},
 		{"s3://" + s3test.Bucket, Options{Endpoint: "localhost:9000", AccessKey: "a", SecretKey: "b"}, "want http://HOST:PORT"},
 		{"s3://", options(s), "want s3://BUCKET"},
-		{"s3://b/../c", options(s), "no part"},
+		{"s3://b/../c", options(s), "must not contain the part"},
 		{"/folder", options(s), "want s3://BUCKET"},
 	} {
 		b, err := Open(t.Context(), c.address, c.o)
@@ -186,7 +186,7 @@ func TestBucketOverTLS(t *testing.T) {
 	}
 	wrong := options(s)
 	wrong.Endpoint = strings.Replace(s.URL, "127.0.0.1", "localhost", 1) // which the certificate is not for
-	if _, err := Open(t.Context(), "s3://"+s3test.Bucket, wrong); err == nil || !strings.Contains(err.Error(), "add who signed its certificate") || strings.Contains(err.Error(), "\n") {
+	if _, err := Open(t.Context(), "s3://"+s3test.Bucket, wrong); err == nil || !strings.Contains(err.Error(), "add the authority of its certificate") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("another host's certificate: %v", err)
 	}
 	wrong.Endpoint = strings.Replace(s.URL, "https", "http", 1)

@@ -212,14 +212,14 @@ func (c *conversation) image(v *body.Value) *chat.Media {
 	switch kind := source.Field("type").Required(); kind.Text() {
 	case "base64":
 		if t := source.Field("media_type"); !strings.HasPrefix(t.Required().Text(), "image/") {
-			t.Fault("%.40q, want that of a picture, such as image/png", t.Text())
+			t.Fault("%.40q, want that of an image, such as image/png", t.Text())
 		}
 		return media.Base64(c.request, source.Field("data").Required())
 	case "url":
 		return media.Picture(c.request, source.Field("url").Required())
 	case "file":
 		source.Ignore("file_id")
-		kind.Unsupported("files are not stored here: send the picture, with type base64")
+		kind.Unsupported("files are not stored here: send the image, with type base64")
 	default:
 		kind.OneOf("base64", "url")
 	}
@@ -239,7 +239,7 @@ func texts(v *body.Value, other func(kind, v *body.Value) bool) string {
 		case other != nil && other(t, b):
 			continue
 		case t.Text() == "image":
-			t.Fault("there can be no picture here: put it into a message of the user")
+			t.Fault("there can be no image here: put it into a message of the user")
 		case t.Text() == "tool_reference": // to a tool that was found: all of them are in the prompt
 			b.Ignore("tool_name")
 			continue

@@ -31,7 +31,7 @@ describe('ai', () => {
     assert.equal((await stream.usage).outputTokens, 24);
   });
 
-  it('sees pictures', async () => {
+  it('sees images', async () => {
     const messages = [{ role: 'user', content: [{ type: 'image', image: picture.bytes }, { type: 'text', text: picture.question }] }];
     const { text } = await generateText({ model, messages, temperature: 0, maxRetries: 0 });
     assert.equal(text, picture.answer);

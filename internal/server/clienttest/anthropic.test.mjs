@@ -64,7 +64,7 @@ test('stop sequences and a beginning', async () => {
   assert.equal(message.stop_sequence, 'a');
 });
 
-test('pictures', async () => {
+test('images', async () => {
   const source = { type: 'base64', media_type: 'image/png', data: picture.bytes.toString('base64') };
   const looking = {
     model: 'tiny', max_tokens: 40, temperature: 0,
@@ -74,7 +74,7 @@ test('pictures', async () => {
   assert.equal(message.content[0].text, picture.answer);
   assert.equal(await client.messages.stream(looking).finalText(), picture.answer);
   source.data = 'aGk=';
-  await assert.rejects(client.messages.create(looking), /messages\[0\]\.content\[0\]\.source\.data: picture or video 1: not a PNG/);
+  await assert.rejects(client.messages.create(looking), /messages\[0\]\.content\[0\]\.source\.data: image or video 1: not a PNG/);
 });
 
 test('tools round trip', async () => {

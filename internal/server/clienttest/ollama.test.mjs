@@ -61,14 +61,14 @@ test('tools round trip', async () => {
   assert.ok(answer.eval_count > 0);
 });
 
-test('pictures', async () => {
+test('images', async () => {
   const options = { temperature: 0 };
   const images = [picture.bytes]; // the client makes base64 of them
   const answer = await client.chat({ model: 'tiny', options, messages: [{ role: 'user', content: picture.question, images }] });
   assert.equal(answer.message.content, picture.answer);
   assert.equal((await client.generate({ model: 'tiny', options, prompt: picture.question, images })).response, picture.answer);
   assert.ok((await client.show({ model: 'tiny' })).capabilities.includes('vision'));
-  await assert.rejects(client.generate({ model: 'tiny', prompt: picture.question, images: ['aGk='] }), /images\[0\]: picture or video 1: not a PNG/);
+  await assert.rejects(client.generate({ model: 'tiny', prompt: picture.question, images: ['aGk='] }), /images\[0\]: image or video 1: not a PNG/);
 });
 
 test('models', async () => {

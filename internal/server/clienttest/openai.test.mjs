@@ -111,7 +111,7 @@ describe('openai', () => {
     assert.ok(list.every((l) => l.top_logprobs.length === 2 && l.logprob <= 0));
   });
 
-  it('sees pictures', async () => {
+  it('sees images', async () => {
     const url = `data:image/png;base64,${picture.bytes.toString('base64')}`;
     const looking = {
       model: 'tiny',

@@ -96,12 +96,12 @@ func (c *Client) Fetch(ctx context.Context, u *url.URL) (data []byte, err error)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case limited.Err() != nil:
-		return nil, fmt.Errorf("the picture did not come from %.100q within %v", u.Host, c.timeout)
+		return nil, fmt.Errorf("the image did not come from %.100q within %v", u.Host, c.timeout)
 	}
 	if outer := (*url.Error)(nil); errors.As(err, &outer) { // whose text has all of the URL
 		err = outer.Err
 	}
-	return nil, fmt.Errorf("the picture could not be fetched from %.100q: %w", u.Host, err)
+	return nil, fmt.Errorf("the image could not be fetched from %.100q: %w", u.Host, err)
 }
 
 // get sends the request and reads the answer.

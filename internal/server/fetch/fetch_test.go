@@ -15,7 +15,7 @@ import (
 )
 
 // png begins a picture, as far as the client looks.
-const png = "\x89PNG\r\n\x1a\n and the rest of a picture"
+const png = "\x89PNG\r\n\x1a\n and the rest of an image"
 
 func TestHosts(t *testing.T) {
 	c, err := New([]string{"Example.org", "*.pictures.example", "intranet:8080", "10.0.0.5", "[fd00::1]:81", "127.0.0.1:9000"}, nil)
@@ -117,17 +117,17 @@ func TestFetch(t *testing.T) {
 		handler http.HandlerFunc
 		want    string // of the error; "": there is none
 	}{
-		"a picture": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(png)) }, ""},
+		"an image": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(png)) }, ""},
 		"called something else": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = w.Write([]byte(png))
 		}, ""},
-		"called a picture": {func(w http.ResponseWriter, _ *http.Request) {
+		"called an image": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "image/png")
 			_, _ = w.Write([]byte("<html>"))
-		}, `not a PNG, JPEG, WebP or GIF picture: it begins with "<html>"`},
-		"another kind": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("BM is how these begin")) }, "unsupported picture: BMP"},
-		"nothing":      {func(http.ResponseWriter, *http.Request) {}, "not a PNG, JPEG, WebP or GIF picture: no bytes"},
+		}, `not a PNG, JPEG, WebP or GIF image: it begins with "<html>"`},
+		"another kind": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("BM is how these begin")) }, "unsupported image: BMP"},
+		"nothing":      {func(http.ResponseWriter, *http.Request) {}, "not a PNG, JPEG, WebP or GIF image: no bytes"},
 		"missing":      {http.NotFound, "it answered with status 404"},
 		"an error":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "it answered with status 500"},
 		"partial":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(206); _, _ = w.Write([]byte(png)) }, "it answered with status 206"},
@@ -143,8 +143,8 @@ func TestFetch(t *testing.T) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = w.Write([]byte(png))
 		}, "unexpected EOF"},
-		"no end":                 {func(w http.ResponseWriter, r *http.Request) { endless(w, r, []byte(png)) }, "it has more than 65536 bytes, the maximum"},
-		"no end, and no picture": {func(w http.ResponseWriter, r *http.Request) { endless(w, r, []byte("a text that is no picture ")) }, "not a PNG"},
+		"no end":               {func(w http.ResponseWriter, r *http.Request) { endless(w, r, []byte(png)) }, "it has more than 65536 bytes, the maximum"},
+		"no end, and no image": {func(w http.ResponseWriter, r *http.Request) { endless(w, r, []byte("a text that is no image ")) }, "not a PNG"},
 		"a header without end": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", maxHeader+8<<10))
 		}, "server response headers exceeded"},
@@ -226,9 +226,9 @@ func TestRedirects(t *testing.T) {
 		"/a.png":                      "",
 		"/to//to//a.png":              "",
 		"/to//to//to//to//a.png":      "more than 3 redirects",
-		"http://localhost/a.png":      `a redirect: this server does not fetch pictures from "localhost"`,
-		"http://169.254.169.254/meta": `a redirect: this server does not fetch pictures from "169.254.169.254"`,
-		"http://127.0.0.1:1/a.png":    `a redirect: this server does not fetch pictures from "127.0.0.1:1"`,
+		"http://localhost/a.png":      `a redirect: this server does not fetch images from "localhost"`,
+		"http://169.254.169.254/meta": `a redirect: this server does not fetch images from "169.254.169.254"`,
+		"http://127.0.0.1:1/a.png":    `a redirect: this server does not fetch images from "127.0.0.1:1"`,
 		"file:///etc/passwd":          `a redirect: URLs of scheme "file" are not fetched`,
 		"http://a:b@" + u.Host + "/a": "a redirect: the URL has a user name or password in it",
 	} {

@@ -81,7 +81,7 @@ func (c *Client) find(u *url.URL) (host, error) {
 		return h.name == name
 	})
 	if at < 0 {
-		return host{}, fmt.Errorf("this server does not fetch pictures from %.100q: send it as a data: URL, or see foretoken serve --allow-image-urls", u.Host)
+		return host{}, fmt.Errorf("this server does not fetch images from %.100q: send it as a data: URL, or see foretoken serve --allow-image-urls", u.Host)
 	}
 	return c.hosts[at], nil
 }

@@ -42,7 +42,7 @@ type Request struct {
 	Text     string
 	IDs      []int32
 
-	Media  []string // the fields of the pictures and videos in Messages, for errors
+	Media  []string // the fields of the images and videos in Messages, for errors
 	Remote []Remote // files of these that are still to be fetched
 
 	// The model's own options. Start completes a copy of them: it sets Prompt, Sampling and Sent, adds

@@ -73,16 +73,16 @@ func TestURLsAreCheckedBeforeModelsAreLoaded(t *testing.T) {
 		n           int
 		param, says string
 	}{
-		{nil, "https://example.org", 1, "images[0]", "this server fetches no pictures: send it as a data: URL, or see foretoken serve --allow-image-urls"},
-		{images, "https://elsewhere.org", 1, "images[0]", `this server does not fetch pictures from "elsewhere.org": send it as a data: URL, or see foretoken serve --allow-image-urls`},
-		{images, "https://example.org", maxRemote + 1, "images[64]", "65 pictures are to be fetched, at most 64 are: send others as data: URLs"},
+		{nil, "https://example.org", 1, "images[0]", "this server fetches no images: send it as a data: URL, or see foretoken serve --allow-image-urls"},
+		{images, "https://elsewhere.org", 1, "images[0]", `this server does not fetch images from "elsewhere.org": send it as a data: URL, or see foretoken serve --allow-image-urls`},
+		{images, "https://example.org", maxRemote + 1, "images[64]", "65 images are to be fetched, at most 64 are: send others as data: URLs"},
 	} {
 		r, _ := remote(t, x.site, x.n)
 		_, err := (&Service{Images: x.images}).Start(t.Context(), r) // without a library
 		_, counted := (&Service{Images: x.images}).Count(t.Context(), r)
 		for _, err := range []error{err, counted} {
 			if e := Wrap(err); e.Status != 400 || e.Param != x.param || e.Message != x.says {
-				t.Errorf("%d pictures of %s: %+v", x.n, x.site, e)
+				t.Errorf("%d images of %s: %+v", x.n, x.site, e)
 			}
 		}
 	}
@@ -94,10 +94,10 @@ func TestErrorsOfPicturesHaveTheirFields(t *testing.T) {
 		err               error
 		param, kind, says string
 	}{
-		{fmt.Errorf("model x: %w: why", foretoken.ErrNoVision), "a", "unsupported", "model x: this model takes no images: why"},
-		{&foretoken.MediaError{Index: 1, Err: errors.New("broken\nat x.go:5")}, "b", "invalid_request", "picture or video 2: broken"},
-		{&foretoken.MediaError{Index: 2, Err: errors.New("broken")}, "messages", "invalid_request", "picture or video 3: broken"},
-		{errors.New("no picture"), "", "internal", "no picture"},
+		{fmt.Errorf("model x: %w: why", foretoken.ErrNoVision), "a", "unsupported", "model x: this model does not accept images: why"},
+		{&foretoken.MediaError{Index: 1, Err: errors.New("broken\nat x.go:5")}, "b", "invalid_request", "image or video 2: broken"},
+		{&foretoken.MediaError{Index: 2, Err: errors.New("broken")}, "messages", "invalid_request", "image or video 3: broken"},
+		{errors.New("no image"), "", "internal", "no image"},
 	} {
 		if e := r.locate(x.err); e.Param != x.param || string(e.Kind) != x.kind || e.Message != x.says || (e.Status == 400) != (x.kind != "internal") {
 			t.Errorf("%v: %+v", x.err, e)

@@ -22,7 +22,7 @@ const maxHeader = 1 << 10
 func FromDataURL(url []byte) ([]byte, error) {
 	head, data, ok := bytes.Cut(url[:min(len(url), maxHeader)], []byte{','})
 	if !ok {
-		return nil, errors.New("the data: URL has no comma, want data:image/png;base64, and the picture")
+		return nil, errors.New("the data: URL has no comma, want data:image/png;base64, and the image")
 	}
 	data = url[len(head)+1:]
 	kind, isBase64 := strings.TrimRight(string(head), " "), false
@@ -51,8 +51,8 @@ func FromDataURL(url []byte) ([]byte, error) {
 }
 
 var (
-	errEmpty    = errors.New("the picture has no bytes")
-	errTooLarge = fmt.Errorf("the picture has more than %d bytes, the maximum", maxBytes)
+	errEmpty    = errors.New("the image has no bytes")
+	errTooLarge = fmt.Errorf("the image has more than %d bytes, the maximum", maxBytes)
 )
 
 // checkType refuses a media type that is none of a picture. None at all may be anything.
@@ -65,7 +65,7 @@ func checkType(text string) error {
 	case strings.HasPrefix(kind, "video/"):
 		return fmt.Errorf("data of type %.40q: videos are not decoded here; send a list of frames, or an animated GIF", kind)
 	}
-	return fmt.Errorf("data of type %.40q, want one of a picture, such as image/png", kind)
+	return fmt.Errorf("data of type %.40q, want one of an image, such as image/png", kind)
 }
 
 // unescape replaces %XX by the byte of that number.

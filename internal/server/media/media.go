@@ -67,7 +67,7 @@ func newMedia(q *generate.Request, v *body.Value, files int) *chat.Media {
 // file reads the URL of file i of m.
 func file(q *generate.Request, v *body.Value, m *chat.Media, i int) {
 	if v.Absent() || !v.IsText() {
-		v.Fault("want the URL of a picture, as a string")
+		v.Fault("want the URL of an image, as a string")
 		return
 	}
 	text := v.Bytes()
@@ -82,9 +82,9 @@ func file(q *generate.Request, v *body.Value, m *chat.Media, i int) {
 		}
 		q.Remote = append(q.Remote, generate.Remote{Param: v.Path(), URL: u, To: &m.Files[i]})
 	case "":
-		v.Fault("want a data: URL, as data:image/png;base64, with the picture, or an http or https URL")
+		v.Fault("want a data: URL, as data:image/png;base64, with the image, or an http or https URL")
 	default:
-		v.Fault("URLs of scheme %.20q are not read: send the picture as a data: URL", s)
+		v.Fault("URLs of scheme %.20q are not read: send the image as a data: URL", s)
 	}
 }
 

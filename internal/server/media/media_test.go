@@ -56,28 +56,28 @@ func TestDataURLs(t *testing.T) {
 
 func TestBadURLs(t *testing.T) {
 	for text, want := range map[string]string{
-		"data:":                 "the data: URL has no comma, want data:image/png;base64, and the picture",
-		"data:image/png;base64": "the data: URL has no comma, want data:image/png;base64, and the picture",
-		"data:" + strings.Repeat("x", 1<<11) + ",": "the data: URL has no comma, want data:image/png;base64, and the picture",
-		"data:image/png;base64,":                   "the picture has no bytes",
-		"data:image/png;base64,====":               "the picture has no bytes",
-		"data:,":                                   "the picture has no bytes",
+		"data:":                 "the data: URL has no comma, want data:image/png;base64, and the image",
+		"data:image/png;base64": "the data: URL has no comma, want data:image/png;base64, and the image",
+		"data:" + strings.Repeat("x", 1<<11) + ",": "the data: URL has no comma, want data:image/png;base64, and the image",
+		"data:image/png;base64,":                   "the image has no bytes",
+		"data:image/png;base64,====":               "the image has no bytes",
+		"data:,":                                   "the image has no bytes",
 		"data:image/png;base64,!!!!":               "the data is not base64",
 		"data:image/png;base64,AAAAA":              "the data is not base64",
 		"data:image/png;base64,AA=A":               "the data is not base64",
 		"data:image/png;base64,AA%4":               "the data: URL ends within a % escape",
 		"data:image/png,%zz":                       "the data: URL has a % that no two hexadecimal digits follow",
-		"data:text/html;base64,AAAA":               `data of type "text/html", want one of a picture, such as image/png`,
-		"data:text/plain,hello":                    `data of type "text/plain", want one of a picture, such as image/png`,
+		"data:text/html;base64,AAAA":               `data of type "text/html", want one of an image, such as image/png`,
+		"data:text/plain,hello":                    `data of type "text/plain", want one of an image, such as image/png`,
 		"data:video/mp4;base64,AAAA":               `data of type "video/mp4": videos are not decoded here; send a list of frames, or an animated GIF`,
-		"data:base64,AAAA":                         `data of type "base64", want one of a picture, such as image/png`,
-		"":                                         "want a data: URL, as data:image/png;base64, with the picture, or an http or https URL",
-		"iVBORw0KGgo=":                             "want a data: URL, as data:image/png;base64, with the picture, or an http or https URL",
-		"/etc/passwd":                              "want a data: URL, as data:image/png;base64, with the picture, or an http or https URL",
-		`C:\picture.png`:                           "want a data: URL, as data:image/png;base64, with the picture, or an http or https URL",
-		"file:///etc/passwd":                       `URLs of scheme "file" are not read: send the picture as a data: URL`,
-		"blob:https://a/b":                         `URLs of scheme "blob" are not read: send the picture as a data: URL`,
-		"ftp://example.org/a.png":                  `URLs of scheme "ftp" are not read: send the picture as a data: URL`,
+		"data:base64,AAAA":                         `data of type "base64", want one of an image, such as image/png`,
+		"":                                         "want a data: URL, as data:image/png;base64, with the image, or an http or https URL",
+		"iVBORw0KGgo=":                             "want a data: URL, as data:image/png;base64, with the image, or an http or https URL",
+		"/etc/passwd":                              "want a data: URL, as data:image/png;base64, with the image, or an http or https URL",
+		`C:\picture.png`:                           "want a data: URL, as data:image/png;base64, with the image, or an http or https URL",
+		"file:///etc/passwd":                       `URLs of scheme "file" are not read: send the image as a data: URL`,
+		"blob:https://a/b":                         `URLs of scheme "blob" are not read: send the image as a data: URL`,
+		"ftp://example.org/a.png":                  `URLs of scheme "ftp" are not read: send the image as a data: URL`,
 		"http:example.org/a.png":                   "this is not a URL that can be fetched: want https://HOST/PATH, or a data: URL",
 		"https://":                                 "this is not a URL that can be fetched: want https://HOST/PATH, or a data: URL",
 		"https://a b/":                             "this is not a URL that can be fetched: want https://HOST/PATH, or a data: URL",
@@ -135,7 +135,7 @@ func TestParts(t *testing.T) {
 	p.Media(m)
 	p.Text("c")
 	if _, ok := p.Content().Text(); ok || len(p.Content().Media()) != 1 || p.Content().Media()[0] != m {
-		t.Errorf("with a picture: %v", p.Content().Media())
+		t.Errorf("with an image: %v", p.Content().Media())
 	}
 }
 

@@ -259,13 +259,13 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		want          string
 	}{
 		{"/api/chat", ``, 400, "the body is empty"},
-		{"/api/chat", `{"model": "nobody", ` + hi + `}`, 404, `model: unknown model "nobody"; there are ["tiny" "thinker"]`},
+		{"/api/chat", `{"model": "nobody", ` + hi + `}`, 404, `model: unknown model "nobody"; available: ["tiny" "thinker"]`},
 		{"/api/chat", `{"model": 1, ` + hi + `}`, 400, "model: 1, want a string"},
 		{"/api/chat", `{"messages": {}}`, 400, "messages: an object, want an array"},
 		{"/api/chat", `{"messages": [{"content": "Hi"}]}`, 400, "messages[0].role: this field is missing"},
 		{"/api/chat", `{"messages": [{"role": "bot", "content": "Hi"}]}`, 400, `messages[0].role: "bot", want one of`},
 		{"/api/chat", `{"messages": [{"role": "user", "content": ["Hi"]}]}`, 400, "messages[0].content: an array, want a string"},
-		{"/api/chat", `{"messages": [{"role": "user", "content": "Hi", "images": "aGk="}]}`, 400, "messages[0].images: want a list of pictures, each of them base64"},
+		{"/api/chat", `{"messages": [{"role": "user", "content": "Hi", "images": "aGk="}]}`, 400, "messages[0].images: want a list of images, each of them base64"},
 		{"/api/chat", `{"messages": [{"role": "assistant", "tool_calls": [{}]}]}`, 400, "messages[0].tool_calls[0].function: this field is missing"},
 		{"/api/chat", `{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]}]}`, 400, "messages[0].tool_calls[0].function.arguments: want the arguments as an object"},
 		{"/api/chat", `{"tools": [1], ` + hi + `}`, 400, "tools: chat: tools[0]"},

@@ -54,7 +54,7 @@ func (q *request) prefill(v *body.Value) {
 	q.Thinking = &off
 	text, ok := q.Messages[n].Content.Text()
 	if !ok {
-		v.Field("messages").Fault("the last message is the assistant's, to be continued, and has pictures: end with a message of the user")
+		v.Field("messages").Fault("the last message is the assistant's, to be continued, and has images: end with a message of the user")
 	}
 	q.Prefill = text
 	q.Messages = q.Messages[:n]
@@ -247,7 +247,7 @@ func (q *request) message(v *body.Value) chat.Message {
 		m.Name = v.Field("name").Text()
 	}
 	if m.Role == "system" && len(m.Content.Media()) > 0 {
-		v.Field("images").Fault("pictures are not for messages of the system: put them into one of the user")
+		v.Field("images").Fault("images are not for messages of the system: put them into one of the user")
 	}
 	if t := v.Field("thinking").Text(); t != "" {
 		m.ReasoningContent = &t
@@ -275,7 +275,7 @@ func (q *request) content(v *body.Value, text string) chat.Content {
 	var parts media.Parts
 	images := v.Field("images")
 	if !images.Absent() && !images.IsList() {
-		images.Fault("want a list of pictures, each of them base64")
+		images.Fault("want a list of images, each of them base64")
 		return chat.Text(text)
 	}
 	for _, f := range images.List() {

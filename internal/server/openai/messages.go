@@ -85,7 +85,7 @@ func calledIn(v *body.Value) chat.ToolCall {
 	return call
 }
 
-// content reads the parts of a message of some role: texts, pictures and videos. Texts alone are one.
+// content reads the parts of a message of some role: texts, images and videos. Texts alone are one.
 func (q *request) content(v *body.Value, role string) chat.Content {
 	var list media.Parts
 	for _, part := range v.List() {
@@ -97,9 +97,9 @@ func (q *request) content(v *body.Value, role string) chat.Content {
 		if text, ok := saidIn(kind, part); ok {
 			list.Text(text)
 		} else if m := q.seenIn(kind, part); m == nil {
-			kind.Unsupported("parts of type %.40q are not supported: send text or pictures", kind.Text())
+			kind.Unsupported("parts of type %.40q are not supported: send text or images", kind.Text())
 		} else if list.Media(m); role == "system" || role == "developer" {
-			kind.Fault("pictures and videos are not for messages of the %s: put them into one of the user", role)
+			kind.Fault("images and videos are not for messages of the %s: put them into one of the user", role)
 		}
 		part.Ignore("annotations", "logprobs", "cache_control", "prompt_cache_breakpoint")
 	}
@@ -145,7 +145,7 @@ const maxRate = 1000
 // an object, or under the names that other programs have for it.
 func (q *request) picture(part *body.Value) *chat.Media {
 	if f := part.Field("file_id"); !f.Absent() {
-		f.Unsupported("files are not stored here: send the picture as a data: URL, in image_url")
+		f.Unsupported("files are not stored here: send the image as a data: URL, in image_url")
 	}
 	at, detail := part.Field("image_url"), part.Field("detail")
 	for _, name := range []string{"image", "url"} {

@@ -75,7 +75,7 @@ func (h *handler) model(w http.ResponseWriter, r *http.Request) error {
 	if names := h.service.Names(); !slices.Contains(names, name) {
 		return &generate.Error{
 			Status: http.StatusNotFound, Kind: generate.NotFound, Param: "model",
-			Message: generate.Invalid("", "there is no model %.200q; there are %q", name, names).Message,
+			Message: generate.Invalid("", "there is no model %.200q; available: %q", name, names).Message,
 		}
 	}
 	body.JSON(w, http.StatusOK, h.describe(name))

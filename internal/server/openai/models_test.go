@@ -43,7 +43,7 @@ func TestModelsSayWhatTheyAre(t *testing.T) {
 		t.Errorf("models %s", got)
 	}
 	status, text := send(t, http.MethodGet, "/v1/models/Qwen/none", "")
-	if status != http.StatusNotFound || !strings.Contains(text, `there is no model \"Qwen/none\"; there are [\"tiny\" \"thinker\" \"small\"]`) || !strings.Contains(text, "model_not_found") {
+	if status != http.StatusNotFound || !strings.Contains(text, `there is no model \"Qwen/none\"; available: [\"tiny\" \"thinker\" \"small\"]`) || !strings.Contains(text, "model_not_found") {
 		t.Errorf("status %d: %s", status, text)
 	}
 }

@@ -37,7 +37,7 @@ var refusals = []refusal{
 	{chatPath, `{"messages": [{"role": "user", "content": [5]}]}`, 400, "messages[0].content[0]", "want an object with a type"},
 	{chatPath, `{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}`, 400, "messages[0].tool_calls[0].function.arguments", "want a JSON object"},
 	{chatPath, `{"messages": [{"role": "assistant", "content": "", "function_call": {}}]}`, 400, "messages[0].function_call", "use tool_calls"},
-	{chatPath, `{` + story + `, "model": "gpt-9"}`, 404, "model", `unknown model "gpt-9"; there are`},
+	{chatPath, `{` + story + `, "model": "gpt-9"}`, 404, "model", `unknown model "gpt-9"; available:`},
 	{chatPath, `{` + story + `, "model": 4}`, 400, "model", "want a string"},
 	{chatPath, `{` + story + `, "temperature": "hot"}`, 400, "temperature", `the string "hot", want a number`},
 	{chatPath, `{` + story + `, "temperature": -1}`, 400, "temperature", "from 0 to"},

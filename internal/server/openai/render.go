@@ -13,10 +13,10 @@ import (
 type rendered struct {
 	Model    string    `json:"model"`
 	IDs      []int32   `json:"token_ids"`
-	Features *features `json:"features,omitempty"` // of pictures and videos
+	Features *features `json:"features,omitempty"` // of images and videos
 }
 
-// features are the places of pictures and videos among the ids, and what is in them. All ids of a
+// features are the places of images and videos among the ids, and what is in them. All ids of a
 // place are the same.
 type features struct {
 	Hashes map[string][]string   `json:"mm_hashes"`

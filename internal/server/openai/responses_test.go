@@ -189,7 +189,7 @@ func TestSizeOfMessages(t *testing.T) {
 	for name, m := range map[string]chat.Message{
 		"text":           {Content: chat.Text(long)},
 		"thinking":       {ReasoningContent: &long},
-		"beside picture": {Content: chat.Parts(chat.Part{Media: &chat.Media{}}, chat.Part{Text: long[:400]}, chat.Part{Text: long[400:]})},
+		"beside image":   {Content: chat.Parts(chat.Part{Media: &chat.Media{}}, chat.Part{Text: long[:400]}, chat.Part{Text: long[400:]})},
 		"id of a result": {ToolCallID: long},
 		"id of a call":   {ToolCalls: []chat.ToolCall{{ID: long}}},
 		"name of a tool": {ToolCalls: []chat.ToolCall{{Name: long}}},

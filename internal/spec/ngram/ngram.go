@@ -44,7 +44,7 @@ func New(o Options) (*Drafter, error) {
 		o.Max = max(o.Min, 4)
 	}
 	if o.Min < 1 || o.Max < o.Min || o.Max > maxMax {
-		return nil, fmt.Errorf("ngram: matches of %d to %d tokens, want 1 to %d", o.Min, o.Max, maxMax)
+		return nil, fmt.Errorf("ngram: matches of %d to %d tokens, want lengths from 1 to %d", o.Min, o.Max, maxMax)
 	}
 	return &Drafter{o: o}, nil
 }

@@ -54,22 +54,22 @@ func (c Code) String() string {
 func (c Code) Remedy() string {
 	switch c {
 	case OutOfMemory:
-		return "the GPU's memory is used up: end other programs that use it (nvidia-smi lists them), or take a smaller model or context"
+		return "GPU memory is full: end other programs that use it (nvidia-smi lists them), or choose a smaller model or context"
 	case StubLibrary:
-		return "this libcuda is a stub for building: put the driver's own before it"
+		return "this libcuda is a stub for building: put the driver's library before it in the library path"
 	case Unavailable:
-		return "another process has the GPU to itself: end it, or set the compute mode to default"
+		return "another process uses the GPU exclusively: end it, or set the compute mode to default"
 	case NoDevice, InvalidDevice:
-		return "no NVIDIA GPU is visible: look at nvidia-smi and at CUDA_VISIBLE_DEVICES"
+		return "no NVIDIA GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES"
 	case NotPermitted, Unknown:
-		return "the process may not use the GPU: look at the permissions of /dev/nvidia* and at the container's GPU options"
+		return "the process may not use the GPU: check the permissions of /dev/nvidia* and the GPU options of the container"
 	case DriverMismatch:
-		return "library and kernel module of the driver have different versions: reboot"
+		return "the library and the kernel module of the driver have different versions: reboot"
 	case InvalidPTX, UnsupportedPTX:
-		return "the driver does not know these kernels: install a newer one"
+		return "the driver does not support these kernels: install a newer driver"
 	}
 	if c.Sticky() {
-		return "the GPU is lost to this process: start it again, and look at the system's log"
+		return "the GPU no longer works for this process: restart the process, and check the system log"
 	}
 	return ""
 }

@@ -27,7 +27,7 @@ func Library() (Driver, error) {
 	l := &library{calls: map[string]uintptr{}}
 	for name, symbol := range symbols {
 		if l.calls[name], err = findSymbol(handle, symbol); err != nil {
-			return nil, fmt.Errorf("%s has no %s: its driver is older than CUDA %s, install a newer one", libraryName, symbol, Version(MinVersion))
+			return nil, fmt.Errorf("%s has no %s: its driver is older than CUDA %s: install a newer driver", libraryName, symbol, Version(MinVersion))
 		}
 	}
 	if err := l.do("cuInit", 0); err != nil {

@@ -93,7 +93,7 @@ for (const scheme of ["light", "dark"]) {
       await page.locator("#attach + input").setInputFiles([{ name: "wide.png", mimeType: "image/png", buffer: await sample("images/shapes_200x120.png") }, { name: "notes.txt", mimeType: "text/plain", buffer: Buffer.from("no") }]);
       await page.waitForSelector("#unusable:not([hidden])");
       await settle();
-      await sound("welcome, with pictures");
+      await sound("welcome, with images");
       await page.evaluate(() => document.querySelector("#colors [value=rejected]").click());
       fake.plans.push((body, stream) => {
         stream.write("Hm.", "reasoning_content");

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { headerOf } from "../page/assets/picture.js";
 import { gif, png, sample, samples } from "./samples.js";
 
-test("headers of pictures are read, however they are cut", async () => {
+test("headers of images are read, however they are cut", async () => {
   const types = { png: "image/png", jpg: "image/jpeg", webp: "image/webp" };
   let seen = 0;
   for (const folder of ["images/", "decoders/"]) {
@@ -51,5 +51,5 @@ test("damaged headers are read to an end", async () => {
     assert.ok(header === null || header.other || (header.width >= 0 && header.height >= 0 && typeof header.animated === "boolean"));
     if (header?.type) known++;
   }
-  assert.ok(known > 1000, `${known} were still pictures`);
+  assert.ok(known > 1000, `${known} were still images`);
 });

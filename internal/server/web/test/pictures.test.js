@@ -61,7 +61,7 @@ const keeps = (count) =>
     count,
   );
 
-test("pictures are chosen, removed, sent as they are, and shown", async () => {
+test("images are chosen, removed, sent as they are, and shown", async () => {
   await choose(file("shapes.png", shapes), file("wrong.webp", drawn), file("photo.jpg", photo));
   await tiles(3);
   assert.deepEqual(await names(), ["shapes.png", "wrong.webp", "photo.jpg"]);
@@ -93,7 +93,7 @@ test("pictures are chosen, removed, sent as they are, and shown", async () => {
   assert.deepEqual(fake.requests[1].messages[0], fake.requests[0].messages[0]);
 });
 
-test("pictures are pasted, unless a text is meant", async () => {
+test("images are pasted, unless a text is meant", async () => {
   assert.ok(await give("#prompt", "paste", [file("image.png", shapes)], ["text/html"]));
   assert.ok(await give("body", "paste", [file("image.png", photo)]));
   await tiles(2);
@@ -104,9 +104,9 @@ test("pictures are pasted, unless a text is meant", async () => {
   assert.deepEqual(fake.requests[0].messages[0].content.slice(0, 2), [part("image/png", shapes), part("image/jpeg", photo)]);
 });
 
-test("pictures are dropped anywhere on the page", async () => {
+test("images are dropped anywhere on the page", async () => {
   assert.ok(await give("#panel", "dragover", [file("shapes.png", shapes)]));
-  assert.equal(await page.locator("#drop").innerText(), "Drop pictures here");
+  assert.equal(await page.locator("#drop").innerText(), "Drop images here");
   await give("body", "dragleave", []);
   assert.ok(await page.isHidden("#drop"));
   assert.ok(!(await give("#panel", "dragover", [], ["text/plain"])));
@@ -121,7 +121,7 @@ test("pictures are dropped anywhere on the page", async () => {
   assert.deepEqual(await page.locator("#conversations .open").allInnerTexts(), ["shapes.png"]);
 });
 
-test("pictures are kept with the conversation, and go with it", async () => {
+test("images are kept with the conversation, and go with it", async () => {
   await choose(file("shapes.png", shapes));
   await tiles(1);
   await send(page, "What do you see?");
@@ -152,7 +152,7 @@ test("pictures are kept with the conversation, and go with it", async () => {
   await keeps(0);
 });
 
-test("a message is edited with its pictures", async () => {
+test("a message is edited with its images", async () => {
   await choose(file("shapes.png", shapes), file("photo.jpg", photo));
   await tiles(2);
   await send(page, "What?");
@@ -185,7 +185,7 @@ test("a message is edited with its pictures", async () => {
   await keeps(0);
 });
 
-test("what is no picture for a model is told, and nothing is lost", async () => {
+test("what is no image for a model is told, and nothing is lost", async () => {
   await page.fill("#prompt", "What do you see?");
   const told = async (name, data, words) => {
     await choose(file(name, Buffer.from(data)));
@@ -193,7 +193,7 @@ test("what is no picture for a model is told, and nothing is lost", async () => 
     assert.equal(await page.locator("#unusable").innerText(), words);
   };
   await told("IMG_1.heic", "\0\0\0\x18ftypheic\0\0\0\0", "IMG_1.heic is HEIC, which is not supported. Save it as JPEG or PNG.");
-  await told("notes.txt", "Dear all,", "notes.txt is no picture. Use PNG, JPEG, WebP or GIF.");
+  await told("notes.txt", "Dear all,", "notes.txt is not an image. Use PNG, JPEG, WebP or GIF.");
   await told("cut.png", shapes.subarray(0, 60), "cut.png is damaged, or too large for this browser.");
   const huge = Buffer.from(shapes);
   huge.writeUInt32BE(60_000, 16);
@@ -209,7 +209,7 @@ test("what is no picture for a model is told, and nothing is lost", async () => 
   await page.press("#prompt", "Enter");
   await page.evaluate(() => window.go());
   await tiles(1);
-  await page.getByText("notes.txt is no picture. Use PNG, JPEG, WebP or GIF. a.pdf is PDF, which is not supported. Save it as JPEG or PNG.").waitFor();
+  await page.getByText("notes.txt is not an image. Use PNG, JPEG, WebP or GIF. a.pdf is PDF, which is not supported. Save it as JPEG or PNG.").waitFor();
   assert.equal(await page.inputValue("#prompt"), "What do you see?");
   assert.equal(fake.requests.length, 0);
   await page.press("#prompt", "Enter");
@@ -218,7 +218,7 @@ test("what is no picture for a model is told, and nothing is lost", async () => 
   assert.ok(await page.isHidden("#unusable"));
 });
 
-test("large pictures are sent smaller, and animations as their first frame", async () => {
+test("large images are sent smaller, and animations as their first frame", async () => {
   const heavy = Buffer.concat([photo, Buffer.alloc(3 << 20)]);
   await choose(file("large.png", png(5000, 3500)), file("moves.gif", gif(2)), file("still.gif", gif(1)), file("heavy.jpg", heavy));
   await send(page, "What?"); // waits until they are read
@@ -233,20 +233,20 @@ test("large pictures are sent smaller, and animations as their first frame", asy
   assert.deepEqual(headerOf(bytesOf(light)), { type: "image/jpeg", width: 45, height: 80, animated: false }); // turned
 });
 
-test("a model that takes no pictures says so, and nothing is sent", async () => {
+test("a model that does not accept images says so, and nothing is sent", async () => {
   await choose(file("shapes.png", shapes));
   await tiles(1);
   await page.selectOption("#model", "small");
   assert.equal(await page.getAttribute("#attach", "aria-disabled"), "true");
-  assert.equal(await page.getAttribute("#attach", "title"), "Add pictures: small takes no pictures.");
+  assert.equal(await page.getAttribute("#attach", "title"), "Add images: small does not accept images.");
   await page.press("#attach", "Enter");
-  assert.equal(await page.locator("#unusable").innerText(), "small takes no pictures.");
+  assert.equal(await page.locator("#unusable").innerText(), "small does not accept images.");
   assert.ok(await give("#prompt", "paste", [file("image.png", shapes)]));
   await give("body", "dragover", [file("shapes.png", shapes)]);
-  assert.equal(await page.locator("#drop").innerText(), "small takes no pictures.");
+  assert.equal(await page.locator("#drop").innerText(), "small does not accept images.");
   assert.ok(await give("body", "drop", [file("shapes.png", shapes)]));
   await send(page, "What?");
-  assert.equal(await page.locator("#unusable").innerText(), "small takes no pictures. Choose another model, or remove them.");
+  assert.equal(await page.locator("#unusable").innerText(), "small does not accept images. Choose another model, or remove them.");
   assert.equal(await page.inputValue("#prompt"), "What?");
   await page.selectOption("#model", "tiny");
   assert.equal(await page.getAttribute("#attach", "aria-disabled"), "false");
@@ -257,7 +257,7 @@ test("a model that takes no pictures says so, and nothing is sent", async () => 
   // It cannot go on with a conversation that has pictures either.
   await page.selectOption("#model", "small");
   await send(page, "And then?");
-  await page.getByText("small takes no pictures. This conversation has some: choose another model, or begin a new one.").waitFor();
+  await page.getByText("small does not accept images. This conversation has some: choose another model, or begin a new one.").waitFor();
   assert.equal(await page.inputValue("#prompt"), "And then?");
   await page.click("#new");
   await page.press("#prompt", "Enter");
@@ -266,17 +266,17 @@ test("a model that takes no pictures says so, and nothing is sent", async () => 
   assert.ok(await page.isHidden("#unusable"));
 });
 
-test("what the server says of a picture stands at that picture", async () => {
+test("what the server says of an image stands at that image", async () => {
   await choose(file("shapes.png", shapes), file("photo.jpg", photo));
   await tiles(2);
-  fake.plans.push((body, stream, res) => fail(res, 400, { message: "messages[0].content[1].image_url.url: picture or video 2: broken picture: unexpected EOF", type: "invalid_request_error", param: "messages[0].content[1].image_url.url" }));
+  fake.plans.push((body, stream, res) => fail(res, 400, { message: "messages[0].content[1].image_url.url: image or video 2: broken image: unexpected EOF", type: "invalid_request_error", param: "messages[0].content[1].image_url.url" }));
   await send(page, "What?");
   await page.waitForSelector(".answer .problem[role=alert]");
-  assert.match(await page.locator(".answer .problem").innerText(), /^A picture cannot be used\s+Broken picture: unexpected EOF\. Remove it/);
+  assert.match(await page.locator(".answer .problem").innerText(), /^An image cannot be used\s+Broken image: unexpected EOF\. Remove it/);
   const wrong = page.locator(".user li.wrong");
   assert.equal(await wrong.count(), 1);
   assert.equal(await wrong.locator("img").getAttribute("alt"), "photo.jpg");
-  assert.equal(await wrong.innerText(), "Broken picture: unexpected EOF.");
+  assert.equal(await wrong.innerText(), "Broken image: unexpected EOF.");
   await page.getByRole("button", { name: "Edit message" }).click();
   await page.click('.editor [aria-label="Remove photo.jpg"]');
   await page.focus(".editor textarea");
@@ -287,7 +287,7 @@ test("what the server says of a picture stands at that picture", async () => {
   assert.equal(await page.locator(".wrong").count(), 0);
 });
 
-test("a picture that cannot be read any more ends the answer, not the page", async () => {
+test("an image that cannot be read any more ends the answer, not the page", async () => {
   await choose(file("shapes.png", shapes));
   await tiles(1);
   await page.evaluate(() => (FileReader.prototype.readAsDataURL = function () {
@@ -299,7 +299,7 @@ test("a picture that cannot be read any more ends the answer, not the page", asy
   assert.ok(await page.isVisible("#send"));
 });
 
-test("without room for pictures the text is kept, and it is said what is missing", async () => {
+test("without room for images the text is kept, and it is said what is missing", async () => {
   page.spent = true;
   await page.addInitScript(() => {
     IDBObjectStore.prototype.put = () => {

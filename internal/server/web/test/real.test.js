@@ -113,7 +113,7 @@ test("a conversation goes on after a reload", async () => {
   assert.ok(stats.timings.cached_tokens > 0, "the prefix was not cached");
 });
 
-test("the model sees a picture", async () => {
+test("the model sees an image", async () => {
   await set({ temperature: "0", max_completion_tokens: "24" });
   const example = fileURLToPath(new URL("../../../../examples/pictures/house-and-heart.png", import.meta.url));
   await page.locator("#attach + input").setInputFiles([example]);
@@ -164,7 +164,7 @@ test("what the server refuses is told in its words", async () => {
   await send(page, "What do you see?");
   await page.waitForSelector(".wrong .why");
   assert.equal(await page.locator(".wrong img").getAttribute("alt"), "line.png");
-  assert.match(await page.locator(".wrong .why").innerText(), /^Picture of an unusable shape: 2100×10 pixels, .*\.$/);
+  assert.match(await page.locator(".wrong .why").innerText(), /^Image of an unusable shape: 2100×10 pixels, .*\.$/);
 });
 
 test("a server with a key, which then goes away", async () => {
@@ -176,7 +176,7 @@ test("a server with a key, which then goes away", async () => {
   await other.locator(".problem input").fill("a-key-for-this-test");
   await other.keyboard.press("Enter");
   await other.waitForSelector(".answer .stats");
-  await other.waitForSelector('#attach[title="Add pictures: tiny takes no pictures."]');
+  await other.waitForSelector('#attach[title="Add images: tiny does not accept images."]');
   await end(locked);
   await send(other, "Still there?");
   await other.getByText("The server is unreachable").waitFor();

@@ -88,7 +88,7 @@ function pictureOf(error, messages) {
 }
 
 // plain is what an error says of a picture, without the place and number that it begins with.
-const plain = (message) => message.replace(/^(?:messages\[\S+: )?(?:picture or video \d+: )?/, "").replace(/^\p{Ll}/u, (c) => c.toUpperCase()).replace(/[^.!?]$/, "$&.");
+const plain = (message) => message.replace(/^(?:messages\[\S+: )?(?:image or video \d+: )?/, "").replace(/^\p{Ll}/u, (c) => c.toUpperCase()).replace(/[^.!?]$/, "$&.");
 
 // sees says what a model does with pictures: {pixels} it can use of one, 0 if that is not known,
 // or null if it takes none. Of a server that does not tell, all models are taken to see.
@@ -130,7 +130,7 @@ export async function loading(model) {
 // chat sends a conversation and yields the chunks of the answer as they come.
 export async function* chat(body, options) {
   const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true }, foretoken: { stats: true, trace: true } });
-  if (text.length > maxBody) throw new Problem("large", `It has ${text.length >> 20} MiB with its pictures; the maximum is ${maxBody >> 20} MiB.`);
+  if (text.length > maxBody) throw new Problem("large", `It has ${text.length >> 20} MiB with its images; the maximum is ${maxBody >> 20} MiB.`);
   const response = await request("v1/chat/completions", {
     ...options,
     messages: body.messages,

@@ -50,7 +50,7 @@ class App {
 
   #listen() {
     this.attached.listen(document);
-    dropZone(byId("drop"), () => this.#sight().blind || "Drop pictures here");
+    dropZone(byId("drop"), () => this.#sight().blind || "Drop images here");
     byId("viewer").addEventListener("click", () => byId("viewer").close());
     byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -117,7 +117,7 @@ class App {
   #sight() {
     const model = this.models.find(({ id }) => id === byId("model").value);
     const vision = model ? sees(model) : { pixels: 0 }; // not known yet: the server will tell
-    return vision ? { blind: "", ...vision } : { blind: `${model.id} takes no pictures.`, pixels: 0 };
+    return vision ? { blind: "", ...vision } : { blind: `${model.id} does not accept images.`, pixels: 0 };
   }
 
   // #pictures is what shows the pictures of a conversation, and takes in others. wrong is the

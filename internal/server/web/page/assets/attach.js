@@ -33,7 +33,7 @@ export class Attachments {
   // refresh shows whether the model takes pictures.
   refresh() {
     const { blind } = this.sight();
-    const name = blind ? `Add pictures: ${blind}` : "Add pictures";
+    const name = blind ? `Add images: ${blind}` : "Add images";
     for (const attribute of ["aria-label", "title"]) this.button.setAttribute(attribute, name);
     this.button.setAttribute("aria-disabled", String(blind !== "")); // but it can be asked why
   }
@@ -57,7 +57,7 @@ export class Attachments {
     this.#writeOn();
     if (blind) return;
     for (const file of files) {
-      const tile = this.#tile(file.name || "Picture");
+      const tile = this.#tile(file.name || "Image");
       this.#taken++;
       this.#reading = this.#reading.then(() => this.#read(file, tile));
     }
@@ -145,7 +145,7 @@ export class Attachments {
     this.#arrange();
     if (next) next.querySelector("button").focus();
     else this.#writeOn();
-    byId("said").textContent = "Picture removed.";
+    byId("said").textContent = "Image removed.";
   }
 
   // #writeOn lets the person go on with the text.
@@ -187,7 +187,7 @@ export function dropZone(sign, say) {
 
 // gallery shows the pictures of a message. problem(picture) is what is wrong with one, or nothing.
 export function gallery(pictures, { url, problem }) {
-  return h("ul", { class: "pictures", "aria-label": "Pictures" }, pictures.map((picture) => pictureOf(picture, url, problem(picture))));
+  return h("ul", { class: "pictures", "aria-label": "Images" }, pictures.map((picture) => pictureOf(picture, url, problem(picture))));
 }
 
 function pictureOf(picture, url, problem) {

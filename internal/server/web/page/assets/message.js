@@ -19,7 +19,7 @@ export function userView(message, actions, pictures) {
   const edit = () => {
     const area = h("textarea", { "aria-label": "Edit your message", rows: Math.min(12, message.content.split("\n").length + 1) });
     area.value = message.content;
-    const parts = { button: iconButton("picture", "Add pictures"), list: h("ul", { class: "tiles", "aria-label": "Pictures of this message" }), note: h("p", { class: "why", role: "alert" }) };
+    const parts = { button: iconButton("picture", "Add images"), list: h("ul", { class: "tiles", "aria-label": "Images of this message" }), note: h("p", { class: "why", role: "alert" }) };
     const send = async () => {
       if (!(await attached.ready()) || (area.value.trim() === "" && attached.pictures.length === 0)) return;
       actions.edit(area.value, attached.pictures);
@@ -209,7 +209,7 @@ const titles = {
   full: "The conversation is too long for the model",
   large: "The conversation is too large for the server",
   cut: "The answer was interrupted",
-  picture: "A picture cannot be used",
+  picture: "An image cannot be used",
   refused: "The server refused the request",
   server: "Server error",
 };
@@ -218,7 +218,7 @@ const remedies = {
   gone: "Start the server, or check the network. Your message is kept.",
   key: "The key is kept until you close this tab.",
   full: "Start a new conversation, or edit an earlier message.",
-  large: "Start a new conversation, or remove pictures from earlier messages.",
+  large: "Start a new conversation, or remove images from earlier messages.",
   cut: "The partial answer is kept.",
   picture: "Remove it, or use another one.",
 };

@@ -94,7 +94,7 @@ function sizeOfWebP(view, kind) {
 // what they are. Of larger ones there is a smaller copy, and of animations the first frame; pixels
 // is what the model can use. Throws Unusable.
 export async function read(file, pixels = 0) {
-  const name = file.name || "Picture";
+  const name = file.name || "Image";
   const { bytes, header } = await open(file, name);
   const blob = new Blob([bytes], { type: header.type }); // of the file as it is now
   let bitmap;
@@ -122,7 +122,7 @@ async function open(file, name) {
     throw new Unusable(`${name} cannot be read.`); // a folder, or a file that is gone
   }
   const header = headerOf(bytes);
-  if (header === null) throw new Unusable(`${name} is no picture. Use PNG, JPEG, WebP or GIF.`);
+  if (header === null) throw new Unusable(`${name} is not an image. Use PNG, JPEG, WebP or GIF.`);
   if (header.other) throw new Unusable(`${name} is ${header.other}, which is not supported. Save it as JPEG or PNG.`);
   if (header.width * header.height > maxPixels) throw new Unusable(`${name} is too large: ${header.width} × ${header.height} pixels.`);
   return { bytes, header };
@@ -146,7 +146,7 @@ async function copyOf(bitmap, type, pixels) {
     context.fillRect(0, 0, width, height);
     blob = await encode("image/jpeg");
   }
-  if (!blob) throw new Unusable("This browser has no memory left for pictures.");
+  if (!blob) throw new Unusable("This browser has no memory left for images.");
   return { type: blob.type, width, height, blob };
 }
 
@@ -155,7 +155,7 @@ export function dataURL(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result);
-    reader.onerror = () => reject(new Unusable("The browser has no memory left for the pictures of this conversation."));
+    reader.onerror = () => reject(new Unusable("The browser has no memory left for the images of this conversation."));
     reader.readAsDataURL(blob);
   });
 }
