@@ -39,6 +39,9 @@ func (c *compiler) array(s *shape) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
+	if s.some != nil {
+		return c.someArray(s, m)
+	}
 	if s.unique != nil && s.items.most > 1 {
 		return c.uniqueArray(s, m)
 	}

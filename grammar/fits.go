@@ -72,7 +72,7 @@ func (c *compiler) fitsArray(s *shape, v *value, loose bool) (bool, error) {
 			return false, nil
 		}
 	}
-	return true, nil
+	return c.hasSome(s, v, loose)
 }
 
 func (c *compiler) fitsObject(s *shape, v *value, loose bool) (bool, error) {

@@ -40,6 +40,7 @@ type shape struct {
 	without     []patternKey    // what a string must not match
 	numbers     []*value        // what a number must not be
 	items       span            // how many an array has
+	some        *value          // what one of them must be valid against
 	unique      *value          // where it is said that no two are equal
 	required    []string        // in order
 	demands     map[string]bool // the same

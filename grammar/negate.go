@@ -20,6 +20,7 @@ const (
 	notFormat   = "not format"   // strings that are not of a format
 	notValues   = "not values"   // strings and numbers that are none of a list
 	notMultiple = "not multiple" // numbers that are no multiples
+	someItem    = "some item"    // a schema that an item is valid against
 	someMember  = "some member"  // a member that patternProperties or additionalProperties of a schema exclude
 	notHad      = "not had"      // what cannot be expressed: the name of the keyword that says it
 )
@@ -318,6 +319,8 @@ func (c *compiler) violateItems(v, m *value) []*value {
 	case more == nil || more.text == "true":
 	case more.kind == boolean:
 		list = append(list, c.of(typeArray, m, counted(m, "minItems", int32(len(first)+1))))
+	case len(first) == 0:
+		list = append(list, c.of(typeArray, m, keyed{someItem, c.not(more)}))
 	default:
 		list = append(list, c.of(typeArray, m, keyed{notHad, madeText(m, text, "items")}))
 	}

@@ -17,6 +17,7 @@ var madeKeywords = map[string]func(s *shape, v *value) error{
 	notFormat:   (*shape).readNotFormat,
 	notValues:   (*shape).readNotValues,
 	notMultiple: (*shape).readNotMultiple,
+	someItem:    (*shape).readSome,
 	notHad: func(s *shape, v *value) error {
 		s.refused = v
 		return nil

@@ -302,7 +302,7 @@ func (m schemaMaker) logic(depth int) string {
 	scalar := func() string { return m.schema(0, 'a') }
 	switch m.IntN(4) {
 	case 0:
-		return fmt.Sprintf(`{"not": %s}`, m.pick(scalar(), scalar(), m.array(depth, 'a'), `{"type": "object", "properties": {"a": `+m.schema(depth, 'a')+`}, "required": ["a"]}`))
+		return fmt.Sprintf(`{"not": %s}`, m.pick(scalar(), scalar(), m.array(1, 'a'), `{"type": "object", "properties": {"a": `+scalar()+`}, "required": ["a"]}`))
 	case 1:
 		return fmt.Sprintf(`{"oneOf": [%s, %s, %s]}`, scalar(), scalar(), scalar())
 	}
