@@ -152,11 +152,11 @@ func namesFrom(part *jinja.Map, kind string, m *Media) ([]string, error) {
 			}
 		}
 		if m.Video {
-			return nil, fmt.Errorf("'%s' must be the path or URL of an animation, or a list of those of frames", key)
+			return nil, fmt.Errorf("'%s' must be the path or URL of an animation, or a list of paths or URLs of frames", key)
 		}
 		return nil, fmt.Errorf("'%s' must be the path or URL of an image", key)
 	}
-	return nil, errors.New("the part names no file: want its path or URL in '" + kind + "'")
+	return nil, errors.New("the part has no file: want its path or URL in '" + kind + "'")
 }
 
 // nameFrom is the path or URL that v is or has, "" if it has none. Base64 becomes a data: URL.

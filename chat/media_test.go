@@ -63,7 +63,7 @@ func TestDecodeMessagesWithOpensWhatPartsName(t *testing.T) {
 
 func TestDecodeMessagesWithSaysWhatIsWrong(t *testing.T) {
 	for parts, want := range map[string]string{
-		`{"type": "text", "text": "a"}, {"type": "image"}`:  `messages[0]: 'content[1]': the part names no file: want its path or URL in 'image'`,
+		`{"type": "text", "text": "a"}, {"type": "image"}`:  `messages[0]: 'content[1]': the part has no file: want its path or URL in 'image'`,
 		`{"type": "image", "image": 5}`:                     `'content[0]': 'image' must be the path or URL of an image`,
 		`{"type": "image", "image": ["a"]}`:                 `'image' must be the path or URL of an image`,
 		`{"type": "image_url", "image_url": {}}`:            `'image_url' must be the path or URL of an image`,

@@ -272,7 +272,7 @@ func argumentsFrom(v jinja.Value) (none Arguments, err error) {
 		}
 	}
 	if !slices.Contains([]jinja.Kind{jinja.KindUndefined, jinja.KindNone, jinja.KindMap}, v.Kind()) {
-		return none, errors.New("expected a JSON object or a string that holds one")
+		return none, errors.New("expected a JSON object, or a string with a JSON object")
 	}
 	return Arguments{v.Map()}, nil
 }

@@ -8,7 +8,7 @@ func (s *shape) readItems(v *value) error {
 		return isSchema(v)
 	}
 	if v.parent.member("prefixItems") != nil {
-		return v.errorf("a list of schemas stands beside prefixItems; want one of the two")
+		return v.errorf("a list of schemas in items cannot be combined with prefixItems; leave one out")
 	}
 	if more := v.parent.member("additionalItems"); more != nil {
 		if err := isSchema(more); err != nil {

@@ -31,7 +31,7 @@ func Bare(schema []byte, end string, reserved ...string) Source {
 	marker := strings.TrimSpace(end)
 	return newSource("schema", "bare", append([]string{string(schema), end}, reserved...), func(b *builder) (int32, error) {
 		if marker == "" {
-			return 0, errors.New("schema: nothing ends a bare value")
+			return 0, errors.New("schema: a bare value has no end")
 		}
 		root, err := parseValue(schema)
 		if err != nil {
@@ -150,7 +150,7 @@ func (c *compiler) bareEnum(s *shape) ([]int32, error) {
 			texts = append(texts, v.text, strings.ToUpper(v.text[:1])+v.text[1:])
 		case number:
 			if s.types&typeFraction == 0 && strings.ContainsAny(v.text, ".eE") {
-				return nil, v.errorf("an integer that is not written as one")
+				return nil, v.errorf("an integer that is not written as an integer")
 			}
 			texts = append(texts, v.canonical())
 		case text:

@@ -63,7 +63,7 @@ func TestCompileEndsWithItsContext(t *testing.T) {
 				t.Errorf("%s: went on for %d questions after it was canceled", name, -ctx.left)
 			}
 		}
-		if full != nil && !errors.Is(full, errLarge) && !strings.Contains(full.Error(), "unfolds to more") {
+		if full != nil && !errors.Is(full, errLarge) && !strings.Contains(full.Error(), "expands to more") {
 			t.Errorf("%s: %v", name, full)
 		}
 	}

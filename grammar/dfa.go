@@ -15,7 +15,7 @@ const (
 	maxNodes  = 1 << 17 // nodes of the program, or of one nondeterministic automaton
 )
 
-var errLarge = errors.New("needs more than 32768 automaton states, or too long to make; shorten lists and repetitions")
+var errLarge = errors.New("needs more than 32768 automaton states, or too much time to compile; shorten lists and repetitions")
 
 // work counts the steps made for the automata of one grammar.
 type work struct {

@@ -62,7 +62,7 @@ func (p *ecma) next() (rune, error) {
 // alternatives reads up to the end of the expression or of the group.
 func (p *ecma) alternatives() (*syntax.Regexp, error) {
 	if p.depth++; p.depth > maxNesting {
-		return nil, fmt.Errorf("more than %d groups in each other", maxNesting)
+		return nil, fmt.Errorf("more than %d nested groups", maxNesting)
 	}
 	defer func(flags syntax.Flags) { p.depth, p.flags = p.depth-1, flags }(p.flags)
 	either := &syntax.Regexp{Op: syntax.OpAlternate}
@@ -106,7 +106,7 @@ func (p *ecma) term() (*syntax.Regexp, error) {
 		return &syntax.Regexp{Op: syntax.OpNoWordBoundary}, nil
 	}
 	if _, _, ok := p.times(); ok {
-		return nil, errors.New("a repetition of nothing")
+		return nil, errors.New("a repetition without an operand")
 	}
 	atom, err := p.atom()
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *ecma) term() (*syntax.Regexp, error) {
 		p.take("?") // as few as possible: the texts are the same
 		atom = &syntax.Regexp{Op: syntax.OpRepeat, Min: least, Max: most, Sub: []*syntax.Regexp{atom}}
 		if _, _, again := p.times(); again {
-			return nil, errors.New("a repetition of a repetition; put the inner one in a group")
+			return nil, errors.New("a repetition of a repetition; put the inner repetition in a group")
 		}
 	}
 	return atom, nil
@@ -359,7 +359,7 @@ func (p *ecma) escape(inClass bool) (set []rune, isSet bool, err error) {
 		if r, err = p.next(); err == nil && unicode.IsLetter(r) && r < 0x80 {
 			return one(r%32, nil)
 		}
-		return nil, false, errors.New(`want a letter behind \c`)
+		return nil, false, errors.New(`want a letter after \c`)
 	case 'x':
 		return one(p.hex(2))
 	case 'u':
@@ -369,7 +369,7 @@ func (p *ecma) escape(inClass bool) (set []rune, isSet bool, err error) {
 		return nil, false, errors.New("back references are not supported")
 	}
 	if unicode.IsLetter(r) || unicode.IsDigit(r) {
-		return nil, false, fmt.Errorf(`ECMA 262 knows no escape \%c`, r)
+		return nil, false, fmt.Errorf(`ECMA 262 has no escape \%c`, r)
 	}
 	return one(r, nil)
 }
@@ -379,7 +379,7 @@ func (p *ecma) hex(digits int) (rune, error) {
 	text := p.expr[p.at:min(p.at+digits, len(p.expr))]
 	n, err := strconv.ParseUint(text, 16, 32)
 	if err != nil || len(text) < digits {
-		return 0, fmt.Errorf("want %d hexadecimal digits behind the escape", digits)
+		return 0, fmt.Errorf("want %d hexadecimal digits after the escape", digits)
 	}
 	p.at += digits
 	return rune(n), nil

@@ -11,12 +11,12 @@ import (
 // What a grammar in Lark's notation may have.
 const (
 	maxLark     = 1 << 16 // bytes
-	maxLarkDeep = 64      // brackets in each other
+	maxLarkDeep = 64      // nested brackets
 	maxLarkWays = 1 << 14 // to begin a rule, through those that it begins with
 	maxLarkSize = 1 << 22 // bytes of the expressions of all terminals
 )
 
-// errLark is wrapped by errors about notation that is not known here.
+// errLark is wrapped by errors about notation that is not supported.
 var errLark = errors.New("lark")
 
 // larkKind is what a part of a rule is.
@@ -111,7 +111,7 @@ func scanLark(text string) ([]larkToken, error) {
 			}
 			t.kind, t.text = 'd', rest[:n]
 		case strings.IndexByte(":|()[]{}?*+~.%,!", c) < 0:
-			return nil, fmt.Errorf("%w: line %d: %q is not known here", errLark, line, c)
+			return nil, fmt.Errorf("%w: line %d: %q is not supported", errLark, line, c)
 		}
 		line += strings.Count(rest[:n], "\n")
 		i, first = i+n, false
@@ -160,7 +160,7 @@ func scanLarkText(rest string, t larkToken) (larkToken, int, error) {
 			set = "(?s)"
 		case f == 'u':
 		default:
-			return t, 0, fmt.Errorf("%w: line %d: the flag %c is not known here", errLark, t.line, f)
+			return t, 0, fmt.Errorf("%w: line %d: the flag %c is not supported", errLark, t.line, f)
 		}
 	}
 	if t.text = set + t.text; rest[0] == '/' {
@@ -294,7 +294,7 @@ func (p *larkParser) directive() error {
 		return err
 	case "import":
 		if from, err := p.take('n'); err != nil || from.text != "common" {
-			return p.errorf("only the library common is known here")
+			return p.errorf("only the library common is supported")
 		}
 		if _, err := p.take('.'); err == nil {
 			return p.imports()
@@ -308,7 +308,7 @@ func (p *larkParser) directive() error {
 		_, err := p.take(')')
 		return err
 	}
-	return p.errorf("%%%.40s is not known here", what.text)
+	return p.errorf("%%%.40s is not supported", what.text)
 }
 
 // imports defines a terminal of the library.
@@ -319,7 +319,7 @@ func (p *larkParser) imports() error {
 	}
 	expr, ok := larkCommon[name.text]
 	if !ok {
-		return p.errorf("common.%.40s is not known here", name.text)
+		return p.errorf("common.%.40s is not supported", name.text)
 	}
 	if p.peek(0) == '>' {
 		p.at++
@@ -333,7 +333,7 @@ func (p *larkParser) imports() error {
 // alternatives reads what | separates.
 func (p *larkParser) alternatives() (*larkNode, error) {
 	if p.deep++; p.deep > maxLarkDeep {
-		return nil, p.errorf("more than %d brackets in each other", maxLarkDeep)
+		return nil, p.errorf("more than %d nested brackets", maxLarkDeep)
 	}
 	defer func() { p.deep-- }()
 	n := &larkNode{kind: larkAlt}
@@ -407,7 +407,7 @@ func (p *larkParser) times(of *larkNode) (*larkNode, error) {
 	p.at++
 	if open.kind == '{' {
 		if between = ','; p.peek(0) != 'd' && p.peek(0) != ',' {
-			return nil, p.errorf("want a number of times behind {; templates are not known here")
+			return nil, p.errorf("want a number of times after {; templates are not supported")
 		}
 	}
 	number := func() (int, error) {

@@ -42,7 +42,7 @@ func (g *larkGrammar) check() error {
 				return fmt.Errorf("%w: %.60s is not defined", errLark, n.text)
 			}
 			if terminal != "" && !isTerminal(n.text) {
-				return fmt.Errorf("%w: the terminal %.60s has the rule %.60s in it", errLark, terminal, n.text)
+				return fmt.Errorf("%w: the terminal %.60s contains the rule %.60s", errLark, terminal, n.text)
 			}
 		}
 		if n.kind == larkExpr {
@@ -139,7 +139,7 @@ func (g *larkGrammar) descends() error {
 			n += ways[next]
 		}
 		if n > maxLarkWays {
-			return fmt.Errorf("%w: the rule %.60s begins in more than %d ways: put what its alternatives begin with before them, once", errLark, name, maxLarkWays)
+			return fmt.Errorf("%w: the rule %.60s begins in more than %d ways: factor out the common start of its alternatives", errLark, name, maxLarkWays)
 		}
 		ways[name] = n
 		return nil
@@ -156,7 +156,7 @@ func (g *larkGrammar) descends() error {
 // before anything is read.
 func (g *larkGrammar) countable(n *larkNode, empty map[string]bool) error {
 	if n.kind == larkRep && max(n.min, n.max) > 1 && g.nothing(n.list[0], empty) {
-		return fmt.Errorf("%w: %d to %d times a part that may be nothing", errLark, n.min, n.max)
+		return fmt.Errorf("%w: a repetition of %d to %d times of a part that may be empty", errLark, n.min, n.max)
 	}
 	for _, part := range n.list {
 		if err := g.countable(part, empty); err != nil {
@@ -210,7 +210,7 @@ func (g *larkGrammar) terminal(name string, above []string) (string, error) {
 		return text, nil
 	}
 	if slices.Contains(above, name) {
-		return "", fmt.Errorf("%w: the terminal %.60s has itself in it", errLark, name)
+		return "", fmt.Errorf("%w: the terminal %.60s contains itself", errLark, name)
 	}
 	text, err := g.expr(g.rules[name], append(above, name))
 	if g.size += len(text); err == nil && g.size > maxLarkSize {

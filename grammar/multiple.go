@@ -29,7 +29,7 @@ func (s *shape) readMultiple(v *value) error {
 	}
 	digits, err := strconv.Atoi(b.whole + b.fraction)
 	if err != nil || digits*(len(b.fraction)+1) > maxMultiple {
-		return v.errorf("multiples of %.40s cannot be told by few digits; use one of at most %d, or one less exact", v.text, maxMultiple)
+		return v.errorf("multipleOf %.40s needs too many digits; use a number of at most %d, or with fewer decimals", v.text, maxMultiple)
 	}
 	s.multiples = append(s.multiples, multiple{digits: digits, places: len(b.fraction)})
 	return nil

@@ -36,7 +36,7 @@ func (s *shape) tally(names int, open bool) (tally, error) {
 	}
 	if int(s.members) > max(1, len(s.required)) {
 		if t.least = int(s.members); open {
-			return t, s.fewMembers.errorf("minProperties above 1 is supported up to the number of required properties, or where all names are listed; set additionalProperties to false")
+			return t, s.fewMembers.errorf("minProperties above 1 is supported up to the number of required properties, or if all names are listed; set additionalProperties to false")
 		}
 		t.top = min(names, t.least)
 	}
@@ -173,7 +173,7 @@ func (c *compiler) nameClasses(s *shape, names []string, patterns []*value, allo
 			return split(set|1<<i, i+1)
 		}
 		if len(classes) == maxClasses {
-			return s.errorf("the patterns for names tell more than %d kinds of members apart", maxClasses)
+			return s.errorf("the patterns for names distinguish more than %d kinds of members", maxClasses)
 		}
 		length := span{0, unlimited}
 		for i, p := range patterns {

@@ -92,7 +92,7 @@ func (r *references) resolve(v *value) (*value, error) {
 		return nil, v.errorf("is %s, want a string", kindNames[v.kind])
 	}
 	if at := v.parent; at != r.root && r.bases[at] != nil && r.root.member("$schema") == nil {
-		return nil, v.errorf("stands beside %s, of which drafts before 2019-09 make something else; name the draft in $schema", r.id)
+		return nil, v.errorf("is used with %s, which has another meaning in drafts before 2019-09; set the draft in $schema", r.id)
 	}
 	at := v
 	for r.bases[at] == nil {
@@ -114,13 +114,13 @@ func (r *references) resolve(v *value) (*value, error) {
 		to, fragment = r.named[name], ""
 	}
 	if r.twice[name] {
-		return nil, v.errorf("two schemas are called %.60q", name)
+		return nil, v.errorf("two schemas have the name %.60q", name)
 	}
 	if to != nil {
 		to = to.follow(fragment)
 	}
 	if to == nil {
-		return nil, v.errorf("nothing is at %.60q", v.text)
+		return nil, v.errorf("there is no schema at %.60q", v.text)
 	}
 	return to, isSchema(to)
 }

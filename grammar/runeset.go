@@ -82,7 +82,7 @@ func tables(list ...*unicode.RangeTable) []rune {
 func (p *ecma) property() ([]rune, error) {
 	text, _, ok := strings.Cut(p.expr[p.at:], "}")
 	if !ok || !strings.HasPrefix(text, "{") {
-		return nil, fmt.Errorf(`want a property in braces behind \p, such as \p{L}`)
+		return nil, fmt.Errorf(`want a property in braces after \p, such as \p{L}`)
 	}
 	p.at += len(text) + 1
 	text = text[1:]
@@ -107,7 +107,7 @@ func (p *ecma) property() ([]rune, error) {
 			return tables(t), nil
 		}
 	}
-	return nil, fmt.Errorf(`the property %.40q is not known; want a general category, Script=... with the script's long name, or a property such as Alphabetic`, text)
+	return nil, fmt.Errorf(`the property %.40q is not supported; want a general category, Script=... with the script's long name, or a property such as Alphabetic`, text)
 }
 
 // category is the characters of a general category.

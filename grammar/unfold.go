@@ -75,7 +75,7 @@ func (c *compiler) unfold(u *unfolding, v *value, path []*value) error {
 		return v.errorf("refers to itself without end")
 	}
 	if c.steps++; c.steps > maxSteps {
-		return v.errorf("the schema unfolds to more than %d parts", maxSteps)
+		return v.errorf("the schema expands to more than %d parts", maxSteps)
 	}
 	if err := c.work.spend(1); err != nil {
 		return v.errorf("%w", err)
@@ -257,7 +257,7 @@ func (c *compiler) exactlyOne(parts []part, at int) ([]*shape, error) {
 				schemas = append(schemas, c.not(g.list[j]))
 			}
 			if alone, err = c.choose(parts, at, schemas...); err != nil {
-				return nil, g.at.errorf("alternatives %d and %d may both hold, which oneOf forbids; use anyOf, or a required const property with a value of its own in each (%w)", min(i, both[0]), max(i, both[0]), err)
+				return nil, g.at.errorf("alternatives %d and %d may both hold, which oneOf forbids; use anyOf, or a required const property with a different value in each (%w)", min(i, both[0]), max(i, both[0]), err)
 			}
 		}
 		found = append(found, alone...)

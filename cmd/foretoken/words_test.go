@@ -2,9 +2,15 @@ package main
 
 import (
 	"fmt"
+	"go/scanner"
+	"go/token"
+	"io/fs"
+	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -84,6 +90,86 @@ func TestHelpUsesTheWordsOfTheField(t *testing.T) {
 	check(newRootCommand())
 	for _, found := range privateWords(chatHelp) {
 		t.Errorf("/help: %s", found)
+	}
+}
+
+// bannedInMessages are words that errors and log lines have no use for, in addition to most of banned.
+var bannedInMessages = []struct{ pattern, say string }{
+	{`(no|some|any|every)body|whoever`, "the client, the server, another request: programs are not people"},
+	{`what (came|comes|becomes) of (it|them)`, "result, effect"},
+	{`is no (key|prefix|size|record|folder|hint|number|GGUF|part)|is none of`, "is not a valid key, does not belong to"},
+	{`(is|are) not (read|known|run) here|which is not read|at most %d are read`, "is not supported, want at most"},
+	{`exclude each other|leaves out the`, "cannot be combined"},
+	{`sends? us|of ours|we do not know`, "name the component"},
+	{`pictures?`, "image"},
+	{`guess(es|ed|ing)?|anew|nudge[ds]?|put aside|shelf|lucky|tastes?|backbone|in company`, "the field's word"},
+}
+
+// notMessages are folders whose strings are not messages to users: an interpreter for tests, templates
+// with the words of Python, stories and test data.
+var notMessages = regexp.MustCompile(`^(internal/backend/cuda/ptx|internal/jinja|internal/golden|examples|tools|.*/_gen|.*/testdata|.*test)(/|$)`)
+
+func TestMessagesUseTheWordsOfTheField(t *testing.T) {
+	words := make([]*regexp.Regexp, len(bannedInMessages))
+	for i, b := range bannedInMessages {
+		words[i] = regexp.MustCompile(`(?i)\b(` + b.pattern + `)\b`)
+	}
+	root, count := os.DirFS("../.."), 0
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (d.Name()[0] == '.' || notMessages.MatchString(path)):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "prose.go"):
+			return nil
+		}
+		text, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		for line, message := range messages(text) {
+			count++
+			for i, b := range bannedInMessages {
+				if found := words[i].FindString(message); found != "" {
+					t.Errorf("%s:%d: %q in %q: say %s", path, line, found, message, b.say)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || count < 2000 {
+		t.Errorf("%d messages, %v", count, err)
+	}
+}
+
+// messages are the string literals of a file that have a space, by their lines.
+func messages(text []byte) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		set := token.NewFileSet()
+		file := set.AddFile("", -1, len(text))
+		var s scanner.Scanner
+		s.Init(file, text, nil, 0)
+		for {
+			at, kind, literal := s.Scan()
+			if kind == token.EOF {
+				return
+			}
+			if kind != token.STRING || !strings.Contains(literal, " ") {
+				continue
+			}
+			if message, err := strconv.Unquote(literal); err == nil && !yield(file.Line(at), message) {
+				return
+			}
+		}
+	}
+}
+
+func TestMessagesAreFound(t *testing.T) {
+	const source = "package a\n\nimport \"fmt\"\n\nvar x = \"one word\" // a \"comment here\"\nvar y = `two\n words` + \"three\"\n"
+	got := fmt.Sprint(maps.Collect(messages([]byte(source))))
+	if want := "map[5:one word 6:two\n words]"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

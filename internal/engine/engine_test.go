@@ -269,12 +269,12 @@ func TestGenerateContainsFaults(t *testing.T) {
 func TestGenerateRefusesBadRequests(t *testing.T) {
 	e := start(t, newScripted(), Options{})
 	for want, r := range map[string]Request{
-		"no tokens":      {},
-		"outside":        {Prompt: []int32{vocab}},
-		"outside of":     {Prompt: []int32{-1}},
-		"leaves no room": {Prompt: prompt(200, 1)},
-		"to generate":    {Prompt: []int32{1}, MaxTokens: -1},
-		"Temperature":    {Prompt: []int32{1}, Sampling: sample.Options{Temperature: -1}},
+		"no tokens":                   {},
+		"outside":                     {Prompt: []int32{vocab}},
+		"outside of":                  {Prompt: []int32{-1}},
+		"does not fit into a context": {Prompt: prompt(200, 1)},
+		"to generate":                 {Prompt: []int32{1}, MaxTokens: -1},
+		"Temperature":                 {Prompt: []int32{1}, Sampling: sample.Options{Temperature: -1}},
 	} {
 		if _, err := e.Generate(context.Background(), r); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -12,7 +12,7 @@ import (
 // ErrBroken is wrapped by the error for requests to an engine that serves nothing more: its device
 // is lost, or a fault has left its memory in a state that cannot be trusted. The model must be
 // opened again, on a lost device by another process.
-var ErrBroken = errors.New("engine: stopped by a fault, open the model again")
+var ErrBroken = errors.New("engine: stopped by an internal error: open the model again")
 
 // Fault is the error of a sequence that was ended by a panic: a bug, ours or that of a model,
 // a drafter, a grammar or an observer.
@@ -21,7 +21,7 @@ type Fault struct {
 	Stack []byte // for the log; the text of the error is for whoever asked
 }
 
-func (f *Fault) Error() string { return fmt.Sprintf("engine: internal fault: %v", f.What) }
+func (f *Fault) Error() string { return fmt.Sprintf("engine: internal error: %v", f.What) }
 
 func newFault(what any) *Fault { return &Fault{What: what, Stack: debug.Stack()} }
 
@@ -48,7 +48,7 @@ func (e *Engine) blame(err error) {
 		e.stop(err)
 	}
 	if stack, fault := stackOf(err); fault {
-		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", stack)
+		e.o.Log.Error("a sequence ends with an internal error", "error", err, "stack", stack)
 	}
 }
 
@@ -75,9 +75,9 @@ func (e *Engine) isolate(err error) {
 		}
 	}
 	if found {
-		e.o.Log.Error("a sequence ends with a fault", "error", err, "stack", stack)
+		e.o.Log.Error("a sequence ends with an internal error", "error", err, "stack", stack)
 	} else {
-		e.o.Log.Warn("a round has failed; its sequences go on one by one", "sequences", len(batch), "error", err, "stack", stack)
+		e.o.Log.Warn("a round failed; its sequences are retried one by one", "sequences", len(batch), "error", err, "stack", stack)
 	}
 	if !panicked {
 		e.restartAll(!found)
@@ -156,7 +156,7 @@ func (e *Engine) collapse(f *Fault) {
 		})
 		list = append(list, s)
 	}
-	e.o.Log.Error("a fault outside of the model ends all sequences that run", "sequences", len(list), "error", f, "stack", string(f.Stack))
+	e.o.Log.Error("an internal error outside of the model ends all running sequences", "sequences", len(list), "error", f, "stack", string(f.Stack))
 	for _, s := range list {
 		if s.finish == "" && s.fault == nil {
 			s.fault = f
@@ -180,7 +180,7 @@ func (e *Engine) collapse(f *Fault) {
 		e.openCache()
 	}
 	if m := e.pool.Stats(); m.Used != 0 || m.States != 0 {
-		e.o.Log.Error("memory is in use that no sequence has", "bytes", m.Used, "states", m.States)
+		e.o.Log.Error("memory leak: memory is in use without a sequence", "bytes", m.Used, "states", m.States)
 		e.stop(f)
 	}
 }

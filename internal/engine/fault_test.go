@@ -310,7 +310,7 @@ func TestContextThatPanicsEndsItsRequest(t *testing.T) {
 // TestFaultOfNobodyEndsWhatRuns has a panic that belongs to no sequence: what runs ends with
 // an error, what waits and comes later is served.
 func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
-	log := newJournal("its sequences go on one by one") // which is said outside of all nets but the last
+	log := newJournal("its sequences are retried one by one") // which is said outside of all nets but the last
 	var d *fusedDrafter
 	e, pool, want := faultBench(t, func(o *Options) {
 		d = &fusedDrafter{Drafter: o.Drafter, fuse: fuse{at: 1}}

@@ -72,17 +72,17 @@ func newInputs(prompt []int32, list []Input, info model.Info) (x inputs, err err
 		case p.Positions != nil && len(p.Positions) != p.N:
 			return x, fmt.Errorf("engine: input %d has %d rows and %d positions", i, p.N, len(p.Positions))
 		case p.Picture == nil || p.First < 0:
-			return x, fmt.Errorf("engine: input %d has nothing to make its rows of", i)
+			return x, fmt.Errorf("engine: input %d has no source for its rows", i)
 		}
 		for _, at := range p.Positions {
 			// Then no position is larger than its slot, and within the context.
 			if min(at[0], at[1], at[2]) < 0 || int(max(at[0], at[1], at[2])) >= p.N {
-				return x, fmt.Errorf("engine: input %d has a row at %d, want numbers less than its %d rows", i, at, p.N)
+				return x, fmt.Errorf("engine: input %d has a row at position %d, want coordinates from 0 to below %d", i, at, p.N)
 			}
 		}
 		for _, id := range prompt[p.At:p.end()] {
 			if id != model.NoToken {
-				return x, fmt.Errorf("engine: prompt id %d in the place of input %d, want %d", id, i, model.NoToken)
+				return x, fmt.Errorf("engine: prompt id %d at the position of input %d, want %d", id, i, model.NoToken)
 			}
 		}
 		if err := checkIDs(prompt[at:p.At], info.Vocab); err != nil {
@@ -122,7 +122,7 @@ func (x *inputs) need(s *sight, r *Request, from, to, soon int) (ready bool, err
 		case !v.made:
 			ready = false
 		case p.First+p.N > v.rows.Rows:
-			return false, fmt.Errorf("engine: input %d: the tower has made %d rows, want %d", i, v.rows.Rows, p.First+p.N)
+			return false, fmt.Errorf("engine: input %d: the tower computed %d rows, want %d", i, v.rows.Rows, p.First+p.N)
 		default:
 			if err := model.CheckRows(v.rows, v.rows.Rows, x.width); err != nil {
 				return false, fmt.Errorf("engine: input %d: %w", i, err)

@@ -549,7 +549,7 @@ func TestFaultsOfTowers(t *testing.T) {
 	b.flaw = nil
 	few := b.disguised(Request{Prompt: text, MaxTokens: 3}, 10, 8, 0)
 	few.Inputs[0].Picture, few.Inputs[0].Hash = b.paint(text[:7], 99), [32]byte{}
-	if _, _, err := collect(e, few); err == nil || !strings.Contains(err.Error(), "has made 7 rows, want 8") {
+	if _, _, err := collect(e, few); err == nil || !strings.Contains(err.Error(), "computed 7 rows, want 8") {
 		t.Errorf("too few rows: %v", err)
 	}
 	e.Close()
@@ -590,10 +590,10 @@ func TestInputsAreChecked(t *testing.T) {
 		{func(r *Request) { r.Inputs[1].N = 0 }, "0 rows at 4"},
 		{func(r *Request) { r.Inputs[1].N = 1 << 62 }, "rows at 4"},
 		{func(r *Request) { r.Inputs[0].Positions = r.Inputs[0].Positions[:1] }, "2 rows and 1 positions"},
-		{func(r *Request) { r.Inputs[0].Positions[0][1] = -1 }, "row at [0 -1 0]"},
-		{func(r *Request) { r.Inputs[0].Positions[1][2] = 2 }, "row at [0 0 2]"},
-		{func(r *Request) { r.Inputs[1].Picture = nil }, "nothing to make its rows of"},
-		{func(r *Request) { r.Prompt[2] = 5 }, "prompt id 5 in the place of input 0"},
+		{func(r *Request) { r.Inputs[0].Positions[0][1] = -1 }, "row at position [0 -1 0]"},
+		{func(r *Request) { r.Inputs[0].Positions[1][2] = 2 }, "row at position [0 0 2]"},
+		{func(r *Request) { r.Inputs[1].Picture = nil }, "no source for its rows"},
+		{func(r *Request) { r.Prompt[2] = 5 }, "prompt id 5 at the position of input 0"},
 		{func(r *Request) { r.Prompt[3] = -1 }, "prompt id -1 is outside"},
 		{func(r *Request) { r.Inputs = nil }, "prompt id -1 is outside"},
 		{func(r *Request) { r.Prompt[5] = 10 }, "prompt id 10 is outside"},

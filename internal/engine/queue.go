@@ -278,7 +278,7 @@ func (e *Engine) place(s *sequence) bool {
 	case errors.Is(err, state.ErrFailed) && !s.isolated:
 		s.release()
 		s.isolated = true
-		e.o.Log.Warn("the device has failed; all sequences begin again, one by one", "error", err)
+		e.o.Log.Warn("the device failed; all sequences are restarted, one by one", "error", err)
 		e.restartAll(true)
 		return true
 	}
@@ -344,7 +344,7 @@ func (e *Engine) fit(s *sequence) error {
 	}
 	limit := need.Tokens(budget, s.limit)
 	if limit < wanted {
-		return fmt.Errorf("%w: %d tokens of prompt and answer need %d bytes of memory, and there are %d for all sequences", ErrTooLarge, wanted, need.Bytes(wanted), budget)
+		return fmt.Errorf("%w: %d tokens of prompt and answer need %d bytes of memory, but all sequences together have %d", ErrTooLarge, wanted, need.Bytes(wanted), budget)
 	}
 	s.limit = limit
 	return nil

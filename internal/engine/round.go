@@ -11,7 +11,7 @@ import (
 )
 
 // errForced is what comes of a constraint that is none.
-var errForced = errors.New("engine: the constraint allows other tokens than it did when it was asked before")
+var errForced = errors.New("engine: the constraint is not deterministic: it changed its answer for the same position")
 
 // errNoNumber is what comes of damaged weights.
 var errNoNumber = errors.New("engine: the model's output is not a number; the weights or the memory are damaged")

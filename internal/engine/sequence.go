@@ -140,9 +140,9 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 	case n == 0:
 		return nil, fmt.Errorf("engine: the prompt has no tokens")
 	case n >= limit:
-		return nil, fmt.Errorf("engine: the prompt has %d tokens, which leaves no room in a context of %d", n, limit)
+		return nil, fmt.Errorf("engine: the prompt has %d tokens, which does not fit into a context of %d", n, limit)
 	case r.MaxTokens < 0:
-		return nil, fmt.Errorf("engine: %d tokens to generate", r.MaxTokens)
+		return nil, fmt.Errorf("engine: %d tokens to generate, want 0 or above", r.MaxTokens)
 	case !r.Depth.Valid():
 		return nil, fmt.Errorf("engine: depth %v, want off, auto or up to %d tokens", r.Depth, spec.MaxDepth)
 	}

@@ -23,7 +23,7 @@ const (
 )
 
 // errNoTower is what comes of inputs where there is nothing to make their rows.
-var errNoTower = errors.New("engine: the prompt has inputs, and there is no tower to make their rows")
+var errNoTower = errors.New("engine: the prompt has inputs, but the model has no tower to compute their rows")
 
 // TowerStats is what a tower has done so far.
 type TowerStats struct {
@@ -235,7 +235,7 @@ func (s *sight) take() {
 		if v.made {
 			continue
 		}
-		if v.err = fmt.Errorf("engine: the tower gives no rows: %w", err); v.users == 0 {
+		if v.err = fmt.Errorf("engine: the tower failed: %w", err); v.users == 0 {
 			s.forget(v)
 		}
 	}
@@ -320,7 +320,7 @@ func (e *Engine) suspectAll(err error) bool {
 	if !errors.Is(err, state.ErrFailed) || backend.Lost(err) || len(e.running) == 0 || slices.ContainsFunc(e.running, func(s *sequence) bool { return s.isolated }) {
 		return false
 	}
-	e.o.Log.Warn("the device has failed; all sequences begin again, one by one", "error", err)
+	e.o.Log.Warn("the device failed; all sequences are restarted, one by one", "error", err)
 	e.restartAll(true)
 	return true
 }

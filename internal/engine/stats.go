@@ -187,7 +187,7 @@ func (e *Engine) observe(took time.Duration) {
 	var f *Fault
 	if err := e.tell(e.tally.Round); errors.As(err, &f) && !e.unseen {
 		e.unseen = true // once will do
-		e.o.Log.Error("the observer of rounds fails", "error", f, "stack", string(f.Stack))
+		e.o.Log.Error("the observer of rounds panicked", "error", f, "stack", string(f.Stack))
 	}
 }
 

@@ -30,10 +30,10 @@ func TestKeys(t *testing.T) {
 		{"/v1/models", []string{"Authorization", "Bearer first"}, 200, "tiny"},
 		{"/v1/models", []string{"Authorization", "bearer second key"}, 200, "tiny"},
 		{"/v1/models", []string{"X-Api-Key", "first"}, 200, "tiny"},
-		{"/v1/models", []string{"Authorization", "Bearer wrong"}, 401, "not one of this server's"},
+		{"/v1/models", []string{"Authorization", "Bearer wrong"}, 401, "not valid for this server"},
 		{"/v1/models", []string{"Authorization", "Basic first"}, 401, "an API key is required"},
 		{"/v1/models", []string{"Authorization", "first"}, 401, "an API key is required"},
-		{"/v1/models", []string{"X-Api-Key", "firs"}, 401, "not one of this server's"},
+		{"/v1/models", []string{"X-Api-Key", "firs"}, 401, "not valid for this server"},
 		{"/v1/status", nil, 401, "required"},
 		{"/metrics", nil, 401, "required"},
 		{"/metrics", []string{"Authorization", "Bearer first"}, 200, "foretoken_ready 1"},
@@ -155,7 +155,7 @@ func TestPerKeyLimit(t *testing.T) {
 	done := make(chan reply)
 	go func() { done <- r.do("POST", "/v1/wait", "", "X-Api-Key", "a") }()
 	<-entered
-	if a := r.do("POST", chatPath, hello, "X-Api-Key", "a"); a.status != 429 || a.header.Get("Retry-After") != "1" || !strings.Contains(a.body, "of yours") {
+	if a := r.do("POST", chatPath, hello, "X-Api-Key", "a"); a.status != 429 || a.header.Get("Retry-After") != "1" || !strings.Contains(a.body, "of this client") {
 		t.Errorf("a second request: %+v", a)
 	}
 	if a := r.do("GET", "/v1/models", "", "X-Api-Key", "a"); a.status != 200 {

@@ -73,18 +73,18 @@ func TestBadRequests(t *testing.T) {
 }
 
 var badAnywhere = []bad{
-	{"GET", "/v2/models", "", 404, `there is no GET /v2/models here; /openapi.json lists what there is`},
-	{"GET", "/nothing", "", 404, `there is no GET /nothing here; /openapi.json lists what there is`},
-	{"POST", "/v1/chat/completion", "{}", 404, `there is no POST /v1/chat/completion here; /openapi.json lists what there is`},
-	{"POST", "/v1/files", "{}", 404, `this server takes no batches: it was started with --no-batches, or without a folder for them (--state-dir)`},
-	{"GET", "/v1/batches/batch_1", "", 404, `this server takes no batches: it was started with --no-batches, or without a folder for them (--state-dir)`},
-	{"POST", "/", "{}", 405, `/ is not for POST, but for GET`},
-	{"GET", chatPath, "", 405, `/v1/chat/completions is not for GET, but for POST`},
-	{"DELETE", "/v1/models", "", 405, `/v1/models is not for DELETE, but for GET`},
-	{"PUT", "/v1/messages", "{}", 405, `/v1/messages is not for PUT, but for POST`},
+	{"GET", "/v2/models", "", 404, `there is no endpoint GET /v2/models; /openapi.json lists the endpoints`},
+	{"GET", "/nothing", "", 404, `there is no endpoint GET /nothing; /openapi.json lists the endpoints`},
+	{"POST", "/v1/chat/completion", "{}", 404, `there is no endpoint POST /v1/chat/completion; /openapi.json lists the endpoints`},
+	{"POST", "/v1/files", "{}", 404, `this server does not support batches: it was started with --no-batches, or without a folder for batches (--state-dir)`},
+	{"GET", "/v1/batches/batch_1", "", 404, `this server does not support batches: it was started with --no-batches, or without a folder for batches (--state-dir)`},
+	{"POST", "/", "{}", 405, `/ does not support POST, use GET`},
+	{"GET", chatPath, "", 405, `/v1/chat/completions does not support GET, use POST`},
+	{"DELETE", "/v1/models", "", 405, `/v1/models does not support DELETE, use GET`},
+	{"PUT", "/v1/messages", "{}", 405, `/v1/messages does not support PUT, use POST`},
 	{"GET", "/v1/models/nobody", "", 404, `model: there is no model \"nobody\"; available: [\"tiny\"]`},
-	{"POST", "/v1/embeddings", `{"input": "x"}`, 400, `there are no embeddings here: the models continue texts and were not trained to compare them; use a model made for embeddings`},
-	{"GET", "/v1/responses/nobody", "", 404, `id: there is no stored response \"nobody\": it was not to be stored, it was deleted, or others have taken its place`},
+	{"POST", "/v1/embeddings", `{"input": "x"}`, 400, `embeddings are not supported: the models generate text and are not trained for embeddings`},
+	{"GET", "/v1/responses/nobody", "", 404, `id: there is no stored response \"nobody\": it was not stored, was deleted, or was evicted`},
 }
 
 var badChats = []bad{
@@ -114,17 +114,17 @@ var badChats = []bad{
 	{"POST", chatPath, talk(`"min_p": 2`), 400, `min_p: 2, want a number from 0 to 1`},
 	{"POST", chatPath, talk(`"n": 0`), 400, `n: 0, want a number from 1 to 16`},
 	{"POST", chatPath, talk(`"n": 1000`), 400, `n: 1000, want a number from 1 to 16`},
-	{"POST", chatPath, talk(`"max_completion_tokens": 7`), 400, `max_tokens: 4, but there is another limit of 7 under another name: leave one of them out`},
+	{"POST", chatPath, talk(`"max_completion_tokens": 7`), 400, `max_tokens: 4, but another field sets the same limit to 7: leave one of them out`},
 	{"POST", chatPath, `{"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 0}`, 400, `max_tokens: 0, want a number from 1 to 2147483647`},
 	{"POST", chatPath, `{"messages": [{"role": "user", "content": "Hi."}], "max_tokens": -5}`, 400, `max_tokens: -5, want a number from 1 to 2147483647`},
 	{"POST", chatPath, talk(`"stop": [""]`), 400, `stop[0]: the string is empty`},
 	{"POST", chatPath, talk(`"stop": 5`), 400, `stop: 5, want an array`},
 	{"POST", chatPath, talk(`"stream": "yes"`), 400, `stream: the string \"yes\", want true or false`},
-	{"POST", chatPath, talk(`"stream_options": {"include_usage": true}`), 400, `stream_options: these are for streams, and stream is not true`},
-	{"POST", chatPath, talk(`"logit_bias": {"cat": 5}`), 400, `logit_bias: the name \"cat\" is not the id of a token`},
+	{"POST", chatPath, talk(`"stream_options": {"include_usage": true}`), 400, `stream_options: this needs stream set to true`},
+	{"POST", chatPath, talk(`"logit_bias": {"cat": 5}`), 400, `logit_bias: the name \"cat\" is not a token id`},
 	{"POST", chatPath, talk(`"logit_bias": {"99999999": 5}`), 400, `logit_bias: 99999999 is not a token of the model; its ids are 0 to 8195`},
 	{"POST", chatPath, talk(`"logit_bias": [1]`), 400, `logit_bias: want an object of token ids with numbers, as {\"42\": -100}`},
-	{"POST", chatPath, talk(`"top_logprobs": 5`), 400, `top_logprobs: alternatives come with log-probabilities: set logprobs to true`},
+	{"POST", chatPath, talk(`"top_logprobs": 5`), 400, `top_logprobs: alternatives need log-probabilities: set logprobs to true`},
 	{"POST", chatPath, talk(`"logprobs": true, "top_logprobs": 500`), 400, `top_logprobs: 500, want a number from 0 to 20`},
 	{"POST", chatPath, talk(`"seed": "x"`), 400, `seed: the string \"x\", want a whole number`},
 	{"POST", chatPath, talk(`"presence_penalty": 1000`), 400, `presence_penalty: 1000, want a number from -100 to 100`},
@@ -135,7 +135,7 @@ var badChats = []bad{
 	{"POST", chatPath, talk(`"reasoning_effort": "very"`), 400, `reasoning_effort: \"very\", want one of [\"none\" \"minimal\" \"low\" \"medium\" \"high\" \"xhigh\" \"max\"]`},
 	{"POST", chatPath, talk(`"mtp_depth": 99`), 400, `mtp_depth: 99, want 0 to 8`},
 	{"POST", chatPath, talk(`"modalities": ["audio"]`), 400, `modalities[0]: \"audio\", want one of [\"text\"]`},
-	{"POST", chatPath, `{"messages": [{"role": "user", "content": "` + strings.Repeat("word ", 5000) + `"}]}`, 400, `messages: the prompt has 5011 tokens, and the context of 4096 takes them and the answer: shorten the prompt`},
+	{"POST", chatPath, `{"messages": [{"role": "user", "content": "` + strings.Repeat("word ", 5000) + `"}]}`, 400, `messages: the prompt has 5011 tokens, but the context has 4096 for prompt and answer: shorten the prompt`},
 }
 
 var badTools = []bad{
@@ -146,8 +146,8 @@ var badTools = []bad{
 	{"POST", chatPath, talk(`"tool_choice": "required"`), 400, `tool_choice: there are no tools`},
 	{"POST", chatPath, talk(`"tool_choice": "perhaps"`), 400, `tool_choice: there are no tools`},
 	{"POST", chatPath, talk(`"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "function", "function": {"name": "g"}}`), 400, `tool_choice: there is no tool \"g\"`},
-	{"POST", chatPath, talk(`"functions": [{"name": "f"}]`), 400, `functions: functions have been replaced: use tools`},
-	{"POST", chatPath, `{"messages": [{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{"}}]}, {"role": "user", "content": "x"}]}`, 400, `messages[0].tool_calls[0].function.arguments: want a JSON object, or a string that holds one`},
+	{"POST", chatPath, talk(`"functions": [{"name": "f"}]`), 400, `functions: functions are not supported: use tools, which replaced them`},
+	{"POST", chatPath, `{"messages": [{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{"}}]}, {"role": "user", "content": "x"}]}`, 400, `messages[0].tool_calls[0].function.arguments: want a JSON object, or a string with a JSON object`},
 }
 
 var badTexts = []bad{
@@ -159,8 +159,8 @@ var badTexts = []bad{
 	{"POST", "/v1/completions", `{"prompt": ["a", 5]}`, 400, `prompt[1]: 5, want an array`},
 	{"POST", "/v1/completions", `{"prompt": {"a": 5}}`, 400, `prompt: an object, want an array`},
 	{"POST", "/v1/completions", text(`"model": "nobody"`), 404, `model: unknown model \"nobody\"; available: [\"tiny\"]`},
-	{"POST", "/v1/completions", text(`"suffix": "end"`), 400, `suffix: texts are continued at their end only`},
-	{"POST", "/v1/completions", text(`"best_of": 5`), 400, `best_of: 5 answers to choose 1 from: ask for all of them with n`},
+	{"POST", "/v1/completions", text(`"suffix": "end"`), 400, `suffix: a suffix is not supported: texts are continued at their end only`},
+	{"POST", "/v1/completions", text(`"best_of": 5`), 400, `best_of: choosing the best 1 of 5 answers is not supported: get all of them with n`},
 	{"POST", "/v1/completions", text(`"logprobs": -1`), 400, `logprobs: -1, want a number from 0 to 20`},
 	{"POST", "/v1/completions", text(`"echo": 5`), 400, `echo: 5, want true or false`},
 }
@@ -171,11 +171,11 @@ var badResponses = []bad{
 	{"POST", "/v1/responses", `{}`, 400, `input: this field is missing`},
 	{"POST", "/v1/responses", `{"input": 5}`, 400, `input: 5, want an array`},
 	{"POST", "/v1/responses", `{"input": [{"type": "dance"}]}`, 400, `input[0].type: items of type \"dance\" are not supported: want message, reasoning, function_call or function_call_output`},
-	{"POST", "/v1/responses", `{"input": "Hi.", "previous_response_id": "resp_none"}`, 404, `previous_response_id: there is no stored response \"resp_none\": it was not to be stored, it was deleted, or others have taken its place`},
-	{"POST", "/v1/responses", `{"input": "Hi.", "background": true}`, 400, `background: responses are not made in the background: stream them`},
+	{"POST", "/v1/responses", `{"input": "Hi.", "previous_response_id": "resp_none"}`, 404, `previous_response_id: there is no stored response \"resp_none\": it was not stored, was deleted, or was evicted`},
+	{"POST", "/v1/responses", `{"input": "Hi.", "background": true}`, 400, `background: background responses are not supported: stream the response`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "model": "nobody"}`, 404, `model: unknown model \"nobody\"; available: [\"tiny\"]`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "max_output_tokens": 0}`, 400, `max_output_tokens: 0, want a number from 1 to 2147483647`},
-	{"DELETE", "/v1/responses/nobody", "", 404, `id: there is no stored response \"nobody\": it was not to be stored, it was deleted, or others have taken its place`},
+	{"DELETE", "/v1/responses/nobody", "", 404, `id: there is no stored response \"nobody\": it was not stored, was deleted, or was evicted`},
 }
 
 var badMessages = []bad{
@@ -187,7 +187,7 @@ var badMessages = []bad{
 	{"POST", "/v1/messages", talk(`"model": "claude-9"`), 404, `model: unknown model \"claude-9\"; available: [\"tiny\"]`},
 	{"POST", "/v1/messages", talk(`"temperature": 7000`), 400, `temperature: 7000, want a number from 0 to 100`},
 	{"POST", "/v1/messages", talk(`"thinking": {"type": "deep"}`), 400, `thinking.type: \"deep\", want one of [\"enabled\" \"disabled\" \"adaptive\"]`},
-	{"POST", "/v1/messages", talk(`"tool_choice": {"type": "any"}`), 400, `tool_choice: a call of a tool is required, and there are no tools`},
+	{"POST", "/v1/messages", talk(`"tool_choice": {"type": "any"}`), 400, `tool_choice: a tool call is required, but there are no tools`},
 	{"POST", "/v1/messages", talk(`"stop_sequences": "x"`), 400, `stop_sequences: the string \"x\", want an array`},
 	{"POST", "/v1/messages/count_tokens", `{"messages": 5}`, 400, `messages: 5, want an array`},
 }
@@ -201,17 +201,17 @@ var badOllama = []bad{
 	{"POST", "/api/chat", `{"model": "tiny", "messages": [{"role": "user", "content": "Hi."}], "format": 5}`, 400, `format: 5, want a string`},
 	{"POST", "/api/generate", `{"model": "tiny", "prompt": 5}`, 400, `prompt: 5, want a string`},
 	{"POST", "/api/show", `{"model": "nobody"}`, 404, `model: unknown model \"nobody\"; available: [\"tiny\"]`},
-	{"POST", "/api/pull", `{"model": "x"}`, 501, `this is not supported: models are fetched on the server's machine: foretoken pull NAME`},
+	{"POST", "/api/pull", `{"model": "x"}`, 501, `not supported: models are fetched on the server's machine: foretoken pull NAME`},
 }
 
 // badIfStrict are requests of which something is ignored, unless the server is strict.
 var badIfStrict = []bad{
-	{"POST", chatPath, talk(`"audio": {"voice": "x"}`), 400, `audio: this field is not known here: leave it out`},
-	{"POST", chatPath, talk(`"color": "blue"`), 400, `color: this field is not known here: leave it out`},
-	{"POST", chatPath, talk(`"foretoken": {"recipe": true}`), 400, `foretoken.recipe: this field is not known here: leave it out`},
-	{"POST", chatPath, talk(`"tools": [{"type": "laser", "function": {"name": "f"}}]`), 400, `tools[0].type: tools of type \"laser\" are not run here: there are only functions, which the client runs`},
-	{"POST", "/v1/completions", text(`"messages": []`), 400, `messages: this field is not known here: leave it out`},
-	{"POST", "/v1/responses", `{"input": "Hi.", "max_output_tokens": 2, "tools": [{"type": "web_search"}]}`, 400, `tools[0].type: tools of type \"web_search\" are not run here: there are only functions, which the client runs`},
-	{"POST", "/v1/messages", talk(`"color": "blue"`), 400, `color: this field is not known here: leave it out`},
-	{"POST", "/api/generate", `{"model": "tiny", "prompt": "x", "options": {"num_predict": 2}, "color": 5}`, 400, `color: this field is not known here: leave it out`},
+	{"POST", chatPath, talk(`"audio": {"voice": "x"}`), 400, `audio: this field is not supported: leave it out`},
+	{"POST", chatPath, talk(`"color": "blue"`), 400, `color: this field is not supported: leave it out`},
+	{"POST", chatPath, talk(`"foretoken": {"recipe": true}`), 400, `foretoken.recipe: this field is not supported: leave it out`},
+	{"POST", chatPath, talk(`"tools": [{"type": "laser", "function": {"name": "f"}}]`), 400, `tools[0].type: tools of type \"laser\" are not supported: use functions, which the client runs`},
+	{"POST", "/v1/completions", text(`"messages": []`), 400, `messages: this field is not supported: leave it out`},
+	{"POST", "/v1/responses", `{"input": "Hi.", "max_output_tokens": 2, "tools": [{"type": "web_search"}]}`, 400, `tools[0].type: tools of type \"web_search\" are not supported: use functions, which the client runs`},
+	{"POST", "/v1/messages", talk(`"color": "blue"`), 400, `color: this field is not supported: leave it out`},
+	{"POST", "/api/generate", `{"model": "tiny", "prompt": "x", "options": {"num_predict": 2}, "color": 5}`, 400, `color: this field is not supported: leave it out`},
 }

@@ -43,13 +43,13 @@ var engineSeries = []series{
 	newSeries("foretoken_prompt_tokens_total", "Prompt tokens of finished requests.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PromptTokens) }),
 	newSeries("foretoken_prompt_tokens_cached_total", "Prompt tokens of finished requests that came from the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.CachedTokens) }),
 	newSeries("foretoken_generation_tokens_total", "Generated tokens.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Tokens) }),
-	newSeries("foretoken_forced_tokens_total", "Generated tokens that a grammar left no choice about, fed with the drafts of their round.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Forced) }),
+	newSeries("foretoken_forced_tokens_total", "Generated tokens that a grammar forced, verified with the drafts of their round.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Forced) }),
 	newSeries("foretoken_preemptions_total", "Requests preempted to free memory for others; each is computed again later.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Preemptions) }),
 	newSeries("foretoken_rounds_total", "Rounds, each one forward pass over the batch.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Rounds) }),
-	newSeries("foretoken_images_total", "Images and videos that the vision tower has looked at.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Pictures) }),
-	newSeries("foretoken_images_cached_total", "Images and videos that the vision tower did not have to look at again.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Cached) }),
+	newSeries("foretoken_images_total", "Images and videos that the vision tower encoded.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Pictures) }),
+	newSeries("foretoken_images_cached_total", "Images and videos found in the cache of the vision tower.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Cached) }),
 	newSeries("foretoken_vision_seconds_total", "Time in the vision tower.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return x.Vision.Took.Seconds() }),
-	newSeries("foretoken_vision_cache_bytes", "Memory of what the vision tower made of recent images.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Bytes) }),
+	newSeries("foretoken_vision_cache_bytes", "Memory of the cached output of the vision tower.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Bytes) }),
 	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt is queued for background prefill.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Waiting) }),
 	newSeries("foretoken_background_prefill_tokens_total", "Tokens prefilled in the background.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Tokens) }),
 	newSeries("foretoken_background_prefills_completed_total", "Background prefills completed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Completed) }),
@@ -74,9 +74,9 @@ var deviceSeries = []struct {
 	kind prometheus.ValueType
 	of   func(*foretoken.DeviceStats) float64
 }{
-	{byDevice("foretoken_device_memory_bytes", "Memory of the device; 0 if it is not known."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Memory) }},
-	{byDevice("foretoken_device_memory_free_bytes", "Memory of the device that can still be taken, other processes considered."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Free) }},
-	{byDevice("foretoken_device_memory_used_bytes", "Memory of the device that the model has taken: weights, state, activations."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Used) }},
+	{byDevice("foretoken_device_memory_bytes", "Memory of the device; 0 if unknown."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Memory) }},
+	{byDevice("foretoken_device_memory_free_bytes", "Free memory of the device, other processes considered."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Free) }},
+	{byDevice("foretoken_device_memory_used_bytes", "Memory of the device that the model uses: weights, state, activations."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Used) }},
 	{byDevice("foretoken_device_graphs", "Recorded passes that can be replayed: graphs, on a GPU."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Recordings) }},
 	{byDevice("foretoken_device_graphs_recorded_total", "Passes recorded for replay."), prometheus.CounterValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Recorded) }},
 	{byDevice("foretoken_device_graphs_replayed_total", "Passes replayed."), prometheus.CounterValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Replayed) }},
@@ -119,7 +119,7 @@ func (e *engines) Describe(to chan<- *prometheus.Desc) {
 func (e *engines) Collect(to chan<- prometheus.Metric) {
 	if err := rescue.Do(func() error { e.collect(to); return nil }); err != nil {
 		e.s.log.Error("metrics", "error", err)
-		to <- prometheus.NewInvalidMetric(draftedDesc, errors.New("the engines' statistics could not be read; the log says why"))
+		to <- prometheus.NewInvalidMetric(draftedDesc, errors.New("the statistics of the engines could not be read; the log has the reason"))
 	}
 }
 

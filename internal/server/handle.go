@@ -64,7 +64,7 @@ func (s *Server) rescue(w *recorder, a *account) {
 	s.log.Error("panic", "request_id", a.id, "panic", p, "stack", string(debug.Stack()))
 	err := &generate.Error{
 		Status: http.StatusInternalServerError, Kind: generate.Internal,
-		Message: fmt.Sprintf("internal error: the server's log has more about request %s", a.id), Err: fmt.Errorf("panic: %v", p),
+		Message: fmt.Sprintf("internal error: see request %s in the log of the server", a.id), Err: fmt.Errorf("panic: %v", p),
 	}
 	a.report(nil, err)
 	if w.status != 0 {
@@ -104,7 +104,7 @@ func (s *Server) admit(w *recorder, r *http.Request, a *account) error {
 	if !s.perKey.enter(a.flow) {
 		return &generate.Error{
 			Status: http.StatusTooManyRequests, Kind: generate.Busy, RetryAfter: time.Second,
-			Message: fmt.Sprintf("%d requests of yours are running, the maximum: try again when one has ended", s.o.PerKey),
+			Message: fmt.Sprintf("%d requests of this client are running, the maximum: try again when one has ended", s.o.PerKey),
 		}
 	}
 	a.leave = func() { s.perKey.leave(a.flow) }
@@ -147,7 +147,7 @@ func unauthorized(w *recorder, r *http.Request) error {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="foretoken"`)
 	message := "an API key is required: send it as Authorization: Bearer KEY, or as X-Api-Key: KEY"
 	if presented(r) != "" {
-		message = "the API key is not one of this server's"
+		message = "the API key is not valid for this server"
 	}
 	return &generate.Error{Status: http.StatusUnauthorized, Kind: generate.Unauthorized, Message: message}
 }
@@ -167,9 +167,9 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
-		return &generate.Error{Status: http.StatusRequestTimeout, Kind: generate.BadRequest, Message: "the request's body did not come in time", Err: err}
+		return &generate.Error{Status: http.StatusRequestTimeout, Kind: generate.BadRequest, Message: "the body of the request did not arrive in time", Err: err}
 	case err != nil:
-		return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the request's body could not be read", Err: errors.Join(err, r.Context().Err())}
+		return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the body of the request could not be read", Err: errors.Join(err, r.Context().Err())}
 	}
 	r.Body = body.Held(data)
 	_ = w.control.SetReadDeadline(time.Time{}) // as in serve

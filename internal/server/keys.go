@@ -22,7 +22,7 @@ func NewKeys(list ...string) (*Keys, error) {
 		k.sums = append(k.sums, sha256.Sum256([]byte(key)))
 	}
 	if len(k.sums) == 0 {
-		return nil, errors.New("server: there is no API key")
+		return nil, errors.New("server: no API key is given")
 	}
 	return k, nil
 }

@@ -96,12 +96,12 @@ func newLineMetrics(s *Server, o *Batches) *lineMetrics {
 	for _, outcome := range batch.LineOutcomes {
 		m.outcomes[outcome] = &atomic.Int64{}
 		count(m.outcomes[outcome], prometheus.CounterOpts{
-			Name: "foretoken_batch_lines_total", Help: "Lines of batches, by what became of them: completed, failed, found (there was a result) or retried.",
+			Name: "foretoken_batch_lines_total", Help: "Lines of batches by outcome: completed, failed, found (the result existed) or retried.",
 			ConstLabels: prometheus.Labels{"outcome": outcome},
 		})
 	}
-	count(&m.diverged, prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result was not the one that was there already: workers that should give the same answers do not."})
-	s.metrics.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 when the queue of batches can be reached; without it requests are answered and batches wait."}, func() float64 {
+	count(&m.diverged, prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result differs from an existing one: workers that should give equal answers do not."})
+	s.metrics.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 if the queue of batches can be reached; otherwise requests are answered and batches wait."}, func() float64 {
 		if o.connected() {
 			return 1
 		}
@@ -247,7 +247,7 @@ func (b *lines) work(model, fingerprint string) {
 				return err
 			}
 			if id != fingerprint {
-				b.s.log.Warn("a batch waits for a model that this server does not have: it is not there, or its files or options are others than when the batch began", "model", model)
+				b.s.log.Warn("a batch waits for a model that this server does not have: the model was removed, or its files or options have changed since the batch began", "model", model)
 				return nil
 			}
 			worker := b.s.worker(model, fingerprint)

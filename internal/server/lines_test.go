@@ -251,7 +251,7 @@ func TestStoreThatTakesNothingHasAStatus(t *testing.T) {
 		fault  error
 		status int
 		says   string
-	}{{batch.ErrFull, http.StatusInsufficientStorage, "no space left"}, {batch.ErrUnreachable, http.StatusServiceUnavailable, "cannot be reached now"}} {
+	}{{batch.ErrFull, http.StatusInsufficientStorage, "no space left"}, {batch.ErrUnreachable, http.StatusServiceUnavailable, "cannot be reached"}} {
 		s.fault.Store(&c.fault)
 		for _, a := range []reply{
 			r.upload("{}", nil, "purpose", "batch"),

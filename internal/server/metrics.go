@@ -65,13 +65,13 @@ func newMetrics(s *Server) *metrics {
 		depth:    histogram("foretoken_draft_depth", "Mean number of draft tokens per round of an answer, one observation per answer.", depthBuckets, byModel),
 		took:     histogram("foretoken_round_seconds", "Time of a round, one forward pass over the batch.", tokenBuckets, byModel),
 		width:    histogram("foretoken_round_sequences", "Sequences in the batch of a round.", widthBuckets, byModel),
-		offline:  counter("foretoken_offline_rows_total", "Rows of rounds, prompts and drafts included, that were of offline requests: the lines of batches.", byModel),
+		offline:  counter("foretoken_offline_rows_total", "Rows of offline requests (lines of batches) in rounds, prompts and drafts included.", byModel),
 	}
 	for _, result := range []string{"ok", "error"} { // there from the start
 		m.fetches.WithLabelValues(result)
 	}
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_http_requests_active", Help: "HTTP requests in progress."}, func() float64 { return float64(m.active.Load()) })
-	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 when the server is ready: models are loaded, none has broken down, and it is not shutting down."}, func() float64 {
+	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 if the server is ready: models are loaded, none has failed, and it is not shutting down."}, func() float64 {
 		if s.ready() {
 			return 1
 		}

@@ -46,13 +46,13 @@ func (s *Server) quiet(pattern string) bool {
 
 // rest answers requests to unknown paths and methods.
 func (s *Server) rest(w http.ResponseWriter, r *http.Request) {
-	e := &generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Message: fmt.Sprintf("there is no %s %s here; /openapi.json lists what there is", r.Method, r.URL.Path)}
+	e := &generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Message: fmt.Sprintf("there is no endpoint %s %s; /openapi.json lists the endpoints", r.Method, r.URL.Path)}
 	if path := r.URL.Path; s.lines == nil && (strings.HasPrefix(path, "/v1/files") || strings.HasPrefix(path, "/v1/batches")) {
-		e.Message = "this server takes no batches: it was started with --no-batches, or without a folder for them (--state-dir)"
+		e.Message = "this server does not support batches: it was started with --no-batches, or without a folder for batches (--state-dir)"
 	}
 	if others := s.methods(r); len(others) > 0 {
 		w.Header().Set("Allow", strings.Join(others, ", "))
-		e.Status, e.Kind, e.Message = http.StatusMethodNotAllowed, generate.BadRequest, fmt.Sprintf("%s is not for %s, but for %s", r.URL.Path, r.Method, strings.Join(others, ", "))
+		e.Status, e.Kind, e.Message = http.StatusMethodNotAllowed, generate.BadRequest, fmt.Sprintf("%s does not support %s, use %s", r.URL.Path, r.Method, strings.Join(others, ", "))
 	}
 	generate.Report(r.Context(), nil, e)
 	writeError(w, r, e)

@@ -69,7 +69,7 @@ func (o *origins) check(r *http.Request) error {
 	}
 	return &generate.Error{
 		Status: http.StatusForbidden, Kind: generate.Unauthorized,
-		Message: fmt.Sprintf("pages of %q may not use this server: start it with --cors ORIGIN to allow them", r.Header.Get("Origin")),
+		Message: fmt.Sprintf("pages of %q may not use this server: start it with --cors ORIGIN to allow it", r.Header.Get("Origin")),
 	}
 }
 
@@ -87,6 +87,6 @@ func checkHost(host string) error {
 	}
 	return &generate.Error{
 		Status: http.StatusForbidden, Kind: generate.Unauthorized,
-		Message: fmt.Sprintf("host %q: this server answers to names of this machine only: start it with --api-key, or with --insecure, to use other names", host),
+		Message: fmt.Sprintf("host %q is not a name of this machine: start the server with --api-key, or with --insecure, to allow other names", host),
 	}
 }

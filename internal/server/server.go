@@ -255,7 +255,7 @@ func (s *Server) addModels() error {
 	library := foretoken.LibraryOptions{Load: s.load, Size: s.size, Names: s.names, Memory: s.o.ModelsMemory, KeepAlive: s.o.KeepAlive}
 	for i, m := range s.o.Models {
 		if m.Name == "" || slices.Contains(s.names(), m.Name) {
-			return fmt.Errorf("server: model %q: every model needs a name of its own", m.Name)
+			return fmt.Errorf("server: model %q: the name is empty or used twice", m.Name)
 		}
 		m.Preload = m.Preload || i == 0
 		s.models = append(s.models, &entry{Model: m})
@@ -268,7 +268,7 @@ func (s *Server) addModels() error {
 			return fmt.Errorf("server: alias %q: there is no model %q; available: %q", alias, name, s.names())
 		}
 		if alias != name && slices.Contains(s.names(), alias) {
-			return fmt.Errorf("server: alias %q of %q: it is the name of another model", alias, name)
+			return fmt.Errorf("server: alias %q of %q: another model has this name", alias, name)
 		}
 	}
 	s.library = foretoken.NewLibrary(library)

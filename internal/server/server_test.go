@@ -270,7 +270,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		want string
 	}{
 		{Options{}, "no model"},
-		{Options{Models: []Model{tiny(), tiny()}}, "a name of its own"},
+		{Options{Models: []Model{tiny(), tiny()}}, "the name is empty or used twice"},
 		{Options{Models: []Model{tiny()}, Aliases: map[string]string{"a": "b"}}, `there is no model "b"`},
 		{Options{Models: []Model{tiny()}, Origins: []string{"example.com"}}, `origin "example.com"`},
 	} {

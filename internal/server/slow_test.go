@@ -104,7 +104,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			})
 			wg.Go(func() {
 				back, after := p.send(t, "POST /v1/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-				if !strings.HasPrefix(back, "HTTP/1.1 408") || !strings.Contains(back, "did not come in time") || after != bodies {
+				if !strings.HasPrefix(back, "HTTP/1.1 408") || !strings.Contains(back, "did not arrive in time") || after != bodies {
 					t.Errorf("half a body: %q after %v", back, after)
 				}
 			})

@@ -43,7 +43,7 @@ func (c *conversation) change(kind, v *body.Value) bool {
 		tool.Ignore("name", "tool_name")
 	case "tool_removal":
 		v.IgnoreRest()
-		kind.Drop("tools are not taken away in the middle of a conversation: leave it out of tools")
+		kind.Drop("removing a tool within a conversation is not supported: leave it out of tools")
 	default:
 		return false
 	}
@@ -66,7 +66,7 @@ func (c *conversation) messages(v *body.Value) {
 			c.system(content)
 		case role == "assistant" && i == n-1:
 			if c.prefill = texts(content, nil); strings.TrimSpace(c.prefill) == "" {
-				content.Fault("the text that the answer is to begin with is empty")
+				content.Fault("the prefilled text of the answer is empty")
 			}
 		case content.IsText():
 			c.say(role, content.Text())
@@ -81,7 +81,7 @@ func (c *conversation) messages(v *body.Value) {
 	}
 	c.end()
 	if len(c.list) == 0 && c.prefill == "" {
-		v.Fault("there is nothing to answer")
+		v.Fault("the conversation has no message to answer")
 	}
 }
 
@@ -126,7 +126,7 @@ func (c *conversation) block(role string, v *body.Value) {
 		v.Ignore("signature")
 		text := v.Field("thinking").Text()
 		if role != "assistant" {
-			kind.Fault("only the assistant thinks; this is a message of the %s", role)
+			kind.Fault("thinking blocks are allowed in assistant messages only; this is a message of the %s", role)
 		}
 		m := c.last(role)
 		if m.ReasoningContent != nil {
@@ -135,23 +135,23 @@ func (c *conversation) block(role string, v *body.Value) {
 		m.ReasoningContent = &text
 	case "redacted_thinking":
 		v.IgnoreRest()
-		kind.Drop("thinking that another provider has encrypted cannot be read: leave the block out")
+		kind.Drop("encrypted thinking of another provider is not supported: leave the block out")
 	case "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
 		"text_editor_code_execution_tool_result", "tool_search_tool_result", "mcp_tool_use", "mcp_tool_result", "container_upload":
 		v.IgnoreRest()
-		kind.Drop("a block of type %.60q is of a tool that is not run here", kind.Text())
+		kind.Drop("blocks of type %.60q are not supported: the tool is run by the provider", kind.Text())
 	case "tool_use":
 		if role != "assistant" {
-			kind.Fault("only the assistant calls tools; this is a message of the %s", role)
+			kind.Fault("tool calls are allowed in assistant messages only; this is a message of the %s", role)
 		}
 		c.call(v)
 	case "tool_result":
 		if role != "user" {
-			kind.Fault("results of tools are for messages of the user; this is one of the %s", role)
+			kind.Fault("tool results are allowed in user messages only; this is a message of the %s", role)
 		}
 		c.result(v)
 	default:
-		kind.Unsupported("a block of type %.60q; text, image, thinking, tool_use, tool_result and document are known", kind.Text())
+		kind.Unsupported("blocks of type %.60q are not supported; supported: text, image, thinking, tool_use, tool_result and document", kind.Text())
 	}
 }
 
@@ -212,14 +212,14 @@ func (c *conversation) image(v *body.Value) *chat.Media {
 	switch kind := source.Field("type").Required(); kind.Text() {
 	case "base64":
 		if t := source.Field("media_type"); !strings.HasPrefix(t.Required().Text(), "image/") {
-			t.Fault("%.40q, want that of an image, such as image/png", t.Text())
+			t.Fault("%.40q, want the type of an image, such as image/png", t.Text())
 		}
 		return media.Base64(c.request, source.Field("data").Required())
 	case "url":
 		return media.Picture(c.request, source.Field("url").Required())
 	case "file":
 		source.Ignore("file_id")
-		kind.Unsupported("files are not stored here: send the image, with type base64")
+		kind.Unsupported("stored files are not supported for images: send the image, with type base64")
 	default:
 		kind.OneOf("base64", "url")
 	}
@@ -239,7 +239,7 @@ func texts(v *body.Value, other func(kind, v *body.Value) bool) string {
 		case other != nil && other(t, b):
 			continue
 		case t.Text() == "image":
-			t.Fault("there can be no image here: put it into a message of the user")
+			t.Fault("images are not allowed here: put the image into a user message")
 		case t.Text() == "tool_reference": // to a tool that was found: all of them are in the prompt
 			b.Ignore("tool_name")
 			continue
@@ -265,7 +265,7 @@ func document(v *body.Value) string {
 	case "content":
 		text = texts(source.Field("content").Required(), nil)
 	default:
-		kind.Unsupported("a document as %.60q: send its text, with type text", kind.Text())
+		kind.Unsupported("documents of type %.60q are not supported: send the text, with type text", kind.Text())
 	}
 	parts := []string{}
 	for _, part := range []string{v.Field("title").Text(), v.Field("context").Text(), text} {

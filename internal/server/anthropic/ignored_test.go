@@ -19,19 +19,19 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 		return `{"max_tokens": 1, "messages": [{"role": "` + role + `", "content": [` + block + `]}, {"role": "user", "content": "Hi"}]}`
 	}
 	list := []generatetest.Tolerated{
-		{path, `{"max_tokens": 1, "messages": [{"role": "user", "content": "Hi", "mood": 1}, {"role": "user", "content": [{"type": "text", "text": "Hi", "mood": 1}], "mood": 2}]}`, "messages[].content[].mood, messages[].mood", "messages[0].mood: this field is not known here"},
-		{path, request(`"container": "c"`), "container", "container: this field is not known here"},
-		{path, request(`"mcp_servers": [], "betas": ["x"]`), "betas, mcp_servers", "mcp_servers: this field is not known here"},
-		{path, request(`"foretoken": {"recipt": true}`), "foretoken.recipt", "foretoken.recipt: this field is not known here"},
-		{path, request(`"context_management": {"edits": [{"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}}]}`), "context_management.edits[].type=clear_tool_uses_20250919", "context_management.edits[0].type: nothing is taken out"},
-		{path, request(`"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "none"}]}`), "context_management.edits[].type=clear_thinking_20251015", "context_management.edits[0].type: nothing is taken out"},
+		{path, `{"max_tokens": 1, "messages": [{"role": "user", "content": "Hi", "mood": 1}, {"role": "user", "content": [{"type": "text", "text": "Hi", "mood": 1}], "mood": 2}]}`, "messages[].content[].mood, messages[].mood", "messages[0].mood: this field is not supported"},
+		{path, request(`"container": "c"`), "container", "container: this field is not supported"},
+		{path, request(`"mcp_servers": [], "betas": ["x"]`), "betas, mcp_servers", "mcp_servers: this field is not supported"},
+		{path, request(`"foretoken": {"recipt": true}`), "foretoken.recipt", "foretoken.recipt: this field is not supported"},
+		{path, request(`"context_management": {"edits": [{"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}}]}`), "context_management.edits[].type=clear_tool_uses_20250919", "context_management.edits[0].type: editing the context is not supported"},
+		{path, request(`"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "none"}]}`), "context_management.edits[].type=clear_thinking_20251015", "context_management.edits[0].type: editing the context is not supported"},
 		{path, request(`"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}, {"name": "a", "input_schema": {}}], "tool_choice": {"type": "tool", "name": "web_search"}`), "tool_choice.name=web_search, tools[].type=web_search_20250305", `"web_search_20250305" is a tool that the provider runs`},
 		{path, request(`"tools": [{"type": "computer_20250124", "name": "computer", "display_width_px": 1}], "tool_choice": {"type": "any"}`), "tool_choice, tools[].type=computer_20250124", "is a tool that the provider runs"},
 		{path, request(`"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}], "tool_choice": {"type": "auto", "disable_parallel_tool_use": true}`), "tools[].type=web_fetch_20250910", "is a tool that the provider runs"},
-		{path, request(`"tools": [{"name": "a", "input_schema": {}, "defer_loading": true}]`), "tools[].defer_loading", "tools[0].defer_loading: tools cannot be searched for"},
-		{path, request(`"tools": [{"name": "a", "input_schema": {}, "allowed_callers": ["code"]}]`), "tools[].allowed_callers[]=code", "tools[0].allowed_callers[0]: only the assistant"},
-		{path, talk("assistant", `{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "a"}`), "messages[].content[].type=redacted_thinking", "messages[0].content[0].type: thinking that another provider has encrypted"},
-		{path, talk("assistant", `{"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}}, {"type": "web_search_tool_result", "tool_use_id": "x", "content": []}, {"type": "text", "text": "a"}`), "messages[].content[].type=server_tool_use, messages[].content[].type=web_search_tool_result", "of a tool that is not run here"},
+		{path, request(`"tools": [{"name": "a", "input_schema": {}, "defer_loading": true}]`), "tools[].defer_loading", "tools[0].defer_loading: tool search is not supported"},
+		{path, request(`"tools": [{"name": "a", "input_schema": {}, "allowed_callers": ["code"]}]`), "tools[].allowed_callers[]=code", "tools[0].allowed_callers[0]: the only supported caller"},
+		{path, talk("assistant", `{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "a"}`), "messages[].content[].type=redacted_thinking", "messages[0].content[0].type: encrypted thinking of another provider"},
+		{path, talk("assistant", `{"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}}, {"type": "web_search_tool_result", "tool_use_id": "x", "content": []}, {"type": "text", "text": "a"}`), "messages[].content[].type=server_tool_use, messages[].content[].type=web_search_tool_result", "the tool is run by the provider"},
 	}
 	generatetest.Tolerate(t, site.URL, Register, service, list)
 	for _, c := range list {

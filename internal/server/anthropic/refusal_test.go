@@ -35,7 +35,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{`{"max_tokens": 9, "messages": [{"role": "user"}]}`, "messages[0].content: this field is missing"},
 		{`{"max_tokens": 9, "messages": [{"role": "user", "content": 1}]}`, "messages[0].content: 1, want an array"},
 		{`{"max_tokens": 9, "messages": [{"role": "user", "content": []}]}`, "messages[0].content: there are no blocks"},
-		{`{"max_tokens": 9, "messages": [{"role": "system", "content": ""}]}`, "messages: there is nothing to answer"},
+		{`{"max_tokens": 9, "messages": [{"role": "system", "content": ""}]}`, "messages: the conversation has no message to answer"},
 		{`{"max_tokens": 0, ` + hi + `}`, "max_tokens: 0, want a number from 1"},
 		{`{"max_tokens": "9", ` + hi + `}`, `max_tokens: the string "9", want a whole number`},
 		{`{"max_tokens": 1.5, ` + hi + `}`, "max_tokens: 1.5, want a whole number"},
@@ -51,7 +51,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{`{"max_tokens": 9, "seed": -1, ` + hi + `}`, "seed: -1, want a number from 0"},
 		{`{"max_tokens": 9, "mtp_depth": 99, ` + hi + `}`, "mtp_depth: 99, want 0 to 8"},
 		{`{"max_tokens": 9, "system": 5, ` + hi + `}`, "system: 5, want an array"},
-		{`{"max_tokens": 9, "system": [{"type": "image"}], ` + hi + `}`, "system[0].type: there can be no image here: put it into a message of the user"},
+		{`{"max_tokens": 9, "system": [{"type": "image"}], ` + hi + `}`, "system[0].type: images are not allowed here: put the image into a user message"},
 		{`{"max_tokens": 9, "thinking": true, ` + hi + `}`, "thinking: true, want an object"},
 		{`{"max_tokens": 9, "thinking": {}, ` + hi + `}`, "thinking.type: this field is missing"},
 		{`{"max_tokens": 9, "thinking": {"type": "hard"}, ` + hi + `}`, `thinking.type: "hard", want one of`},
@@ -66,20 +66,20 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{`{"max_tokens": 9, "tools": [{}], ` + hi + `}`, "tools[0].name: this field is missing"},
 		{`{"max_tokens": 9, "tools": [{"name": "a"}], ` + hi + `}`, "tools[0].input_schema: this field is missing"},
 		{`{"max_tokens": 9, "tools": [{"name": "a", "input_schema": []}], ` + hi + `}`, "tools[0].input_schema: want a JSON schema"},
-		{`{"max_tokens": 9, "tool_choice": {"type": "any"}, ` + hi + `}`, "tool_choice: a call of a tool is required"},
+		{`{"max_tokens": 9, "tool_choice": {"type": "any"}, ` + hi + `}`, "tool_choice: a tool call is required"},
 		{`{"max_tokens": 9, "tool_choice": {"type": "tool", "name": "b"}, ` + hi + `}`, `tool_choice.name: there is no tool "b"`},
 		{`{"max_tokens": 9, "tool_choice": "auto", ` + hi + `}`, `tool_choice: the string "auto", want an object`},
 		{user(`{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}`), "messages[0].content[0].source.data: the image has no bytes"},
-		{user(`{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ""}}`), `messages[0].content[0].source.type: a document as "base64"`},
+		{user(`{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ""}}`), `messages[0].content[0].source.type: documents of type "base64" are not supported`},
 		{user(`{"type": "tool_result", "tool_use_id": "x", "content": "y"}`), `messages[0].content[0].tool_use_id: "x": no tool_use block before it has this id`},
-		{user(`{"type": "tool_use", "id": "x", "name": "y", "input": {}}`), "messages[0].content[0].type: only the assistant calls tools"},
-		{user(`{"type": "thinking", "thinking": "x"}`), "messages[0].content[0].type: only the assistant thinks"},
-		{user(`{"type": "video"}`), `messages[0].content[0].type: a block of type "video"`},
+		{user(`{"type": "tool_use", "id": "x", "name": "y", "input": {}}`), "messages[0].content[0].type: tool calls are allowed in assistant messages only"},
+		{user(`{"type": "thinking", "thinking": "x"}`), "messages[0].content[0].type: thinking blocks are allowed in assistant messages only"},
+		{user(`{"type": "video"}`), `messages[0].content[0].type: blocks of type "video" are not supported`},
 		{user(`{"text": "x"}`), "messages[0].content[0].type: this field is missing"},
 		{assistant(`{"type": "tool_use", "id": "x", "name": "y", "input": "z"}`), "messages[0].content[0].input: want the arguments as an object"},
-		{assistant(`{"type": "tool_result", "tool_use_id": "x"}`), "messages[0].content[0].type: results of tools are for messages of the user"},
-		{`{"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": " "}]}`, "messages[1].content: the text that the answer is to begin with is empty"},
-		{`{"max_tokens": 9, "thinking": {"type": "adaptive"}, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}`, "messages: the last message is the assistant's"},
+		{assistant(`{"type": "tool_result", "tool_use_id": "x"}`), "messages[0].content[0].type: tool results are allowed in user messages only"},
+		{`{"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": " "}]}`, "messages[1].content: the prefilled text of the answer is empty"},
+		{`{"max_tokens": 9, "thinking": {"type": "adaptive"}, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}`, "messages: an assistant message at the end is continued"},
 	} {
 		status, text := post(t, "/v1/messages", c.request)
 		var p problem
@@ -101,7 +101,7 @@ func TestErrorsHaveTheProtocolsTypes(t *testing.T) {
 		t.Errorf("unknown model: %d %s", status, text)
 	}
 	status, text = post(t, "/v1/messages", `{"max_tokens": 9, "messages": [{"role": "user", "content": "`+strings.Repeat("cat ", 2000)+`"}]}`)
-	if status != http.StatusBadRequest || !strings.Contains(text, "the context of 1024") {
+	if status != http.StatusBadRequest || !strings.Contains(text, "the context has 1024") {
 		t.Errorf("long prompt: %d %s", status, text)
 	}
 	for status, want := range map[int]string{429: "rate_limit_error", 503: "overloaded_error", 413: "request_too_large", 401: "authentication_error", 500: "api_error", 502: "api_error"} {

@@ -52,7 +52,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 		if kind := edit.Field("type").Required(); kind.Text() == "clear_thinking_20251015" && string(edit.Field("keep").Raw()) == `"all"` {
 			continue
 		} else if edit.IgnoreRest(); !kind.Absent() {
-			kind.Drop("nothing is taken out of conversations here: leave the edit out, or keep all")
+			kind.Drop("editing the context is not supported: leave the edit out, or set keep to all")
 		}
 	}
 	r.thinking(v.Field("thinking"))
@@ -69,7 +69,7 @@ func decode(v *body.Value, count bool) (*request, error) {
 		r.thread = newThread(v)
 	}
 	if thinks := r.Thinking == nil || *r.Thinking; thinks && r.Prefill != "" {
-		v.Field("messages").Unsupported("the last message is the assistant's, to be continued, and thinking comes before all of an answer: end with a user message, or set thinking to disabled")
+		v.Field("messages").Unsupported("an assistant message at the end is continued, which excludes thinking: end with a user message, or set thinking to disabled")
 	}
 	return r, v.Err()
 }
@@ -100,7 +100,7 @@ func (r *request) thinking(v *body.Value) {
 	}
 	if n := budget.Int(1, math.MaxInt32); n != nil {
 		if r.MaxThinking = int(*n); r.MaxTokens > 0 && r.MaxThinking >= r.MaxTokens {
-			budget.Fault("%d, want less than max_tokens, which is %d", *n, r.MaxTokens)
+			budget.Fault("%d, want less than max_tokens (%d)", *n, r.MaxTokens)
 		}
 	}
 	r.silent = v.Field("display").OneOf("summarized", "omitted") == "omitted"
@@ -149,7 +149,7 @@ func (r *request) tools(v *body.Value) {
 	name := choice.Field("name")
 	if len(r.Tools) == 0 && v.Field("tools").Len() > 0 {
 		if kind := choice.Field("type").Text(); kind != "auto" && kind != "none" {
-			choice.Drop("none of the tools can be called")
+			choice.Drop("no tool of the request is supported")
 		}
 		choice.IgnoreRest()
 		return
@@ -161,7 +161,7 @@ func (r *request) tools(v *body.Value) {
 		r.Calls, r.Named = generate.CallNamed, name.Required().Text()
 		if slices.Contains(r.left, r.Named) {
 			r.Calls, r.Named = generate.CallAuto, ""
-			name.Drop("this tool is not run here")
+			name.Drop("tools that the provider runs are not supported")
 		} else if !slices.ContainsFunc(r.Tools, func(t chat.Tool) bool { return t.Name() == r.Named }) {
 			name.Fault("there is no tool %.60q in tools", r.Named)
 		}
@@ -169,7 +169,7 @@ func (r *request) tools(v *body.Value) {
 		r.Calls = generate.CallNone
 	}
 	if r.Calls == generate.CallRequired && len(r.Tools) == 0 {
-		choice.Fault("a call of a tool is required, and there are no tools")
+		choice.Fault("a tool call is required, but there are no tools")
 	}
 	r.Parallel = !choice.Field("disable_parallel_tool_use").True()
 	r.Constrained = !r.Parallel // a grammar limits the answer to one call
@@ -183,17 +183,17 @@ func (r *request) tool(v *body.Value) {
 		if known = clientToolOf(kind.Text()); known == nil {
 			r.left = append(r.left, v.Field("name").Text())
 			v.IgnoreRest()
-			kind.Drop("%.60q is a tool that the provider runs; here tools are run by the client: give name, description and input_schema", kind.Text())
+			kind.Drop("%.60q is a tool that the provider runs, which is not supported: use tools that the client runs, with name, description and input_schema", kind.Text())
 			return
 		}
 	}
 	v.Ignore("cache_control", "eager_input_streaming")
 	if d := v.Field("defer_loading"); d.True() {
-		d.Drop("tools cannot be searched for: all of them are in the prompt")
+		d.Drop("tool search is not supported: all tools are in the prompt")
 	}
 	for _, caller := range v.Field("allowed_callers").List() {
 		if caller.Text() != "direct" {
-			caller.Drop("only the assistant calls tools here, which is called direct")
+			caller.Drop("the only supported caller is direct")
 		}
 	}
 	name := v.Field("name").Required()

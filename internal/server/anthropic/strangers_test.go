@@ -38,7 +38,7 @@ func TestCountIsWholeBeyondTheContext(t *testing.T) {
 		t.Errorf("%d tokens counted", n)
 	}
 	status, text := post(t, "/v1/messages", strings.Replace(long, "{", `{"max_tokens": 1, `, 1))
-	if status != 400 || !strings.Contains(text, "the prompt has more than 2048 tokens, and the context of 1024 takes them and the answer: shorten the prompt") {
+	if status != 400 || !strings.Contains(text, "the prompt has more than 2048 tokens, but the context has 1024 for prompt and answer: shorten the prompt") {
 		t.Errorf("status %d: %s", status, text)
 	}
 }

@@ -73,13 +73,13 @@ func explain(err error, id string) error {
 	case errors.As(err, &known):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return is(http.StatusNotFound, generate.NotFound, "there is nothing called %.80q: it was never there, it has expired, or it is another key's", id)
+		return is(http.StatusNotFound, generate.NotFound, "%.80q does not exist: it was never created, has expired, or belongs to another key", id)
 	case errors.Is(err, batch.ErrTooLarge):
-		return is(http.StatusRequestEntityTooLarge, generate.TooLarge, "the file is larger than %d bytes, the maximum of a batch: make several of it", batch.MaxFile)
+		return is(http.StatusRequestEntityTooLarge, generate.TooLarge, "the file is larger than %d bytes, the maximum of a batch: split it", batch.MaxFile)
 	case errors.Is(err, batch.ErrFull):
 		return is(http.StatusInsufficientStorage, generate.Unavailable, "the server has no space left for batches: delete files, or try again later")
 	case errors.Is(err, batch.ErrUnreachable):
-		return is(http.StatusServiceUnavailable, generate.Unavailable, "the queue of batches cannot be reached now: try again later")
+		return is(http.StatusServiceUnavailable, generate.Unavailable, "the queue of batches cannot be reached: try again later")
 	case errors.Is(err, batch.ErrInUse), errors.Is(err, batch.ErrOver):
 		return is(http.StatusConflict, generate.BadRequest, "%v", err)
 	}
@@ -189,7 +189,7 @@ func (d *Desk) submit(w http.ResponseWriter, r *http.Request) error {
 	}
 	b, err := d.Coordinator.Submit(r.Context(), s)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Param: "input_file_id", Message: fmt.Sprintf("there is no file %.80q: upload it first, with the same key", s.Input)}
+		return &generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Param: "input_file_id", Message: fmt.Sprintf("the file %.80q does not exist: upload it first, with the same key", s.Input)}
 	}
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func readMetadata(v *body.Value, to map[string]string) {
 	}
 	for name, item := range v.Fields() {
 		if !item.IsText() {
-			v.Fault("want an object whose values are texts")
+			v.Fault("want an object whose values are strings")
 		}
 		if to[name] = item.Text(); len(name) > maxPairName || len(to[name]) > maxPairValue {
 			v.Fault("%.80q: names have at most %d characters and values %d", name, maxPairName, maxPairValue)
@@ -290,7 +290,7 @@ func (d *Desk) upload(w http.ResponseWriter, r *http.Request) (err error) {
 		}
 		switch name := part.FormName(); {
 		case name == "file" && f.upload != nil:
-			return generate.Invalid("file", "there are two: upload one at a time")
+			return generate.Invalid("file", "there are two files: upload one file per request")
 		case name == "file":
 			f.filename = part.FileName()
 			if f.upload, err = d.Coordinator.Upload(r.Context(), &reading{part}); err != nil {
@@ -329,7 +329,7 @@ func (r *reading) Read(to []byte) (int, error) {
 }
 
 func unread(err error) error {
-	return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the upload could not be read to its end", Err: err}
+	return &generate.Error{Status: http.StatusBadRequest, Kind: generate.BadRequest, Message: "the upload ended early", Err: err}
 }
 
 // field reads a small part.
@@ -357,11 +357,11 @@ func (f *form) field(name string, part io.Reader) error {
 func (f *form) check() (time.Duration, error) {
 	switch {
 	case f.upload == nil:
-		return 0, generate.Invalid("file", "there is none")
+		return 0, generate.Invalid("file", "the file is missing")
 	case len(f.filename) > maxFilename:
 		return 0, generate.Invalid("file", "its name has %d bytes, want at most %d", len(f.filename), maxFilename)
 	case f.purpose != purpose:
-		return 0, generate.Invalid("purpose", "%.40q, want %s: files are for batches here", f.purpose, purpose)
+		return 0, generate.Invalid("purpose", "%.40q, want %s: only files for batches are supported", f.purpose, purpose)
 	case f.anchor == "" && f.seconds == "":
 		return 0, nil
 	case !slices.Contains([]string{"", "created_at"}, f.anchor):

@@ -36,7 +36,7 @@ func (d *document) settle(from int) {
 			switch {
 			case f.known || o.all || d.err != nil:
 			case d.strict:
-				d.err = generate.NotSupported(o.join(string(f.name)), "this field is not known here: leave it out")
+				d.err = generate.NotSupported(o.join(string(f.name)), "this field is not supported: leave it out")
 			default:
 				d.ignore(func() string { return o.join(string(f.name)) })
 			}

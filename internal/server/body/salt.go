@@ -6,7 +6,7 @@ func CacheSalt(v *Value) string {
 	f := v.Field("cache_salt")
 	salt := f.Text()
 	if salt == "" && !f.Absent() {
-		f.Fault("the string is empty: leave it out to share the prefix cache with all requests that have none")
+		f.Fault("the string is empty: leave it out to share the prefix cache with all requests without a salt")
 	}
 	return salt
 }

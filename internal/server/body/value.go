@@ -94,7 +94,7 @@ func parse(data []byte, doc *document) *Value {
 		return v
 	}
 	if !utf8.Valid(data) {
-		v.Fault("the body is not UTF-8, which JSON is written in")
+		v.Fault("the body is not valid UTF-8, which JSON requires")
 		return v
 	}
 	if v.raw = bytes.TrimSpace(data); v.raw[0] != '{' {

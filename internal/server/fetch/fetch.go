@@ -96,7 +96,7 @@ func (c *Client) Fetch(ctx context.Context, u *url.URL) (data []byte, err error)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case limited.Err() != nil:
-		return nil, fmt.Errorf("the image did not come from %.100q within %v", u.Host, c.timeout)
+		return nil, fmt.Errorf("the image did not arrive from %.100q within %v", u.Host, c.timeout)
 	}
 	if outer := (*url.Error)(nil); errors.As(err, &outer) { // whose text has all of the URL
 		err = outer.Err

@@ -148,12 +148,12 @@ func TestFetch(t *testing.T) {
 		"a header without end": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", maxHeader+8<<10))
 		}, "server response headers exceeded"},
-		"silence": {func(_ http.ResponseWriter, r *http.Request) { wait(r, gone) }, "did not come from"},
+		"silence": {func(_ http.ResponseWriter, r *http.Request) { wait(r, gone) }, "did not arrive from"},
 		"silence in the middle": {func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write([]byte(png))
 			w.(http.Flusher).Flush()
 			wait(r, gone)
-		}, "did not come from"},
+		}, "did not arrive from"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, u := local(t, c.handler)
@@ -230,7 +230,7 @@ func TestRedirects(t *testing.T) {
 		"http://169.254.169.254/meta": `a redirect: this server does not fetch images from "169.254.169.254"`,
 		"http://127.0.0.1:1/a.png":    `a redirect: this server does not fetch images from "127.0.0.1:1"`,
 		"file:///etc/passwd":          `a redirect: URLs of scheme "file" are not fetched`,
-		"http://a:b@" + u.Host + "/a": "a redirect: the URL has a user name or password in it",
+		"http://a:b@" + u.Host + "/a": "a redirect: the URL has a user name or password",
 	} {
 		u.Path = "/to/" + to
 		data, err := c.Fetch(t.Context(), u)

@@ -65,7 +65,7 @@ func (c *Client) find(u *url.URL) (host, error) {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return host{}, fmt.Errorf("URLs of scheme %.20q are not fetched", u.Scheme)
 	case u.User != nil:
-		return host{}, fmt.Errorf("the URL has a user name or password in it: they are not sent")
+		return host{}, fmt.Errorf("the URL has a user name or password, which is not supported")
 	}
 	at := slices.IndexFunc(c.hosts, func(h host) bool {
 		switch {
@@ -81,7 +81,7 @@ func (c *Client) find(u *url.URL) (host, error) {
 		return h.name == name
 	})
 	if at < 0 {
-		return host{}, fmt.Errorf("this server does not fetch images from %.100q: send it as a data: URL, or see foretoken serve --allow-image-urls", u.Host)
+		return host{}, fmt.Errorf("this server does not fetch images from %.100q: send the image as a data: URL, or see foretoken serve --allow-image-urls", u.Host)
 	}
 	return c.hosts[at], nil
 }

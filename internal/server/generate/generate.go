@@ -246,7 +246,7 @@ func (r *Request) check() error {
 		n, _ := r.Depth.Fixed()
 		return Invalid("mtp_depth", "%d, want 0 to %d", n, spec.MaxDepth)
 	case r.Calls >= CallRequired && len(r.Tools) == 0:
-		return Invalid("tool_choice", "a call of a tool is required, and there are no tools")
+		return Invalid("tool_choice", "a tool call is required, but there are no tools")
 	}
 	return nil
 }
@@ -294,7 +294,7 @@ func checkLength(p *foretoken.Prompt, context int) error {
 	case len(p.IDs) < context:
 		return nil
 	}
-	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, and the context of %d takes them and the answer: shorten the prompt", n, context)}
+	return &Error{Status: 400, Kind: TooLarge, Param: "messages", Message: fmt.Sprintf("the prompt has %s tokens, but the context has %d for prompt and answer: shorten the prompt", n, context)}
 }
 
 // conversation is the conversation that the messages and options make. salt is that of caches.

@@ -31,7 +31,7 @@ func (r *Request) grammar(m *foretoken.Model, p *foretoken.Prompt) (grammar.Sour
 	}
 	if r.Calls == CallAuto && !r.Strict && !r.Constrained && len(r.Inputs) == 0 {
 		if !r.Grammar.IsZero() {
-			return grammar.Source{}, NotSupported("response_format", "a format of the answer beside tools: it would rule out calls; use tool_choice none, or strict tools")
+			return grammar.Source{}, NotSupported("response_format", "a response format cannot be combined with tools, because it excludes tool calls: set tool_choice to none, or use strict tools")
 		}
 		return grammar.Source{}, nil
 	}

@@ -33,9 +33,9 @@ func (s *Service) checkRemote(r *Request) error {
 	for i, f := range r.Remote {
 		switch {
 		case s.Images == nil:
-			return NotSupported(f.Param, "this server fetches no images: send it as a data: URL, or see foretoken serve --allow-image-urls")
+			return NotSupported(f.Param, "this server does not fetch images: send the image as a data: URL, or see foretoken serve --allow-image-urls")
 		case i == maxRemote:
-			return Invalid(f.Param, "%d images are to be fetched, at most %d are: send others as data: URLs", len(r.Remote), maxRemote)
+			return Invalid(f.Param, "the request has %d images to fetch, at most %d are allowed: send other images as data: URLs", len(r.Remote), maxRemote)
 		}
 		if err := s.Images.Allows(f.URL); err != nil {
 			return NotSupported(f.Param, "%v", err)
@@ -70,7 +70,7 @@ func (s *Service) fetchAll(ctx context.Context, r *Request) error {
 			errs[i] = rescue.Do(func() (err error) {
 				*f.To, err = s.Images.Fetch(ctx, f.URL)
 				if err == nil && total.Add(int64(len(*f.To))) > maxFetched {
-					err = fmt.Errorf("the images that are to be fetched have more than %d bytes together, the maximum", maxFetched)
+					err = fmt.Errorf("the fetched images of the request have more than %d bytes in total, the maximum", maxFetched)
 				}
 				return err
 			})

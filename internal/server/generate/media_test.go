@@ -73,9 +73,9 @@ func TestURLsAreCheckedBeforeModelsAreLoaded(t *testing.T) {
 		n           int
 		param, says string
 	}{
-		{nil, "https://example.org", 1, "images[0]", "this server fetches no images: send it as a data: URL, or see foretoken serve --allow-image-urls"},
-		{images, "https://elsewhere.org", 1, "images[0]", `this server does not fetch images from "elsewhere.org": send it as a data: URL, or see foretoken serve --allow-image-urls`},
-		{images, "https://example.org", maxRemote + 1, "images[64]", "65 images are to be fetched, at most 64 are: send others as data: URLs"},
+		{nil, "https://example.org", 1, "images[0]", "this server does not fetch images: send the image as a data: URL, or see foretoken serve --allow-image-urls"},
+		{images, "https://elsewhere.org", 1, "images[0]", `this server does not fetch images from "elsewhere.org": send the image as a data: URL, or see foretoken serve --allow-image-urls`},
+		{images, "https://example.org", maxRemote + 1, "images[64]", "the request has 65 images to fetch, at most 64 are allowed: send other images as data: URLs"},
 	} {
 		r, _ := remote(t, x.site, x.n)
 		_, err := (&Service{Images: x.images}).Start(t.Context(), r) // without a library

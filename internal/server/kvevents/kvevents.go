@@ -273,7 +273,7 @@ func (p *Publisher) put(name string, b *batch) int {
 	p.mu.Unlock()
 	for _, s := range slow {
 		s.abandon()
-		p.o.Log.Warn("kv events: a subscriber does not read; it is disconnected", "peer", s.name)
+		p.o.Log.Warn("kv events: a subscriber is too slow and is disconnected", "peer", s.name)
 	}
 	return len(m.payload)
 }

@@ -47,7 +47,7 @@ func readGreeting(r io.Reader) error {
 		return err
 	}
 	if b[0] != 0xff || b[9] != 0x7f {
-		return errors.New("not a peer of ZeroMQ")
+		return errors.New("the peer does not speak ZeroMQ")
 	}
 	if b[10] < 3 {
 		return fmt.Errorf("version %d of the protocol, want 3", b[10])
@@ -90,7 +90,7 @@ func readReady(r *bufio.Reader, sockets ...string) error {
 			return nil
 		}
 	}
-	return errors.New("the peer does not say what socket it is")
+	return errors.New("the peer does not declare its socket type")
 }
 
 // cut takes what follows a length of so many bytes.

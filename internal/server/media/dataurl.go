@@ -63,9 +63,9 @@ func checkType(text string) error {
 	case kind == "", strings.HasPrefix(kind, "image/"), kind == "application/octet-stream":
 		return nil
 	case strings.HasPrefix(kind, "video/"):
-		return fmt.Errorf("data of type %.40q: videos are not decoded here; send a list of frames, or an animated GIF", kind)
+		return fmt.Errorf("data of type %.40q is not supported: send a video as a list of frames or as an animated GIF", kind)
 	}
-	return fmt.Errorf("data of type %.40q, want one of an image, such as image/png", kind)
+	return fmt.Errorf("data of type %.40q, want the type of an image, such as image/png", kind)
 }
 
 // unescape replaces %XX by the byte of that number.
@@ -81,7 +81,7 @@ func unescape(data []byte) ([]byte, error) {
 			return nil, errors.New("the data: URL ends within a % escape")
 		}
 		if _, err := hex.Decode(b[:], data[at+1:at+3]); err != nil {
-			return nil, errors.New("the data: URL has a % that no two hexadecimal digits follow")
+			return nil, errors.New("the data: URL has a % without two hexadecimal digits")
 		}
 		out = append(append(out, data[:at]...), b[0])
 		data = data[at+3:]

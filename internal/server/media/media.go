@@ -49,7 +49,7 @@ func Video(q *generate.Request, v *body.Value) *chat.Media {
 	}
 	n := v.Len()
 	if n == 0 {
-		v.Fault("want a list of the URLs of frames, or the URL of an animation")
+		v.Fault("want a list of URLs of frames, or the URL of an animation")
 	}
 	m := newMedia(q, v, min(n, body.MaxValues))
 	m.Video = true
@@ -77,14 +77,14 @@ func file(q *generate.Request, v *body.Value, m *chat.Media, i int) {
 	case "http", "https":
 		u, err := url.Parse(string(text[:min(len(text), maxURL+1)]))
 		if len(text) > maxURL || err != nil || u.Host == "" || u.Opaque != "" {
-			v.Fault("this is not a URL that can be fetched: want https://HOST/PATH, or a data: URL")
+			v.Fault("the URL cannot be fetched: want https://HOST/PATH, or a data: URL")
 			return
 		}
 		q.Remote = append(q.Remote, generate.Remote{Param: v.Path(), URL: u, To: &m.Files[i]})
 	case "":
 		v.Fault("want a data: URL, as data:image/png;base64, with the image, or an http or https URL")
 	default:
-		v.Fault("URLs of scheme %.20q are not read: send the image as a data: URL", s)
+		v.Fault("URLs of scheme %.20q are not supported: send the image as a data: URL", s)
 	}
 }
 

@@ -15,13 +15,13 @@ import (
 func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	const hi = `"messages": [{"role": "user", "content": "Hi"}]`
 	generatetest.Tolerate(t, site.URL, Register, service, []generatetest.Tolerated{
-		{"/api/chat", `{"logprobs": true, ` + hi + `}`, "logprobs", "logprobs: log-probabilities are in /v1/chat/completions"},
-		{"/api/chat", `{"options": {"temprature": 1, "num_predict": 1}, ` + hi + `}`, "options.temprature", "options.temprature: this field is not known here"},
-		{"/api/chat", `{"options": {"mirostat": 2, "num_predict": 1}, ` + hi + `}`, "options.mirostat", "options.mirostat: this way to choose tokens is not known"},
-		{"/api/chat", `{"wat": 0, "options": {"num_predict": 1}, ` + hi + `}`, "wat", "wat: this field is not known here"},
-		{"/api/chat", `{"stream": false, "options": {"num_predict": 1}, "messages": [{"role": "user", "content": "Hi", "mood": 1}, {"role": "user", "content": "Ho", "mood": 1}]}`, "messages[].mood", "messages[0].mood: this field is not known here"},
-		{"/api/generate", `{"prompt": "a", "wat": 0, "options": {"num_predict": 1}}`, "wat", "wat: this field is not known here"},
-		{"/api/show", `{"model": "tiny", "wat": 0}`, "wat", "wat: this field is not known here"},
+		{"/api/chat", `{"logprobs": true, ` + hi + `}`, "logprobs", "logprobs: log-probabilities are not supported here: use /v1/chat/completions"},
+		{"/api/chat", `{"options": {"temprature": 1, "num_predict": 1}, ` + hi + `}`, "options.temprature", "options.temprature: this field is not supported"},
+		{"/api/chat", `{"options": {"mirostat": 2, "num_predict": 1}, ` + hi + `}`, "options.mirostat", "options.mirostat: this sampling option is not supported: set it to"},
+		{"/api/chat", `{"wat": 0, "options": {"num_predict": 1}, ` + hi + `}`, "wat", "wat: this field is not supported"},
+		{"/api/chat", `{"stream": false, "options": {"num_predict": 1}, "messages": [{"role": "user", "content": "Hi", "mood": 1}, {"role": "user", "content": "Ho", "mood": 1}]}`, "messages[].mood", "messages[0].mood: this field is not supported"},
+		{"/api/generate", `{"prompt": "a", "wat": 0, "options": {"num_predict": 1}}`, "wat", "wat: this field is not supported"},
+		{"/api/show", `{"model": "tiny", "wat": 0}`, "wat", "wat: this field is not supported"},
 	})
 }
 

@@ -19,12 +19,12 @@ type handler struct {
 
 // refused are the routes of Ollama that have no counterpart, and what to do instead.
 var refused = map[string]string{
-	"POST /api/embed":      "these models make text, not embeddings",
-	"POST /api/embeddings": "these models make text, not embeddings",
+	"POST /api/embed":      "the models generate text, not embeddings",
+	"POST /api/embeddings": "the models generate text, not embeddings",
 	"POST /api/pull":       "models are fetched on the server's machine: foretoken pull NAME",
-	"POST /api/push":       "models are not published from here",
-	"POST /api/create":     "models are made on the server's machine: foretoken convert",
-	"POST /api/copy":       "models have other names by: foretoken serve --served-model-name",
+	"POST /api/push":       "publishing models is not supported",
+	"POST /api/create":     "models are created on the server's machine: foretoken convert",
+	"POST /api/copy":       "other names of models are set by: foretoken serve --served-model-name",
 	"DELETE /api/delete":   "models are removed on the server's machine: foretoken rm NAME",
 }
 
@@ -39,7 +39,7 @@ func Register(mux *http.ServeMux, service *generate.Service) {
 	mux.HandleFunc("GET /api/version", version)
 	for route, remedy := range refused {
 		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
-			err := &generate.Error{Status: http.StatusNotImplemented, Kind: generate.Unsupported, Message: "this is not supported: " + remedy}
+			err := &generate.Error{Status: http.StatusNotImplemented, Kind: generate.Unsupported, Message: "not supported: " + remedy}
 			generate.Report(r.Context(), nil, err)
 			WriteError(w, err)
 		})
@@ -99,7 +99,7 @@ func (h *handler) load(r *http.Request, q *request) error {
 	}
 	defer done()
 	if q.context > m.Context() {
-		return generate.Invalid("options.num_ctx", "%d, and the server runs the model with a context of %d tokens: see foretoken serve --context", q.context, m.Context())
+		return generate.Invalid("options.num_ctx", "%d, but the server runs the model with a context of %d tokens: see foretoken serve --context", q.context, m.Context())
 	}
 	return nil
 }

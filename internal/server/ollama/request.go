@@ -48,13 +48,13 @@ func (q *request) prefill(v *body.Value) {
 		return
 	}
 	if q.Thinking != nil && *q.Thinking {
-		v.Field("think").Unsupported("the last message is the assistant's, to be continued, and thinking comes before all of an answer")
+		v.Field("think").Unsupported("an assistant message at the end is continued, which excludes thinking: end with a user message")
 	}
 	off := false
 	q.Thinking = &off
 	text, ok := q.Messages[n].Content.Text()
 	if !ok {
-		v.Field("messages").Fault("the last message is the assistant's, to be continued, and has images: end with a message of the user")
+		v.Field("messages").Fault("an assistant message at the end is continued, which excludes images: end with a user message")
 	}
 	q.Prefill = text
 	q.Messages = q.Messages[:n]
@@ -65,24 +65,24 @@ func (h *handler) decodeGenerate(v *body.Value) (*request, error) {
 	q := h.decode(v)
 	prompt, system := v.Field("prompt").Text(), v.Field("system").Text()
 	for name, remedy := range map[string]string{
-		"suffix":   "text cannot be filled in between: leave it out",
-		"template": "a template of the request's own: use raw, with a prompt that is ready",
+		"suffix":   "filling in text before a suffix is not supported: leave it out",
+		"template": "templates in requests are not supported: use raw, with the final prompt",
 	} {
 		if f := v.Field(name); f.Text() != "" {
 			f.Unsupported("%s", remedy)
 		}
 	}
 	if c := v.Field("context"); c.Len() > 0 {
-		c.Unsupported("a conversation as token ids: use /api/chat with messages")
+		c.Unsupported("conversations as token ids are not supported: use /api/chat with messages")
 	}
 	content := q.content(v, prompt)
 	empty := prompt == "" && len(q.Media) == 0
 	if raw := v.Field("raw"); raw.True() {
 		if q.Text = prompt; system != "" {
-			v.Field("system").Fault("with raw, the prompt is all that the model gets")
+			v.Field("system").Fault("this field cannot be combined with raw, which sends only the prompt to the model")
 		}
 		if len(q.Media) > 0 {
-			v.Field("images").Fault("with raw, the prompt is all that the model gets")
+			v.Field("images").Fault("this field cannot be combined with raw, which sends only the prompt to the model")
 		}
 	} else if !empty {
 		if system != "" {
@@ -97,7 +97,7 @@ func (h *handler) decodeGenerate(v *body.Value) (*request, error) {
 func (q *request) checked(v *body.Value, empty bool) (*request, error) {
 	if q.empty = empty; empty {
 		if keep := v.Field("keep_alive"); unloads(keep) {
-			keep.Unsupported("a model cannot be unloaded by a request: see foretoken serve --keep-alive and --models-memory")
+			keep.Unsupported("unloading a model by a request is not supported: see foretoken serve --keep-alive and --models-memory")
 		}
 	}
 	return q, v.Err()
@@ -137,7 +137,7 @@ func (h *handler) decode(v *body.Value) *request {
 	}
 	v.Ignore("keep_alive", "truncate", "shift")
 	if f := v.Field("logprobs"); f.True() {
-		f.Drop("log-probabilities are in /v1/chat/completions")
+		f.Drop("log-probabilities are not supported here: use /v1/chat/completions")
 	}
 	v.Ignore("top_logprobs")
 	switch f := v.Field("format"); {
@@ -209,7 +209,7 @@ func (q *request) options(v *body.Value) {
 	}
 	for name, off := range map[string]float64{"mirostat": 0, "typical_p": 1, "tfs_z": 1} {
 		if f := v.Field(name); !f.Absent() && *orElse(f.Number(), off) != off {
-			f.Drop("this way to choose tokens is not known; %v switches it off", off)
+			f.Drop("this sampling option is not supported: set it to %v", off)
 		}
 	}
 	v.Ignore("mirostat_tau", "mirostat_eta") // which say nothing while mirostat is off
@@ -247,7 +247,7 @@ func (q *request) message(v *body.Value) chat.Message {
 		m.Name = v.Field("name").Text()
 	}
 	if m.Role == "system" && len(m.Content.Media()) > 0 {
-		v.Field("images").Fault("images are not for messages of the system: put them into one of the user")
+		v.Field("images").Fault("images are not allowed in system messages: put them into a user message")
 	}
 	if t := v.Field("thinking").Text(); t != "" {
 		m.ReasoningContent = &t
@@ -275,7 +275,7 @@ func (q *request) content(v *body.Value, text string) chat.Content {
 	var parts media.Parts
 	images := v.Field("images")
 	if !images.Absent() && !images.IsList() {
-		images.Fault("want a list of images, each of them base64")
+		images.Fault("want a list of images as base64 strings")
 		return chat.Text(text)
 	}
 	for _, f := range images.List() {

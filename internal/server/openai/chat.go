@@ -54,14 +54,14 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 			q.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
-		top.Fault("alternatives come with log-probabilities: set logprobs to true")
+		top.Fault("alternatives need log-probabilities: set logprobs to true")
 	}
 	for _, item := range v.Field("modalities").List() {
 		item.OneOf("text")
 	}
 	verbosity(v.Field("verbosity"))
 	if f := v.Field("functions"); !f.Absent() {
-		f.Unsupported("functions have been replaced: use tools")
+		f.Unsupported("functions are not supported: use tools, which replaced them")
 	}
 	v.Ignore("prediction") // drafts never change the answer
 	return &q, v.Err()
@@ -70,7 +70,7 @@ func readChat(r *http.Request, v *body.Value) (*request, error) {
 // verbosity reads how much is to be said, which the models cannot be told.
 func verbosity(v *body.Value) {
 	if v.OneOf("low", "medium", "high") != "medium" && !v.Absent() {
-		v.Drop("the models cannot be told how much to say: leave it out, or say medium")
+		v.Drop("the length of answers cannot be controlled: leave it out, or set medium")
 	}
 }
 
@@ -231,7 +231,7 @@ func (c *chatWriter) whole(w http.ResponseWriter) error {
 // stream writes the answers as they come.
 func (c *chatWriter) stream(w http.ResponseWriter) error {
 	out := body.Events(w)
-	defer out.KeepAlive(keepAlive, func() { out.Comment("still here") })()
+	defer out.KeepAlive(keepAlive, func() { out.Comment("keep-alive") })()
 	c.head.Object = "chat.completion.chunk"
 	for i := range c.answers {
 		c.send(out, choice{Index: i, Delta: &delta{Role: "assistant", Content: new(string)}})

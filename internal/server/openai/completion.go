@@ -49,13 +49,13 @@ func readText(r *http.Request, v *body.Value) (*textRequest, error) {
 		q.LogProbs, q.TopLogProbs = true, int(*n)
 	}
 	if best := v.Field("best_of").Int(1, math.MaxInt32); best != nil && int(*best) != q.Choices {
-		v.Field("best_of").Unsupported("%d answers to choose %d from: ask for all of them with n", *best, q.Choices)
+		v.Field("best_of").Unsupported("choosing the best %[2]d of %[1]d answers is not supported: get all of them with n", *best, q.Choices)
 	}
 	if q.echo = v.Field("echo").True(); q.echo && q.LogProbs {
-		v.Field("echo").Unsupported("log-probabilities of a prompt are not computed: leave out echo or logprobs")
+		v.Field("echo").Unsupported("log-probabilities of a prompt are not supported: leave out echo or logprobs")
 	}
 	if suffix := v.Field("suffix"); suffix.Text() != "" {
-		suffix.Unsupported("texts are continued at their end only")
+		suffix.Unsupported("a suffix is not supported: texts are continued at their end only")
 	}
 	q.guided(v)
 	q.prompts(v.Field("prompt").Required())
@@ -83,7 +83,7 @@ func (q *textRequest) prompt(v *body.Value) {
 	if v.IsText() {
 		r.Text = v.Text()
 	} else if r.IDs = v.IDs(); r.IDs == nil {
-		v.Fault("want a text, or the ids of one")
+		v.Fault("want a string, or a list of token ids")
 	}
 	q.requests = append(q.requests, &r)
 }
@@ -216,7 +216,7 @@ func (c *textWriter) whole(w http.ResponseWriter) error {
 // them are generated at the same time, and buffered.
 func (c *textWriter) stream(w http.ResponseWriter) error {
 	out := body.Events(w)
-	defer out.KeepAlive(keepAlive, func() { out.Comment("still here") })()
+	defer out.KeepAlive(keepAlive, func() { out.Comment("keep-alive") })()
 	out.Flush()
 	first, left := 0, len(c.runs)*len(c.runs[0].Answers)
 	for _, run := range c.runs {

@@ -10,23 +10,23 @@ import (
 
 // toleratedRequests are requests of which something is ignored.
 var toleratedRequests = []generatetest.Tolerated{
-	{chatPath, `{` + story + `, "max_tokens": 1, "color": "red"}`, "color", `not known`},
-	{chatPath, `{` + story + `, "max_tokens": 1, "foretoken": {"receit": true}}`, "foretoken.receit", `not known`},
-	{chatPath, `{` + story + `, "max_tokens": 1, "verbosity": "low"}`, "verbosity=low", `say medium`},
-	{chatPath, `{` + story + `, "max_tokens": 1, "audio": {"voice": "x"}}`, "audio", `not known`},
-	{chatPath, `{` + story + `, "max_tokens": 1, "tools": [{"type": "web_search", "size": 3}]}`, "tools[].type=web_search", `only functions`},
-	{chatPath, `{` + story + `, "max_tokens": 1, "tool_choice": "required", "tools": [{"type": "web_search"}]}`, "tool_choice=required, tools[].type=web_search", `only functions`},
-	{chatPath, `{` + story + `, "max_tokens": 1, "tool_choice": {"type": "web_search"}, ` + weather + `}`, "tool_choice.type=web_search", `only functions`},
-	{chatPath, `{"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "mood": 1}, {"type": "text", "text": "b", "mood": 2}]}], "max_tokens": 1}`, "messages[].content[].mood", `not known`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "color": "red"}`, "color", `not supported`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "foretoken": {"receit": true}}`, "foretoken.receit", `not supported`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "verbosity": "low"}`, "verbosity=low", `set medium`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "audio": {"voice": "x"}}`, "audio", `not supported`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "tools": [{"type": "web_search", "size": 3}]}`, "tools[].type=web_search", `use functions`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "tool_choice": "required", "tools": [{"type": "web_search"}]}`, "tool_choice=required, tools[].type=web_search", `use functions`},
+	{chatPath, `{` + story + `, "max_tokens": 1, "tool_choice": {"type": "web_search"}, ` + weather + `}`, "tool_choice.type=web_search", `use functions`},
+	{chatPath, `{"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "mood": 1}, {"type": "text", "text": "b", "mood": 2}]}], "max_tokens": 1}`, "messages[].content[].mood", `not supported`},
 	{chatPath, `{` + story + `, "max_tokens": 1, "tools": [{"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: start"}}}}]}`, "tools[].custom.format.grammar.syntax=lark", `begins with itself`},
-	{textPath, `{"prompt": "a", "max_tokens": 1, "messages": []}`, "messages", `not known`},
+	{textPath, `{"prompt": "a", "max_tokens": 1, "messages": []}`, "messages", `not supported`},
 	{responsesPath, `{"input": "a", "max_output_tokens": 1, "truncation": "auto"}`, "truncation=auto", `shorten it`},
-	{responsesPath, `{"input": "a", "max_output_tokens": 1, "text": {"verbosity": "high", "tone": 1}}`, "text.tone, text.verbosity=high", `say medium`},
-	{responsesPath, `{"input": "a", "max_output_tokens": 1, "reasoning": {"summary": "detailed"}}`, "reasoning.summary=detailed", `say auto`},
-	{responsesPath, `{"input": "a", "max_output_tokens": 1, "include": ["file_search_call.results", "reasoning.encrypted_content"]}`, "include[]=file_search_call.results", `no such thing`},
-	{responsesPath, `{"input": "a", "max_output_tokens": 1, "tools": [{"type": "file_search", "vector_store_ids": ["x"]}, {"type": "image_generation"}, {"type": "mcp", "server_label": "x"}]}`, "tools[].type=file_search, tools[].type=image_generation, tools[].type=mcp", `only functions`},
-	{responsesPath, `{"input": "a", "max_output_tokens": 1, "n": 2}`, "n", `not known`},
-	{responsesPath, `{"input": [{"type": "web_search_call", "id": "ws_1", "action": {}}, {"role": "user", "content": "a", "mood": 1}], "max_output_tokens": 1}`, "input[].mood, input[].type=web_search_call", `not run here`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "text": {"verbosity": "high", "tone": 1}}`, "text.tone, text.verbosity=high", `set medium`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "reasoning": {"summary": "detailed"}}`, "reasoning.summary=detailed", `set auto`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "include": ["file_search_call.results", "reasoning.encrypted_content"]}`, "include[]=file_search_call.results", `value of include is not supported`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "tools": [{"type": "file_search", "vector_store_ids": ["x"]}, {"type": "image_generation"}, {"type": "mcp", "server_label": "x"}]}`, "tools[].type=file_search, tools[].type=image_generation, tools[].type=mcp", `use functions`},
+	{responsesPath, `{"input": "a", "max_output_tokens": 1, "n": 2}`, "n", `not supported`},
+	{responsesPath, `{"input": [{"type": "web_search_call", "id": "ws_1", "action": {}}, {"role": "user", "content": "a", "mood": 1}], "max_output_tokens": 1}`, "input[].mood, input[].type=web_search_call", `not supported`},
 }
 
 func TestWhatIsIgnoredIsNamed(t *testing.T) {

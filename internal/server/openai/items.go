@@ -101,7 +101,7 @@ func (q *responseRequest) appendItem(list []chat.Message, first int, v *body.Val
 		"local_shell_call", "local_shell_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
 		"tool_search_call", "tool_search_output":
 		v.IgnoreRest()
-		kind.Drop("items of type %.40q are of tools that are not run here", kind.Text())
+		kind.Drop("items of type %.40q are not supported: their tools are run by the provider", kind.Text())
 	default:
 		kind.Unsupported("items of type %.40q are not supported: want message, reasoning, function_call or function_call_output", kind.Text())
 	}
@@ -140,7 +140,7 @@ func arguments(v *body.Value) (none chat.Arguments) {
 	}
 	object, err := chat.ParseArguments(raw)
 	if err != nil {
-		v.Fault("want a JSON object, or a string that holds one")
+		v.Fault("want a JSON object, or a string with a JSON object")
 	}
 	return object
 }

@@ -33,7 +33,7 @@ func (q *request) message(v *body.Value) (m chat.Message) {
 	content, called := v.Field("content"), v.Field("tool_calls")
 	reasoning := v.Field("reasoning").Text()
 	if f := v.Field("function_call"); !f.Absent() {
-		f.Unsupported("function_call has been replaced: use tool_calls, and tools in place of functions")
+		f.Unsupported("function_call is not supported: use tool_calls, and tools instead of functions")
 	}
 	rest := v.Without("content", "tool_calls")
 	if !v.Admit(rest) {
@@ -99,7 +99,7 @@ func (q *request) content(v *body.Value, role string) chat.Content {
 		} else if m := q.seenIn(kind, part); m == nil {
 			kind.Unsupported("parts of type %.40q are not supported: send text or images", kind.Text())
 		} else if list.Media(m); role == "system" || role == "developer" {
-			kind.Fault("images and videos are not for messages of the %s: put them into one of the user", role)
+			kind.Fault("images and videos are not allowed in %s messages: put them into a user message", role)
 		}
 		part.Ignore("annotations", "logprobs", "cache_control", "prompt_cache_breakpoint")
 	}
@@ -145,7 +145,7 @@ const maxRate = 1000
 // an object, or under the names that other programs have for it.
 func (q *request) picture(part *body.Value) *chat.Media {
 	if f := part.Field("file_id"); !f.Absent() {
-		f.Unsupported("files are not stored here: send the image as a data: URL, in image_url")
+		f.Unsupported("stored files are not supported for images: send the image as a data: URL, in image_url")
 	}
 	at, detail := part.Field("image_url"), part.Field("detail")
 	for _, name := range []string{"image", "url"} {

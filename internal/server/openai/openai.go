@@ -135,7 +135,7 @@ func rename(err error, names map[string]string) error {
 
 // embeddings answers that there are none.
 func (h *handler) embeddings(http.ResponseWriter, *http.Request) error {
-	return generate.NotSupported("", "there are no embeddings here: the models continue texts and were not trained to compare them; use a model made for embeddings")
+	return generate.NotSupported("", "embeddings are not supported: the models generate text and are not trained for embeddings")
 }
 
 // fingerprint identifies what an answer depends on beside the request: the weights and the

@@ -34,7 +34,7 @@ func TestPicturesOfChats(t *testing.T) {
 		for role, kept := range map[string]bool{"user": true, "assistant": true, "tool": true, "system": false, "developer": false} {
 			q, err := readChat(httptest.NewRequest("POST", "/", nil), body.Parse([]byte(`{"messages": [{"role": "`+role+`", "content": `+content+`}]}`)))
 			if text := !strings.Contains(want, "<"); !kept && !text {
-				if err == nil || !strings.HasPrefix(err.Error(), "messages[0].content[") || !strings.Contains(err.Error(), "type: images and videos are not for messages of the "+role) {
+				if err == nil || !strings.HasPrefix(err.Error(), "messages[0].content[") || !strings.Contains(err.Error(), "type: images and videos are not allowed in "+role) {
 					t.Errorf("%s in a message of the %s: %v", content, role, err)
 				}
 				continue

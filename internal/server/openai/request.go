@@ -30,7 +30,7 @@ func newRequest(r *http.Request, v *body.Value) request {
 	q.stream = v.Field("stream").True()
 	o := v.Field("stream_options")
 	if !o.Absent() && !q.stream {
-		o.Fault("these are for streams, and stream is not true")
+		o.Fault("this needs stream set to true")
 	}
 	q.usage = o.Field("include_usage").True()
 	o.Ignore("include_obfuscation")
@@ -85,7 +85,7 @@ func logitBias(v *body.Value) map[int32]float32 {
 		switch {
 		case x == nil:
 		case err != nil:
-			v.Fault("the name %.40q is not the id of a token", key)
+			v.Fault("the name %.40q is not a token id", key)
 		case *x < -100 || *x > 100:
 			v.Fault("%v for token %d, want a number from -100 to 100", *x, id)
 		default:
@@ -103,7 +103,7 @@ func (q *request) limit(v *body.Value, names ...string) {
 		switch {
 		case n == nil:
 		case q.MaxTokens != 0 && q.MaxTokens != int(*n):
-			f.Fault("%d, but there is another limit of %d under another name: leave one of them out", *n, q.MaxTokens)
+			f.Fault("%d, but another field sets the same limit to %d: leave one of them out", *n, q.MaxTokens)
 		default:
 			q.MaxTokens = int(*n)
 		}
@@ -169,7 +169,7 @@ func (q *request) guided(v *body.Value) {
 			continue
 		}
 		if !q.Grammar.IsZero() {
-			f.Fault("the answer has another format already, and there can be one")
+			f.Fault("the request has two formats for the answer: leave one out")
 		}
 		q.format = name
 		switch name {
@@ -181,7 +181,7 @@ func (q *request) guided(v *body.Value) {
 			if texts := f.Texts(body.MaxValues); len(texts) > 0 {
 				q.Grammar = grammar.Choice(texts...)
 			} else {
-				f.Fault("want at least one text")
+				f.Fault("want at least one string")
 			}
 		}
 	}

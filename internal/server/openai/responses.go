@@ -51,7 +51,7 @@ func (h *handler) respond(w http.ResponseWriter, r *http.Request) error {
 // streamResponse writes the events of a response as they come.
 func (h *handler) streamResponse(w http.ResponseWriter, b *reply) error {
 	out := body.Events(w)
-	defer out.KeepAlive(keepAlive, func() { out.Comment("still here") })()
+	defer out.KeepAlive(keepAlive, func() { out.Comment("keep-alive") })()
 	b.out = out
 	b.send(event{Type: "response.created", Response: &b.object})
 	b.send(event{Type: "response.in_progress", Response: &b.object})
@@ -108,7 +108,7 @@ func (h *handler) readResponse(r *http.Request, v *body.Value) (*responseRequest
 	}
 	q.talk = q.input(v.Field("input").Required(), q.talk)
 	if len(q.talk) == 0 {
-		v.Field("input").Fault("there is nothing in it to answer")
+		v.Field("input").Fault("the input has no message to answer")
 	}
 	q.Messages = q.talk
 	if text := v.Field("instructions").Text(); text != "" {
@@ -120,7 +120,7 @@ func (h *handler) readResponse(r *http.Request, v *body.Value) (*responseRequest
 	q.thinking(v, reasoning.Field("effort"))
 	for _, name := range []string{"summary", "generate_summary"} {
 		if f := reasoning.Field(name); !f.Absent() && f.OneOf("auto", "concise", "detailed") != "auto" {
-			f.Drop("thinking is shown as it is, and not summed up: leave it out, or say auto")
+			f.Drop("summaries of reasoning are not supported, it is returned in full: leave it out, or set auto")
 		}
 	}
 	text := v.Field("text")
@@ -167,7 +167,7 @@ func (q *responseRequest) include(v *body.Value) {
 			q.logprobs = true
 		case "reasoning.encrypted_content": // for servers that hide it; ours is there to be read
 		default:
-			item.Drop("there is no such thing to be included")
+			item.Drop("this value of include is not supported")
 		}
 	}
 	top := v.Field("top_logprobs")
@@ -178,23 +178,23 @@ func (q *responseRequest) include(v *body.Value) {
 			q.TopLogProbs = int(*n)
 		}
 	case n != nil && *n > 0:
-		top.Fault("alternatives come with log-probabilities: add message.output_text.logprobs to include")
+		top.Fault("alternatives need log-probabilities: add message.output_text.logprobs to include")
 	}
 }
 
 // refuse reports fields of features that this server does not have.
 func refuse(v *body.Value) {
 	if f := v.Field("background"); f.True() {
-		f.Unsupported("responses are not made in the background: stream them")
+		f.Unsupported("background responses are not supported: stream the response")
 	}
 	if f := v.Field("truncation"); f.OneOf("disabled", "auto") == "auto" {
-		f.Drop("nothing is left out of a conversation that is too long: shorten it")
+		f.Drop("truncating the conversation is not supported: shorten it")
 	}
 	for name, remedy := range map[string]string{
 		"conversation": "use previous_response_id", "prompt": "send its text as input",
 	} {
 		if f := v.Field(name); !f.Absent() {
-			f.Unsupported("this is not stored: %s", remedy)
+			f.Unsupported("stored conversations and prompts are not supported: %s", remedy)
 		}
 	}
 	v.Ignore("max_tool_calls", "client_metadata") // the first counts calls of tools that servers run
@@ -204,7 +204,7 @@ func refuse(v *body.Value) {
 func (h *handler) response(w http.ResponseWriter, r *http.Request) error {
 	for name := range r.URL.Query() {
 		if name != "include" {
-			return generate.NotSupported(name, "a stored response is sent as a whole")
+			return generate.NotSupported(name, "streaming a stored response is not supported")
 		}
 	}
 	found := h.stored.get(generate.Tenant(r.Context()), r.PathValue("id"))
@@ -231,7 +231,7 @@ func (h *handler) deleteResponse(w http.ResponseWriter, r *http.Request) error {
 
 // notStored is the error for a response, or an item of one, that is not there.
 func notStored(param, what, id string) *generate.Error {
-	e := generate.Invalid(param, "there is no stored %s %.80q: it was not to be stored, it was deleted, or others have taken its place", what, id)
+	e := generate.Invalid(param, "there is no stored %s %.80q: it was not stored, was deleted, or was evicted", what, id)
 	e.Status, e.Kind = http.StatusNotFound, generate.NotFound
 	return e
 }

@@ -40,7 +40,7 @@ func (q *request) tools(v *body.Value, flat bool) {
 		}
 		choice.IgnoreRest()
 		if list.Len() > 0 {
-			choice.Drop("none of the tools can be called")
+			choice.Drop("no tool of the request is supported")
 		} else {
 			choice.Fault("there are no tools")
 		}
@@ -73,7 +73,7 @@ func (q *request) tool(v *body.Value, namespace string, flat bool) (ok bool) {
 		return true
 	default:
 		v.IgnoreRest()
-		kind.Drop("tools of type %.40q are not run here: there are only functions, which the client runs", kind.Text())
+		kind.Drop("tools of type %.40q are not supported: use functions, which the client runs", kind.Text())
 		return true
 	}
 }
@@ -81,7 +81,7 @@ func (q *request) tool(v *body.Value, namespace string, flat bool) (ok bool) {
 // add adds a tool under the name that the model knows it by.
 func (q *request) add(v *body.Value, t chat.Tool, from origin) bool {
 	if _, ok := q.origins[t.Name()]; ok {
-		v.Fault("there are two tools with the name %.80q", t.Name())
+		v.Fault("two tools have the name %.80q", t.Name())
 		return false
 	}
 	if len(q.Tools) == generate.MaxTools {
@@ -240,7 +240,7 @@ func (q *request) toolChoice(v *body.Value, flat bool) {
 		q.allow(list.Field("tools").Required(), flat)
 	default:
 		v.IgnoreRest()
-		kind.Drop("tools of type %.40q are not run here: there are only functions, which the client runs", kind.Text())
+		kind.Drop("tools of type %.40q are not supported: use functions, which the client runs", kind.Text())
 	}
 }
 
@@ -250,7 +250,7 @@ func (q *request) allow(v *body.Value, flat bool) {
 	for _, item := range v.List() {
 		if kind := item.Field("type"); kind.Text() != "function" && kind.Text() != "custom" {
 			item.IgnoreRest()
-			kind.Drop("tools of type %.40q are not run here", kind.Text())
+			kind.Drop("tools of type %.40q are not supported", kind.Text())
 			continue
 		}
 		name := chosen(item, flat)

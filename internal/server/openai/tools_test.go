@@ -146,7 +146,7 @@ func TestNamespacesAreChecked(t *testing.T) {
 		`[{"type": "custom", "name": ""}]`:                                                                                     "tools[0].name: the name is empty",
 		`[{"type": "custom", "name": "a", "format": {"type": "verse"}}]`:                                                       `tools[0].format.type: "verse", want one of`,
 		`[{"type": "custom", "name": "a", "format": {"type": "grammar", "syntax": "ebnf", "definition": ""}}]`:                 `tools[0].format.syntax: "ebnf", want one of`,
-		`[{"type": "custom", "name": "a__b"}, {"type": "namespace", "name": "a", "tools": [{"type": "custom", "name": "b"}]}]`: `two tools with the name "a__b"`,
+		`[{"type": "custom", "name": "a__b"}, {"type": "namespace", "name": "a", "tools": [{"type": "custom", "name": "b"}]}]`: `two tools have the name "a__b"`,
 	} {
 		status, text := send(t, http.MethodPost, responsesPath, `{"input": "a", "tools": `+tools+`}`)
 		var got errorBody

@@ -178,7 +178,7 @@ func TestSDKErrors(t *testing.T) {
 		t.Errorf("got %v", stream.Err())
 	}
 	_, err = c.Embeddings.New(t.Context(), client.EmbeddingNewParams{Model: generatetest.Tiny, Input: client.EmbeddingNewParamsInputUnion{OfString: client.String("x")}})
-	if !errors.As(err, &e) || e.StatusCode != http.StatusBadRequest || !strings.Contains(e.Message, "no embeddings") {
+	if !errors.As(err, &e) || e.StatusCode != http.StatusBadRequest || !strings.Contains(e.Message, "embeddings are not supported") {
 		t.Errorf("got %v", err)
 	}
 }
