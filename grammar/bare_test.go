@@ -113,7 +113,7 @@ func TestSampledBareTextsAreValid(t *testing.T) {
 		}
 		g, err := Compile(Bare([]byte(text), "\n</p>", "null", "None"), v)
 		if err != nil {
-			continue // nothing satisfies it, or it is too long
+			continue // no value satisfies it, or it is too long
 		}
 		out, ok := sampleText(t, r, g, 3000)
 		if !ok {

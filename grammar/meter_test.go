@@ -41,7 +41,7 @@ func TestLengthsBesidePatterns(t *testing.T) {
 				return want.MatchString(text) && n >= length[0] && (length[1] < 0 || n <= length[1])
 			}
 			g, err := Compile(Schema(encoded), v)
-			if err != nil && !strings.Contains(err.Error(), "nothing satisfies") {
+			if err != nil && !strings.Contains(err.Error(), "no value satisfies") {
 				t.Errorf("%s: %v", encoded, err)
 				continue
 			}

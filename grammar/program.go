@@ -200,7 +200,7 @@ func (b *builder) finish(root int32) (*program, error) {
 	p.root = root
 	productive := p.productive()
 	if !productive[root] {
-		return nil, fmt.Errorf("nothing satisfies it")
+		return nil, fmt.Errorf("no value satisfies it")
 	}
 	for i := range p.nodes {
 		n := &p.nodes[i]

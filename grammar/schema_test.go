@@ -95,7 +95,7 @@ func TestSchemaEqualsValidator(t *testing.T) {
 			unsaid++
 			continue
 		}
-		if err != nil && !strings.Contains(err.Error(), "nothing satisfies") {
+		if err != nil && !strings.Contains(err.Error(), "no value satisfies") {
 			t.Fatalf("%s: %v", text, err)
 		}
 		maker := valueMaker{r, schema, 2 + r.IntN(40)}
@@ -152,7 +152,7 @@ func TestSampledTextsAreValid(t *testing.T) {
 		}
 		g, err := Compile(Schema([]byte(text)), v)
 		if err != nil {
-			continue // nothing satisfies it
+			continue // no value satisfies it
 		}
 		out, ok := sampleText(t, r, g, 3000)
 		if !ok {

@@ -103,7 +103,7 @@ func (u *uniqueItems) place(i int32) (map[int]int32, error) {
 	for _, s := range shapes {
 		values, ok := s.values()
 		if !ok {
-			return nil, u.s.unique.errorf("uniqueItems is supported only for items of few values, as of enum, const and booleans; leave it out, or set maxItems to 1")
+			return nil, u.s.unique.errorf("uniqueItems is supported only for items of few values, such as enum, const and booleans; leave it out, or set maxItems to 1")
 		}
 		for _, v := range values {
 			fits, err := u.fits(s, v, false)

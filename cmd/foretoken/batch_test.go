@@ -225,7 +225,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 	}{
 		{[]string{"show", done}, 0, done + "  completed    2/2 done, 0 failed  file-"},
 		{[]string{"show", b.ID}, 0, b.ID + "  failed       0/0 done, 0 failed  \n  line 1: the line is for"},
-		{[]string{"show", "batch_none"}, 1, " \"batch_none\""},
+		{[]string{"show", "batch_none"}, 1, "\"batch_none\" does not exist"},
 		{[]string{"show"}, 2, "0 arguments, want 1"},
 		{[]string{"cancel", long}, 0, long + "  cancelling "},
 		{[]string{"cancel", done}, 1, "the batch has ended: it is completed"},

@@ -54,7 +54,7 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"decode --depths 0", "plain decoding is always measured"},
 		{"decode --batches 0", "--batches 0"},
 		{"decode --rules always", "--rules always: want exact, ratio"},
-		{"decode --classes=", "--classes: there is nothing to measure"},
+		{"decode --classes=", "--classes: the list is empty"},
 		{"decode --max-tokens 3", "want a whole number from 8"},
 		{"decode --html /nowhere/at/all.html", "--html: "},
 		{"decode --plots /dev/null/x", "--plots: "},

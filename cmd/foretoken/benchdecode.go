@@ -214,7 +214,7 @@ func (f *decodeBench) options(changed func(string) bool) (*bench.DecodeOptions, 
 	}
 	for name, n := range map[string]int{"classes": len(f.classes), "temps": len(f.temps), "batches": len(f.batches), "rules": len(f.rules), "depths": len(f.depths)} {
 		if n == 0 {
-			return nil, usagef("--%s: there is nothing to measure", name)
+			return nil, usagef("--%s: the list is empty", name)
 		}
 	}
 	o.Classes, o.Temperatures, o.Batches = f.classes, f.temps, f.batches

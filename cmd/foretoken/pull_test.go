@@ -203,7 +203,7 @@ func TestPullChoosesAmongFiles(t *testing.T) {
 	if o = runIn(t, nil, "pull", "Org/GGUF", "--exclude", "*Q8*"); o.code != exitOK {
 		t.Errorf("%+v", o)
 	}
-	if _, err := resolveModel("Org/GGUF"); err == nil || !strings.Contains(err.Error(), "has several models: name the file of one:\n  "+filepath.Join(folder, "a-Q4_K_M.gguf")) {
+	if _, err := resolveModel("Org/GGUF"); err == nil || !strings.Contains(err.Error(), "has several models: give the file of one:\n  "+filepath.Join(folder, "a-Q4_K_M.gguf")) {
 		t.Errorf("two files: %v", err)
 	}
 }

@@ -131,7 +131,7 @@ func OpenHost(o Options) (Backend, error) {
 
 func (r *registry) register(d Device) {
 	if d.Name == "" || d.Name == Auto || r.find(d.Name) != nil {
-		panic(fmt.Sprintf("backend: device %q registered twice, or without a name of its own", d.Name))
+		panic(fmt.Sprintf("backend: device %q is registered twice, or has no name", d.Name))
 	}
 	*r = append(*r, d)
 	slices.SortStableFunc(*r, func(a, b Device) int { return cmp.Compare(b.Rank, a.Rank) })

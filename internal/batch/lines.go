@@ -129,13 +129,13 @@ func (v *validation) line(number int, offset, length int64, raw []byte) {
 		v.seen[q.CustomID] = number
 	}
 	if q.Endpoint != "" && q.Endpoint != v.endpoint {
-		v.fault(number, "mismatched_endpoint", "url", "the line is for %.80q and the batch for %s: a batch has one endpoint", q.Endpoint, v.endpoint)
+		v.fault(number, "mismatched_endpoint", "url", "the line is for %.80q, but the batch is for %s: a batch has one endpoint", q.Endpoint, v.endpoint)
 	}
 	if fault == nil {
 		if v.good == 0 {
 			v.plan.Model = q.Model
 		} else if q.Model != v.plan.Model {
-			v.fault(number, "mismatched_model", "body.model", "the line is for the model %.80q and those before it for %.80q: a batch has one model", q.Model, v.plan.Model)
+			v.fault(number, "mismatched_model", "body.model", "the line is for the model %.80q, but earlier lines are for %.80q: a batch has one model", q.Model, v.plan.Model)
 		}
 		v.good++
 		l.order, l.prefixes = order(q.Body)

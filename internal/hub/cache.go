@@ -258,7 +258,7 @@ func (s *Snapshot) Path() (string, error) {
 	case 1:
 		return names[0], nil
 	}
-	return "", fmt.Errorf("hub: %s has several models: name the file of one:\n  %s", s.Repo, strings.Join(names, "\n  "))
+	return "", fmt.Errorf("hub: %s has several models: give the file of one:\n  %s", s.Repo, strings.Join(names, "\n  "))
 }
 
 func join(repos []Repo) string {

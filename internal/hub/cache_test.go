@@ -203,7 +203,7 @@ func TestSnapshotPathIsWhatToOpen(t *testing.T) {
 		"head only":   {[]string{"mtp/weights.safetensors"}, folder, ""},
 		"gguf":        {[]string{"config.json", "mmproj-F16.gguf", "q/x.gguf"}, filepath.Join(folder, "q", "x.gguf"), ""},
 		"parts":       {[]string{"x-00001-of-00002.gguf", "x-00002-of-00002.gguf"}, filepath.Join(folder, "x-00001-of-00002.gguf"), ""},
-		"several":     {[]string{"a.gguf", "b.gguf"}, "", "has several models: name the file of one:\n  " + filepath.Join(folder, "a.gguf")},
+		"several":     {[]string{"a.gguf", "b.gguf"}, "", "has several models: give the file of one:\n  " + filepath.Join(folder, "a.gguf")},
 		"none":        {[]string{"config.json"}, "", "the weights of a/b are not in the cache"},
 	} {
 		s := Snapshot{Repo: "a/b", Folder: folder, Files: c.files}

@@ -80,7 +80,7 @@ func badPictures(t testing.TB) []badPicture {
 		sent("base64 without data:", plain(good)),
 		sent("the path of a file", "/etc/passwd"),
 		sent("a file: URL", "file:///etc/passwd"),
-		sent("an https URL, none of which is allowed", "https://example.org/a.png?token=secret"),
+		sent("an https URL without --allow-image-urls", "https://example.org/a.png?token=secret"),
 		sent("a cloud's address for secrets", "http://169.254.169.254/latest/meta-data"),
 		// Requests.
 		{"a number as URL", chatPath, show("5")},
@@ -95,7 +95,7 @@ func badPictures(t testing.TB) []badPicture {
 		{"a video that is one PNG", chatPath, part("user", `{"type": "video", "video": `+dataURL(good)+`}`)},
 		{"a sound", chatPath, part("user", `{"type": "input_audio", "input_audio": {}}`)},
 		{"the id of a file", "/v1/responses", `{"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]}]}`},
-		{"an image of a type that is none", "/v1/messages", message(`{"type": "image", "source": {"type": "base64", "media_type": "text/html", "data": "` + plain(good) + `"}}`)},
+		{"an image with an unsupported type", "/v1/messages", message(`{"type": "image", "source": {"type": "base64", "media_type": "text/html", "data": "` + plain(good) + `"}}`)},
 		{"the id of a file, Anthropic", "/v1/messages", message(`{"type": "image", "source": {"type": "file", "file_id": "x"}}`)},
 		{"an image in system, Anthropic", "/v1/messages", `{"max_tokens": 4, "system": [{"type": "image"}], "messages": [{"role": "user", "content": "Hi."}]}`},
 		{"text as images, Ollama", "/api/chat", `{"messages": [{"role": "user", "content": "Hi.", "images": "` + plain(good) + `"}]}`},

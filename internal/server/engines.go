@@ -61,7 +61,7 @@ var (
 	draftedDesc  = prometheus.NewDesc("foretoken_draft_tokens_total", "Draft tokens verified, by position in the draft, from 1. Those after a rejected token are not counted.", []string{byModel, "position"}, nil)
 	acceptedDesc = prometheus.NewDesc("foretoken_accepted_tokens_total", "Draft tokens accepted, by position in the draft, from 1.", []string{byModel, "position"}, nil)
 	weightsDesc  = prometheus.NewDesc("foretoken_device_weight_bytes", "Weights in memory, by the device that computes with them.", []string{byModel, "device"}, nil)
-	phaseDesc    = prometheus.NewDesc("foretoken_phase_seconds_total", "Time of rounds by phase: forward, sample, draft, other. The vision tower has a series of its own.", []string{byModel, "phase"}, nil)
+	phaseDesc    = prometheus.NewDesc("foretoken_phase_seconds_total", "Time of rounds by phase: forward, sample, draft, other. The vision tower has a separate series.", []string{byModel, "phase"}, nil)
 	runningDesc  = prometheus.NewDesc("foretoken_all_requests_running", "Requests in the batches of all models.", nil, nil)
 	waitingDesc  = prometheus.NewDesc("foretoken_all_requests_waiting", "Requests in the queues of all models.", nil, nil)
 	fullestDesc  = prometheus.NewDesc("foretoken_all_kv_cache_usage_ratio", "Largest foretoken_kv_cache_usage_ratio of all models.", nil, nil)
