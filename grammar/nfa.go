@@ -9,7 +9,8 @@ import (
 // made after the nodes that follow it, and loops are closed with patch.
 type nfa struct {
 	nodes []nfaNode
-	full  bool // there were more nodes than allowed
+	ends  []int32 // of edges: the memory of their to
+	full  bool    // there were more nodes than allowed
 }
 
 type nfaNode struct {
@@ -42,7 +43,8 @@ func (n *nfa) match() int32 { return n.add(nfaNode{kind: nfaMatch}) }
 func (n *nfa) split(to ...int32) int32 { return n.add(nfaNode{kind: nfaSplit, to: to}) }
 
 func (n *nfa) edge(lo, hi byte, to int32) int32 {
-	return n.add(nfaNode{kind: nfaEdge, lo: lo, hi: hi, to: []int32{to}})
+	n.ends = append(n.ends, to)
+	return n.add(nfaNode{kind: nfaEdge, lo: lo, hi: hi, to: n.ends[len(n.ends)-1 : len(n.ends) : len(n.ends)]})
 }
 
 // text is the node from which text leads to the node to.
@@ -72,6 +74,7 @@ type subsets struct {
 	single []int32 // by node: the state of that node alone, and what it leads to; -1: not known yet
 	active []*nfaNode
 	heads  []int32
+	found  []int32 // the last closure
 }
 
 // dfa is the automaton that reads what n reads from start.
@@ -170,10 +173,10 @@ func (c *subsets) target() int32 {
 }
 
 // closure is what can be reached from heads without a byte, in ascending order: edges,
-// matches and ends. Conditions of the given kind hold.
+// matches and ends. Conditions of the given kind hold. The next call overwrites it.
 func (c *subsets) closure(heads []int32, holds nfaKind) []int32 {
 	c.walk++
-	var found []int32
+	found := c.found[:0]
 	todo := append(c.todo[:0], heads...)
 	for len(todo) > 0 {
 		s := todo[len(todo)-1]
@@ -191,8 +194,8 @@ func (c *subsets) closure(heads []int32, holds nfaKind) []int32 {
 			found = append(found, s)
 		}
 	}
-	c.todo = todo
 	slices.Sort(found)
+	c.todo, c.found = todo, found
 	return found
 }
 
@@ -218,6 +221,6 @@ func (c *subsets) number(state []int32) int32 {
 	}
 	id := int32(len(c.states))
 	c.index[string(c.key)] = id
-	c.states = append(c.states, state)
+	c.states = append(c.states, slices.Clone(state))
 	return id
 }

@@ -72,7 +72,7 @@ func (w *work) compile(re *syntax.Regexp, e extent, s spelling) (*dfa, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := translation{spelling: s, nodesOf: map[string]int32{}}
+	t := translation{spelling: s, nodesOf: map[string]int32{}, classes: map[string]class{}}
 	// Instructions jump both ways, so each has its node before any is filled in.
 	t.nodes = make([]nfaNode, len(prog.Inst))
 	start, end := int32(prog.Start), t.match()
@@ -117,6 +117,7 @@ type translation struct {
 	nfa
 	spelling spelling
 	nodesOf  map[string]int32 // parts of characters that lead on alike, by their edges
+	classes  map[string]class // by their characters
 }
 
 // inst fills in the node of one instruction. end is where a match leads to.

@@ -5,10 +5,61 @@ import (
 	"math/bits"
 )
 
-// runes is a node from which each character of a set leads to the node to. The nodes between
-// are deterministic, and those that lead on alike are one: a class of hundreds of ranges has
-// few.
+// class is a set of characters in an nfa: the nodes from one to another, which lead to a node
+// outside of them.
+type class struct{ first, last, root, to int32 }
+
+// runes is a node from which each character of a set leads to the node to. A repetition has the
+// same set many times: its nodes are copied.
 func (t *translation) runes(set []rune, to int32) int32 {
+	key := make([]byte, 0, 4*len(set))
+	for _, r := range set {
+		key = binary.LittleEndian.AppendUint32(key, uint32(r))
+	}
+	if c, ok := t.classes[string(key)]; ok {
+		return t.copied(c, to)
+	}
+	c := class{first: int32(len(t.nodes)), to: to}
+	c.root = t.made(set, to)
+	if c.last = int32(len(t.nodes)); t.alone(c) {
+		t.classes[string(key)] = c
+	}
+	return c.root
+}
+
+// alone reports whether the nodes of a class lead to each other and to its end only.
+func (t *translation) alone(c class) bool {
+	for i := c.first; i < c.last; i++ {
+		for _, next := range t.nodes[i].to {
+			if next != c.to && (next < c.first || next >= c.last) {
+				return false
+			}
+		}
+	}
+	return c.root >= c.first && c.root < c.last && !t.full
+}
+
+// copied is a class again, which leads to another node.
+func (t *translation) copied(c class, to int32) int32 {
+	move := int32(len(t.nodes)) - c.first
+	for i := c.first; i < c.last; i++ {
+		node := t.nodes[i]
+		from := len(t.ends)
+		for _, next := range node.to {
+			if next += move; next == c.to+move {
+				next = to
+			}
+			t.ends = append(t.ends, next)
+		}
+		node.to = t.ends[from:len(t.ends):len(t.ends)]
+		t.add(node)
+	}
+	return c.root + move
+}
+
+// made makes the nodes of a set. They are deterministic, and those that lead on alike are one: a
+// class of hundreds of ranges has few.
+func (t *translation) made(set []rune, to int32) int32 {
 	var escapes [2]uint64 // of the characters below 128
 	var list []nfaEdgeTo
 	if t.spelling == escaped {

@@ -97,13 +97,18 @@ func (v *value) member(name string) *value {
 	return nil
 }
 
+// The escapes of names in JSON pointers.
+var (
+	pointerEscape   = strings.NewReplacer("~", "~0", "/", "~1")
+	pointerUnescape = strings.NewReplacer("~1", "/", "~0", "~")
+)
+
 // pointer is the place of v as a JSON pointer (RFC 6901) in a URI fragment's clothes.
 func (v *value) pointer() string {
 	if v.parent == nil {
 		return "#"
 	}
-	name := strings.NewReplacer("~", "~0", "/", "~1").Replace(v.name)
-	return v.parent.pointer() + "/" + name
+	return v.parent.pointer() + "/" + pointerEscape.Replace(v.name)
 }
 
 // follow is the value that a pointer behind "#" leads to, nil if there is none.
@@ -115,7 +120,7 @@ func (v *value) follow(pointer string) *value {
 		return nil
 	}
 	for part := range strings.SplitSeq(pointer[1:], "/") {
-		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		part = pointerUnescape.Replace(part)
 		switch v.kind {
 		case object:
 			v = v.member(part)
