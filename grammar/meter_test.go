@@ -111,7 +111,7 @@ func TestLengthsOfManyStringsAreBounded(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "shorten") {
 		t.Errorf("want an error, not %v", err)
 	}
-	if n := b.program.bytes(); n > 32<<20 {
+	if n := b.bytes(); n > 32<<20 {
 		t.Errorf("%d bytes", n)
 	}
 }
