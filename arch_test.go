@@ -32,15 +32,10 @@ const (
 	maxTestFileLines = 800
 	maxFuncLines     = 70
 
-	// Everything that is not a test and not generated. The product should stay
-	// small enough to be read in a few days: raising this needs a reason. It was 32,000 for
-	// text from a checkpoint; GGUF, conversion, the hub, examinations, grammars, the prefix
-	// cache and the server came to it, each a package of its own; then devices, families and
-	// inputs other than the first; 2,500 for the pixels of pictures, of which a decoder of JPEG with
-	// the bytes of libjpeg is a third, and 5,000 for the tower, its operations and pictures in every
-	// protocol; 6,000 for an interpreter of PTX, which only tests run and no GPU replaces where there
-	// is none; 10,000 for a second device and a second family.
-	maxTreeLines = 108_000
+	// Hand-written lines without tests. A commit that raises this says what the lines are for; a commit
+	// that deletes lines lowers it. The last raise, by 500, is for JSON Schema: negation, conditions,
+	// ECMA 262 expressions and lengths.
+	maxTreeLines = 108_500
 
 	// The repository travels to other machines for tests, weights included.
 	maxTreeBytes = 50_000_000
