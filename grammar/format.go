@@ -1,7 +1,6 @@
 package grammar
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,12 +8,10 @@ import (
 	"sync"
 )
 
-// formatLengths are the lengths of the longest strings of formats that limit them, and
-// formatParts expressions that say the same of their parts (RFC 1123, RFC 5321).
-var (
-	formatLengths = map[string]int32{"hostname": 253, "email": 254}
-	formatParts   = map[string]string{"email": "[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9.-]+"}
-)
+// formatLengths are the lengths of the longest strings of formats: of host names as RFC 1123 has it,
+// of e-mail addresses less than RFC 5321 allows. An address that is no longer than its first
+// part may be needs no automaton that counts the characters of its parts, with a state for each.
+var formatLengths = map[string]int32{"hostname": 253, "email": 64}
 
 // formatDFAs are the automata of formats, which all grammars share.
 var formatDFAs sync.Map // of *dfa, by formatKey
@@ -30,14 +27,7 @@ func formatDFA(name string, s spelling) *dfa {
 	if d, ok := formatDFAs.Load(key); ok {
 		return d.(*dfa)
 	}
-	d := mustRegex(formats[name], s)
-	if part, ok := formatParts[name]; ok {
-		var err error
-		if d, err = new(work).combine([]*dfa{d, mustRegex(part, s)}, all); err != nil {
-			panic(fmt.Sprintf("grammar: format %s: %v", name, err))
-		}
-	}
-	made, _ := formatDFAs.LoadOrStore(key, d)
+	made, _ := formatDFAs.LoadOrStore(key, mustRegex(formats[name], s))
 	return made.(*dfa)
 }
 
@@ -59,7 +49,9 @@ var formats = func() map[string]string {
 
 		alnum    = `[A-Za-z0-9]`
 		inner    = `[A-Za-z0-9-]`
-		label    = alnum + `(?:` + alnum + `|` + inner + `{1,2}` + alnum + `|` + inner + `(?:` + alnum + inner + `|-` + alnum + `)` + inner + `{0,58}` + alnum + `)?`
+		begin    = alnum + `(?:` + alnum + `|` + inner + `{1,2}` + alnum + `|` + inner + `(?:` + alnum + inner + `|-` + alnum + `)` + inner
+		label    = begin + `{0,58}` + alnum + `)?`
+		short    = begin + `*` + alnum + `)?`
 		hostname = label + `(?:\.` + label + `)*`
 		atom     = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 
@@ -75,7 +67,7 @@ var formats = func() map[string]string {
 		"time":      time,
 		"date-time": date + `T` + time,
 		"duration":  duration,
-		"email":     atom + `(?:\.` + atom + `)*@` + label + `(?:\.` + label + `)+`, // common validators refuse a host without a dot
+		"email":     atom + `(?:\.` + atom + `)*@` + short + `(?:\.` + short + `)+`, // common validators refuse a host without a dot
 		"hostname":  hostname,
 		"ipv4":      ipv4,
 		"ipv6":      ipv6(ipv4),

@@ -59,8 +59,8 @@ func TestFormatHostname(t *testing.T) {
 		{`{"enum": ["` + name(253) + `", "` + name(255) + `"], "format": "hostname"}`, quoted("", []string{name(253)}), quoted("", []string{name(255)})},
 		{
 			`{"type": "string", "format": "email"}`,
-			append(quoted("a@x.", hosts.yes[:10]), `"`+long+`@a.b"`, `"a.b@c.d"`, `"a@`+name(251)+`"`),
-			append(quoted("a@x.", hosts.no), `"x`+long+`@a.b"`, `"a@`+name(253)+`"`, `"a..b@c.d"`, `"@a.b"`, `"a@b@c.d"`, `"a@localhost"`),
+			append(quoted("a@x.", hosts.yes[:9]), `"a.b@c.d"`, `"`+long[:60]+`@a.b"`, `"a@b.`+long[:60]+`"`),
+			append(quoted("a@x.", hosts.no), `"`+long[:61]+`@a.b"`, `"a@b.`+long[:61]+`"`, `"a..b@c.d"`, `"@a.b"`, `"a@b@c.d"`, `"a@localhost"`),
 		},
 	})
 	bare := compile(t, Bare([]byte(`{"type": "string", "format": "hostname"}`), "</end>"), bytesVocab(t))
