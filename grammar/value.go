@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,6 +92,12 @@ func (v *value) add(r *jsontext.Reader, name string, count *int) error {
 
 // member is the value of an object's member, nil if there is none.
 func (v *value) member(name string) *value {
+	if len(v.names) <= 8 { // comparing is faster than hashing, and most schemas have few keywords
+		if i := slices.Index(v.names, name); i >= 0 {
+			return v.list[i]
+		}
+		return nil
+	}
 	if i, ok := v.index[name]; ok {
 		return v.list[i]
 	}
