@@ -6,6 +6,8 @@ func TestNot(t *testing.T) {
 	checkCases(t, []schemaCase{
 		{`{"not": {"type": "string"}}`, []string{`1`, `1e3`, `null`, `[]`}, []string{`"a"`}},
 		{`{"not": {"type": "integer"}}`, []string{`1.5`, `-0.50`, `"a"`}, []string{`1`, `1.0`, `1e3`, `-0.00`}},
+		{`{"not": {"type": "string", "types": 1, "not values": ["a"], "some item": {}}}`, []string{`1`}, []string{`"a"`, `"b"`}}, // annotations
+		{`{"types": 1, "not pattern": "a", "some member": {}, "not had": "x"}`, []string{`"a"`, `1`, `{}`}, nil},
 		{`{"not": {"not": {"minimum": 3}}}`, []string{`3`, `"a"`, `{}`}, []string{`2`}},
 		{`{"not": {"minimum": 3}}`, []string{`2.9`}, []string{`3`, `"a"`}},
 		{`{"not": {"enum": ["a", 1, true, null]}}`, []string{`"b"`, `""`, `1.5`, `10`, `false`, `[]`}, []string{`"a"`, `1`, `1.0`, `1.00`, `1e0`, `true`, `null`}},

@@ -58,7 +58,7 @@ func (c *compiler) of(t types, at *value, members ...keyed) *value {
 	return c.made(at, append([]keyed{first}, members...)...)
 }
 
-// count is the keyword name with a number.
+// counted is the keyword name with a number.
 func counted(at *value, name string, n int32) keyed {
 	return keyed{name, madeText(at, number, strconv.Itoa(int(n)))}
 }
@@ -129,6 +129,9 @@ func (c *compiler) violate(v *value, name string, m *value) ([]*value, error) {
 	}
 	switch name {
 	case madeTypes:
+		if !v.made {
+			return nil, nil // an annotation of that name
+		}
 		s := shape{types: anyType}
 		if err := s.readTypes(m); err != nil {
 			return nil, err
