@@ -32,7 +32,7 @@ type store struct {
 	byID   map[string]*list.Element // of *stored
 	byItem map[string]*list.Element // of *stored, by an id of its output
 	recent *list.List               // the last used in front
-	media  map[*chat.Media]int      // how many responses hold a image or video
+	media  map[*chat.Media]int      // how many responses hold an image or video
 	bytes  int
 }
 
