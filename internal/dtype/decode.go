@@ -3,7 +3,7 @@ package dtype
 import "fmt"
 
 // Row decodes row r into dst[:Cols], every element exactly as its format defines
-// it, in float32. The matrix must be valid, r inside it and dst long enough, else
+// it, in float32. It is a row of the matrix that multiplies the transformed input, where there is an Input. The matrix must be valid, r inside it and dst long enough, else
 // it panics.
 func (m *Matrix) Row(dst []float32, r int) {
 	if r < 0 || r >= m.Rows || len(dst) < m.Cols {
@@ -17,6 +17,8 @@ func (m *Matrix) Row(dst []float32, r int) {
 		ToF32(dst, m.Type, data)
 	case Affine:
 		m.affineRow(dst, data, r)
+	case ZeroPoint:
+		m.zeroPointRow(dst, data, r)
 	case MXFP4, NVFP4:
 		m.nibbleRow(dst, data, r)
 	case MXFP8, FP8:
@@ -42,6 +44,26 @@ func (m *Matrix) affineRow(dst []float32, data []byte, r int) {
 			d := dst[c : c+step]
 			for i, v := range q {
 				d[i] = float32(s*float32(v)) + b
+			}
+		}
+	}
+}
+
+// zeroPointRow computes scale*(q - zero), rounded once.
+func (m *Matrix) zeroPointRow(dst []float32, data []byte, r int) {
+	const step = 16 // as in affineRow
+	var q [step]uint8
+	groups := m.Groups()
+	for g := range groups {
+		s, z := number(m.ScaleType, m.Scales, r*groups+g), 1<<(m.Bits-1)
+		if m.Zeros != nil {
+			z = int(m.Zeros[r*groups+g])
+		}
+		for c := g * m.Group; c < (g+1)*m.Group; c += step {
+			Unpack(q[:], m.Bits, data[c*m.Bits/8:])
+			d := dst[c : c+step]
+			for i, v := range q {
+				d[i] = s * float32(int(v)-z)
 			}
 		}
 	}

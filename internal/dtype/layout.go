@@ -11,7 +11,7 @@ func (f Format) String() string {
 	if b := f.block(); b != nil {
 		return b.name
 	}
-	names := [...]string{"plain", "affine", "mxfp4", "nvfp4", "mxfp8", "fp8"}
+	names := [...]string{"plain", "affine", "mxfp4", "nvfp4", "mxfp8", "fp8", "zero-point"}
 	if int(f) >= len(names) {
 		return fmt.Sprintf("Format(%d)", uint8(f))
 	}
@@ -26,7 +26,7 @@ func (m *Matrix) ElementBits() int {
 	switch m.Format {
 	case Plain:
 		return 8 * m.Type.Size()
-	case Affine:
+	case Affine, ZeroPoint:
 		return m.Bits
 	case MXFP4, NVFP4:
 		return 4
@@ -60,6 +60,15 @@ func (m *Matrix) ScaleRowBytes() int {
 	return m.Groups() * m.ScaleType.Size()
 }
 
+// ZeroRowBytes is the number of bytes of Zeros that one row occupies; 0 where there are none. A
+// matrix without Data has Zeros that are empty and not nil if its file has them.
+func (m *Matrix) ZeroRowBytes() int {
+	if m.Format != ZeroPoint || m.Zeros == nil {
+		return 0
+	}
+	return m.Groups()
+}
+
 // LoadedRowBytes is about what a row takes of a device's memory: as much as here, but scales of one byte become bfloat16, or
 // float32 where that has too few digits.
 func (m *Matrix) LoadedRowBytes() int {
@@ -67,6 +76,8 @@ func (m *Matrix) LoadedRowBytes() int {
 	switch {
 	case m.Format == Affine:
 		return n + 2*m.ScaleRowBytes()
+	case m.Format == ZeroPoint:
+		return n + m.ScaleRowBytes() + m.ZeroRowBytes()
 	case m.Format == MXFP4 || m.Format == NVFP4 && m.Global == 1:
 		return n + BF16.Size()*m.Groups()
 	case m.Format == NVFP4 || m.Format == MXFP8:
@@ -75,9 +86,9 @@ func (m *Matrix) LoadedRowBytes() int {
 	return n + m.ScaleRowBytes()
 }
 
-// Bytes is what the matrix occupies: Data, Scales and Biases together.
+// Bytes is what the matrix occupies: Data, Scales, Biases and Zeros together.
 func (m *Matrix) Bytes() int64 {
-	return int64(len(m.Data)) + int64(len(m.Scales)) + int64(len(m.Biases))
+	return int64(len(m.Data)) + int64(len(m.Scales)) + int64(len(m.Biases)) + int64(len(m.Zeros))
 }
 
 // Validate reports the first thing about m that contradicts its format. Every
@@ -105,6 +116,7 @@ func (m *Matrix) Validate() error {
 		{"data", m.RowBytes(), len(m.Data)},
 		{"scales", m.ScaleRowBytes(), len(m.Scales)},
 		{"biases", biasRow, len(m.Biases)},
+		{"zero points", m.ZeroRowBytes(), len(m.Zeros)},
 	} {
 		want, ok := product(m.Rows, part.row)
 		if !ok {
@@ -113,6 +125,11 @@ func (m *Matrix) Validate() error {
 		if part.got != want {
 			return fmt.Errorf("dtype: %v matrix of %d×%d: %s has %d bytes, want %d",
 				m.Format, m.Rows, m.Cols, part.name, part.got, want)
+		}
+	}
+	if m.Input != nil {
+		if err := m.Input.validate(m.Cols); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -131,18 +148,18 @@ func (m *Matrix) ValidateFormat() error {
 			return fmt.Errorf("dtype: plain matrix of %v, want F32, F16 or BF16", m.Type)
 		}
 		return nil
-	case Affine:
+	case Affine, ZeroPoint:
 		switch m.Bits {
 		case 2, 3, 4, 5, 6, 8:
 		default:
-			return fmt.Errorf("dtype: affine matrix of %d bits, want 2, 3, 4, 5, 6 or 8", m.Bits)
+			return fmt.Errorf("dtype: %v matrix of %d bits, want 2, 3, 4, 5, 6 or 8", m.Format, m.Bits)
 		}
 		if m.ScaleType != F32 && m.ScaleType != F16 && m.ScaleType != BF16 {
-			return fmt.Errorf("dtype: affine matrix with scales of %v, want F32, F16 or BF16", m.ScaleType)
+			return fmt.Errorf("dtype: %v matrix with scales of %v, want F32, F16 or BF16", m.Format, m.ScaleType)
 		}
 		// Sixteen elements are a whole number of bytes at any width.
 		if m.Group <= 0 || m.Group%16 != 0 {
-			return fmt.Errorf("dtype: affine matrix in groups of %d, want a multiple of 16", m.Group)
+			return fmt.Errorf("dtype: %v matrix in groups of %d, want a multiple of 16", m.Format, m.Group)
 		}
 	case MXFP4, MXFP8:
 		group, scale = 32, F8E8M0
@@ -188,12 +205,13 @@ func (m *Matrix) RowRange(r0, r1 int) Matrix {
 	if m.Format == Affine {
 		v.Biases = slab(m.Biases, r0, r1, m.ScaleRowBytes())
 	}
+	v.Zeros = slab(m.Zeros, r0, r1, m.ZeroRowBytes())
 	return v
 }
 
 func slab(b []byte, r0, r1, row int) []byte {
-	if row == 0 || b == nil {
-		return nil
+	if row == 0 || len(b) == 0 {
+		return b
 	}
 	return b[r0*row : r1*row : r1*row]
 }
@@ -207,15 +225,19 @@ func (m *Matrix) Gather(rows []int) Matrix {
 		return g
 	}
 	g.Data = make([]byte, 0, len(rows)*m.RowBytes())
-	g.Scales, g.Biases = nil, nil
+	g.Scales, g.Biases, g.Zeros = nil, nil, nil
 	if m.ScaleRowBytes() > 0 {
 		g.Scales = make([]byte, 0, len(rows)*m.ScaleRowBytes())
 	}
 	if m.Format == Affine {
 		g.Biases = make([]byte, 0, len(rows)*m.ScaleRowBytes())
 	}
+	if m.ZeroRowBytes() > 0 {
+		g.Zeros = make([]byte, 0, len(rows)*m.ZeroRowBytes())
+	}
 	for _, r := range rows {
 		v := m.RowRange(r, r+1)
+		g.Zeros = append(g.Zeros, v.Zeros...)
 		g.Data = append(g.Data, v.Data...)
 		g.Scales = append(g.Scales, v.Scales...)
 		g.Biases = append(g.Biases, v.Biases...)

@@ -19,6 +19,10 @@ const (
 	// releases are stored once their block scales are spread over the rows.
 	// The last group of a row may be short.
 	FP8
+	// ZeroPoint is integer quantization with zero points: w = scale*(q - zero), q unsigned of
+	// Bits bits, a little-endian bit stream per row; one scale (F16, BF16 or F32) and one zero
+	// point per group. The difference times the scale is exact with F16 and BF16.
+	ZeroPoint
 	// The block formats of GGUF files, which have everything in Data: see blockFormat. Group
 	// and ScaleType are what NewBlocks says.
 	Q4_0
@@ -39,11 +43,13 @@ type Matrix struct {
 	Rows, Cols int
 	Format     Format
 	Type       Type // of Data when Plain
-	Bits       int  // of one element, Affine only: 2, 3, 4, 5, 6 or 8
+	Bits       int  // of one element, Affine and ZeroPoint only: 2, 3, 4, 5, 6 or 8
 	Group      int  // columns that share a scale; 0 when Plain
 	Data       []byte
 	Scales     []byte  // [Rows, ceil(Cols/Group)]; none in a block format
 	ScaleType  Type    // of Scales and Biases
 	Biases     []byte  // [Rows, Cols/Group], Affine only
+	Zeros      []byte  // [Rows, Cols/Group], ZeroPoint only, a byte each; nil: all are 2^(Bits-1)
 	Global     float32 // NVFP4 only: factor of the whole matrix, 1 if the file has none
+	Input      *Input  // transformation of the rows that the matrix multiplies; nil: none
 }

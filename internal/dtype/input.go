@@ -1,0 +1,97 @@
+package dtype
+
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// Input is a transformation of the rows that a matrix multiplies: y = T(x)·Wᵀ. It is part of the
+// matrix's function. Matrices that share one have the same pointer. It has an Order or a Rotation.
+type Input struct {
+	// Order is of GPTQ's act-order: number i of T(x) is number Order[i] of x. It is a permutation.
+	Order []int32
+	// Rotation is ParoQuant's.
+	Rotation *Rotation
+}
+
+// RotationGroup is how many columns are rotated among themselves.
+const RotationGroup = 128
+
+// Rotation scales a row and then rotates pairs of its numbers, round after round:
+//
+//	x_i = x_i * Scales[i]
+//	x_i, x_j = fma(x_i, c, x_j*s), fma(x_j, c, -(x_i*s))     for each pair of a round
+//
+// The pairs of a round are disjoint, and within groups of RotationGroup columns.
+type Rotation struct {
+	Rounds int
+	Scales []float32 // [cols]
+	// Pairs are places within a group, [Rounds, cols]: pair t of group k is at 128k+2t and 128k+2t+1.
+	Pairs []uint8
+	// Cos and Sin are of the pairs' angles, [Rounds, cols/2], correctly rounded.
+	Cos, Sin []float32
+}
+
+// validate checks that the transformation is one of rows of cols numbers.
+func (t *Input) validate(cols int) error {
+	if t.Rotation != nil {
+		if t.Order != nil {
+			return fmt.Errorf("dtype: input with an order and a rotation")
+		}
+		return t.Rotation.validate(cols)
+	}
+	if len(t.Order) != cols {
+		return fmt.Errorf("dtype: order of %d columns, want %d", len(t.Order), cols)
+	}
+	seen := make([]bool, cols)
+	for i, c := range t.Order {
+		if c < 0 || int(c) >= cols || seen[c] {
+			return fmt.Errorf("dtype: order has column %d at %d, which is no permutation of %d columns", c, i, cols)
+		}
+		seen[c] = true
+	}
+	return nil
+}
+
+func (t *Rotation) validate(cols int) error {
+	if cols%RotationGroup != 0 || t.Rounds < 1 || len(t.Scales) != cols {
+		return fmt.Errorf("dtype: rotation of %d rounds with %d scales for %d columns, want groups of %d", t.Rounds, len(t.Scales), cols, RotationGroup)
+	}
+	if len(t.Pairs) != t.Rounds*cols || len(t.Cos) != t.Rounds*cols/2 || len(t.Sin) != t.Rounds*cols/2 {
+		return fmt.Errorf("dtype: rotation of %d rounds with %d places, %d cosines and %d sines for %d columns",
+			t.Rounds, len(t.Pairs), len(t.Cos), len(t.Sin), cols)
+	}
+	for at := 0; at < len(t.Pairs); at += RotationGroup {
+		var seen [RotationGroup]bool
+		for _, p := range t.Pairs[at:][:RotationGroup] {
+			if p >= RotationGroup || seen[p] {
+				return fmt.Errorf("dtype: rotation has place %d twice, or it is outside of its group of %d", p, RotationGroup)
+			}
+			seen[p] = true
+		}
+	}
+	return nil
+}
+
+// Apply writes T(src) to dst, which is not src. It is the definition that devices keep to.
+func (t *Input) Apply(dst, src []float32) {
+	if t.Rotation == nil {
+		for i, c := range t.Order {
+			dst[i] = src[c]
+		}
+		return
+	}
+	r := t.Rotation
+	for i, s := range r.Scales {
+		dst[i] = src[i] * s
+	}
+	cols := len(r.Scales)
+	for at := range r.Rounds * cols / 2 {
+		group := dst[at%(cols/2)/(RotationGroup/2)*RotationGroup:][:RotationGroup]
+		i, j := &group[r.Pairs[2*at]], &group[r.Pairs[2*at+1]]
+		c, s := r.Cos[at], r.Sin[at]
+		p, m := float32(*j*s), float32(*i*s)
+		*i, *j = exactmath.FMA32(*i, c, p), exactmath.FMA32(*j, c, -m)
+	}
+}

@@ -1,0 +1,105 @@
+package dtype
+
+import (
+	"math"
+	"testing"
+)
+
+// TestZeroPointRow decodes codes with zero points that are stored and that are not.
+func TestZeroPointRow(t *testing.T) {
+	m := Matrix{Rows: 2, Cols: 32, Format: ZeroPoint, Bits: 4, Group: 16, ScaleType: F32, Data: make([]byte, 32), Scales: make([]byte, 16)}
+	for i := range m.Data {
+		m.Data[i] = byte(2*i%16 | (2*i+1)%16<<4)
+	}
+	FromF32(m.Scales, F32, []float32{1, 0.5, -2, 3})
+	for _, zeros := range [][]byte{nil, {0, 15, 8, 3}} {
+		m.Zeros = zeros
+		if err := m.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		for r := range m.Rows {
+			got := make([]float32, m.Cols)
+			m.Row(got, r)
+			for c, x := range got {
+				z := 8
+				if zeros != nil {
+					z = int(zeros[2*r+c/16])
+				}
+				if want := []float32{1, 0.5, -2, 3}[2*r+c/16] * float32(c%16-z); x != want {
+					t.Fatalf("row %d, column %d: %g, want %g", r, c, x, want)
+				}
+			}
+		}
+	}
+	m.Zeros = make([]byte, 3)
+	if m.Validate() == nil {
+		t.Fatal("three zero points for four groups are valid")
+	}
+}
+
+// TestInputRefusesWhatIsNoTransformation has permutations and pairs with a place twice.
+func TestInputRefusesWhatIsNoTransformation(t *testing.T) {
+	good := func() *Rotation {
+		r := &Rotation{
+			Rounds: 1, Scales: make([]float32, 128), Pairs: make([]uint8, 128),
+			Cos: make([]float32, 64), Sin: make([]float32, 64),
+		}
+		for i := range r.Pairs {
+			r.Pairs[i] = uint8(127 - i)
+		}
+		return r
+	}
+	twice := good()
+	twice.Pairs[3] = twice.Pairs[4]
+	outside := good()
+	outside.Pairs[3] = 128
+	short := good()
+	short.Sin = short.Sin[1:]
+	for name, in := range map[string]*Input{
+		"short": {Order: []int32{0}}, "twice": {Order: []int32{0, 0}}, "outside": {Order: []int32{0, 2}},
+	} {
+		if in.validate(2) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	for name, r := range map[string]*Rotation{"twice": twice, "outside": outside, "short": short} {
+		if (&Input{Rotation: r}).validate(128) == nil {
+			t.Errorf("rotation, %s: accepted", name)
+		}
+	}
+	if err := (&Input{Rotation: good()}).validate(128); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRotationKeepsLengths rotates by angles, which changes no length, and back.
+func TestRotationKeepsLengths(t *testing.T) {
+	r := &Rotation{
+		Rounds: 2, Scales: make([]float32, 256), Pairs: make([]uint8, 512),
+		Cos: make([]float32, 256), Sin: make([]float32, 256),
+	}
+	for i := range r.Scales {
+		r.Scales[i] = 1
+	}
+	for i := range r.Pairs {
+		r.Pairs[i] = uint8(i * 5 % 128)
+	}
+	for i := range r.Cos {
+		r.Cos[i], r.Sin[i] = float32(math.Cos(float64(i))), float32(math.Sin(float64(i)))
+	}
+	x, y := make([]float32, 256), make([]float32, 256)
+	for i := range x {
+		x[i] = float32(i%7) - 3
+	}
+	(&Input{Rotation: r}).Apply(y, x)
+	for g := 0; g < 256; g += 128 {
+		var before, after float64
+		for i := g; i < g+128; i++ {
+			before += float64(x[i]) * float64(x[i])
+			after += float64(y[i]) * float64(y[i])
+		}
+		if math.Abs(before-after) > 1e-4*before {
+			t.Errorf("group at %d: squared length %g became %g", g, before, after)
+		}
+	}
+}
