@@ -11,19 +11,20 @@ import (
 //	x = s*q + b        with integers, the bias b written out or a multiple of s
 //	x = s*level[q]     with levels
 //
-// where s and b, of one group each, are products of a half and a small integer, and so exact
-// in float32.
+// where s and b, of one group each, are products of a small float and a small integer, and so
+// exact in float32. NVFP4Blocks are multiplied by Global besides.
 type blockFormat struct {
 	name           string
 	bits, group    int  // of a code; columns that share a scale
 	columns, bytes int  // of a block
+	loaded         int  // bytes of a block in device memory, about; 0: as many as in the file
 	scale          Type // what has space for every scale and bias
 	// unpack writes the codes of a block, one to a byte.
 	unpack func(q []uint8, block []byte)
 	// scales writes the scale and the bias of each group of a block.
 	scales func(s, b []float32, block []byte)
-	levels bool  // codes are places in Levels; biases are zero
-	halves []int // where the halves are in a block
+	levels *[16]int8 // what codes stand for, nil if it is themselves; biases are zero
+	halves []int     // where the halves are in a block
 }
 
 // maxBlock is the maximum number of columns of a block, maxGroups of its groups.
@@ -33,20 +34,31 @@ const (
 )
 
 var blockFormats = [...]blockFormat{
-	{"Q4_0", 4, 32, 32, 18, F16, nibbles(2), symmetric(-8), false, []int{0}},
-	{"Q4_1", 4, 32, 32, 20, F16, nibbles(4), asymmetric, false, []int{0, 2}},
-	{"Q5_0", 5, 32, 32, 22, F16, fives(2), symmetric(-16), false, []int{0}},
-	{"Q5_1", 5, 32, 32, 24, F16, fives(4), asymmetric, false, []int{0, 2}},
-	{"Q8_0", 8, 32, 32, 34, F16, bytes8, symmetric(-128), false, []int{0}},
-	{"Q4_K", 4, 32, 256, 144, F32, nibblesK, scalesK, false, []int{0, 2}},
-	{"Q5_K", 5, 32, 256, 176, F32, fivesK, scalesK, false, []int{0, 2}},
-	{"Q6_K", 6, 16, 256, 210, F32, sixesK, scales6K, false, []int{208}},
-	{"IQ4_NL", 4, 32, 32, 18, F16, nibbles(2), symmetric(0), true, []int{0}},
-	{"IQ4_XS", 4, 32, 256, 136, F32, nibblesXS, scalesXS, true, []int{0}},
+	{"Q4_0", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(-8, 0), nil, []int{0}},
+	{"Q4_1", 4, 32, 32, 20, 0, F16, nibbles(4), asymmetric, nil, []int{0, 2}},
+	{"Q5_0", 5, 32, 32, 22, 0, F16, fives(2), symmetric(-16, 0), nil, []int{0}},
+	{"Q5_1", 5, 32, 32, 24, 0, F16, fives(4), asymmetric, nil, []int{0, 2}},
+	{"Q8_0", 8, 32, 32, 34, 0, F16, bytes8, symmetric(-128, 0), nil, []int{0}},
+	{"Q4_K", 4, 32, 256, 144, 0, F32, nibblesK, scalesK, nil, []int{0, 2}},
+	{"Q5_K", 5, 32, 256, 176, 0, F32, fivesK, scalesK, nil, []int{0, 2}},
+	{"Q6_K", 6, 16, 256, 210, 212, F32, sixesK, scales6K, nil, []int{208}},
+	{"IQ4_NL", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(0, 0), &Levels, []int{0}},
+	{"IQ4_XS", 4, 32, 256, 136, 0, F32, nibblesXS, scalesXS, &Levels, []int{0}},
+	{"Q2_K", 2, 16, 256, 84, 0, F32, twosK(16), scales2K, nil, []int{80, 82}},
+	{"Q3_K", 3, 16, 256, 110, 116, F32, threesK, scales3K, nil, []int{108}},
+	{"TQ1_0", 2, 256, 256, 54, 66, F16, ternary, symmetric(-1, 52), nil, []int{52}},
+	{"TQ2_0", 2, 256, 256, 66, 0, F16, twosK(0), symmetric(-1, 64), nil, []int{64}},
+	{"Q1_0", 2, 128, 128, 18, 34, F16, signs, symmetric(-1, 0), nil, []int{0}},
+	{"Q2_0", 2, 64, 64, 18, 0, F16, twos, symmetric(-1, 0), nil, []int{0}},
+	{"MXFP4", 4, 32, 32, 17, 18, F8E8M0, nibbles(1), scalesMX, &e2m1Halves, nil},
+	{"NVFP4", 4, 16, 64, 36, 40, F8E4M3, nibblesNV, scalesNV, &e2m1Halves, nil},
 }
 
 // Levels are what the codes of IQ4_NL and IQ4_XS stand for.
 var Levels = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+
+// e2m1Halves are the numbers of the codes E2M1, in halves.
+var e2m1Halves = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 
 // block is the description of a block format, nil if f is none.
 func (f Format) block() *blockFormat {
@@ -60,7 +72,10 @@ func (f Format) block() *blockFormat {
 func (f Format) Blocks() bool { return f.block() != nil }
 
 // Leveled reports whether codes of the block format f are places in Levels.
-func (f Format) Leveled() bool { return f.Blocks() && f.block().levels }
+func (f Format) Leveled() bool { return f.Blocks() && f.block().levels == &Levels }
+
+// E2M1 reports whether f has nibbles of type E2M1: MXFP4, NVFP4, or GGUF's blocks of these.
+func (f Format) E2M1() bool { return f == MXFP4 || f == NVFP4 || f == MXFP4Blocks || f == NVFP4Blocks }
 
 // BlockSize is how many columns a block of the block format f has, and in how many bytes.
 func (f Format) BlockSize() (columns, bytes int) {
@@ -71,7 +86,11 @@ func (f Format) BlockSize() (columns, bytes int) {
 // NewBlocks is a matrix of the block format f without Data.
 func NewBlocks(f Format, rows, cols int) Matrix {
 	b := f.block()
-	return Matrix{Rows: rows, Cols: cols, Format: f, Group: b.group, ScaleType: b.scale}
+	m := Matrix{Rows: rows, Cols: cols, Format: f, Group: b.group, ScaleType: b.scale}
+	if f == NVFP4Blocks {
+		m.Global = 1
+	}
+	return m
 }
 
 // validate is ValidateFormat for a block format.
@@ -94,8 +113,8 @@ func (b *blockFormat) row(dst []float32, data []byte) {
 		b.unpack(q[:b.columns], data[:b.bytes])
 		b.scales(scales[:], biases[:], data[:b.bytes])
 		for i, v := range q[:b.columns] {
-			if g := i / b.group; b.levels {
-				dst[i] = scales[g] * float32(Levels[v])
+			if g := i / b.group; b.levels != nil {
+				dst[i] = scales[g] * float32(b.levels[v])
 			} else {
 				dst[i] = float32(scales[g]*float32(v)) + biases[g]
 			}
@@ -103,8 +122,8 @@ func (b *blockFormat) row(dst []float32, data []byte) {
 	}
 }
 
-// Sound reports the first number among the scales of rows [r0, r1) that is not finite, as
-// only damage makes one. Matrices of other formats are not looked at.
+// Sound reports the first number among the scales of rows [r0, r1) of a block format that is
+// not finite, as only damage makes one. Matrices of other formats are not looked at.
 func (m *Matrix) Sound(r0, r1 int) error {
 	b := m.Format.block()
 	if b == nil {
@@ -118,6 +137,9 @@ func (m *Matrix) Sound(r0, r1 int) error {
 				return fmt.Errorf("row %d: a block has scale or bias %g: the file is damaged", at/n, FromF16(x))
 			}
 		}
+		if m.Format == MXFP4Blocks && m.Data[at] == 255 {
+			return fmt.Errorf("row %d: a block has the exponent 255, which is no number: the file is damaged", at/n)
+		}
 	}
 	return nil
 }
@@ -126,7 +148,7 @@ func (m *Matrix) Sound(r0, r1 int) error {
 // block format; ok is false where there is none.
 func (m *Matrix) AffineForm() (a Matrix, ok bool) {
 	b := m.Format.block()
-	if b == nil || b.levels {
+	if b == nil || b.levels != nil {
 		return Matrix{}, false
 	}
 	return Matrix{Rows: m.Rows, Cols: m.Cols, Format: Affine, Bits: b.bits, Group: b.group, ScaleType: b.scale}, true
@@ -209,10 +231,10 @@ func bytes8(q []uint8, block []byte) {
 	}
 }
 
-// symmetric blocks begin with a scale, a multiple of which is the bias.
-func symmetric(zero float32) func(scales, biases []float32, block []byte) {
+// symmetric blocks have one scale, at byte at, a multiple of which is the bias.
+func symmetric(zero float32, at int) func(scales, biases []float32, block []byte) {
 	return func(scales, biases []float32, block []byte) {
-		scales[0] = halfAt(block)
+		scales[0] = halfAt(block[at:])
 		biases[0] = zero * scales[0]
 	}
 }
@@ -292,4 +314,113 @@ func scalesXS(scales, biases []float32, block []byte) {
 		f := int(block[4+g/2]>>(4*(g%2))&15) | int(high>>(2*g)&3)<<4
 		scales[g], biases[g] = d*float32(f-32), 0
 	}
+}
+
+// twosK: 64 bytes from byte at on; each 32 of them have two bits each of four codes that lie 32
+// apart.
+func twosK(at int) func(q []uint8, block []byte) {
+	return func(q []uint8, block []byte) {
+		for i := 0; i < 64; i += 8 {
+			x, out := get8(block, at+i), q[i/32*128+i%32:]
+			for j := range 4 {
+				put8(out, 32*j, x>>(2*j)&eachPair)
+			}
+		}
+	}
+}
+
+// scales2K: 16 bytes with a factor of the scale in their low half and one of the bias in their high
+// half; at the end of the block the halves that these are multiplied with.
+func scales2K(scales, biases []float32, block []byte) {
+	d, least := halfAt(block[80:]), halfAt(block[82:])
+	for g, f := range block[:16] {
+		scales[g] = d * float32(f&15)
+		biases[g] = -(least * float32(f>>4))
+	}
+}
+
+// threesK: 32 bytes whose bit g is the third bit of a code of the 32 columns g, and then as twosK.
+func threesK(q []uint8, block []byte) {
+	twosK(32)(q, block)
+	for i := 0; i < 32; i += 8 {
+		x := get8(block, i)
+		for g := range 8 {
+			put8(q, 32*g+i, get8(q, 32*g+i)|x>>g&eachBit<<2)
+		}
+	}
+}
+
+// Factors3K writes the 16 factors of a block of Q3_K. They count from -32; four low bits of the first
+// eight are the low halves of eight bytes, those of the others the high halves, and four bytes more
+// have two high bits each of factors that lie four apart.
+func Factors3K(f *[16]int8, block []byte) {
+	for g := range f {
+		low := block[96+g%8] >> (g / 8 * 4) & 15
+		high := block[104+g%4] >> (g / 4 * 2) & 3
+		f[g] = int8(low|high<<4) - 32
+	}
+}
+
+// scales3K: as Factors3K, times one half; the codes count from -4.
+func scales3K(scales, biases []float32, block []byte) {
+	var factors [16]int8
+	Factors3K(&factors, block)
+	d := halfAt(block[108:])
+	for g, f := range factors {
+		scales[g] = d * float32(f)
+		biases[g] = -4 * scales[g]
+	}
+}
+
+// ternary: bytes with five digits of base 3 each, as fractions of 256, the first digit highest: 32
+// bytes for 160 columns and 16 for 80, and then four bytes with four digits each. Columns that share
+// a byte lie as far apart as there are such bytes.
+func ternary(q []uint8, block []byte) {
+	for _, part := range []struct{ from, bytes, digits int }{{0, 32, 5}, {32, 16, 5}, {48, 4, 4}} {
+		for i, b := range block[part.from:][:part.bytes] {
+			for n := range part.digits {
+				q[n*part.bytes+i] = uint8(uint16(b) * 3 >> 8)
+				b *= 3
+			}
+		}
+		q = q[part.bytes*part.digits:]
+	}
+}
+
+// signs: a bit for each column, of the codes 0 and 2.
+func signs(q []uint8, block []byte) {
+	for i := range q {
+		q[i] = block[2+i/8] >> (i % 8) & 1 << 1
+	}
+}
+
+// twos: four codes in a byte, the first in its lowest bits.
+func twos(q []uint8, block []byte) { Unpack(q, 2, block[2:]) }
+
+// scalesMX: an exponent, for numbers that are twice their levels.
+func scalesMX(scales, biases []float32, block []byte) {
+	scales[0], biases[0] = 0.5*FromE8M0(block[0]), 0
+}
+
+// nibblesNV: four groups of 16 columns, each of them in eight bytes: low halves, then high halves.
+func nibblesNV(q []uint8, block []byte) {
+	for g := range 4 {
+		halves(q[16*g:], block[4+8*g:], 8)
+	}
+}
+
+// scalesNV: of each group a scale, for numbers that are twice their levels.
+func scalesNV(scales, biases []float32, block []byte) {
+	for g, x := range block[:4] {
+		scales[g], biases[g] = 0.5*FromUE4M3(x), 0
+	}
+}
+
+// FromUE4M3 is the scale of a group of NVFP4 blocks: E4M3 without a sign, where the code that is not a
+// number stands for zero.
+func FromUE4M3(x uint8) float32 {
+	if x &= 127; x == 127 {
+		return 0
+	}
+	return e4m3[x]
 }

@@ -19,6 +19,9 @@ func blockMatrix(f Format, rows, blocks int, r *rand.Rand) Matrix {
 		m.Data[i] = byte(r.Uint32())
 	}
 	for at := 0; at < len(m.Data); at += b.bytes {
+		if f == MXFP4Blocks {
+			m.Data[at] = byte(120 + r.IntN(10))
+		}
 		for _, h := range b.halves {
 			binary.LittleEndian.PutUint16(m.Data[at+h:], ToF16(float32(r.NormFloat64())))
 		}
@@ -121,7 +124,7 @@ func TestWidenKeepsNumbers(t *testing.T) {
 	eachBlockFormat(t, func(t *testing.T, f Format, r *rand.Rand) {
 		m := blockMatrix(f, 5, 2, r)
 		want := allRows(&m)
-		if _, wide := m.AffineForm(); wide == f.Leveled() {
+		if _, wide := m.AffineForm(); wide == (f.Leveled() || f.E2M1()) {
 			t.Fatalf("affine: %v", wide)
 		} else if !wide {
 			return
@@ -153,6 +156,33 @@ func TestSoundFindsDamage(t *testing.T) {
 	})
 }
 
+// TestSoundFindsExponents: the exponent of no number is damage.
+func TestSoundFindsExponents(t *testing.T) {
+	m := blockMatrix(MXFP4Blocks, 4, 2, rand.New(rand.NewPCG(62, 1)))
+	if err := m.Sound(0, 4); err != nil {
+		t.Fatal(err)
+	}
+	m.Data[2*m.RowBytes()+17] = 255
+	if err := m.Sound(0, 4); err == nil || !strings.HasPrefix(err.Error(), "row 2: a block has the exponent 255") {
+		t.Errorf("%v", err)
+	}
+	if err := m.Sound(3, 4); err != nil {
+		t.Errorf("other rows: %v", err)
+	}
+}
+
+// TestGlobalScalesBlocks: the factor of a matrix multiplies every number.
+func TestGlobalScalesBlocks(t *testing.T) {
+	m := blockMatrix(NVFP4Blocks, 2, 2, rand.New(rand.NewPCG(63, 1)))
+	before := allRows(&m)
+	m.Global = 0.75
+	for i, x := range allRows(&m) {
+		if want := math.Float32frombits(before[i]) * 0.75; math.Float32frombits(x) != want {
+			t.Fatalf("number %d is %g, want %g", i, math.Float32frombits(x), want)
+		}
+	}
+}
+
 func TestBlocksRefuse(t *testing.T) {
 	for _, c := range []struct {
 		edit func(m *Matrix)
@@ -163,7 +193,7 @@ func TestBlocksRefuse(t *testing.T) {
 		{func(m *Matrix) { m.ScaleType = F16 }, "with scales of F16"},
 		{func(m *Matrix) { m.Data = m.Data[:len(m.Data)-1] }, "data has 575 bytes, want 576"},
 		{func(m *Matrix) { m.Scales = make([]byte, 4) }, "scales has 4 bytes, want 0"},
-		{func(m *Matrix) { m.Format = IQ4XS + 1 }, "unknown format"},
+		{func(m *Matrix) { m.Format = Q4_0 + Format(len(blockFormats)) }, "unknown format"},
 	} {
 		m := blockMatrix(Q4K, 2, 2, rand.New(rand.NewPCG(1, 1)))
 		c.edit(&m)

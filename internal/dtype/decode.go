@@ -27,6 +27,11 @@ func (m *Matrix) Row(dst []float32, r int) {
 		b := m.Format.block()
 		b.row(dst, data)
 	}
+	if (m.Format == NVFP4 || m.Format == NVFP4Blocks) && m.Global != 1 {
+		for i := range dst {
+			dst[i] *= m.Global
+		}
+	}
 }
 
 // affineRow computes scale*q + bias. With F16 or BF16 scales the product is exact
@@ -79,11 +84,6 @@ func (m *Matrix) nibbleRow(dst []float32, data []byte, r int) {
 		for i, v := range data[g*step : (g+1)*step] {
 			d[2*i] = e2m1[v&15] * s
 			d[2*i+1] = e2m1[v>>4] * s
-		}
-	}
-	if m.Format == NVFP4 && m.Global != 1 {
-		for i := range dst {
-			dst[i] *= m.Global
 		}
 	}
 }

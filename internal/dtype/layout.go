@@ -70,10 +70,14 @@ func (m *Matrix) ZeroRowBytes() int {
 }
 
 // LoadedRowBytes is about what a row takes of a device's memory: as much as here, but scales of one byte become bfloat16, or
-// float32 where that has too few digits.
+// float32 where that has too few digits, and some blocks are larger.
 func (m *Matrix) LoadedRowBytes() int {
 	n := m.RowBytes()
-	switch {
+	switch b := m.Format.block(); {
+	case m.Format == NVFP4Blocks && m.Global != 1:
+		return m.Cols/2 + F32.Size()*m.Groups()
+	case b != nil && b.loaded > 0:
+		return m.Cols / b.columns * b.loaded
 	case m.Format == Affine:
 		return n + 2*m.ScaleRowBytes()
 	case m.Format == ZeroPoint:

@@ -35,6 +35,14 @@ const (
 	Q6K
 	IQ4NL
 	IQ4XS
+	Q2K
+	Q3K
+	TQ1_0
+	TQ2_0
+	Q1_0
+	Q2_0
+	MXFP4Blocks
+	NVFP4Blocks
 )
 
 // Matrix is an encoded weight matrix on the host, row after row. It is a view:
@@ -50,6 +58,6 @@ type Matrix struct {
 	ScaleType  Type    // of Scales and Biases
 	Biases     []byte  // [Rows, Cols/Group], Affine only
 	Zeros      []byte  // [Rows, Cols/Group], ZeroPoint only, a byte each; nil: all are 2^(Bits-1)
-	Global     float32 // NVFP4 only: factor of the whole matrix, 1 if the file has none
+	Global     float32 // NVFP4 and NVFP4Blocks only: factor of the whole matrix, 1 if the file has none
 	Input      *Input  // transformation of the rows that the matrix multiplies; nil: none
 }

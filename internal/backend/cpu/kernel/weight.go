@@ -171,7 +171,7 @@ func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		w.bits, w.scale = 8, dtype.F32
 		w.codes = w.group * Tile
 	default:
-		if !m.Format.Blocks() {
+		if !m.Format.Blocks() || int(m.Format-dtype.Q4_0) >= len(blockPackers) {
 			return nil, fmt.Errorf("cpu: weights of format %v are not supported", m.Format)
 		}
 		extras = w.layBlocks(&m)
