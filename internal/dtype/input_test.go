@@ -31,9 +31,10 @@ func TestZeroPointRow(t *testing.T) {
 			}
 		}
 	}
-	m.Zeros = make([]byte, 3)
-	if m.Validate() == nil {
-		t.Fatal("three zero points for four groups are valid")
+	for name, zeros := range map[string][]byte{"three zero points for four groups": make([]byte, 3), "a zero point of five bits": {0, 0, 16, 0}} {
+		if m.Zeros = zeros; m.Validate() == nil {
+			t.Errorf("%s: accepted", name)
+		}
 	}
 }
 

@@ -131,6 +131,11 @@ func (m *Matrix) Validate() error {
 				m.Format, m.Rows, m.Cols, part.name, part.got, want)
 		}
 	}
+	for i, z := range m.Zeros {
+		if m.Format == ZeroPoint && z>>m.Bits != 0 {
+			return fmt.Errorf("dtype: zero point %d of row %d, group %d does not fit %d bits", z, i/m.Groups(), i%m.Groups(), m.Bits)
+		}
+	}
 	if m.Input != nil {
 		if err := m.Input.validate(m.Cols); err != nil {
 			return err

@@ -113,6 +113,10 @@ type floatBlocking struct {
 // Other products cut the columns into panels, and every panel of a tile, decoded if need
 // be, stays in the cache while all rows pass, and meanwhile the next one is fetched.
 func (k *floatKernels) run(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
+	if w.pointed() {
+		floatTiles(out, w, n, from, to, x, s)
+		return
+	}
 	b := floatBlocking{k: k, w: w, n: n, x: x, s: s, elem: elemF32, streams: 1}
 	if k.product[0][1] != nil {
 		b.streams = 2

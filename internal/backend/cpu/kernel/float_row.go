@@ -67,6 +67,10 @@ func (w *Weight) codeRow(dst []float32, n, r, g int) {
 				x[2] = float32(s*float32(int32(q>>16&0xff))) + b
 				x[3] = float32(s*float32(int32(q>>24))) + b
 			}
+		case w.pointed():
+			for k := range out {
+				out[k] = s * (float32(codes[k/4]>>(8*(k%4))&0xff) + b)
+			}
 		default:
 			for k := range out {
 				out[k] = s * float32(dtype.Levels[codes[k/4]>>(8*(k%4))&0xff])

@@ -97,12 +97,12 @@ func oddRows(rng *rand.Rand, rows, cols int, special bool) Rows {
 // oddMatrix is a matrix of a random format with random bits in it.
 func oddMatrix(rng *rand.Rand, rows int, special bool) dtype.Matrix {
 	pick := func(list ...int) int { return list[rng.IntN(len(list))] }
-	m := dtype.Matrix{Rows: rows, Format: dtype.Format(rng.IntN(6)), Global: 1}
+	m := dtype.Matrix{Rows: rows, Format: dtype.Format(rng.IntN(int(dtype.ZeroPoint) + 1)), Global: 1}
 	types := []dtype.Type{dtype.BF16, dtype.F16, dtype.F32}
 	switch m.Format {
 	case dtype.Plain:
 		m.Type, m.Cols = types[rng.IntN(3)], 1+rng.IntN(700)
-	case dtype.Affine:
+	case dtype.Affine, dtype.ZeroPoint:
 		m.Bits, m.Group, m.ScaleType = pick(2, 3, 4, 5, 6, 8), pick(32, 64, 96, 128, 160), types[rng.IntN(3)]
 		m.Cols = m.Group * (1 + rng.IntN(6))
 	case dtype.NVFP4:
@@ -151,11 +151,14 @@ func oddMatrix(rng *rand.Rand, rows int, special bool) dtype.Matrix {
 	if m.Format == dtype.Affine {
 		m.Biases = numbers(m.ScaleType, rows*m.Groups())
 	}
+	if m.Format == dtype.ZeroPoint && rng.IntN(2) == 0 {
+		m.Zeros = randomZeros(m.Bits, rows*m.Groups(), rng)
+	}
 	return m
 }
 
 func describe(w *Weight) string {
-	return fmt.Sprintf("%v %v bits=%d group=%d %d×%d", w.format, w.elem, w.bits, w.group, w.rows, w.cols)
+	return fmt.Sprintf("%v %v bits=%d group=%d zeros=%d %d×%d", w.format, w.elem, w.bits, w.group, w.zeros, w.rows, w.cols)
 }
 
 // TestFloatProductEqualsGeneric compares the kernels of every instruction set with portable

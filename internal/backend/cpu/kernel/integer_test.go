@@ -18,11 +18,12 @@ type integerCase struct {
 	format              dtype.Format
 	bits, group         int
 	scale               dtype.Type
+	zeros               bool // zero points are stored
 	rows, cols, m, from int
 }
 
 func (c integerCase) String() string {
-	return fmt.Sprintf("format=%v/bits=%d/group=%d/scale=%v/m=%d/n=%d/k=%d/from=%d", c.format, c.bits, c.group, c.scale, c.m, c.rows, c.cols, c.from)
+	return fmt.Sprintf("format=%v/bits=%d/group=%d/scale=%v/zeros=%v/m=%d/n=%d/k=%d/from=%d", c.format, c.bits, c.group, c.scale, c.zeros, c.m, c.rows, c.cols, c.from)
 }
 
 // randomCase draws a format, a group and odd sizes.
@@ -31,6 +32,8 @@ func randomCase(r *rand.Rand) integerCase {
 	c.format, c.group = dtype.Affine, []int{16, 32, 64, 128, 96}[r.IntN(5)]
 	c.scale = []dtype.Type{dtype.BF16, dtype.F16, dtype.F32}[r.IntN(3)]
 	switch r.IntN(8) {
+	case 2, 3, 4:
+		c.format, c.group, c.zeros = dtype.ZeroPoint, []int{16, 32, 64, 128, 96, 256, 320}[r.IntN(7)], r.IntN(2) == 0
 	case 0:
 		c.format, c.bits, c.group, c.scale = dtype.MXFP4, 4, 32, dtype.F8E8M0
 	case 1:
@@ -54,6 +57,13 @@ func randomWeights(c integerCase, r *rand.Rand) dtype.Matrix {
 	for i := range m.Data {
 		m.Data[i] = byte(r.Uint32())
 	}
+	if c.format == dtype.ZeroPoint {
+		m.Scales = randomNumbers(c.scale, c.rows*groups, r)
+		if c.zeros {
+			m.Zeros = randomZeros(c.bits, c.rows*groups, r)
+		}
+		return m
+	}
 	if c.format == dtype.Affine {
 		m.Scales = randomNumbers(c.scale, c.rows*groups, r)
 		m.Biases = randomNumbers(c.scale, c.rows*groups, r)
@@ -71,6 +81,15 @@ func randomWeights(c integerCase, r *rand.Rand) dtype.Matrix {
 		m.Global = 0.37
 	}
 	return m
+}
+
+// randomZeros draws zero points of codes of so many bits.
+func randomZeros(bits, n int, r *rand.Rand) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.IntN(1 << bits))
+	}
+	return b
 }
 
 func randomNumbers(t dtype.Type, n int, r *rand.Rand) []byte {
@@ -143,22 +162,27 @@ func cases(n int) int {
 
 // largeCases go past what kernels take at a time, in every direction.
 var largeCases = []integerCase{
-	{dtype.Affine, 4, 64, dtype.BF16, 20, 4288, 290, 0},
-	{dtype.Affine, 6, 128, dtype.F16, 17, 4352, 140, 0},
-	{dtype.MXFP4, 4, 32, dtype.F8E8M0, 16, 4160, 257, 0},
-	{dtype.NVFP4, 4, 16, dtype.F8E4M3, 16, 4112, 33, 0},
-	{dtype.Affine, 8, 32, dtype.F32, 300, 64, 21, 0},
-	{dtype.Affine, 5, 96, dtype.BF16, 400, 96, 70, 0},
-	{dtype.Affine, 3, 512, dtype.BF16, 30, 1024, 40, 0},
-	{dtype.Affine, 2, 64, dtype.BF16, 64, 320, 100, 0},  // seven strips, pairs of tiles only
-	{dtype.Affine, 8, 128, dtype.F16, 48, 128, 65, 0},   // five strips, one group
-	{dtype.Affine, 4, 32, dtype.BF16, 70, 16448, 48, 0}, // more columns than three strips take at once
-	{dtype.Affine, 4, 64, dtype.BF16, 176, 448, 30, 0},  // twice four tiles and three, two strips
-	{dtype.Affine, 8, 64, dtype.F16, 144, 576, 13, 0},   // twice four tiles and one, one strip
-	{dtype.MXFP4, 4, 32, dtype.F8E8M0, 224, 192, 80, 0}, // three times four tiles and two, five strips
-	{dtype.MXFP4, 4, 32, dtype.F8E8M0, 80, 448, 300, 0}, // pairs of tiles and one more, panels and two groups
-	{dtype.NVFP4, 4, 16, dtype.F8E4M3, 64, 208, 49, 0},
-	{dtype.Affine, 6, 128, dtype.BF16, 96, 1536, 100, 0},
+	{dtype.Affine, 4, 64, dtype.BF16, false, 20, 4288, 290, 0},
+	{dtype.Affine, 6, 128, dtype.F16, false, 17, 4352, 140, 0},
+	{dtype.MXFP4, 4, 32, dtype.F8E8M0, false, 16, 4160, 257, 0},
+	{dtype.NVFP4, 4, 16, dtype.F8E4M3, false, 16, 4112, 33, 0},
+	{dtype.Affine, 8, 32, dtype.F32, false, 300, 64, 21, 0},
+	{dtype.Affine, 5, 96, dtype.BF16, false, 400, 96, 70, 0},
+	{dtype.Affine, 3, 512, dtype.BF16, false, 30, 1024, 40, 0},
+	{dtype.Affine, 2, 64, dtype.BF16, false, 64, 320, 100, 0},  // seven strips, pairs of tiles only
+	{dtype.Affine, 8, 128, dtype.F16, false, 48, 128, 65, 0},   // five strips, one group
+	{dtype.Affine, 4, 32, dtype.BF16, false, 70, 16448, 48, 0}, // more columns than three strips take at once
+	{dtype.Affine, 4, 64, dtype.BF16, false, 176, 448, 30, 0},  // twice four tiles and three, two strips
+	{dtype.Affine, 8, 64, dtype.F16, false, 144, 576, 13, 0},   // twice four tiles and one, one strip
+	{dtype.MXFP4, 4, 32, dtype.F8E8M0, false, 224, 192, 80, 0}, // three times four tiles and two, five strips
+	{dtype.MXFP4, 4, 32, dtype.F8E8M0, false, 80, 448, 300, 0}, // pairs of tiles and one more, panels and two groups
+	{dtype.NVFP4, 4, 16, dtype.F8E4M3, false, 64, 208, 49, 0},
+	{dtype.Affine, 6, 128, dtype.BF16, false, 96, 1536, 100, 0},
+	{dtype.ZeroPoint, 4, 128, dtype.BF16, true, 80, 1536, 100, 0},
+	{dtype.ZeroPoint, 4, 32, dtype.F16, true, 70, 16448, 48, 0},
+	{dtype.ZeroPoint, 8, 128, dtype.F32, false, 48, 640, 65, 0},
+	{dtype.ZeroPoint, 8, 64, dtype.F16, true, 144, 576, 40, 0},
+	{dtype.ZeroPoint, 3, 128, dtype.BF16, false, 176, 384, 30, 0},
 }
 
 // rowCases has every format and group with every number of rows that kernels tell apart, or
@@ -171,7 +195,8 @@ func rowCases() []integerCase {
 	for i, bits := range []int{2, 3, 4, 5, 6, 8} {
 		for j, group := range []int{16, 32, 64, 128} {
 			scale := []dtype.Type{dtype.BF16, dtype.F16, dtype.F32}[(i+j)%3]
-			formats = append(formats, integerCase{format: dtype.Affine, bits: bits, group: group, scale: scale})
+			formats = append(formats, integerCase{format: dtype.Affine, bits: bits, group: group, scale: scale},
+				integerCase{format: dtype.ZeroPoint, bits: bits, group: group, scale: scale, zeros: (i+j)%2 == 0})
 		}
 	}
 	step := 1

@@ -23,6 +23,7 @@ type Layout struct {
 	Number  dtype.Type
 	Factors Factors
 	Zero    float32 // what biases are in scales; 0: they are stored, or there are none
+	Zeros   int     // where the 16 zero points of a block begin, a byte each; 0: none are stored
 }
 
 // Kind is how codes become numbers.
@@ -34,6 +35,7 @@ const (
 	Leveled             // scale*dtype.Levels[code]
 	Bytes               // scale*E4M3
 	Plain               // numbers are stored
+	Pointed             // scale*(code - zero point); where none are stored, scale*(code + Zero)
 )
 
 // Factors is what the tail of a superblock has.
@@ -50,11 +52,13 @@ const (
 func (w *Weight) Layout() Layout {
 	l := Layout{
 		Bits: w.bits, Group: w.group, Groups: w.groups, Codes: w.codes, Block: w.block,
-		Per: w.per, Tail: w.tail, Tiles: w.tiles, TileSize: w.tileBytes(), Number: w.scale, Zero: w.zero,
+		Per: w.per, Tail: w.tail, Tiles: w.tiles, TileSize: w.tileBytes(), Number: w.scale, Zero: w.zero, Zeros: w.zeros,
 	}
 	switch {
 	case w.format == dtype.Plain:
 		l.Kind, l.Number = Plain, w.elem
+	case w.pointed():
+		l.Kind = Pointed
 	case w.fp4():
 		l.Kind = Halves
 	case w.format.Leveled():
@@ -121,7 +125,8 @@ func (w *Weight) SmallFactors(tail []byte, r, g int) (scale, bias int32) {
 	return w.smallFactors(tail, r, g)
 }
 
-// Scales decodes the scales and biases of block g of a tile that PackTiles has written.
+// Scales decodes the scales and biases of block g of a tile that PackTiles has written. Where codes have
+// zero points, these are the biases, negative: what is added to a code.
 func (w *Weight) Scales(s, b *[Tile]float32, tile []byte, g int) {
 	v := *w
 	v.count, v.tiles, v.Data = 1, 1, tile

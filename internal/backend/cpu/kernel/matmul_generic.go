@@ -50,7 +50,8 @@ func quantizeGroup(q []int8, x []float32) (scale, sum float32, total int32) {
 //	acc = fma(t, weight scale, acc)
 //	acc = fma(weight bias, activation sum, acc)    where there are biases
 //
-// Biases that are a multiple of the scales are none: codes are signed instead. A superblock has one
+// Biases that are a multiple of the scales are none: codes are signed instead. So are codes less
+// their zero points. A superblock has one
 // activation scale, and factors of its groups that are integers:
 //
 //	i   = sum of factor*code*q over the superblock            exact
@@ -81,9 +82,12 @@ func integerTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch)
 		for r := range a.rows {
 			sa, ss := a.codes(s.codes, r, g)
 			out := (*[Tile]float32)(acc[r*Tile:])
-			zeros := int32(w.zero) * sumCodes(s.codes)
+			total, zero := sumCodes(s.codes), int32(w.zero)
 			for j := range Tile {
-				x := float32(float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes)+zeros) * sa)
+				if w.zeros > 0 {
+					zero = int32(bias[j])
+				}
+				x := float32(float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes)+zero*total) * sa)
 				out[j] = exactmath.FMA32(x, scale[j], out[j])
 			}
 			if w.biased() && w.zero == 0 {

@@ -63,7 +63,7 @@ func unpackPlanes(dst []int16, block []byte, group, bits int) {
 }
 
 // scales decodes the 16 scales and, where numbers have them, the 16 biases of block g of tile
-// t of matrix n.
+// t of matrix n. Where codes have zero points, these are the biases, negative: what is added to a code.
 func (w *Weight) scales(s, b *[Tile]float32, n, t, g int) {
 	block := w.at(n, t, g)
 	if w.per > 1 {
@@ -78,12 +78,16 @@ func (w *Weight) scales(s, b *[Tile]float32, n, t, g int) {
 	}
 }
 
-// scaleAt is the scale and the bias of row r of a block that has its own.
+// scaleAt is the scale and the bias of row r of a block that has its own, see scales.
 func (w *Weight) scaleAt(block []byte, r int) (s, b float32) {
 	size := w.scale.Size()
 	at := block[w.codes+r*size:]
 	s = getFloat(at, w.scale)
 	switch {
+	case w.zeros > 0:
+		b = -float32(block[w.zeros+r])
+	case w.pointed():
+		b = w.zero
 	case w.zero != 0:
 		b = w.zero * s
 	case w.biased():
@@ -158,6 +162,12 @@ func (w *Weight) floats(dst []float32, ints []int16, n, t, g int) {
 		for i := range dst {
 			k, r := i/Tile, i%Tile
 			dst[i] = float32(s[r]*float32(ints[r*w.group+k])) + b[r]
+		}
+	case w.pointed():
+		w.integers(ints, block)
+		for i := range dst {
+			k, r := i/Tile, i%Tile
+			dst[i] = s[r] * (float32(ints[r*w.group+k]) + b[r])
 		}
 	default:
 		w.integers(ints, block)

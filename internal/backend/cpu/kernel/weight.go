@@ -14,7 +14,9 @@ const plainGroup = 64
 // columns, one block, all of them one after another, so that a product reads one stream.
 //
 // A block has the codes of 16 rows × group columns, then 16 scales, then 16 biases where
-// the format has them. Missing rows of the last tile are zero.
+// the format has them, or 16 zero points, a byte each, where a ZeroPoint matrix stores them.
+// Missing rows of the last tile are zero. A group of ZeroPoint with more than maxPointed columns
+// becomes several, which repeat its scale.
 //
 //	integers  Split into planes of 4, 2 and 1 bits (8 bits are one plane of bytes), lowest
 //	          bits first. Columns go four by four: vector v covers columns 4v..4v+3, its
@@ -46,6 +48,7 @@ type Weight struct {
 	codes, block      int        // bytes of a block's codes, and of a block
 	per, tail         int        // blocks of a superblock, or 1; bytes after them
 	zero              float32    // what biases are in scales; 0: they are stored, or there are none
+	zeros             int        // where zero points begin in a block; 0: none are stored
 	tiles             int        // of one matrix
 
 	Data []byte // [count, tiles, groups, block]: Size bytes of the caller
@@ -85,8 +88,11 @@ func (w *Weight) biased() bool {
 	return w.format == dtype.Affine || w.format.Blocks() && !w.format.Leveled()
 }
 
+// pointed reports whether numbers are scale*(code - zero point).
+func (w *Weight) pointed() bool { return w.format == dtype.ZeroPoint }
+
 // coded reports whether codes lie as integers do.
-func (w *Weight) coded() bool { return w.biased() || w.fp4() || w.format.Leveled() }
+func (w *Weight) coded() bool { return w.biased() || w.pointed() || w.fp4() || w.format.Leveled() }
 
 // superBytes is the size of a superblock, tileBytes that of a tile.
 func (w *Weight) superBytes() int { return w.per*w.block + w.tail }
@@ -125,7 +131,7 @@ func (w *Weight) width(g int) int { return min(w.group, w.cols-g*w.group) }
 
 // NewWeight lays out a weight for the matrices of stack, which must be of one shape and format.
 // The caller sets Data to Size zeroed bytes and packs every tile. With integer, products of
-// affine and E2M1 formats quantize their input and multiply integers; all others use floats.
+// integer and E2M1 formats quantize their input and multiply integers; all others use floats.
 func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	if len(stack) == 0 {
 		return nil, fmt.Errorf("cpu: no matrix to load")
@@ -134,7 +140,7 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	for i := range stack {
 		x := &stack[i]
 		if x.Rows != m.Rows || x.Cols != m.Cols || x.Format != m.Format || x.Type != m.Type ||
-			x.Bits != m.Bits || x.Group != m.Group || x.ScaleType != m.ScaleType {
+			x.Bits != m.Bits || x.Group != m.Group || x.ScaleType != m.ScaleType || (x.Zeros == nil) != (m.Zeros == nil) {
 			return nil, fmt.Errorf("cpu: matrix %d of a stack differs from the first in shape or format", i)
 		}
 		if err := x.Validate(); err != nil {
@@ -152,6 +158,7 @@ func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		format: m.Format, elem: m.Type, bits: m.Bits, group: m.Group, scale: m.ScaleType, per: 1,
 	}
 	extras := 1 // scales and biases of a row's group
+	points := 0 // bytes of a block's zero points
 	switch m.Format {
 	case dtype.Plain:
 		w.group, extras = plainGroup, 0
@@ -159,6 +166,18 @@ func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	case dtype.Affine:
 		extras = 2
 		w.codes = w.group * Tile * w.bits / 8
+	case dtype.ZeroPoint:
+		w.group = maxPointed
+		for m.Group%w.group != 0 {
+			w.group -= 16
+		}
+		w.codes = w.group * Tile * w.bits / 8
+		if m.Zeros == nil {
+			w.zero = -float32(int(1) << (w.bits - 1))
+		} else {
+			points = Tile
+			w.zeros = w.codes + Tile*w.scale.Size()
+		}
 	case dtype.MXFP4, dtype.NVFP4:
 		w.bits, w.scale = 4, dtype.BF16
 		for _, x := range stack {
@@ -177,11 +196,15 @@ func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		extras = w.layBlocks(&m)
 	}
 	w.integer = integer && w.coded()
-	w.block = w.codes + extras*Tile*w.scale.Size()
+	w.block = w.codes + extras*Tile*w.scale.Size() + points
 	w.groups = (w.cols + w.group - 1) / w.group
 	w.tiles = (w.rows + Tile - 1) / Tile
 	return w, nil
 }
+
+// maxPointed is the most columns of a block of ZeroPoint: sums of activations fit 16 bits, sums of
+// products float32, and tiles of AMX a group.
+const maxPointed = 128
 
 // Tails of superblocks.
 const (
@@ -291,7 +314,7 @@ func (w *Weight) packRow(n, t, r, from, to int, src []byte, bits int) {
 	}
 }
 
-// packScales writes the scales, and biases, of block g of tile t. table has what a byte
+// packScales writes the scales, and biases or zero points, of block g of tile t. table has what a byte
 // stands for where scales are bytes.
 func (w *Weight) packScales(block []byte, m *dtype.Matrix, t, rows, g int, table *[256]float32) {
 	size := w.scale.Size()
@@ -309,6 +332,12 @@ func (w *Weight) packScales(block []byte, m *dtype.Matrix, t, rows, g int, table
 			} else {
 				binary.LittleEndian.PutUint32(scales[4*r:], binary.LittleEndian.Uint32(m.Scales[4*i:]))
 				binary.LittleEndian.PutUint32(biases[4*r:], binary.LittleEndian.Uint32(m.Biases[4*i:]))
+			}
+		case dtype.ZeroPoint:
+			i = (t*Tile+r)*m.Groups() + g*w.group/m.Group
+			copy(scales[size*r:][:size], m.Scales[size*i:])
+			if w.zeros > 0 {
+				block[w.zeros+r] = m.Zeros[i]
 			}
 		case dtype.FP8:
 			copy(scales[4*r:][:4], m.Scales[4*i:])
