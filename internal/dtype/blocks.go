@@ -24,7 +24,16 @@ type blockFormat struct {
 	// scales writes the scale and the bias of each group of a block.
 	scales func(s, b []float32, block []byte)
 	levels *[16]int8 // what codes stand for, nil if it is themselves; biases are zero
-	halves []int     // where the halves are in a block
+	halves []int     // where the halves are in a block, or inPieces
+	grid   bool      // see grids.go
+}
+
+// width is how many bits a code has that is unpacked.
+func (b *blockFormat) width() int {
+	if b.grid {
+		return 8
+	}
+	return b.bits
 }
 
 // maxBlock is the maximum number of columns of a block, maxGroups of its groups.
@@ -34,24 +43,31 @@ const (
 )
 
 var blockFormats = [...]blockFormat{
-	{"Q4_0", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(-8, 0), nil, []int{0}},
-	{"Q4_1", 4, 32, 32, 20, 0, F16, nibbles(4), asymmetric, nil, []int{0, 2}},
-	{"Q5_0", 5, 32, 32, 22, 0, F16, fives(2), symmetric(-16, 0), nil, []int{0}},
-	{"Q5_1", 5, 32, 32, 24, 0, F16, fives(4), asymmetric, nil, []int{0, 2}},
-	{"Q8_0", 8, 32, 32, 34, 0, F16, bytes8, symmetric(-128, 0), nil, []int{0}},
-	{"Q4_K", 4, 32, 256, 144, 0, F32, nibblesK, scalesK, nil, []int{0, 2}},
-	{"Q5_K", 5, 32, 256, 176, 0, F32, fivesK, scalesK, nil, []int{0, 2}},
-	{"Q6_K", 6, 16, 256, 210, 212, F32, sixesK, scales6K, nil, []int{208}},
-	{"IQ4_NL", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(0, 0), &Levels, []int{0}},
-	{"IQ4_XS", 4, 32, 256, 136, 0, F32, nibblesXS, scalesXS, &Levels, []int{0}},
-	{"Q2_K", 2, 16, 256, 84, 0, F32, twosK(16), scales2K, nil, []int{80, 82}},
-	{"Q3_K", 3, 16, 256, 110, 116, F32, threesK, scales3K, nil, []int{108}},
-	{"TQ1_0", 2, 256, 256, 54, 66, F16, ternary, symmetric(-1, 52), nil, []int{52}},
-	{"TQ2_0", 2, 256, 256, 66, 0, F16, twosK(0), symmetric(-1, 64), nil, []int{64}},
-	{"Q1_0", 2, 128, 128, 18, 34, F16, signs, symmetric(-1, 0), nil, []int{0}},
-	{"Q2_0", 2, 64, 64, 18, 0, F16, twos, symmetric(-1, 0), nil, []int{0}},
-	{"MXFP4", 4, 32, 32, 17, 18, F8E8M0, nibbles(1), scalesMX, &e2m1Halves, nil},
-	{"NVFP4", 4, 16, 64, 36, 40, F8E4M3, nibblesNV, scalesNV, &e2m1Halves, nil},
+	{"Q4_0", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(-8, 0), nil, []int{0}, false},
+	{"Q4_1", 4, 32, 32, 20, 0, F16, nibbles(4), asymmetric, nil, []int{0, 2}, false},
+	{"Q5_0", 5, 32, 32, 22, 0, F16, fives(2), symmetric(-16, 0), nil, []int{0}, false},
+	{"Q5_1", 5, 32, 32, 24, 0, F16, fives(4), asymmetric, nil, []int{0, 2}, false},
+	{"Q8_0", 8, 32, 32, 34, 0, F16, bytes8, symmetric(-128, 0), nil, []int{0}, false},
+	{"Q4_K", 4, 32, 256, 144, 0, F32, nibblesK, scalesK, nil, []int{0, 2}, false},
+	{"Q5_K", 5, 32, 256, 176, 0, F32, fivesK, scalesK, nil, []int{0, 2}, false},
+	{"Q6_K", 6, 16, 256, 210, 212, F32, sixesK, scales6K, nil, []int{208}, false},
+	{"IQ4_NL", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(0, 0), &Levels, []int{0}, false},
+	{"IQ4_XS", 4, 32, 256, 136, 0, F32, nibblesXS, scalesXS, &Levels, []int{0}, false},
+	{"Q2_K", 2, 16, 256, 84, 0, F32, twosK(16), scales2K, nil, []int{80, 82}, false},
+	{"Q3_K", 3, 16, 256, 110, 116, F32, threesK, scales3K, nil, []int{108}, false},
+	{"TQ1_0", 2, 256, 256, 54, 66, F16, ternary, symmetric(-1, 52), nil, []int{52}, false},
+	{"TQ2_0", 2, 256, 256, 66, 0, F16, twosK(0), symmetric(-1, 64), nil, []int{64}, false},
+	{"Q1_0", 2, 128, 128, 18, 34, F16, signs, symmetric(-1, 0), nil, []int{0}, false},
+	{"Q2_0", 2, 64, 64, 18, 0, F16, twos, symmetric(-1, 0), nil, []int{0}, false},
+	{"MXFP4", 4, 32, 32, 17, 18, F8E8M0, nibbles(1), scalesMX, &e2m1Halves, nil, false},
+	{"NVFP4", 4, 16, 64, 36, 40, F8E4M3, nibblesNV, scalesNV, &e2m1Halves, nil, false},
+	gridFormat(IQ1S, "IQ1_S", 1, 32, 50),
+	gridFormat(IQ1M, "IQ1_M", 1, 16, 56),
+	gridFormat(IQ2XXS, "IQ2_XXS", 2, 32, 66),
+	gridFormat(IQ2XS, "IQ2_XS", 2, 16, 74),
+	gridFormat(IQ2S, "IQ2_S", 2, 16, 82),
+	gridFormat(IQ3XXS, "IQ3_XXS", 3, 32, 98),
+	gridFormat(IQ3S, "IQ3_S", 3, 32, 110),
 }
 
 // Levels are what the codes of IQ4_NL and IQ4_XS stand for.
@@ -133,7 +149,7 @@ func (m *Matrix) Sound(r0, r1 int) error {
 	for at := r0 * n; at < r1*n; at += b.bytes {
 		for _, h := range b.halves {
 			const exponent = 0x7c00 // all of its bits: infinite, or no number
-			if x := binary.LittleEndian.Uint16(m.Data[at+h:]); x&exponent == exponent {
+			if x := getHalf(m.Data[at:], h); x&exponent == exponent {
 				return fmt.Errorf("row %d: a block has scale or bias %g: the file is damaged", at/n, FromF16(x))
 			}
 		}
@@ -151,7 +167,7 @@ func (m *Matrix) AffineForm() (a Matrix, ok bool) {
 	if b == nil || b.levels != nil {
 		return Matrix{}, false
 	}
-	return Matrix{Rows: m.Rows, Cols: m.Cols, Format: Affine, Bits: b.bits, Group: b.group, ScaleType: b.scale}, true
+	return Matrix{Rows: m.Rows, Cols: m.Cols, Format: Affine, Bits: b.width(), Group: b.group, ScaleType: b.scale}, true
 }
 
 // Widen is the matrix as Affine with scales and biases of F32, in new memory and with the
@@ -174,12 +190,12 @@ func WidenRows(dst, src *Matrix, r0, r1 int) {
 	var q [maxBlock]uint8
 	var scales, biases [maxGroups]float32
 	b := src.Format.block()
-	groups, codes := b.columns/b.group, b.columns*b.bits/8
+	groups, codes := b.columns/b.group, b.columns*b.width()/8
 	for at := r0 * src.RowBytes() / b.bytes; at < r1*src.RowBytes()/b.bytes; at++ {
 		block := src.Data[at*b.bytes:][:b.bytes]
 		b.unpack(q[:b.columns], block)
 		b.scales(scales[:], biases[:], block)
-		Pack(dst.Data[at*codes:][:codes], b.bits, q[:b.columns])
+		Pack(dst.Data[at*codes:][:codes], b.width(), q[:b.columns])
 		FromF32(dst.Scales[4*at*groups:][:4*groups], F32, scales[:groups])
 		FromF32(dst.Biases[4*at*groups:][:4*groups], F32, biases[:groups])
 	}

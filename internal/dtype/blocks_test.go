@@ -1,7 +1,6 @@
 package dtype
 
 import (
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -22,9 +21,7 @@ func blockMatrix(f Format, rows, blocks int, r *rand.Rand) Matrix {
 		if f == MXFP4Blocks {
 			m.Data[at] = byte(120 + r.IntN(10))
 		}
-		for _, h := range b.halves {
-			binary.LittleEndian.PutUint16(m.Data[at+h:], ToF16(float32(r.NormFloat64())))
-		}
+		f.PutHalves(m.Data[at:], func() uint16 { return ToF16(float32(r.NormFloat64())) })
 	}
 	return m
 }
@@ -138,15 +135,21 @@ func TestWidenKeepsNumbers(t *testing.T) {
 
 func TestSoundFindsDamage(t *testing.T) {
 	eachBlockFormat(t, func(t *testing.T, f Format, r *rand.Rand) {
-		for _, at := range f.block().halves {
+		for i := range f.block().halves {
 			for _, bad := range []uint16{0x7c00, 0xfc00, 0x7e01} {
 				m := blockMatrix(f, 4, 2, r)
 				if err := m.Sound(0, 4); err != nil {
 					t.Fatal(err)
 				}
-				binary.LittleEndian.PutUint16(m.Data[2*m.RowBytes()+f.block().bytes+at:], bad)
+				n := 0
+				f.PutHalves(m.Data[2*m.RowBytes()+f.block().bytes:], func() uint16 {
+					if n++; n == i+1 {
+						return bad
+					}
+					return 0x3c00
+				})
 				if err := m.Sound(0, 4); err == nil || !strings.HasPrefix(err.Error(), "row 2: a block has scale or bias") {
-					t.Errorf("%#x at byte %d: %v", bad, at, err)
+					t.Errorf("%#x as half %d: %v", bad, i, err)
 				}
 				if err := m.Sound(3, 4); err != nil {
 					t.Errorf("other rows: %v", err)

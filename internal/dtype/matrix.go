@@ -43,6 +43,14 @@ const (
 	Q2_0
 	MXFP4Blocks
 	NVFP4Blocks
+	// The grid formats: see grids.go.
+	IQ1S
+	IQ1M
+	IQ2XXS
+	IQ2XS
+	IQ2S
+	IQ3XXS
+	IQ3S
 )
 
 // Matrix is an encoded weight matrix on the host, row after row. It is a view:

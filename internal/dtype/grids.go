@@ -1,0 +1,230 @@
+package dtype
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"math/bits"
+)
+
+// The grid formats of GGUF files, IQ1_S to IQ3_S: an index stands for eight columns, of IQ3_XXS
+// and IQ3_S for four, which are an entry of a table. Signs are apart, and factors are odd. The value
+// of a column is
+//
+//	d * 2^-shift * s * x        d a half, s odd, x an integer, |x| below GridMiddle
+//
+// Codes are x + GridMiddle.
+
+// GridMiddle is the code of zero in the grid formats.
+const GridMiddle = 64
+
+// gridData has the tables of ggml, with the number of its level for each place in 2 or 3 bits. They are
+// data of ggml (https://github.com/ggml-org/ggml, ggml-common.h), Copyright (c) 2023-2026 The ggml
+// authors, MIT license.
+//
+//go:embed grids.bin
+var gridData []byte
+
+// Levels of the tables. Those of IQ1 are raised by one: a delta takes two away or nothing.
+var (
+	levels1  = []int8{-8 + 1, 0 + 1, 8 + 1}
+	levels2  = []int8{8, 25, 43}
+	levels3X = []int8{4, 12, 20, 28, 36, 44, 52, 62}
+	levels3S = []int8{1, 3, 5, 7, 9, 11, 13, 15}
+)
+
+// gridTables are the tables by the number of a format, as codes.
+var gridTables = func() (tables [IQ3S - IQ1S + 1][]byte) {
+	data := gridData
+	for _, t := range []struct {
+		f            Format
+		bits, places int
+		levels       []int8
+	}{
+		{IQ2XXS, 2, 256 * 8, levels2},
+		{IQ2XS, 2, 512 * 8, levels2},
+		{IQ2S, 2, 1024 * 8, levels2},
+		{IQ3XXS, 3, 256 * 4, levels3X},
+		{IQ3S, 3, 512 * 4, levels3S},
+		{IQ1S, 2, 2048 * 8, levels1},
+	} {
+		table := make([]byte, t.places)
+		Unpack(table, t.bits, data)
+		for i, level := range table {
+			table[i] = byte(GridMiddle + t.levels[level])
+		}
+		tables[t.f-IQ1S], data = table, data[PackedBytes(t.places, t.bits):]
+	}
+	tables[IQ1M-IQ1S] = tables[0]
+	return tables
+}()
+
+// Grid reports whether f is one of the grid formats.
+func (f Format) Grid() bool { return f >= IQ1S && f <= IQ3S }
+
+// GridTable is the table of the grid format f: entries of eight codes, of IQ3_XXS and IQ3_S four. Those
+// of IQ1_S and IQ1_M are codes of columns whose delta is 0; others are two less.
+func (f Format) GridTable() []byte { return gridTables[f-IQ1S] }
+
+// GridScale is what the half of a block of the grid format f is multiplied by, a power of two.
+func (f Format) GridScale() float32 {
+	switch f {
+	case IQ3S:
+		return 1
+	case IQ3XXS:
+		return 0.25
+	default:
+		return 0.125
+	}
+}
+
+// gridFormat is the description of a grid format.
+func gridFormat(f Format, name string, bits, group, bytes int) blockFormat {
+	g := &gridBlock{f: f, group: group, factor: f.GridScale()}
+	b := blockFormat{name: name, bits: bits, group: group, columns: 256, bytes: bytes, scale: F32, scales: g.scales, halves: []int{0}, grid: true}
+	switch f {
+	case IQ1S, IQ1M:
+		b.unpack = g.ones
+	case IQ3XXS, IQ3S:
+		b.unpack = g.fours
+	default:
+		b.unpack = g.eights
+	}
+	if f == IQ1M {
+		g.half = inPieces
+		b.halves[0] = inPieces
+	}
+	return b
+}
+
+// gridBlock decodes blocks of a grid format.
+type gridBlock struct {
+	f      Format
+	group  int
+	half   int // where it is
+	factor float32
+}
+
+// scales writes d times the factors, which are odd.
+func (g *gridBlock) scales(scales, biases []float32, block []byte) {
+	d := FromF16(getHalf(block, g.half)) * g.factor
+	for i := range maxBlock / g.group {
+		scales[i] = d * float32(2*g.code(block, i)+1)
+		biases[i] = -GridMiddle * scales[i]
+	}
+}
+
+// code is f, of which the factor of group i is 2f+1.
+func (g *gridBlock) code(block []byte, i int) uint8 {
+	switch g.f {
+	case IQ1S:
+		return block[35+2*i] >> 4 & 7
+	case IQ1M:
+		return uint8(binary.LittleEndian.Uint16(block[48+2*(i/4):]) >> (3 * (i % 4)) & 7)
+	case IQ2XXS:
+		return block[9+8*i] >> 4
+	case IQ3XXS:
+		return block[69+4*i] >> 4
+	default: // at the end of the block
+		return block[len(block)-maxBlock/g.group/2+i/2] >> (4 * (i % 2)) & 15
+	}
+}
+
+// ones unpacks IQ1_S and IQ1_M.
+func (g *gridBlock) ones(q []uint8, block []byte) {
+	table := gridTables[0]
+	for e := range 32 {
+		var index int
+		var delta bool
+		if g.f == IQ1S {
+			high := binary.LittleEndian.Uint16(block[34+2*(e/4):])
+			index, delta = int(block[2+e])|int(high>>(3*(e%4))&7)<<8, high>>15 != 0
+		} else {
+			high := block[32+e/2] >> (4 * (e % 2))
+			index, delta = int(block[e])|int(high&7)<<8, high&8 != 0
+		}
+		x := get8(table, 8*index)
+		if delta {
+			x -= 2 * eachBit
+		}
+		put8(q, 8*e, x)
+	}
+}
+
+// eights unpacks IQ2_XXS, IQ2_XS and IQ2_S.
+func (g *gridBlock) eights(q []uint8, block []byte) {
+	table := gridTables[g.f-IQ1S]
+	for e := range 32 {
+		var index int
+		var signs uint8
+		switch g.f {
+		case IQ2XXS:
+			index, signs = int(block[2+e/4*8+e%4]), sevenSigns(block[6+e/4*8:], e%4)
+		case IQ2XS:
+			x := binary.LittleEndian.Uint16(block[2+2*e:])
+			index, signs = int(x&511), evenSigns(uint8(x>>9))
+		default:
+			index, signs = int(block[2+e])|int(block[66+e/4]>>(2*(e%4))&3)<<8, block[34+e]
+		}
+		put8(q, 8*e, signed(get8(table, 8*index), signs))
+	}
+}
+
+// fours unpacks IQ3_XXS and IQ3_S.
+func (g *gridBlock) fours(q []uint8, block []byte) {
+	table := gridTables[g.f-IQ1S]
+	for e := range 32 {
+		a, b := int(block[2+2*e]), int(block[3+2*e])
+		var signs uint8
+		if g.f == IQ3XXS {
+			signs = sevenSigns(block[66+e/4*4:], e%4)
+		} else {
+			high := block[66+e/4] >> (2 * (e % 4))
+			a, b, signs = a|int(high&1)<<8, b|int(high&2)<<7, block[74+e]
+		}
+		low, high := binary.LittleEndian.Uint32(table[4*a:]), binary.LittleEndian.Uint32(table[4*b:])
+		put8(q, 8*e, signed(uint64(low)|uint64(high)<<32, signs))
+	}
+}
+
+// sevenSigns are the signs of eight columns from a number of 32 bits that has seven for each of four.
+func sevenSigns(b []byte, i int) uint8 {
+	return evenSigns(uint8(binary.LittleEndian.Uint32(b) >> (7 * i) & 127))
+}
+
+// evenSigns are seven signs and the eighth, which makes their number even.
+func evenSigns(s uint8) uint8 { return s | uint8(bits.OnesCount8(s)&1)<<7 }
+
+// signed is eight codes with signs: bit i of signs is set if column i is negative.
+func signed(x uint64, signs uint8) uint64 {
+	m := (uint64(signs)*eachBit&0x8040201008040201 + 127*eachBit) >> 7 & eachBit * 255
+	return x&^m | (2*GridMiddle*eachBit-x)&m
+}
+
+// inPieces is the place of the half of IQ1_M: the high halves of bytes 49, 51, 53 and 55.
+const inPieces = -1
+
+// getHalf reads the half of a block that is at a place.
+func getHalf(block []byte, at int) uint16 {
+	if at != inPieces {
+		return binary.LittleEndian.Uint16(block[at:])
+	}
+	h := uint16(0)
+	for i := range 4 {
+		h |= uint16(block[49+2*i]) >> 4 << (4 * i)
+	}
+	return h
+}
+
+// PutHalves writes the halves of a block of the block format f, scales and biases, as next returns them.
+func (f Format) PutHalves(block []byte, next func() uint16) {
+	for _, at := range f.block().halves {
+		h := next()
+		if at != inPieces {
+			binary.LittleEndian.PutUint16(block[at:], h)
+			continue
+		}
+		for i := range 4 {
+			block[49+2*i] = block[49+2*i]&15 | byte(h>>(4*i))<<4
+		}
+	}
+}
