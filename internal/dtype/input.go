@@ -2,6 +2,7 @@ package dtype
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
@@ -94,4 +95,29 @@ func (t *Input) Apply(dst, src []float32) {
 		p, m := float32(*j*s), float32(*i*s)
 		*i, *j = exactmath.FMA32(*i, c, p), exactmath.FMA32(*j, c, -m)
 	}
+}
+
+// Equal reports whether two transformations are the same; nil is none.
+func (t *Input) Equal(other *Input) bool {
+	if t == other || t == nil || other == nil {
+		return t == other
+	}
+	a, b := t.Rotation, other.Rotation
+	if a == b || a == nil || b == nil {
+		return a == b && slices.Equal(t.Order, other.Order)
+	}
+	return a.Rounds == b.Rounds && slices.Equal(a.Scales, b.Scales) && slices.Equal(a.Pairs, b.Pairs) &&
+		slices.Equal(a.Cos, b.Cos) && slices.Equal(a.Sin, b.Sin)
+}
+
+// Bytes is the size of the tables.
+func (t *Input) Bytes() int64 {
+	if t == nil {
+		return 0
+	}
+	n := int64(4 * len(t.Order))
+	if r := t.Rotation; r != nil {
+		n += int64(4*(len(r.Scales)+len(r.Cos)+len(r.Sin)) + len(r.Pairs))
+	}
+	return n
 }

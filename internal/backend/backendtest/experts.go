@@ -62,4 +62,5 @@ func (c *checker) experts() {
 			return r.read(y), r.read(z)
 		})
 	}
+	c.expertsInputs()
 }

@@ -143,6 +143,7 @@ func (c *checker) load() {
 	if err != nil {
 		c.find("a stack", "%v", err)
 	}
+	c.loadInputs()
 	r := &rig{b: c.b, rng: newRand()}
 	short := r.matrix(3, 5)
 	short.Data = short.Data[:50]
@@ -278,6 +279,7 @@ func (c *checker) matmul() {
 		return all
 	})
 	c.each()
+	c.matmulInputs()
 	c.like("no rows", func(r *rig) [][]float32 {
 		x, y := r.random(2, 64), r.random(2, 16)
 		r.b.MatMul(x.RowRange(1, 1), backend.Product{Dst: y.RowRange(1, 1), W: r.load(backend.Int8, r.matrix(16, 64))})

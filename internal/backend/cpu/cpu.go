@@ -40,21 +40,21 @@ type Backend struct {
 	workers []scratch // one per thread
 	allocs  map[*memory]struct{}
 	weights map[*kernel.Weight]struct{}
-	used    atomic.Int64 // bytes of both
+	inputs  map[*kernel.Input]int // transformations of weights' inputs, and how many weights have each
+	used    atomic.Int64          // bytes of all of them
 
 	// Operands of the running operation. They live here and not on the stack so that
 	// handing them to the pool allocates nothing.
-	matmul    matmulOp
-	heads     eachOp
-	quantizer quantizeOp
-	attend    attendOp
-	delta     deltaOp
-	experts   expertsOp
-	rowwise   rowwiseOp
-	mix       mixOp
-	top       topOp
-	spread    spreadOp
-	draw      drawOp
+	matmul  matmulOp
+	heads   eachOp
+	attend  attendOp
+	delta   deltaOp
+	experts expertsOp
+	rowwise rowwiseOp
+	mix     mixOp
+	top     topOp
+	spread  spreadOp
+	draw    drawOp
 }
 
 var (
@@ -72,6 +72,7 @@ type scratch struct {
 	kernel kernel.Scratch
 	rows   kernel.Activations // of a product, some of its input
 	out    []float32          // tiles of a product, before they go to their rows
+	turned []float32          // a row of an input, transformed
 	sum    []float32          // of the experts' answers for a row
 	keys   []float32          // what a row's experts are ranked by
 	groups []float32          // likewise, groups of experts
@@ -105,6 +106,7 @@ func Open(o backend.Options) (*Backend, error) {
 		workers: make([]scratch, n),
 		allocs:  map[*memory]struct{}{},
 		weights: map[*kernel.Weight]struct{}{},
+		inputs:  map[*kernel.Input]int{},
 	}, nil
 }
 

@@ -38,7 +38,7 @@ func (b *Backend) each(x backend.Tensor, p *backend.Product) {
 	for i := range n {
 		op.heads[i].prepare(b, x.ColRange(i*op.in, i*op.in+w.Cols()), i, w)
 	}
-	if w.Integer() {
+	if w.Integer() || w.Input != nil {
 		op.putting = true
 		b.pool.run(op, n*x.Rows, max(1, quantizeAlone/w.Cols()))
 	}
@@ -50,7 +50,8 @@ func (op *eachOp) part(worker, from, to int) {
 	if op.putting {
 		for i := from; i < to; i++ {
 			h := &op.heads[i/op.x.Rows]
-			h.put(i%op.x.Rows, row(h.x, i%op.x.Rows))
+			r := i % op.x.Rows
+			h.set(r, func(in *kernel.Input) []float32 { return h.b.transform(worker, in, row(h.x, r)) })
 		}
 		return
 	}

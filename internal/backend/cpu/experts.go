@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
@@ -24,6 +25,7 @@ type expertsOp struct {
 	rows           []int32        // [slots]: row of each slot
 	owner          []int32        // [slots]: job of each slot
 	jobs           []expertJob    // experts that were chosen, the shared one last
+	turned         []floatRows    // [rows, width]: x as transformed for experts' inputs
 	in             backend.Tensor // [slots, width]: input of weights that are not quantized
 	gate, up       backend.Tensor // [slots, widest expert]
 	answer         backend.Tensor // [slots, width]
@@ -34,6 +36,7 @@ type expertsPhase uint8
 
 const (
 	choosing     expertsPhase = iota // a part is a row
+	transforming                     // likewise
 	gathering                        // a part is a slot
 	widening                         // a part is a tile of gate and up of a job
 	requantizing                     // a part is a slot
@@ -87,6 +90,9 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		tiles, downTiles = tiles+j.gate.Tiles(), downTiles+j.down.Tiles()
 		j.in.prepare(b, op.in.RowRange(j.first, j.first+j.rows), j.matrix, j.gate, j.up)
 		j.middle.prepare(b, op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.Rows()), j.matrix, j.down)
+	}
+	if op.transforms(); len(op.turned) > 0 {
+		op.run(transforming, n, max(1, transformAlone/x.Cols))
 	}
 	op.run(gathering, slots, max(1, quantizeAlone/x.Cols))
 	op.run(widening, tiles, 1)
@@ -177,20 +183,53 @@ func (op *expertsOp) part(worker, from, to int) {
 		case choosing:
 			k := op.e.TopK
 			op.choose(&op.b.workers[worker], op.chosen[i*k:][:k], op.weights[i*k:][:k], row(op.logits, i))
+		case transforming:
+			for _, t := range op.turned {
+				op.b.isa.Transform(row(t.x, i), row(op.x, i), t.input)
+			}
 		case gathering:
 			j := &op.jobs[op.owner[i]]
 			x := row(op.x, int(op.rows[i]))
-			j.in.put(i-j.first, x)
+			j.in.set(i-j.first, func(in *kernel.Input) []float32 { return op.transformed(in, int(op.rows[i])) })
 			if !j.gate.Integer() || !j.up.Integer() {
 				copy(row(op.in, i), x)
 			}
 		case requantizing:
 			j := &op.jobs[op.owner[i]]
-			j.middle.put(i-j.first, row(op.gate, i)[:j.gate.Rows()])
+			x := row(op.gate, i)[:j.gate.Rows()]
+			j.middle.set(i-j.first, func(in *kernel.Input) []float32 { return op.b.transform(worker, in, x) })
 		default:
 			op.combine(worker, i)
 		}
 	}
+}
+
+// transforms lists the transformations of the experts' inputs: each is applied to a row once, whatever the
+// number of experts that have it.
+func (op *expertsOp) transforms() {
+	op.turned = op.turned[:0]
+	for _, w := range []backend.Weight{op.e.Gate, op.e.Up, op.e.SharedGate, op.e.SharedUp} {
+		if w == nil {
+			continue
+		}
+		in := w.(*kernel.Weight).Input
+		if in == nil || slices.ContainsFunc(op.turned, func(t floatRows) bool { return t.input == in }) {
+			continue
+		}
+		n := len(op.turned)
+		op.turned = extend(op.turned)
+		op.turned[n] = floatRows{in, op.b.workspace(op.turned[n].x, op.x.Rows, op.x.Cols)}
+	}
+}
+
+// transformed is row r of x as in has it.
+func (op *expertsOp) transformed(in *kernel.Input, r int) []float32 {
+	for _, t := range op.turned {
+		if t.input == in {
+			return row(t.x, r)
+		}
+	}
+	return row(op.x, r)
 }
 
 // products computes parts [from, to) of all jobs' tiles.
@@ -242,24 +281,15 @@ func (op *expertsOp) combine(worker, r int) {
 	vector.Add(dst, s.sum)
 }
 
-// prepare makes op ready for products of x with matrix n of the weights: the rows of x are yet
-// to come, and to be quantized by put.
+// prepare makes op ready for products of x with matrix n of the weights. The rows of x are yet
+// to come, see set.
 func (op *matmulOp) prepare(b *Backend, x backend.Tensor, n int, weights ...*kernel.Weight) {
-	op.b, op.x, op.matrix, op.acts = b, x, n, op.acts[:0]
+	op.b, op.x, op.matrix, op.acts, op.floats = b, x, n, op.acts[:0], op.floats[:0]
 	for _, w := range weights {
 		if x.Cols != w.Cols() || n >= w.Count() {
 			panic(fmt.Sprintf("cpu: expert %d: product of %d×%d and %d×%d", n, x.Rows, x.Cols, w.Rows(), w.Cols()))
 		}
-		if i := len(op.acts); w.Integer() && (i == 0 || !op.acts[i-1].Fits(w)) {
-			op.lay(w)
-		}
-	}
-}
-
-// put quantizes row r of the input.
-func (op *matmulOp) put(r int, x []float32) {
-	for i := range op.acts {
-		op.b.isa.Put(&op.acts[i], r, x)
+		op.lay(w)
 	}
 }
 

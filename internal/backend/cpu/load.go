@@ -17,6 +17,7 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 	}
 	b.weights[w] = struct{}{}
 	b.used.Add(int64(len(w.Data)))
+	w.Input = b.share(w.Input)
 	b.pool.run(&packOp{w: w, stack: stack}, w.Count()*w.Tiles(), 1)
 	return w, nil
 }
@@ -31,6 +32,29 @@ func (b *Backend) Unload(bw backend.Weight) {
 	b.used.Add(-int64(len(w.Data)))
 	unmapMemory(w.Data)
 	w.Data = nil
+	if in := w.Input; in != nil {
+		if b.inputs[in]--; b.inputs[in] == 0 {
+			delete(b.inputs, in)
+			b.used.Add(-in.Bytes())
+		}
+	}
+}
+
+// share is the transformation that other weights have too if it is equal to in, or in: products of one
+// call with it then transform their rows once.
+func (b *Backend) share(in *kernel.Input) *kernel.Input {
+	if in == nil {
+		return nil
+	}
+	for other := range b.inputs {
+		if other.Equal(in) {
+			b.inputs[other]++
+			return other
+		}
+	}
+	b.inputs[in] = 1
+	b.used.Add(in.Bytes())
+	return in
 }
 
 // packOp packs tiles.

@@ -14,7 +14,21 @@ type matmulOp struct {
 	x        backend.Tensor
 	products []backend.Product
 	matrix   int // of the stack
-	acts     []kernel.Activations
+	acts     []quantizedRows
+	floats   []floatRows
+	put      putOp
+}
+
+// quantizedRows is the rows of an input as integers, transformed as some weights want it.
+type quantizedRows struct {
+	kernel.Activations
+	input *kernel.Input
+}
+
+// floatRows is the rows of an input transformed as weights want it that multiply floats.
+type floatRows struct {
+	input *kernel.Input
+	x     backend.Tensor
 }
 
 // MatMul multiplies x with each product's weight.
@@ -32,7 +46,7 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 	op := &b.matmul
 	op.b, op.x, op.matrix = b, x, n
 	op.products = append(op.products[:0], products...)
-	op.acts = op.acts[:0]
+	op.acts, op.floats = op.acts[:0], op.floats[:0]
 	tiles := 0
 	for _, p := range products {
 		if p.Each {
@@ -45,12 +59,11 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 		if p.Bias.Mem != nil && (p.Bias.Rows != 1 || p.Bias.Cols != w.Rows()) {
 			panic(fmt.Sprintf("cpu: bias of %d×%d for %d columns", p.Bias.Rows, p.Bias.Cols, w.Rows()))
 		}
-		if w.Integer() {
-			op.quantize(w)
-		}
+		op.lay(w)
 		tiles += tilesOf(&p, w)
 	}
 	if x.Rows > 0 && tiles > 0 {
+		op.fill()
 		b.pool.run(op, tiles, 1)
 	}
 }
@@ -124,7 +137,10 @@ func (op *matmulOp) tiles(worker int, p backend.Product, w *kernel.Weight, from,
 // tiles pass: quantized ones, or if there are none those of the input.
 func (op *matmulOp) block(worker int, p backend.Product, w *kernel.Weight, a *kernel.Activations, from, to int) {
 	set, s, m := op.b.isa, &op.b.workers[worker], op.x.Rows
-	if a != nil {
+	var x kernel.Rows
+	if a == nil {
+		x = rowsOf(op.rows(w))
+	} else {
 		m = a.OutRows()
 	}
 	step := max(2, min(blocksAtOnce/w.Groups(), resultsAtOnce/(m*tile))&^1)
@@ -134,7 +150,7 @@ func (op *matmulOp) block(worker int, p backend.Product, w *kernel.Weight, a *ke
 		if a != nil {
 			set.Integer(s.out, w, op.matrix, from, end, a, &s.kernel)
 		} else {
-			set.Float(s.out, w, op.matrix, from, end, rowsOf(op.x), &s.kernel)
+			set.Float(s.out, w, op.matrix, from, end, x, &s.kernel)
 		}
 		set.Scatter(rowsOf(p.Dst), p.Add, from, s.out, m, &s.kernel)
 		if p.Bias.Mem != nil {
@@ -149,49 +165,104 @@ func (op *matmulOp) block(worker int, p backend.Product, w *kernel.Weight, a *ke
 // activations finds the input quantized for a weight.
 func (op *matmulOp) activations(w *kernel.Weight) *kernel.Activations {
 	for i := range op.acts {
-		if op.acts[i].Fits(w) {
-			return &op.acts[i]
+		if a := &op.acts[i]; a.input == w.Input && a.Fits(w) {
+			return &a.Activations
 		}
 	}
-	panic("cpu: input not quantized")
+	return nil
 }
 
-// quantize prepares the input for a weight, and all that it fits.
-func (op *matmulOp) quantize(w *kernel.Weight) {
-	for i := range op.acts {
-		if op.acts[i].Fits(w) {
+// rows finds the input for a weight that multiplies floats.
+func (op *matmulOp) rows(w *kernel.Weight) backend.Tensor {
+	for i := range op.floats {
+		if op.floats[i].input == w.Input {
+			return op.floats[i].x
+		}
+	}
+	return op.x
+}
+
+// lay prepares memory for the input in the form that a weight wants, for all that have the same. Its
+// rows are yet to come, see set.
+func (op *matmulOp) lay(w *kernel.Weight) {
+	if w.Integer() {
+		if op.activations(w) != nil {
 			return
 		}
+		n := len(op.acts)
+		op.acts = extend(op.acts)
+		op.acts[n].input = w.Input
+		op.b.isa.Lay(&op.acts[n].Activations, op.x.Rows, w)
+		return
 	}
-	op.b.quantizer = quantizeOp{set: op.b.isa, a: op.lay(w), x: op.x}
-	op.b.pool.run(&op.b.quantizer, op.x.Rows, max(1, quantizeAlone/op.x.Cols))
+	if w.Input == nil || op.rows(w).Mem != op.x.Mem {
+		return
+	}
+	n := len(op.floats)
+	op.floats = extend(op.floats)
+	op.floats[n] = floatRows{w.Input, op.b.workspace(op.floats[n].x, op.x.Rows, op.x.Cols)}
 }
 
-// lay adds activations for a weight, whose rows are yet to be quantized.
-func (op *matmulOp) lay(w *kernel.Weight) *kernel.Activations {
-	n := len(op.acts)
-	if n < cap(op.acts) {
-		op.acts = op.acts[:n+1] // reuse its memory
-	} else {
-		op.acts = append(op.acts, kernel.Activations{})
+// extend is list with one more element, which keeps its memory from before where there was one.
+func extend[T any](list []T) []T {
+	if n := len(list); n < cap(list) {
+		return list[:n+1]
 	}
-	op.b.isa.Lay(&op.acts[n], op.x.Rows, w)
-	return &op.acts[n]
+	var zero T
+	return append(list, zero)
+}
+
+// set sets row r of the input. x is that row, transformed.
+func (op *matmulOp) set(r int, x func(*kernel.Input) []float32) {
+	for i := range op.acts {
+		a := &op.acts[i]
+		op.b.isa.Put(&a.Activations, r, x(a.input))
+	}
+	for i := range op.floats {
+		copy(row(op.floats[i].x, r), x(op.floats[i].input))
+	}
 }
 
 // quantizeAlone is how many numbers one thread quantizes in the time it takes to call the
-// others.
-const quantizeAlone = 16 << 10
+// others, transformAlone how many it transforms.
+const (
+	quantizeAlone  = 16 << 10
+	transformAlone = 2 << 10
+)
 
-// quantizeOp quantizes rows.
-type quantizeOp struct {
-	set *kernel.Set
-	a   *kernel.Activations
-	x   backend.Tensor
+// fill sets all rows.
+func (op *matmulOp) fill() {
+	cost := 0
+	for i := range op.acts {
+		cost++
+		if op.acts[i].input != nil {
+			cost += quantizeAlone / transformAlone
+		}
+	}
+	cost += len(op.floats) * quantizeAlone / transformAlone
+	if cost > 0 {
+		op.put.op = op
+		op.b.pool.run(&op.put, op.x.Rows, max(1, quantizeAlone/cost/op.x.Cols))
+	}
 }
 
-func (op *quantizeOp) part(_, from, to int) {
+// putOp sets rows of a product's input.
+type putOp struct{ op *matmulOp }
+
+func (p *putOp) part(worker, from, to int) {
+	op := p.op
 	for r := from; r < to; r++ {
-		op.set.Put(op.a, r, row(op.x, r))
+		op.set(r, func(in *kernel.Input) []float32 { return op.b.transform(worker, in, row(op.x, r)) })
 	}
+}
+
+// transform is a row as in has it, in memory of the worker that lasts until its next call.
+func (b *Backend) transform(worker int, in *kernel.Input, x []float32) []float32 {
+	if in == nil {
+		return x
+	}
+	s := &b.workers[worker]
+	s.turned = kernel.Grow(s.turned, len(x))
+	b.isa.Transform(s.turned, x, in)
+	return s.turned
 }

@@ -28,6 +28,9 @@ func (op *rowwiseOp) part(_, from, to int) {
 // Embed sets row i of dst to row ids[i] of the table.
 func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	w := table.(*kernel.Weight)
+	if w.Input != nil {
+		panic("cpu: embed with a table whose input is transformed")
+	}
 	if dst.Rows != len(ids) || dst.Cols != w.Cols() {
 		panic(fmt.Sprintf("cpu: embed %d ids of width %d into %d×%d", len(ids), w.Cols(), dst.Rows, dst.Cols))
 	}

@@ -34,6 +34,7 @@ type Backend struct {
 
 	memory  arena
 	weights map[*weight]struct{}
+	inputs  []*transformation // of weights' inputs
 	staged  staging
 	lanes   [2]driver.Stream // that weights come on
 	host    []byte           // pinned: what Host has returned

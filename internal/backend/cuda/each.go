@@ -19,7 +19,7 @@ func (b *Backend) each(x backend.Tensor, p *backend.Product) {
 	for i := range n {
 		one := *w
 		one.at += driver.Ptr(i * w.Layout.Tiles * w.TileSize)
-		var known []quantized
+		var known []input
 		if d, ok := b.product(x.ColRange(i*in, i*in+w.Cols()), &one, backend.Product{Dst: p.Dst.ColRange(i*out, i*out+w.Rows()), Add: p.Add}, &known); ok {
 			b.multiply(d)
 		}

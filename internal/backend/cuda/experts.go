@@ -17,6 +17,7 @@ type mixture struct {
 	choices         int       // rows*TopK
 	rows            int       // of slots, at most
 	alone           int       // rows of the shared expert among them: all or none
+	turned          []input   // x as it was transformed for experts
 	row             quantized // the one row there is, which all jobs have; or none
 	most            int       // rows of a job: about twice as many as an expert has, since the kernel computes them all
 	jobs            int       // at most
@@ -51,8 +52,9 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		m.rows += (m.alone + strip - 1) &^ (strip - 1)
 		m.jobs += (m.alone + m.most - 1) / m.most
 	}
-	if gate, up := b.weight(e.Gate), b.weight(e.Up); x.Rows == 1 && gate.laid() && up.laid() && gate.rounding() == up.rounding() {
-		m.row = b.quantize(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate.rounding())
+	if gate, up := b.weight(e.Gate), b.weight(e.Up); x.Rows == 1 && gate.laid() && up.laid() && gate.rounding() == up.rounding() && gate.turn == up.turn {
+		var known []input
+		m.row = b.prepare(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate, &known).quantized
 	}
 	s := m.project()
 	few := m.few()
@@ -86,7 +88,7 @@ func (m *mixture) shares() bool {
 	}
 	for _, pair := range [][2]backend.Weight{{e.Gate, e.SharedGate}, {e.Up, e.SharedUp}, {e.Down, e.SharedDown}, {e.Gate, e.Up}} {
 		a, b := m.b.weight(pair[0]), m.b.weight(pair[1])
-		if !a.laid() || !b.laid() || a.Rows() != b.Rows() || a.Cols() != b.Cols() || a.Layout != b.Layout {
+		if !a.laid() || !b.laid() || a.Rows() != b.Rows() || a.Cols() != b.Cols() || a.Layout != b.Layout || a.turn != b.turn {
 			return false
 		}
 	}
@@ -130,9 +132,9 @@ func (m *mixture) project() (s projections) {
 		s.gate, s.up = b.work(n, e.SharedGate.Rows()), b.work(n, e.SharedGate.Rows())
 		products = append(products, backend.Product{Dst: s.gate, W: e.SharedGate}, backend.Product{Dst: s.up, W: e.SharedUp})
 	}
-	var known []quantized
+	var known []input
 	if m.row.group > 0 {
-		known = append(known, m.row)
+		known = append(known, input{x: b.at(m.x), rows: m.x.Stride, quantized: m.row})
 	}
 	b.products(m.x, known, products...)
 	return s
@@ -171,10 +173,9 @@ func (m *mixture) answers() driver.Ptr {
 	b, e := m.b, m.e
 	gate, up, down := m.weights3()
 	wide := gate.Rows()
-	x := input{x: b.at(m.x), rows: m.x.Stride}
-	in := m.gather(x, gate, input{})
+	in := m.gather(gate, input{})
 	g, u := b.scratch(4*m.rows*wide), b.scratch(4*m.rows*wide)
-	both := []product{m.product(gate, e.SharedGate, in, g), m.product(up, e.SharedUp, m.gather(x, up, in), u)}
+	both := []product{m.product(gate, e.SharedGate, in, g), m.product(up, e.SharedUp, m.gather(up, in), u)}
 	for i := range both {
 		both[i].same = m.row.group > 0
 	}
@@ -185,11 +186,14 @@ func (m *mixture) answers() driver.Ptr {
 		b.multiply(both[1])
 	}
 	middle := input{x: g, rows: wide}
-	if down.Integer() {
+	if down.Integer() && down.turn == nil {
 		middle.quantized = b.space(m.rows, wide, down.rounding())
 	}
 	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
 	b.launch(middle.kernel("rowwise.swiglu"), groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, middle.param())
+	if down.turn != nil {
+		middle = b.transform(middle, slots.Rows, m.rows, down, down.wants(), m.slots)
+	}
 	answers := b.scratch(4 * m.rows * m.x.Cols)
 	b.multiply(m.product(down, e.SharedDown, middle, answers))
 	return answers
@@ -199,7 +203,7 @@ func (m *mixture) answers() driver.Ptr {
 func (m *mixture) few() bool {
 	gate, up, down := m.product(m.b.weight(m.e.Gate), m.e.SharedGate, input{}, 0), m.product(m.b.weight(m.e.Up), m.e.SharedUp, input{}, 0), m.b.weight(m.e.Down)
 	row := m.rowInput()
-	return m.row.group > 0 && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up}) &&
+	return m.row.group > 0 && down.turn == nil && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up}) &&
 		m.b.allows(gate.w.forms().few+gateKernel, row.beside(gate.w.Block))
 }
 
@@ -249,11 +253,15 @@ func (m *mixture) weights3() (gate, up, down *weight) {
 
 // gather brings the rows of the choices to their slots, in the form that w wants; have is what
 // another weight has wanted.
-func (m *mixture) gather(x input, w *weight, have input) input {
+func (m *mixture) gather(w *weight, have input) input {
 	b := m.b
+	if have.turn != w.turn {
+		have = input{quantized: quantized{turn: w.turn}}
+	}
 	if !w.Integer() {
 		if have.x == 0 {
 			have.x, have.rows = b.scratch(4*m.rows*w.Cols()), w.Cols()
+			x := m.transformed(w)
 			b.launch("experts.gatherSlots", pieces(m.choices, w.Cols()), have.x, x.x, x.rows, w.Cols(), m.slots, m.e.TopK)
 		}
 		return have
@@ -263,9 +271,25 @@ func (m *mixture) gather(x input, w *weight, have input) input {
 	}
 	if have.rounding != w.rounding() {
 		have.quantized = m.b.space(m.rows, w.Cols(), w.rounding())
-		m.b.quantizeInto(have.quantized, x, m.slots, m.e.TopK, m.choices, m.choices+m.alone, w.Cols())
+		have.turn = w.turn
+		m.b.quantizeInto(have.quantized, m.transformed(w), m.slots, m.e.TopK, m.choices, m.choices+m.alone, w.Cols())
 	}
 	return have
+}
+
+// transformed is the rows, transformed for w: once, whatever the number of a row's experts.
+func (m *mixture) transformed(w *weight) input {
+	x := input{x: m.b.at(m.x), rows: m.x.Stride}
+	if w.turn == nil {
+		return x
+	}
+	for _, in := range m.turned {
+		if in.turn == w.turn {
+			return in
+		}
+	}
+	m.turned = append(m.turned, m.b.transform(x, m.x.Rows, m.x.Rows, w, rounding{}, 0))
+	return m.turned[len(m.turned)-1]
 }
 
 // product is the jobs of a stack, and of the shared expert's matrix if it is one of them.

@@ -27,6 +27,7 @@ type quantized struct {
 	rounding
 	stride   int // of codes
 	tailRows int
+	turn     *transformation // of the rows; nil: none
 }
 
 // space is memory for rows of cols numbers as integers. Kernels read whole chunks of groups or of pairs of
@@ -55,8 +56,8 @@ func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
 }
 
 // products is MatMul as part of another operation. Neighbors that one kernel can multiply together are
-// one launch. Known is what x is already as integers.
-func (b *Backend) products(x backend.Tensor, known []quantized, products ...backend.Product) {
+// one launch. Known is what x is already as some weights want it.
+func (b *Backend) products(x backend.Tensor, known []input, products ...backend.Product) {
 	var list, later []product
 	ahead := b.narrowAhead(x, products)
 	for i := range products {
@@ -100,23 +101,12 @@ func (b *Backend) collect(list []product, d product) []product {
 }
 
 // product is one product with the first matrix of a stack, or false if there is nothing to do. Known is
-// x quantized for others; what it needs is added.
-func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known *[]quantized) (product, bool) {
+// x as other weights want it; what it needs is added.
+func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known *[]input) (product, bool) {
 	if x.Rows == 0 || w.Layout.Groups == 0 || p.Only != nil && len(p.Only) == 0 {
 		return product{}, false
 	}
-	in := input{x: b.at(x), rows: x.Stride}
-	if w.Integer() {
-		for _, q := range *known {
-			if q.rounding == w.rounding() {
-				in.quantized = q
-			}
-		}
-		if in.group == 0 {
-			in.quantized = b.quantize(in, x.Rows, x.Cols, w.rounding())
-			*known = append(*known, in.quantized)
-		}
-	}
+	in := b.prepare(input{x: b.at(x), rows: x.Stride}, x.Rows, x.Cols, w, known)
 	d := product{w: w, in: in, rows: x.Rows, mem: p.Dst.Mem, dst: b.at(p.Dst), stride: p.Dst.Stride, bias: b.at(p.Bias), add: p.Add, tiles: w.Layout.Tiles}
 	if p.Only != nil {
 		d.only, d.tiles = b.lists(backend.Pass{Only: p.Only}), onlyBlocks(len(p.Only))
@@ -214,7 +204,7 @@ func joins(list []product, p *product) bool {
 	a, b := &first.w.Layout, &p.w.Layout
 	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors
 	together := first.narrow && p.narrow || first.relayed() && p.relayed()
-	if len(list) == maxParts || !alike || !together || first.only != 0 || p.only != 0 {
+	if len(list) == maxParts || first.in.turn != p.in.turn || !alike || !together || first.only != 0 || p.only != 0 {
 		return false
 	}
 	for i := range list {

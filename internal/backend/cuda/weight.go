@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -25,10 +26,16 @@ type weight struct {
 	packed         kernel.Layout // by the CPU
 	places         []uint16      // of the words of a block; nil: the layout is the CPU's
 	params         fields        // what param has returned
+	turn           *transformation
 }
 
-// Bytes is what the weight takes of the device's memory.
-func (w *weight) Bytes() int64 { return w.size }
+// Bytes is what the weight and the tables of its input take of the device's memory.
+func (w *weight) Bytes() int64 {
+	if w.turn != nil {
+		return w.size + w.turn.bytes
+	}
+	return w.size
+}
 
 // laid reports whether w lies for tensor cores.
 func (w *weight) laid() bool { return w.places != nil || w.super() }
@@ -70,7 +77,7 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 		return nil, err
 	}
 	b.weights[w] = struct{}{}
-	if err := b.sendTiles(w, stack); err != nil {
+	if err := cmp.Or(b.shareInput(w), b.sendTiles(w, stack)); err != nil {
 		b.Unload(w)
 		return nil, err
 	}
@@ -286,6 +293,7 @@ func (b *Backend) Unload(bw backend.Weight) {
 	delete(b.weights, w)
 	b.passes.forget(w)
 	b.fail(b.memory.free(w.at))
+	b.unshareInput(w)
 }
 
 // weight is w for an operation.
@@ -323,9 +331,18 @@ func (w *weight) param() fields {
 	return w.params
 }
 
+// table is w for its rows.
+func (b *Backend) table(bw backend.Weight) *weight {
+	w := b.weight(bw)
+	if w.turn != nil {
+		panic("cuda: embed with a table whose input is transformed")
+	}
+	return w
+}
+
 // Embed sets row i of dst to row ids[i] of table.
 func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
-	w := b.weight(table)
+	w := b.table(table)
 	if dst.Rows != len(ids) || dst.Cols != w.Cols() || dst.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: embed %d ids of width %d into %d×%d", len(ids), w.Cols(), dst.Rows, dst.Cols))
 	}
@@ -341,7 +358,7 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 
 // EmbedDrawn implements backend.Drawer.
 func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
-	w := b.weight(table)
+	w := b.table(table)
 	if dst.Rows != ids.Rows || ids.Cols != 1 || dst.Cols != w.Cols() || dst.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: embed %d×%d ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
 	}

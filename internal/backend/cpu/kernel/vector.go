@@ -24,6 +24,7 @@ type Vector struct {
 	Decays      func(dst, x []float32, rate, bias float32)
 	Rotate      func(x, cos, sin []float32)
 	Softmax     func(x []float32) (top, sum float32)
+	Turn        func(dst, src, scales []float32, places []uint8, turns []float32, rounds int) // see Input
 
 	Narrow func(dst []uint16, x []float32)
 	Page   Page
@@ -68,7 +69,7 @@ var vectorGeneric = Vector{
 	Dot: exactmath.Dot32, Add: add, AddScaled: addScaled,
 	Norm: rmsNorm, WideNorm: wideNorm, LayerNorm: layerNorm,
 	SwiGLU: swiglu, GELU: gelu, GELUTanh: geluTanh, GateSigmoid: gateSigmoid,
-	Sigmoids: sigmoids, Decays: decays, Rotate: rotate, Softmax: softmax,
+	Sigmoids: sigmoids, Decays: decays, Rotate: rotate, Softmax: softmax, Turn: turn,
 	Narrow: narrow,
 	Page: Page{
 		Scores32: scores32, Scores16: scores16, Weigh32: weigh32, Weigh16: weigh16, Merge: merge,

@@ -9,7 +9,7 @@ var vectorNEON = Vector{
 	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
 	Norm: normNEON, WideNorm: wideNormNEON, LayerNorm: layerNormNEON,
 	SwiGLU: swigluNEON, GELU: geluNEON, GELUTanh: geluTanhNEON, GateSigmoid: gateSigmoidNEON,
-	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Rotate: rotateNEON, Softmax: softmaxNEON,
+	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Rotate: rotateNEON, Softmax: softmaxNEON, Turn: turn,
 	Narrow: narrowNEON,
 	Page: Page{
 		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,

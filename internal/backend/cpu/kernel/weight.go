@@ -51,7 +51,8 @@ type Weight struct {
 	zeros             int        // where zero points begin in a block; 0: none are stored
 	tiles             int        // of one matrix
 
-	Data []byte // [count, tiles, groups, block]: Size bytes of the caller
+	Input *Input // transformation of the rows that the matrices multiply; nil: none
+	Data  []byte // [count, tiles, groups, block]: Size bytes of the caller
 }
 
 // Rows is the number of rows of each matrix.
@@ -63,8 +64,14 @@ func (w *Weight) Cols() int { return w.cols }
 // Count is the number of matrices.
 func (w *Weight) Count() int { return w.count }
 
-// Bytes is the size of Data.
-func (w *Weight) Bytes() int64 { return int64(len(w.Data)) }
+// Bytes is the size of Data and of the input's tables.
+func (w *Weight) Bytes() int64 {
+	n := int64(len(w.Data))
+	if w.Input != nil {
+		n += w.Input.Bytes()
+	}
+	return n
+}
 
 // Size is how many bytes Data needs.
 func (w *Weight) Size() int { return w.count * w.tiles * w.tileBytes() }
@@ -146,8 +153,15 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		if err := x.Validate(); err != nil {
 			return nil, fmt.Errorf("cpu: matrix %d: %w", i, err)
 		}
+		if !x.Input.Equal(m.Input) {
+			return nil, fmt.Errorf("cpu: matrix %d of a stack has another order or rotation of its inputs than the first", i)
+		}
 	}
-	return Form(integer, stack)
+	w, err := Form(integer, stack)
+	if err == nil && m.Input != nil {
+		w.Input = NewInput(m.Input)
+	}
+	return w, err
 }
 
 // Form is NewWeight without a look at the matrices' data.

@@ -1,0 +1,66 @@
+//go:build unix
+
+package kernel
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// randomRotation is a rotation with random pairs and angles.
+func randomRotation(rng *rand.Rand, rounds, cols int) *dtype.Input {
+	r := &dtype.Rotation{Rounds: rounds}
+	for range cols {
+		r.Scales = append(r.Scales, float32(rng.NormFloat64()))
+	}
+	for range rounds * cols / dtype.RotationGroup {
+		for _, p := range rng.Perm(dtype.RotationGroup) {
+			r.Pairs = append(r.Pairs, uint8(p))
+		}
+		for range dtype.RotationGroup / 2 {
+			s, c := exactmath.Sincos32(float32(rng.NormFloat64()))
+			r.Cos, r.Sin = append(r.Cos, c), append(r.Sin, s)
+		}
+	}
+	return &dtype.Input{Rotation: r}
+}
+
+// TestTransformKeepsToItsDefinition compares every instruction set with dtype.Input.Apply.
+func TestTransformKeepsToItsDefinition(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	order := &dtype.Input{}
+	for _, c := range rng.Perm(200) {
+		order.Order = append(order.Order, int32(c))
+	}
+	inputs := []*dtype.Input{order}
+	for _, rounds := range []int{1, 2, 3, 8, 16} {
+		inputs = append(inputs, randomRotation(rng, rounds, 128), randomRotation(rng, rounds, 640))
+	}
+	for _, in := range inputs {
+		cols := len(in.Order)
+		if in.Rotation != nil {
+			cols = len(in.Rotation.Scales)
+		}
+		table := NewInput(in)
+		for _, set := range Sets() {
+			if set.Missing != "" {
+				continue
+			}
+			x, want, got := floatsOf(guarded(t, 4*cols)), make([]float32, cols), floatsOf(guarded(t, 4*cols))
+			for i := range x {
+				x[i] = float32(rng.NormFloat64() * math.Exp(4*rng.NormFloat64()))
+			}
+			in.Apply(want, x)
+			set.Transform(got, x, table)
+			for i := range want {
+				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+					t.Fatalf("%s: %d columns, number %d: %g, want %g", set.Name, cols, i, got[i], want[i])
+				}
+			}
+		}
+	}
+}
