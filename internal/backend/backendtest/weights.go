@@ -46,7 +46,7 @@ func formats() []format {
 		}
 		list = append(list, f)
 	}
-	for f := dtype.Q4_0; f.Blocks(); f++ {
+	for f := dtype.Q4_0; f <= dtype.IQ4XS; f++ {
 		columns, _ := f.BlockSize()
 		list = append(list, format{f.String(), func(r *rig, rows, cols int) dtype.Matrix { return r.blocks(f, rows, cols) }, columns})
 	}
@@ -88,16 +88,9 @@ func (r *rig) blocks(f dtype.Format, rows, cols int) dtype.Matrix {
 	for i := range m.Data {
 		m.Data[i] = byte(r.rng.Uint32())
 	}
-	places := []int{0}
-	switch f {
-	case dtype.Q4_1, dtype.Q5_1, dtype.Q4K, dtype.Q5K:
-		places = []int{0, 2}
-	case dtype.Q6K:
-		places = []int{208}
-	}
 	_, size := f.BlockSize()
 	for at := 0; at < len(m.Data); at += size {
-		for _, p := range places {
+		for _, p := range f.Halves() {
 			dtype.FromF32(m.Data[at+p:][:2], dtype.F16, r.list(1))
 		}
 	}

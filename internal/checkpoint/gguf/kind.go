@@ -16,7 +16,7 @@ var typeNames = map[Type]string{
 	0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
 	12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
 	20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
-	29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
+	29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
 }
 
 // String is the type's name.
@@ -24,7 +24,7 @@ func (t Type) String() string {
 	if name, ok := typeNames[t]; ok {
 		return name
 	}
-	return fmt.Sprintf("type %d", uint32(t))
+	return fmt.Sprint(uint32(t))
 }
 
 // kind is what the blocks of a type are.
@@ -48,6 +48,14 @@ var kinds = map[Type]*kind{
 	14: blocks(dtype.Q6K),
 	20: blocks(dtype.IQ4NL),
 	23: blocks(dtype.IQ4XS),
+	10: blocks(dtype.Q2K),
+	11: blocks(dtype.Q3K),
+	34: blocks(dtype.TQ1_0),
+	35: blocks(dtype.TQ2_0),
+	39: blocks(dtype.MXFP4Blocks),
+	40: blocks(dtype.NVFP4Blocks),
+	41: blocks(dtype.Q1_0),
+	42: blocks(dtype.Q2_0),
 }
 
 func blocks(f dtype.Format) *kind {
@@ -57,6 +65,15 @@ func blocks(f dtype.Format) *kind {
 
 // kind is what is known of the type, nil if it is not read.
 func (t Type) kind() *kind { return kinds[t] }
+
+// refusal says why tensors of a type that is not read are refused, and what to do.
+func (t Type) refusal() string {
+	const foreign = 96 // the first number of the types that ik_llama.cpp has of its own
+	if t >= foreign {
+		return "which only ik_llama.cpp reads: use a file of another quantization, or quantize the model to one of " + readable()
+	}
+	return "which is not supported: quantize the model to one of " + readable()
+}
 
 // readable lists the types that are read.
 func readable() string {

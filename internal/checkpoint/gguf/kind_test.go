@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
 )
 
 // write puts a file into a new folder and returns its path.
@@ -175,6 +177,27 @@ func TestBlocksEqualSlowEncoder(t *testing.T) {
 				t.Errorf("element off by %g", worst)
 			}
 		})
+	}
+}
+
+// TestBlocksEqualGoldens: every number of a matrix is that of ggml.
+func TestBlocksEqualGoldens(t *testing.T) {
+	for _, g := range golden.Blocks(t) {
+		var w gguftest.File
+		w.AddRaw("x", g.Type, []int{g.Rows, g.Cols}, g.Data)
+		x := opened(t, write(t, "x.gguf", w.Bytes())).Tensor("x")
+		if x.Type.String() != g.Kind {
+			t.Errorf("%s: type %v", g.Kind, x.Type)
+		}
+		_, v := numbers(t, x)
+		for i := range v {
+			v[i] += 0 // negative zeros become positive
+		}
+		data := make([]byte, 4*len(v))
+		dtype.FromF32(data, dtype.F32, v)
+		if sum := fmt.Sprintf("%x", sha256.Sum256(data)); sum != g.Sum {
+			t.Errorf("%s: numbers have the sum %s, want %s", g.Kind, sum, g.Sum)
+		}
 	}
 }
 

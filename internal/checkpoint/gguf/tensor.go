@@ -47,8 +47,8 @@ func (t *Tensor) rowBytes() int {
 func (t *Tensor) Encoding() (dtype.Matrix, error) {
 	k := t.Type.kind()
 	if k == nil {
-		return dtype.Matrix{}, fmt.Errorf("gguf: %s: tensor %q has the type %v, which is not supported: quantize the model to one of %s",
-			t.File.Name(), t.Name, t.Type, readable())
+		return dtype.Matrix{}, fmt.Errorf("gguf: %s: tensor %q has the type %v, %s",
+			t.File.Name(), t.Name, t.Type, t.Type.refusal())
 	}
 	if k.format == dtype.Plain {
 		return dtype.Matrix{Rows: t.rows(), Cols: t.cols(), Type: k.plain}, nil

@@ -107,7 +107,8 @@ var recorded = []struct {
 	{"attention of 8 bits", codedPageBits, 0x1cc67a12f91a037f},
 	{"delta", deltaBits, 0xbf4daf4ab3dde437},
 	{"products", productBits, 0x08a17fe43b2202ea},
-	{"blocks", blockBits, 0xd3bf4b6f37b04a7b},
+	{"blocks", blockBits(blockFormats[:10]), 0xd3bf4b6f37b04a7b},
+	{"blocks of GGUF's other kinds", blockBits(blockFormats[10:18]), 0x9fa447b5e35e17f0},
 	{"tower", towerBits, 0x8efd74b430f74e69},
 }
 

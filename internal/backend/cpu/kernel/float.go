@@ -21,8 +21,8 @@ type floatKernels struct {
 	// decode writes the float32 values of blocks, by kind.
 	decode [decoders]func(a *decodeArgs)
 	// factors decodes those of a superblock, by kind: only weights, per, block and decoded of
-	// its operands are set. The twin is Weight.factors.
-	factors [3]func(a *integerArgs)
+	// its operands are set. The twin is Weight.superScale.
+	factors [Factors2K + 1]func(a *integerArgs)
 }
 
 // Element types, as indices.
@@ -42,13 +42,6 @@ const (
 
 // decodeZero tells element types of scales that imply biases from others. They are F16 or F32.
 const decodeZero = 2
-
-// Kinds of factors.
-const (
-	factorsK  = iota // scales and biases of Q4_K and Q5_K
-	factors6K        // scales of Q6_K
-	factorsXS        // scales of IQ4_XS
-)
 
 // floatArgs are the operands of one product: one or two tiles, some columns, some rows.
 type floatArgs struct {
@@ -113,7 +106,7 @@ type floatBlocking struct {
 // Other products cut the columns into panels, and every panel of a tile, decoded if need
 // be, stays in the cache while all rows pass, and meanwhile the next one is fetched.
 func (k *floatKernels) run(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
-	if w.pointed() {
+	if w.pointed() || w.factors == Factors2K {
 		floatTiles(out, w, n, from, to, x, s)
 		return
 	}
@@ -236,18 +229,14 @@ func (b *floatBlocking) setTile(j, i, g int) {
 // factors decodes those of the superblock of tile i that block g is in, and returns where the
 // block's are, and their step.
 func (b *floatBlocking) factors(i, g int) (scales unsafe.Pointer, step int) {
-	w, kind := b.w, factorsK
-	step = 2 * Tile * 4
-	switch w.format {
-	case dtype.Q6K:
-		kind, step = factors6K, Tile*4
-	case dtype.IQ4XS:
-		kind, step = factorsXS, Tile*4
+	w := b.w
+	if step = Tile * 4; w.least() {
+		step *= 2
 	}
 	a := &b.s.integer
 	a.weights, a.decoded = unsafe.Pointer(&w.super(b.n, b.from+i, g/w.per)[0]), b.s.decoded()
 	a.per, a.block = w.per, w.block
-	b.k.factors[kind](a)
+	b.k.factors[w.factors](a)
 	a.weights, a.decoded = nil, nil
 	return unsafe.Add(b.s.decoded(), g%w.per*step), step
 }

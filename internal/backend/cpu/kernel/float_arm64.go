@@ -15,7 +15,7 @@ var neonFloats = floatKernels{
 		2: decodeAffine2NEON, 3: decodeAffine3NEON, 4: decodeAffine4NEON,
 		5: decodeAffine5NEON, 6: decodeAffine6NEON, 8: decodeAffine8NEON, decodeLevels: decodeLevelsNEON,
 	},
-	factors: [3]func(*integerArgs){factorsK: factorsKNEON, factors6K: factors6KNEON, factorsXS: factorsXSNEON},
+	factors: [Factors2K + 1]func(*integerArgs){FactorsK: factorsKNEON, Factors6K: factors6KNEON, FactorsXS: factorsXSNEON},
 }
 
 // The twin of the products is floatTile, that of the decoders Weight.floats.

@@ -45,7 +45,7 @@ func (w *Weight) codeRow(dst []float32, n, r, g int) {
 	block := w.at(n, t, g)
 	var s, b float32
 	if w.per > 1 {
-		s, b = w.factors(w.super(n, t, g/w.per)[w.per*w.block:], lane, g%w.per)
+		s, b = w.superScale(w.super(n, t, g/w.per)[w.per*w.block:], lane, g%w.per)
 	} else {
 		s, b = w.scaleAt(block, lane)
 	}

@@ -159,7 +159,7 @@ func (args *integerArgs) set(w *Weight) {
 // integerStrips multiplies strip after strip, by kernels indexed by the number of rows less
 // one, the last of them for more rows, too.
 func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.pointed() {
+	if w.portable() {
 		integerTiles(out, w, n, from, to, a, s)
 		return
 	}

@@ -9,7 +9,7 @@ import "unsafe"
 // integerTilesAVX512 is integerTiles. Of many rows with 8 bits, most go to the wide kernel.
 func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	format := w.integerFormat()
-	if format != integer8 || a.rows < 2*wideRows || w.pointed() {
+	if format != integer8 || a.rows < 2*wideRows || w.portable() {
 		integerStrips(integerAVX512[format][:], out, w, n, from, to, a, s)
 		return
 	}
@@ -33,7 +33,7 @@ func stripsAVX2(int, rounding) strips   { return strips{height: len(integerAVX2[
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512.
 func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if !a.byRow || w.pointed() {
+	if !a.byRow || w.portable() {
 		integerTilesAVX512(out, w, n, from, to, a, s)
 		return
 	}

@@ -22,6 +22,7 @@ type Layout struct {
 	// Number is the type of a plain weight's numbers, of others the type of scales and biases.
 	Number  dtype.Type
 	Factors Factors
+	First   bool    // the integer sum of a block is multiplied by the scale of the weight first, as in superblocks
 	Zero    float32 // what biases are in scales; 0: they are stored, or there are none
 	Zeros   int     // where the 16 zero points of a block begin, a byte each; 0: none are stored
 }
@@ -44,15 +45,17 @@ type Factors uint8
 const (
 	NoFactors Factors = iota
 	FactorsK          // Q4_K and Q5_K
-	Factors6K
-	FactorsXS
+	Factors6K         // Q6_K and Q3_K
+	FactorsXS         // IQ4_XS
+	Factors2K         // Q2_K
 )
 
 // Layout is w's.
 func (w *Weight) Layout() Layout {
 	l := Layout{
 		Bits: w.bits, Group: w.group, Groups: w.groups, Codes: w.codes, Block: w.block,
-		Per: w.per, Tail: w.tail, Tiles: w.tiles, TileSize: w.tileBytes(), Number: w.scale, Zero: w.zero, Zeros: w.zeros,
+		Per: w.per, Tail: w.tail, Tiles: w.tiles, TileSize: w.tileBytes(), Number: w.scale,
+		Factors: w.factors, First: w.first, Zero: w.zero, Zeros: w.zeros,
 	}
 	switch {
 	case w.format == dtype.Plain:
@@ -65,15 +68,6 @@ func (w *Weight) Layout() Layout {
 		l.Kind = Leveled
 	case !w.coded():
 		l.Kind = Bytes
-	}
-	switch {
-	case w.per == 1:
-	case w.format == dtype.Q6K:
-		l.Factors = Factors6K
-	case w.format == dtype.IQ4XS:
-		l.Factors = FactorsXS
-	default:
-		l.Factors = FactorsK
 	}
 	return l
 }
@@ -120,7 +114,7 @@ func (w *Weight) BlockCodes(codes []uint32, block []byte) {
 
 // SmallFactors is what the scale of row r and group g of a superblock has of the superblock's, and likewise the bias,
 // which is subtracted. The tail is one that PackTiles has written; the halves that these are multiplied with begin it,
-// 16 scales and, of Q4_K and Q5_K, 16 of the biases.
+// 16 scales and, of FactorsK and Factors2K, 16 of the biases.
 func (w *Weight) SmallFactors(tail []byte, r, g int) (scale, bias int32) {
 	return w.smallFactors(tail, r, g)
 }

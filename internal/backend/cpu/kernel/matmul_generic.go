@@ -3,7 +3,6 @@ package kernel
 import (
 	"math"
 
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
@@ -51,11 +50,12 @@ func quantizeGroup(q []int8, x []float32) (scale, sum float32, total int32) {
 //	acc = fma(weight bias, activation sum, acc)    where there are biases
 //
 // Biases that are a multiple of the scales are none: codes are signed instead. So are codes less
-// their zero points. A superblock has one
+// their zero points. Blocks of TQ1_0 and TQ2_0 are superblocks without factors, and multiply by the
+// weight scale first. A superblock has one
 // activation scale, and factors of its groups that are integers:
 //
 //	i   = sum of factor*code*q over the superblock            exact
-//	m   = sum of bias factor * sum of q over its groups       exact, of Q4_K and Q5_K
+//	m   = sum of bias factor * sum of q over its groups       exact, where there are biases
 //	t   = float32(i) * weight scale
 //	t   = fma(float32(m), -bias scale, t)                     of these
 //	acc = fma(t, activation scale, acc)
@@ -87,8 +87,12 @@ func integerTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch)
 				if w.zeros > 0 {
 					zero = int32(bias[j])
 				}
-				x := float32(float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes)+zero*total) * sa)
-				out[j] = exactmath.FMA32(x, scale[j], out[j])
+				x := float32(dotCodes(s.ints[j*w.group:][:w.group], s.codes) + zero*total)
+				if w.first {
+					out[j] = exactmath.FMA32(float32(x*scale[j]), sa, out[j])
+				} else {
+					out[j] = exactmath.FMA32(float32(x*sa), scale[j], out[j])
+				}
 			}
 			if w.biased() && w.zero == 0 {
 				for j := range Tile {
@@ -121,7 +125,7 @@ func superTile(acc []float32, w *Weight, n, t int, a *Activations, s *Scratch) {
 			for j := range Tile {
 				scale, bias := w.superScales(tail, j)
 				x := float32(float32(sums[j]) * scale)
-				if w.format == dtype.Q4K || w.format == dtype.Q5K {
+				if w.least() {
 					x = exactmath.FMA32(float32(least[j]), -bias, x)
 				}
 				out[j] = exactmath.FMA32(x, sa, out[j])

@@ -15,22 +15,29 @@ type blockPacker func(dst []byte, r, per int, block []byte)
 // blockPackers are those of the formats, from dtype.Q4_0 on.
 var blockPackers = [...]blockPacker{
 	pack40, pack41, pack50, pack51, pack80, packQ4K, packQ5K, packQ6K, pack40, packIQ4XS,
+	packQ2K, packQ3K, packTwos(dtype.TQ1_0, 52), packTwos(dtype.TQ2_0, 64), packTwos(dtype.Q1_0, 0), packTwos(dtype.Q2_0, 0),
+	nil, nil, // packE2M1
 }
 
 // packTile writes a tile from the blocks of its rows. A few blocks of all rows, or one
 // superblock, stay in the first cache meanwhile.
-func (w *Weight) packTile(m *dtype.Matrix, n, t int) {
+// scales is what scaleTable has written.
+func (w *Weight) packTile(m *dtype.Matrix, n, t int, scales *[256]float32) {
 	pack := blockPackers[w.format-dtype.Q4_0]
-	_, size := m.Format.BlockSize()
-	row, super := m.RowBytes(), w.superBytes()
-	step := max(1, packPanel/w.per)
+	if pack == nil {
+		pack = func(dst []byte, r, per int, block []byte) { w.packE2M1(dst, r, per, block, scales) }
+	}
+	columns, size := m.Format.BlockSize()
+	per := columns / w.group
+	row, super := m.RowBytes(), per*w.block+w.tail
+	step := max(1, packPanel/per)
 	for tile := w.tile(n, t); len(tile) > 0; {
 		panel := min(step*super, len(tile))
 		done := w.tileBytes() - len(tile)
 		for r := range min(Tile, w.rows-t*Tile) {
 			src := m.Data[(t*Tile+r)*row+done/super*size:]
 			for dst := tile[:panel]; len(dst) > 0; dst, src = dst[super:], src[size:] {
-				pack(dst[:super], r, w.per, src[:size])
+				pack(dst[:super], r, per, src[:size])
 			}
 		}
 		tile = tile[panel:]
@@ -211,7 +218,6 @@ const codes6 = 16 * Tile * 6 / 8
 
 // putSixes writes a group of 16 codes: the low bits of bytes of a and b, and of x and y.
 func putSixes(dst []byte, a, b, x, y uint64) {
-	const eachPair = 0x0303030303030303
 	out := (*[132]byte)(dst)
 	z := x&eachPair | y&eachPair<<4
 	binary.LittleEndian.PutUint32(out[0:], twoFours(a&eachNibble))
@@ -227,4 +233,96 @@ func packIQ4XS(dst []byte, r, per int, block []byte) {
 	putHalf(tail, r, block, 0)
 	copy(tail[atNibblesXS+4*r:][:4], block[4:])
 	putHalf(tail[atPairsXS:], r, block, 1)
+}
+
+// codes2 and codes3 are the sizes of the codes of a group of 16 columns.
+const (
+	codes2 = 16 * Tile * 2 / 8
+	codes3 = 16 * Tile * 3 / 8
+)
+
+const eachPair = 0x0303030303030303
+
+// fourTwos writes 16 codes of 2 bits in the bytes of x and y, four to a byte.
+func fourTwos(x, y uint64) uint32 {
+	x |= y << 4
+	return uint32(x) | uint32(x>>32)<<2
+}
+
+// putTwos writes the codes of 256 columns in groups of 16, which are size bytes apart: of each 32 bytes of
+// src two bits belong to columns 32 apart.
+func putTwos(dst []byte, r, size int, src []byte) {
+	in := (*[64]byte)(src)
+	for i := range 4 {
+		x, y := binary.LittleEndian.Uint64(in[16*i:]), binary.LittleEndian.Uint64(in[16*i+8:])
+		out := dst[(i/2*8+i%2)*size+4*r:]
+		for j := range 4 {
+			binary.LittleEndian.PutUint32(out[2*j*size:], fourTwos(x>>(2*j)&eachPair, y>>(2*j)&eachPair))
+		}
+	}
+}
+
+func packQ2K(dst []byte, r, per int, block []byte) {
+	putTwos(dst, r, codes2, block[16:])
+	tail := dst[per*codes2:][:tail2K]
+	putHalf(tail, r, block[80:], 0)
+	putHalf(tail[2*Tile:], r, block[80:], 1)
+	factors := tail[atBytes2K+r:]
+	for g, f := range block[:per] {
+		factors[Tile*g] = f
+	}
+}
+
+func packQ3K(dst []byte, r, per int, block []byte) {
+	putTwos(dst, r, codes3, block[32:])
+	shift := r & 1 * 4
+	for j := range 4 { // of the third bits of eight columns, eight times 32
+		x := transpose8(binary.LittleEndian.Uint64(block[8*j:]))
+		plane := dst[j/2*codes3+codes2+j%2*16+r/2:]
+		for i := range 8 {
+			out := plane[2*i*codes3:][:9]
+			out[0] |= byte(x) & 15 << shift
+			out[8] |= byte(x) >> 4 << shift
+			x >>= 8
+		}
+	}
+	tail := dst[per*codes3:]
+	putHalf(tail, r, block[108:], 0)
+	var f [16]int8
+	dtype.Factors3K(&f, block)
+	factors := tail[atBytes6K+r:]
+	for g, f := range f[:per] {
+		factors[Tile*g] = byte(f)
+	}
+}
+
+// packTwos is for codes of 2 bits that count from -1, with their scale at byte at. Here they count from -2:
+// so codes are taken from 3, and the scale is the other way round.
+func packTwos(f dtype.Format, at int) blockPacker {
+	columns, _ := f.BlockSize()
+	return func(dst []byte, r, _ int, block []byte) {
+		var codes [256]uint8
+		f.BlockCodes(codes[:columns], block)
+		out := dst[4*r:]
+		for k := 0; k < columns; k += 16 {
+			x, y := binary.LittleEndian.Uint64(codes[k:]), binary.LittleEndian.Uint64(codes[k+8:])
+			binary.LittleEndian.PutUint32(out[4*k:], fourTwos(x^eachPair, y^eachPair))
+		}
+		binary.LittleEndian.PutUint16(dst[columns*Tile*2/8+2*r:], binary.LittleEndian.Uint16(block[at:])^1<<15)
+	}
+}
+
+// packE2M1 is for blocks of MXFP4 and NVFP4, which begin with the scales of their groups.
+func (w *Weight) packE2M1(dst []byte, r, per int, block []byte, scales *[256]float32) {
+	for g, src := 0, block[per:]; g < per; g, src = g+1, src[w.group/2:] {
+		out := dst[g*w.block:]
+		if w.group == 32 {
+			putBlock(out, r, src)
+		} else {
+			x := binary.LittleEndian.Uint64(src)
+			binary.LittleEndian.PutUint32(out[4*r:], twoFours(x&eachNibble))
+			binary.LittleEndian.PutUint32(out[64+4*r:], twoFours(x>>4&eachNibble))
+		}
+		putFloat(out[w.codes+r*w.scale.Size():], w.scale, scales[block[g]])
+	}
 }

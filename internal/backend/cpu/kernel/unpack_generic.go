@@ -69,7 +69,7 @@ func (w *Weight) scales(s, b *[Tile]float32, n, t, g int) {
 	if w.per > 1 {
 		tail := w.super(n, t, g/w.per)[w.per*w.block:]
 		for r := range Tile {
-			s[r], b[r] = w.factors(tail, r, g%w.per)
+			s[r], b[r] = w.superScale(tail, r, g%w.per)
 		}
 		return
 	}
@@ -96,9 +96,9 @@ func (w *Weight) scaleAt(block []byte, r int) (s, b float32) {
 	return s, b
 }
 
-// factors is the scale and the bias of row r and group g of a superblock with this tail. All
+// superScale is the scale and the bias of row r and group g of a superblock with this tail. All
 // products are exact.
-func (w *Weight) factors(tail []byte, r, g int) (s, b float32) {
+func (w *Weight) superScale(tail []byte, r, g int) (s, b float32) {
 	scale, bias := w.smallFactors(tail, r, g)
 	d, m := w.superScales(tail, r)
 	s = d * float32(scale)
@@ -111,10 +111,13 @@ func (w *Weight) factors(tail []byte, r, g int) (s, b float32) {
 // smallFactors is what the scale of row r and group g of a superblock has of the superblock's, and
 // likewise the bias, which is subtracted.
 func (w *Weight) smallFactors(tail []byte, r, g int) (scale, bias int32) {
-	switch w.format {
-	case dtype.Q6K:
-		return int32(int8(tail[2*Tile+Tile*g+r])), 0
-	case dtype.IQ4XS:
+	switch w.factors {
+	case Factors6K:
+		return int32(int8(tail[atBytes6K+Tile*g+r])), 0
+	case Factors2K:
+		f := tail[atBytes2K+Tile*g+r]
+		return int32(f & 15), int32(f >> 4)
+	case FactorsXS:
 		low := binary.LittleEndian.Uint32(tail[atNibblesXS+4*r:]) >> (4 * g) & 15
 		high := binary.LittleEndian.Uint16(tail[atPairsXS+2*r:]) >> (2 * g) & 3
 		return int32(low) + int32(high)*16 - 32, 0
@@ -125,10 +128,10 @@ func (w *Weight) smallFactors(tail []byte, r, g int) (scale, bias int32) {
 	return int32(low + pairs&3*16), int32(least + pairs>>16&3*16)
 }
 
-// superScales is the scale of row r of a superblock, and of Q4_K and Q5_K that of its biases.
+// superScales is the scale of row r of a superblock, and where it has biases that of these.
 func (w *Weight) superScales(tail []byte, r int) (scale, bias float32) {
 	scale = getFloat(tail[2*r:], dtype.F16)
-	if w.format == dtype.Q4K || w.format == dtype.Q5K {
+	if w.least() {
 		bias = getFloat(tail[2*Tile+2*r:], dtype.F16)
 	}
 	return scale, bias

@@ -28,15 +28,19 @@ const plainGroup = 64
 //	E4M3      Byte 16k+r is row r, column k.
 //	plain     Number 16k+r is row r, column k; bf16: number 32j+2r+i is row r, column 2j+i.
 //
-// GGUF's formats have no more bits than in the file. Those that imply their biases have none
-// here. Those of superblocks have the codes of all groups of one, and then a tail: a half for
-// each row, of Q4_K and Q5_K another for the biases, and small factors, which scale groups.
+// GGUF's formats that imply their biases have none here. TQ1_0, TQ2_0, Q1_0 and Q2_0 have codes of
+// 2 bits that count from -2 as other symmetric codes of 2 bits do: the numbers -1 to 2 of the file are
+// there with the other sign, and so is their scale. MXFP4 and NVFP4 blocks are as the formats E2M1.
+// Formats of superblocks have the codes of all groups of one, and then a tail: a half for
+// each row, of those with biases another for these, and small factors, which scale groups.
 //
 //	Q4_K, Q5_K  Low four bits of the scales' factors: number r of 32 bits has those of row r,
 //	            group g in bits 4g. Likewise of the biases'. Number r of 32 bits has high bits
 //	            of both: bits 2g the scales', 16+2g the biases'.
 //	IQ4_XS      As of Q4_K the scales', the high bits in numbers of 16 bits.
-//	Q6_K        Byte 16g+r is the factor of row r, group g. Padded to whole cache lines.
+//	Q6_K, Q3_K  Byte 16g+r is the factor of row r, group g. Padded to whole cache lines.
+//	Q2_K        Byte 16g+r has the factors of row r, group g: the scale's in its low half, the
+//	            bias' in its high half.
 type Weight struct {
 	rows, cols, count int
 	integer           bool // products are integer products
@@ -47,6 +51,8 @@ type Weight struct {
 	scale             dtype.Type // of scales and biases
 	codes, block      int        // bytes of a block's codes, and of a block
 	per, tail         int        // blocks of a superblock, or 1; bytes after them
+	factors           Factors    // in the tail
+	first             bool       // blocks of 256 columns without factors: see integerTiles
 	zero              float32    // what biases are in scales; 0: they are stored, or there are none
 	zeros             int        // where zero points begin in a block; 0: none are stored
 	tiles             int        // of one matrix
@@ -88,15 +94,23 @@ func (w *Weight) Groups() int { return w.groups }
 // Integer reports whether products with w are integer products.
 func (w *Weight) Integer() bool { return w.integer }
 
-func (w *Weight) fp4() bool { return w.format == dtype.MXFP4 || w.format == dtype.NVFP4 }
+func (w *Weight) fp4() bool { return w.format.E2M1() }
 
 // biased reports whether numbers are scale*code + bias.
 func (w *Weight) biased() bool {
-	return w.format == dtype.Affine || w.format.Blocks() && !w.format.Leveled()
+	return w.format == dtype.Affine || w.format.Blocks() && !w.format.Leveled() && !w.fp4()
 }
 
 // pointed reports whether numbers are scale*(code - zero point).
 func (w *Weight) pointed() bool { return w.format == dtype.ZeroPoint }
+
+// least reports whether superblocks have biases.
+func (w *Weight) least() bool { return w.factors == FactorsK || w.factors == Factors2K }
+
+// portable reports whether only portable code multiplies w.
+func (w *Weight) portable() bool {
+	return w.pointed() || w.factors == Factors2K || w.bits == 3 && w.per > 1 || w.bits == 2 && w.zero != 0
+}
 
 // coded reports whether codes lie as integers do.
 func (w *Weight) coded() bool { return w.biased() || w.pointed() || w.fp4() || w.format.Leveled() }
@@ -192,10 +206,10 @@ func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 			points = Tile
 			w.zeros = w.codes + Tile*w.scale.Size()
 		}
-	case dtype.MXFP4, dtype.NVFP4:
+	case dtype.MXFP4, dtype.NVFP4, dtype.MXFP4Blocks, dtype.NVFP4Blocks:
 		w.bits, w.scale = 4, dtype.BF16
 		for _, x := range stack {
-			if x.Format == dtype.NVFP4 && x.Global != 1 {
+			if (x.Format == dtype.NVFP4 || x.Format == dtype.NVFP4Blocks) && x.Global != 1 {
 				w.scale = dtype.F32
 			}
 		}
@@ -230,6 +244,10 @@ const (
 	tailXS      = 128
 	atNibblesXS = 2 * Tile
 	atPairsXS   = 6 * Tile
+
+	tail2K    = 320
+	atBytes6K = 2 * Tile
+	atBytes2K = 4 * Tile
 )
 
 // layBlocks lays out a block format, and returns how many numbers follow the codes of a row in
@@ -250,13 +268,19 @@ func (w *Weight) layBlocks(m *dtype.Matrix) (extras int) {
 		w.zero = -16
 	case dtype.Q8_0:
 		w.zero = -128
+	case dtype.TQ1_0, dtype.TQ2_0:
+		w.zero, w.first = -2, true
+	case dtype.Q1_0, dtype.Q2_0:
+		w.zero = -2
 	case dtype.Q4K, dtype.Q5K:
-		w.tail = tailK
-	case dtype.Q6K:
-		w.zero, w.tail = -32, (2+w.per)*Tile
+		w.factors, w.tail = FactorsK, tailK
+	case dtype.Q6K, dtype.Q3K:
+		w.factors, w.zero, w.tail = Factors6K, -float32(int(1)<<(w.bits-1)), atBytes6K+w.per*Tile
 		w.tail += -(w.per*w.codes + w.tail) & (cacheLine - 1)
 	case dtype.IQ4XS:
-		w.tail = tailXS
+		w.factors, w.tail = FactorsXS, tailXS
+	case dtype.Q2K:
+		w.factors, w.tail = Factors2K, tail2K
 	}
 	if w.per > 1 {
 		return 0 // what scales it is in the tail
@@ -272,13 +296,13 @@ func (w *Weight) Pack(stack []dtype.Matrix, from, to int) {
 	for i := from; i < to; i++ {
 		n, t := i/w.tiles, i%w.tiles
 		m := &stack[n]
-		if w.format.Blocks() {
-			w.packTile(m, n, t)
-			continue
-		}
 		if n != last {
 			scaleTable(&scales, m)
 			last = n
+		}
+		if w.format.Blocks() {
+			w.packTile(m, n, t, &scales)
+			continue
 		}
 		rows := min(Tile, w.rows-t*Tile)
 		bytes := m.RowBytes()
@@ -365,10 +389,12 @@ func (w *Weight) packScales(block []byte, m *dtype.Matrix, t, rows, g int, table
 func scaleTable(table *[256]float32, m *dtype.Matrix) {
 	for i := range table {
 		switch x := uint8(i); m.Format {
-		case dtype.MXFP4:
+		case dtype.MXFP4, dtype.MXFP4Blocks:
 			table[i] = 0.5 * dtype.FromE8M0(x)
 		case dtype.NVFP4:
 			table[i] = 0.5 * dtype.FromE4M3(x) * m.Global
+		case dtype.NVFP4Blocks:
+			table[i] = 0.5 * dtype.FromUE4M3(x) * m.Global
 		case dtype.MXFP8:
 			table[i] = dtype.FromE8M0(x)
 		default:
