@@ -181,7 +181,7 @@ func TestGenerateWithoutHead(t *testing.T) {
 	}, drop)
 	for _, c := range []struct{ dir, flag, says string }{
 		{dropped, "--mtp=on", "the weights have no mtp.* tensors (mtp.fc, mtp.norm, "},
-		{dropped, "--mtp=on", "although config.json declares a head (mtp_num_hidden_layers 1): a converter dropped them; get the original shards, or put a head file mtp.safetensors"},
+		{dropped, "--mtp=on", "although config.json declares a head (mtp_num_hidden_layers 1): a converter dropped them; foretoken pull ORG/NAME --with-head fetches the original head, and foretoken mtp inject adds one from a file"},
 		{dropped, "--draft=mtp", "or use --mtp=off"},
 		{never, "--mtp=on", "no multi-token-prediction head, neither in config.json nor in its tensors"},
 	} {

@@ -20,11 +20,12 @@ type pulling struct {
 	revision         string
 	include, exclude texts
 	parallel         setting[int]
+	withHead         setting[string]
 	force            bool
 }
 
 func newPullCommand() *cobra.Command {
-	p := &pulling{parallel: whole(1, 64)}
+	p := &pulling{parallel: whole(1, 64), withHead: headSetting()}
 	cmd := &cobra.Command{
 		Use:   "pull [flags] ORG/NAME[@REVISION]",
 		Short: "Fetch a model from the Hugging Face hub",
@@ -36,6 +37,9 @@ By default it fetches the configuration, tokenizer, chat template and *.safetens
 only *.gguf file. A pattern with a slash is matched against the whole path of a file, a pattern
 without one against each path element.
 
+Many converters drop the multi-token-prediction head. --with-head fetches its tensors, and nothing
+else, from the original repository and stores them beside the model as mtp.safetensors.
+
 Environment:
   HF_TOKEN        token for private and gated models (or the file that hf auth login writes)
   HF_ENDPOINT     URL of the hub (default ` + hub.DefaultEndpoint + `)
@@ -45,6 +49,8 @@ Environment:
 		Example: `  foretoken pull Qwen/Qwen3.5-4B
   foretoken pull Qwen/Qwen3.5-4B@refs/pr/1
   foretoken pull unsloth/Qwen3.5-4B-GGUF --include '*Q4_K_M*' --include 'mmproj-F16*'
+  foretoken pull mlx-community/Qwen3.5-4B-4bit --with-head
+  foretoken pull z-lab/Qwen3.5-4B-PARO --with-head=Qwen/Qwen3.5-4B@main
   foretoken run --model "$(foretoken pull Qwen/Qwen3.5-4B)"`,
 		Args:              oneRepository,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -56,6 +62,8 @@ Environment:
 	fs.StringVar(&p.revision, "revision", "", "`REVISION`: branch, tag or commit (default main)")
 	fs.Var(&p.include, "include", "`GLOB` of files to fetch instead of the default files, such as '*Q4_K_M*'; may be repeated")
 	fs.Var(&p.exclude, "exclude", "`GLOB` of files not to fetch; may be repeated")
+	fs.Var(&p.withHead, "with-head", "fetch a missing multi-token-prediction head from REPO, an ORG/NAME[@REVISION], or from the base_model of the model card")
+	fs.Lookup("with-head").NoOptDefVal = byCard
 	fs.BoolVar(&p.force, "force", false, "also fetch models that foretoken cannot run")
 	how := newFlagGroup("Options")
 	how.flags.Flags().Var(&p.parallel, "parallel", "parallel connections (default 8)")
@@ -129,9 +137,22 @@ func (p *pulling) fetch(ctx context.Context, c *console, client *hub.Client, rep
 			return "", err
 		}
 	}
+	head := &lostHead{c: c, client: client, l: l}
+	if p.withHead.given {
+		if !isFolder(files) {
+			return "", fmt.Errorf("--with-head: %s has no safetensors files, and heads are added to those only", l.Repo)
+		}
+		if err := head.find(ctx, p.withHead.value); err != nil {
+			return "", err
+		}
+	}
 	show := newPullShow(c, l, files)
-	defer show.end()
-	return client.Fetch(ctx, l, files, show.event)
+	folder, err := client.Fetch(ctx, l, files, show.event)
+	show.end()
+	if err == nil && isFolder(files) {
+		err = head.complete(ctx, folder)
+	}
+	return folder, err
 }
 
 // maxConfig is the maximum size of a config.json in bytes.

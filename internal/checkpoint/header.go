@@ -65,7 +65,50 @@ func (f *file) parse() error {
 	if err := jsontext.Read(f.data[8:start], jsonLimits, f.parseHeader); err != nil {
 		return fmt.Errorf("header: %w", err)
 	}
-	return f.place(start)
+	return f.place(start, len(f.data)-start)
+}
+
+// Header is what the header of a safetensors file says.
+type Header struct {
+	Metadata map[string]string
+	Tensors  []Span // in the order of their bytes
+}
+
+// Span is a tensor with the place of its bytes, from the start of the file.
+type Span struct {
+	Decl
+	Begin, End int
+}
+
+// HeaderBytes is how many bytes the header of a safetensors file takes, by the first eight bytes
+// of the file.
+func HeaderBytes(first [8]byte) (int, error) {
+	n := binary.LittleEndian.Uint64(first[:])
+	if n > maxHeader {
+		return 0, fmt.Errorf("checkpoint: not a safetensors file: header of %d bytes, at most %d", n, maxHeader)
+	}
+	return 8 + int(n), nil
+}
+
+// ParseHeader reads the header of a safetensors file of which nothing else is there: its first
+// HeaderBytes of size bytes.
+func ParseHeader(text []byte, size int) (*Header, error) {
+	if len(text) < 8 || size < len(text) {
+		return nil, fmt.Errorf("checkpoint: header of %d bytes does not fit the file of %d", len(text), size)
+	}
+	f := &file{}
+	err := jsontext.Read(text[8:], jsonLimits, f.parseHeader)
+	if err == nil {
+		err = f.place(len(text), size-len(text))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: header: %w", err)
+	}
+	h := &Header{Metadata: f.metadata}
+	for _, e := range f.entries {
+		h.Tensors = append(h.Tensors, Span{Decl{e.name, e.typ, e.shape}, e.begin, e.end})
+	}
+	return h, nil
 }
 
 func (f *file) parseHeader(r *jsontext.Reader) error {
@@ -160,9 +203,9 @@ func parseSizes(r *jsontext.Reader, limit int) ([]int, error) {
 	return sizes, err
 }
 
-// place checks sizes and offsets and makes the offsets count from the start of the file.
-func (f *file) place(start int) error {
-	size := len(f.data) - start
+// place checks sizes and offsets against the size of the data after a header that ends at start,
+// and makes the offsets count from the start of the file.
+func (f *file) place(start, size int) error {
 	for _, e := range f.entries {
 		want, ok := byteSize(e.typ, e.shape)
 		switch {

@@ -14,9 +14,9 @@ import (
 // openIndex opens the shards that an index names and checks that each holds what
 // the index says. Tensors that the index forgot are kept: some tools do not update it.
 func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
-	index, err := parseIndex(data)
+	index, err := ParseIndex(data)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %s: %w", indexFile, err)
+		return nil, err
 	}
 	if c.want != nil {
 		maps.DeleteFunc(index, func(_ string, names []string) bool { return !slices.ContainsFunc(names, c.want) })
@@ -48,6 +48,15 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 		}
 	}
 	return shards, nil
+}
+
+// ParseIndex reads the text of an index: the tensors of each shard.
+func ParseIndex(data []byte) (map[string][]string, error) {
+	index, err := parseIndex(data)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %w", indexFile, err)
+	}
+	return index, nil
 }
 
 // parseIndex reads the weight map of an index: shard → names of its tensors.

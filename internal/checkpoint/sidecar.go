@@ -20,7 +20,16 @@ const (
 	drafterFile   = "model.safetensors"
 )
 
-var sidecarNames = []string{"mtp.safetensors", "model-mtp.safetensors", manifestedBy, drafterFolder + "/" + drafterFile}
+var sidecarNames = []string{SidecarFile, "model-mtp.safetensors", manifestedBy, drafterFolder + "/" + drafterFile}
+
+// SidecarFile is the file of a head that was put beside the weights of a model.
+const SidecarFile = "mtp.safetensors"
+
+// Keys of the metadata of a head that was fetched from another repository.
+const (
+	OriginKey = "foretoken.origin" // ORG/NAME@COMMIT
+	NormsKey  = "foretoken.norms"  // the convention of its norms
+)
 
 // Sidecar is a file of weights beside the main ones.
 type Sidecar struct {

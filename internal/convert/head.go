@@ -18,9 +18,6 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// sidecar is the file that a head beside the main weights is in.
-const sidecar = "mtp.safetensors"
-
 // OpenHead opens what there is of a head at path: a file of weights, the folder of a model
 // with a head, of which shards without a part of it may be missing, or a folder that holds
 // nothing but a head. shape is the config.json that a lone file is read by. The caller
@@ -140,11 +137,11 @@ func writeSidecar(ctx context.Context, v *weights.Inventory, out string, o *Opti
 		return s, fmt.Errorf("convert: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p.files = []string{sidecar}
+	p.files = []string{checkpoint.SidecarFile}
 	if err := p.write(ctx, dir, o); err != nil {
 		return s, err
 	}
-	return p.summary(v), os.Rename(filepath.Join(dir, sidecar), out)
+	return p.summary(v), os.Rename(filepath.Join(dir, checkpoint.SidecarFile), out)
 }
 
 // RemoveHead writes the model src without its head.
@@ -174,7 +171,7 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 		return Summary{}, err
 	}
 	for _, name := range src.Tensors() {
-		if t, _ := src.Look(name); names.Has(name) && t.File != sidecar {
+		if t, _ := src.Look(name); names.Has(name) && t.File != checkpoint.SidecarFile {
 			return Summary{}, fmt.Errorf("convert: %s has a head among its weights (%s): write to a new folder to replace it", src.Name(), name)
 		}
 	}
@@ -185,7 +182,7 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 	if err != nil {
 		return Summary{}, err
 	}
-	s, err := writeSidecar(ctx, v, filepath.Join(src.Name(), sidecar), &o)
+	s, err := writeSidecar(ctx, v, filepath.Join(src.Name(), checkpoint.SidecarFile), &o)
 	if err != nil {
 		return s, err
 	}
@@ -213,7 +210,7 @@ func joined(src, head *checkpoint.Checkpoint, replace bool, log *slog.Logger) (*
 // announce makes the index of a folder, if it has one, and its config speak of a head that
 // was put beside the weights, so that readers find it that do not look for it by its name.
 func announce(dir string, how weights.Converted, head model.HeadNames) error {
-	w, err := checkpoint.OpenWeights(filepath.Join(dir, sidecar))
+	w, err := checkpoint.OpenWeights(filepath.Join(dir, checkpoint.SidecarFile))
 	if err != nil {
 		return err
 	}
@@ -226,9 +223,9 @@ func announce(dir string, how weights.Converted, head model.HeadNames) error {
 		if !ok {
 			return false
 		}
-		maps.DeleteFunc(where, func(_ string, file any) bool { return file == sidecar })
+		maps.DeleteFunc(where, func(_ string, file any) bool { return file == checkpoint.SidecarFile })
 		for _, name := range names {
-			where[name] = sidecar
+			where[name] = checkpoint.SidecarFile
 		}
 		return true
 	})

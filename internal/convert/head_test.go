@@ -208,7 +208,7 @@ func TestInjectHeadReplacesItsOwn(t *testing.T) {
 		}
 		n := 0
 		for _, file := range index.Map {
-			if file == sidecar {
+			if file == checkpoint.SidecarFile {
 				n++
 			}
 		}

@@ -218,7 +218,7 @@ func (f *Facts) head() {
 
 // injectRemedy puts a head where there is none.
 func injectRemedy(name string) string {
-	return fmt.Sprintf("add it: foretoken mtp inject --model %s --head FILE, where FILE is a head or the original model", quoted(name))
+	return fmt.Sprintf("add it: foretoken mtp inject --model %s --head FILE, where FILE is a head or the original model; or fetch it: foretoken pull ORG/NAME --with-head", quoted(name))
 }
 
 // replaceRemedy puts a head in place of a bad one.

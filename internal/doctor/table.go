@@ -131,6 +131,9 @@ func (t *table) head(n *weights.Survey) {
 		state = "incomplete: without " + some(h.Missing)
 	}
 	t.row("mtp head", "%s, %s in %s", state, where, strings.Join(h.Files, ", "))
+	if h.Origin != "" {
+		t.row("", "fetched from %s", h.Origin)
+	}
 	mode := "after the final norm (post_norm)"
 	if h.PreNorm {
 		mode = "before the final norm (pre_norm, by config.json)"

@@ -220,7 +220,7 @@ func (f *fetch) contents(ctx context.Context, file File, out *os.File) (resumed 
 	}
 	t := f.transfer(file)
 	t.arrived(have)
-	if err := t.run(ctx, out, sum, have); err != nil {
+	if err := t.run(ctx, out, sum, have, file.Size, have); err != nil {
 		return have > 0, f.c.explain(err, f.l.Repo, f.l.Revision)
 	}
 	return have > 0, file.verify(sum)
@@ -240,6 +240,11 @@ func (f *fetch) checkSpace(files []File) error {
 			need -= min(info.Size(), file.Size)
 		}
 	}
+	return f.checkFree(need)
+}
+
+// checkFree checks that the disk has space for as many bytes.
+func (f *fetch) checkFree(need int64) error {
 	if free, ok := freeBytes(f.root); ok && need > free {
 		return fmt.Errorf("hub: %s needs %.2f GB more, but the disk of %s has %.2f GB left: free some space, or set HF_HUB_CACHE to a folder on another disk",
 			f.l.Repo, float64(need)/1e9, string(f.c.cache), float64(free)/1e9)

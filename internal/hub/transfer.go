@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"net/url"
@@ -45,20 +44,22 @@ type part struct {
 	filled chan struct{} // closed when n and err are final
 }
 
-// run fetches the file from the given offset on, and writes it to out and sum. Parts
-// arrive side by side and are written in order, so that out never has a hole: also after
-// an error it has a prefix of the file.
-func (t *transfer) run(ctx context.Context, out *os.File, sum hash.Hash, from int64) error {
+// run fetches the bytes from one offset of the file to another, and writes them to out, where
+// the first has its place at the offset at, and to sum. Parts arrive side by side and are
+// written in order, so that out never has a hole: also after an error it has a prefix.
+func (t *transfer) run(ctx context.Context, out *os.File, sum io.Writer, from, to, at int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	parts := make(chan *part, cap(t.c.buffers)) // a part has a buffer: there are never more
-	go t.dispatch(ctx, parts, from)
+	go t.dispatch(ctx, parts, from, to)
 	var failed error
+	done := from
 	for p := range parts {
 		<-p.filled
 		if failed == nil {
+			done = p.start + int64(p.n)
 			_, _ = sum.Write(p.data[:p.n]) // a hash takes everything
-			_, err := out.WriteAt(p.data[:p.n], p.start)
+			_, err := out.WriteAt(p.data[:p.n], at+p.start-from)
 			if failed = p.err; err != nil {
 				failed = t.c.cache.diskError(err)
 			}
@@ -68,7 +69,7 @@ func (t *transfer) run(ctx context.Context, out *os.File, sum hash.Hash, from in
 		}
 		t.c.buffers <- p.data
 	}
-	if failed == nil && t.done.Load() < t.file.Size {
+	if failed == nil && done < to {
 		failed = ctx.Err() // no part was started any more
 	}
 	return failed
@@ -76,16 +77,16 @@ func (t *transfer) run(ctx context.Context, out *os.File, sum hash.Hash, from in
 
 // dispatch starts the parts in the order of the file, as buffers come free. The first of
 // those under way always has one, and so the file goes on.
-func (t *transfer) dispatch(ctx context.Context, parts chan<- *part, from int64) {
+func (t *transfer) dispatch(ctx context.Context, parts chan<- *part, from, to int64) {
 	defer close(parts)
-	for start := from; start < t.file.Size; {
+	for start := from; start < to; {
 		var buffer []byte
 		select {
 		case <-ctx.Done():
 			return
 		case buffer = <-t.c.buffers:
 		}
-		n := int(min(int64(t.c.chunk), t.file.Size-start))
+		n := int(min(int64(t.c.chunk), to-start))
 		if cap(buffer) < n {
 			buffer = make([]byte, n)
 		}

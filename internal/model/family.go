@@ -81,6 +81,9 @@ type HeadNames struct {
 	// Tells reports whether a tensor tells how the head is stored. Without it that is found out
 	// otherwise. Nil: there is none.
 	Tells func(name string) bool
+	// Norms is the convention of the head's norms by the shape of a tensor that tells, and by the
+	// format that the metadata of its file names. Nil as Tells.
+	Norms func(shape []int, format string) weights.Convention
 }
 
 var families []*Family

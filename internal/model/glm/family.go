@@ -83,5 +83,5 @@ func noHead(config []byte) string {
 	}
 	return fmt.Sprintf("the weights have no model.layers.%d.* tensors (eh_proj, enorm, hnorm, shared_head.norm and a layer), "+
 		"although config.json declares a head (num_nextn_predict_layers %d): a converter dropped them; "+
-		"get the original shards, or put a head file mtp.safetensors beside the weights", layersOf(config), promised)
+		"foretoken pull ORG/NAME --with-head fetches the original head, and foretoken mtp inject adds one from a file", layersOf(config), promised)
 }

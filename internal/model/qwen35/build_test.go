@@ -335,6 +335,13 @@ func metadata(file, format string) edit {
 	return func(_ *testing.T, f *folder) { f.files[file].metadata = map[string]string{"format": format} }
 }
 
+// fetched marks the head beside the weights as one of a repository with that convention.
+func fetched(c weights.Convention) edit {
+	return func(_ *testing.T, f *folder) {
+		f.files[checkpoint.SidecarFile].metadata = map[string]string{"format": "pt", checkpoint.NormsKey: c.String()}
+	}
+}
+
 // mlxNames are the prefixes of converted checkpoints.
 func mlxNames(t *testing.T, f *folder) {
 	f.edit(t, rename(released, "language_model.model."), rename("lm_head.", "language_model.lm_head."), rename("mtp.", "language_model.mtp."))

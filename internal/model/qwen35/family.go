@@ -68,6 +68,7 @@ func headNames([]byte) model.HeadNames {
 			return weights.IsHead(name)
 		},
 		Tells: func(name string) bool { return strings.HasSuffix(name, layerName(0, "linear_attn.conv1d.weight")) },
+		Norms: conventionBy,
 	}
 }
 
@@ -88,5 +89,5 @@ func noHead(config []byte) string {
 	}
 	return fmt.Sprintf("the weights have no mtp.* tensors (mtp.fc, mtp.norm, mtp.pre_fc_norm_embedding, mtp.pre_fc_norm_hidden, mtp.layers.0.*), "+
 		"although config.json declares a head (mtp_num_hidden_layers %d): a converter dropped them; "+
-		"get the original shards, or put a head file mtp.safetensors beside the weights", n)
+		"foretoken pull ORG/NAME --with-head fetches the original head, and foretoken mtp inject adds one from a file", n)
 }

@@ -37,9 +37,7 @@ func findNormRule(c *checkpoint.Checkpoint, found *weights.Files, cfg *config, l
 		if err != nil {
 			return r, err
 		}
-		if n := len(conv.Shape); n > 0 && conv.Shape[n-1] != 1 && p.From.Metadata(conv.File)["format"] != "mlx" {
-			r.model = weights.LessOne
-		}
+		r.model = conventionBy(conv.Shape, p.From.Metadata(conv.File)["format"])
 		break
 	}
 	p, ok := found.Place("mtp.norm.weight")
@@ -50,9 +48,11 @@ func findNormRule(c *checkpoint.Checkpoint, found *weights.Files, cfg *config, l
 	if err != nil {
 		return r, err
 	}
-	switch {
-	case p.From.Metadata(head.File)["format"] == "mlx" || manifestConverted(c, p):
+	switch said := p.From.Metadata(head.File); {
+	case said["format"] == "mlx" || said[checkpoint.NormsKey] == weights.Effective.String() || manifestConverted(c, p):
 		r.head = weights.Effective
+	case said[checkpoint.NormsKey] == weights.LessOne.String():
+		r.head = weights.LessOne
 	case !p.Beside && r.model == weights.LessOne:
 		r.head = weights.LessOne
 	default:
@@ -63,6 +63,15 @@ func findNormRule(c *checkpoint.Checkpoint, found *weights.Files, cfg *config, l
 	}
 	log.Info("norm convention", "model", r.model, "head", r.head, "by_numbers", r.votes)
 	return r, nil
+}
+
+// conventionBy is the convention of a file's norms by the shape of a convolution, and by the
+// format that the file's metadata names.
+func conventionBy(conv []int, format string) weights.Convention {
+	if n := len(conv); n > 0 && conv[n-1] != 1 && format != "mlx" {
+		return weights.LessOne
+	}
+	return weights.Effective
 }
 
 // manifestConverted reports whether the head's manifest says that it is converted.

@@ -111,6 +111,7 @@ type HeadSurvey struct {
 	Missing  []string `json:"missing"`
 	Sidecar  bool     `json:"sidecar"` // in a file beside the main weights
 	Files    []string `json:"files"`
+	Origin   string   `json:"origin,omitempty"` // ORG/NAME@COMMIT of one that was fetched apart from the model
 	Ignored  []string `json:"ignored"` // sidecars whose head is not used, since there is another
 	PreNorm  bool     `json:"pre_norm"`
 	Norms    []Norm   `json:"norms"`
@@ -338,6 +339,7 @@ func (s *Survey) sum(f *Files) {
 			s.Head.Present, s.Head.Sidecar = true, p.Beside
 			if !slices.Contains(s.Head.Files, t.File) {
 				s.Head.Files = append(s.Head.Files, t.File)
+				s.Head.Origin = p.From.Metadata(t.File)[checkpoint.OriginKey]
 			}
 		}
 	}

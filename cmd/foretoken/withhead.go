@@ -1,0 +1,327 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/hub"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
+)
+
+// byCard is the value of --with-head that stands for the base model of the model card.
+const byCard = "base_model"
+
+// Limits on what is read of an original repository besides the tensors of its head.
+const (
+	maxCard       = 4 << 20
+	maxIndex      = 64 << 20
+	maxHeadHeader = 64 << 20
+	maxHeadFiles  = 32
+)
+
+// headSetting is the flag --with-head.
+func headSetting() setting[string] {
+	return setting[string]{
+		kind:  "REPO",
+		parse: func(text string) (string, error) { return text, nil },
+		check: func(text string) error {
+			if text == byCard {
+				return nil
+			}
+			_, _, err := hub.ParseName(text)
+			return err
+		},
+	}
+}
+
+// lostHead adds the head that a converter has dropped to a model in the cache.
+type lostHead struct {
+	c      *console
+	client *hub.Client
+	l      *hub.Listing // of the model
+	from   *hub.Listing // of the original; nil: not asked for
+	head   *hub.Composition
+}
+
+// bases are the base models that the card of the model names.
+func (h *lostHead) bases(ctx context.Context) ([]string, error) {
+	i := slices.IndexFunc(h.l.Files, func(f hub.File) bool { return f.Path == hub.CardFile })
+	if i < 0 {
+		return nil, nil
+	}
+	card, err := h.client.Read(ctx, h.l, h.l.Files[i], maxCard)
+	var names []string
+	for _, r := range hub.BaseModels(card) {
+		names = append(names, string(r))
+	}
+	return names, err
+}
+
+// find finds the head in the original that the flag names.
+func (h *lostHead) find(ctx context.Context, flag string) (err error) {
+	if flag == byCard {
+		bases, err := h.bases(ctx)
+		if err != nil {
+			return err
+		}
+		switch len(bases) {
+		case 0:
+			return fmt.Errorf("the model card of %s names no base_model: name the original repository with --with-head=ORG/NAME", h.l.Repo)
+		case 1:
+			flag = bases[0]
+		default:
+			return fmt.Errorf("the model card of %s names %d base models, %s: name one of them with --with-head=ORG/NAME", h.l.Repo, len(bases), strings.Join(bases, ", "))
+		}
+	}
+	repo, revision, err := hub.ParseName(flag)
+	if err == nil {
+		h.from, err = h.client.List(ctx, repo, revision)
+	}
+	if err != nil {
+		return err
+	}
+	if h.head, err = h.compose(ctx); err != nil {
+		return fmt.Errorf("--with-head: %w", err)
+	}
+	return nil
+}
+
+// complete adds the head to the model in a folder if it was asked for, and else says in a line
+// how to. A model that has one stays as it is.
+func (h *lostHead) complete(ctx context.Context, folder string) error {
+	s, err := h.survey(folder, "")
+	switch {
+	case h.from == nil && (err != nil || s.Head.Present || s.Head.Promised == 0):
+		return nil // other commands say what is wrong with the model
+	case err != nil:
+		return fmt.Errorf("--with-head: %w", err)
+	case len(s.Head.Missing) > 0:
+		return fmt.Errorf("%s has an incomplete head, %s missing: replace it with foretoken mtp inject --model %[1]s --head FILE --out DIR --force",
+			h.l.Repo, counted(len(s.Head.Missing), "tensor"))
+	case s.Head.Present:
+		h.c.remark(fmt.Sprintf("%s has a head already, in %s", h.l.Repo, strings.Join(s.Head.Files, ", ")))
+		return nil
+	case h.from == nil:
+		flag, from := "--with-head=ORG/NAME", ""
+		if bases, err := h.bases(ctx); err == nil && len(bases) == 1 {
+			flag, from = "--with-head", " from "+bases[0]
+		}
+		h.c.remark(fmt.Sprintf("the files lack the multi-token-prediction head that config.json declares; to fetch it%s: foretoken pull %s %s", from, h.name(), flag))
+		return nil
+	}
+	size := int64(len(h.head.Text))
+	for _, p := range h.head.Pieces {
+		size += p.Size
+	}
+	if err := h.fits(folder, s, size); err != nil {
+		return err
+	}
+	show := newPullShow(h.c, h.from, []hub.File{{Path: checkpoint.SidecarFile, Size: size}})
+	defer show.end()
+	return h.client.Compose(ctx, h.head, h.l, checkpoint.SidecarFile, show.event)
+}
+
+// name is the model as it was asked for.
+func (h *lostHead) name() string {
+	if h.l.Revision == "main" {
+		return string(h.l.Repo)
+	}
+	return string(h.l.Repo) + "@" + h.l.Revision
+}
+
+// survey surveys the model in a folder, with the named file as its head if that is not empty.
+func (h *lostHead) survey(folder, head string) (s *weights.Survey, err error) {
+	c, err := checkpoint.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if head != "" {
+		w, err := checkpoint.OpenWeights(head)
+		if err != nil {
+			return nil, err
+		}
+		c.Sidecars = append(c.Sidecars, &checkpoint.Sidecar{Weights: w, File: checkpoint.SidecarFile})
+	}
+	return model.Survey(c)
+}
+
+// fits checks the tensors of the head, whose file has the given size, against the config of the
+// model in a folder, whose survey without it is s.
+func (h *lostHead) fits(folder string, s *weights.Survey, size int64) (err error) {
+	file, err := os.CreateTemp("", "foretoken-head-*.safetensors")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(file.Name())) }()
+	_, err = file.Write(h.head.Text)
+	if err = errors.Join(err, file.Truncate(size), file.Close()); err != nil { // a hole takes no space
+		return err
+	}
+	with, err := h.survey(folder, file.Name())
+	if err != nil {
+		return err
+	}
+	wrong := ""
+	switch head := &with.Head; {
+	case !head.Present:
+		wrong = "it has none of the tensors of a head"
+	case len(head.Missing) > 0:
+		wrong = fmt.Sprintf("it lacks %s, such as %s", counted(len(head.Missing), "tensor"), head.Missing[0])
+	case len(with.Errors) > len(s.Errors):
+		wrong = with.Errors[len(with.Errors)-1].Error()
+	case len(s.Errors) == 0 && len(with.Unknown) > len(s.Unknown):
+		wrong = fmt.Sprintf("it has tensors that are not part of such a head, such as %s", with.Unknown[len(with.Unknown)-1])
+	default:
+		return nil
+	}
+	wrong = strings.ReplaceAll(wrong, file.Name(), checkpoint.SidecarFile)
+	return fmt.Errorf("--with-head: the head of %s does not fit %s: %s", h.from.Repo, h.l.Repo, wrong)
+}
+
+// compose finds the tensors of the original's head, and makes a file of them.
+func (h *lostHead) compose(ctx context.Context) (*hub.Composition, error) {
+	config, err := h.read(ctx, "config.json", maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	family, err := model.Of(config)
+	if err != nil || family.Head == nil {
+		return nil, cmp.Or(err, fmt.Errorf("models of the type of %s have no head", h.from.Repo))
+	}
+	names := family.Head(config)
+	files, err := h.files(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	m, metadata := &hub.Composition{From: h.from}, map[string]string{checkpoint.OriginKey: string(h.from.Repo) + "@" + h.from.Commit}
+	var decls []checkpoint.Decl
+	for _, file := range files {
+		header, err := h.header(ctx, file)
+		if err != nil {
+			return nil, fmt.Errorf("%s of %s: %w", file.Path, h.from.Repo, err)
+		}
+		format := header.Metadata["format"]
+		for _, t := range header.Tensors {
+			if names.Tells != nil && names.Tells(t.Name) {
+				metadata[checkpoint.NormsKey] = names.Norms(t.Shape, format).String()
+			}
+			if !names.Has(t.Name) {
+				continue
+			}
+			if format != "" {
+				metadata["format"] = format
+			}
+			decls = append(decls, t.Decl)
+			m.Pieces = appendPiece(m.Pieces, hub.Piece{File: file, Offset: int64(t.Begin), Size: int64(t.End - t.Begin)})
+		}
+	}
+	if len(decls) == 0 {
+		return nil, fmt.Errorf("%s has no head either: name another repository with --with-head=ORG/NAME", h.from.Repo)
+	}
+	var text bytes.Buffer
+	_, err = checkpoint.NewWriter(&text, decls, metadata)
+	m.Text = text.Bytes()
+	return m, err
+}
+
+// appendPiece adds a piece, to the last one if it follows it in the file.
+func appendPiece(list []hub.Piece, p hub.Piece) []hub.Piece {
+	if n := len(list) - 1; n >= 0 && list[n].File == p.File && list[n].Offset+list[n].Size == p.Offset {
+		list[n].Size += p.Size
+		return list
+	}
+	return append(list, p)
+}
+
+// file is a file of the original by its path.
+func (h *lostHead) file(path string) (hub.File, bool) {
+	i := slices.IndexFunc(h.from.Files, func(f hub.File) bool { return f.Path == path })
+	if i < 0 {
+		return hub.File{}, false
+	}
+	return h.from.Files[i], true
+}
+
+func (h *lostHead) read(ctx context.Context, path string, limit int) ([]byte, error) {
+	f, ok := h.file(path)
+	if !ok {
+		return nil, fmt.Errorf("%s has no %s", h.from.Repo, path)
+	}
+	return h.client.Read(ctx, h.from, f, limit)
+}
+
+// files are the files of the original that may hold a part of the head, or tell how it is
+// stored: those that the index names, or the only one, and files beside them.
+func (h *lostHead) files(ctx context.Context, names model.HeadNames) ([]hub.File, error) {
+	const index = "model.safetensors.index.json"
+	paths, inside := []string{"model.safetensors"}, false
+	if _, ok := h.file(index); ok {
+		text, err := h.read(ctx, index, maxIndex)
+		if err != nil {
+			return nil, err
+		}
+		shards, err := checkpoint.ParseIndex(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", h.from.Repo, err)
+		}
+		paths = nil
+		for shard, tensors := range shards {
+			head := slices.ContainsFunc(tensors, names.Has)
+			if inside = inside || head; head || names.Tells != nil && slices.ContainsFunc(tensors, names.Tells) {
+				paths = append(paths, shard)
+			}
+		}
+		slices.Sort(paths)
+	}
+	if !inside {
+		paths = append(paths, checkpoint.SidecarFile)
+	}
+	if len(paths) > maxHeadFiles {
+		return nil, fmt.Errorf("the head of %s is spread over %d files, want at most %d", h.from.Repo, len(paths), maxHeadFiles)
+	}
+	var files []hub.File
+	for _, path := range slices.Compact(paths) {
+		if f, ok := h.file(path); ok {
+			files = append(files, f)
+		}
+	}
+	return files, nil
+}
+
+// header reads the header of a file of the original, and nothing else of it.
+func (h *lostHead) header(ctx context.Context, f hub.File) (*checkpoint.Header, error) {
+	if int64(int(f.Size)) != f.Size || f.Size < 8 {
+		return nil, fmt.Errorf("not a safetensors file: %d bytes", f.Size)
+	}
+	first, err := h.client.ReadPiece(ctx, h.from, hub.Piece{File: f, Size: 8})
+	if err != nil {
+		return nil, err
+	}
+	n, err := checkpoint.HeaderBytes([8]byte(first))
+	if err != nil {
+		return nil, err
+	}
+	if n > maxHeadHeader {
+		return nil, fmt.Errorf("header of %d bytes, want at most %d", n, maxHeadHeader)
+	}
+	text, err := h.client.ReadPiece(ctx, h.from, hub.Piece{File: f, Size: int64(n)})
+	if err != nil {
+		return nil, err
+	}
+	return checkpoint.ParseHeader(text, int(f.Size))
+}
+
+// isFolder reports whether what was fetched is the folder of a checkpoint, not a GGUF file.
+func isFolder(files []hub.File) bool {
+	return slices.ContainsFunc(files, func(f hub.File) bool { return filepath.Ext(f.Path) == ".safetensors" })
+}
