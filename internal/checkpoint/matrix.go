@@ -1,18 +1,19 @@
 package checkpoint
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // Matrix returns the weight matrix of a module, in whatever encoding the file has
-// it, and marks its tensors as used. module is a tensor name without ".weight";
-// a tensor that bears the module's name itself is found too. rows and cols are
-// what the architecture expects; anything else is an error. The matrix is a view
-// of the file, save for scales that had to be spread (FP8).
+// it, and marks its tensors as used. module is a tensor name without ".weight" or
+// what other formats have there; a tensor that bears the module's name itself is
+// found too. rows and cols are what the architecture expects; anything else is an
+// error. The matrix is a view of the file where the format has the bytes of a
+// dtype.Matrix; other formats are repacked in new memory.
 func (w *Weights) Matrix(module string, rows, cols int) (dtype.Matrix, error) {
 	ms, err := w.matrices(module, shape{rows: rows, cols: cols})
 	if err != nil {
@@ -50,231 +51,163 @@ func (s shape) with(rows, cols int) []int {
 	return []int{rows, cols}
 }
 
-func (w *Weights) matrices(module string, s shape) ([]dtype.Matrix, error) {
+// module is a module whose matrices are asked for.
+type module struct {
+	*Weights
+	shape
+	name     string
+	elements *entry // the tensor with the elements of the matrices
+}
+
+// A form is a way to write the matrices of a module. The name and the type of the tensor
+// with the elements tell it; read checks shapes and the tensors beside it.
+type form struct {
+	suffix string
+	typ    dtype.Type
+	read   func(*module) ([]dtype.Matrix, error)
+}
+
+var forms = []form{
+	{".weight", dtype.F32, (*module).plain},
+	{".weight", dtype.F16, (*module).plain},
+	{".weight", dtype.BF16, (*module).plain},
+	{".weight", dtype.U32, (*module).mlx},
+	{".weight", dtype.F8E4M3, (*module).fp8},
+	{".weight", dtype.U8, (*module).fp4},
+	{".weight", dtype.I8, (*module).int8},
+	{".weight_packed", dtype.U8, (*module).fp4},
+	{".weight_packed", dtype.I32, (*module).packed},
+	{".qweight", dtype.I32, (*module).words},
+	{".qweight", dtype.I16, (*module).gemvFast},
+}
+
+// elements are what the names of tensors with elements have after the module, the most frequent
+// first. Releases leave it out for stacks, whose tensors are written as those of ".weight" are.
+var elements = []string{".weight", "", ".weight_packed", ".qweight"}
+
+// parts are what the names of all other tensors have that matrices are made of.
+var parts = []string{
+	".scales", ".biases", ".global_scale", ".weight_scale_inv", "_scale_inv", ".weight_scale", ".weight_scale_2",
+	".weight_global_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx", ".qzeros", ".g_idx",
+}
+
+// Elements returns the name of the tensor that has the elements of a module's matrix, in any
+// encoding, among those that has reports; ok is false if there is none.
+func Elements(module string, has func(name string) bool) (name string, ok bool) {
+	for _, suffix := range elements {
+		if has(module + suffix) {
+			return module + suffix, true
+		}
+	}
+	return "", false
+}
+
+// Parts lists the tensors that a module's matrix is made of, without Data.
+func (w *Weights) Parts(module string) []Tensor {
+	var list []Tensor
+	for _, suffix := range slices.Concat(elements, parts) {
+		if t, ok := w.Look(module + suffix); ok {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func (w *Weights) matrices(name string, s shape) ([]dtype.Matrix, error) {
 	if s.count() < 1 || s.rows < 1 || s.cols < 1 {
-		return nil, fmt.Errorf("checkpoint: module %q: shape %s is empty", module, shapeText(s.with(s.rows, s.cols)))
+		return nil, fmt.Errorf("checkpoint: module %q: shape %s is empty", name, shapeText(s.with(s.rows, s.cols)))
 	}
-	e, err := w.use(module + ".weight")
-	if err != nil && w.Has(module) {
-		e, err = w.use(module)
-	}
-	if err != nil {
-		if w.quant.method != "" && w.quant.method != "fp8" {
-			err = fmt.Errorf("%w (%s says that the weights have the format %q, which is not supported)", err, configFile, w.quant.method)
-		}
-		return nil, err
-	}
-	var ms []dtype.Matrix
-	switch {
-	case e.blocks != nil:
-		ms, err = e.matrices(s)
-	case e.typ == dtype.F32 || e.typ == dtype.F16 || e.typ == dtype.BF16:
-		ms, err = w.plain(e, module, s)
-	case e.typ == dtype.U32:
-		ms, err = w.packed(e, module, s)
-	case e.typ == dtype.F8E4M3:
-		ms, err = w.fp8(e, module, s)
-	default:
-		err = e.errorf("type %v, want F32, F16, BF16, F8_E4M3, or U32 with scales", e.typ)
-	}
+	m := &module{Weights: w, shape: s, name: name}
+	ms, err := m.read()
 	if err != nil {
 		return nil, err
 	}
 	for i := range ms {
-		validate := ms[i].Validate
-		if s.look {
-			validate = ms[i].ValidateFormat
-		}
-		if err := validate(); err != nil {
-			return nil, e.errorf("%w", err)
+		if err := m.check(&ms[i]); err != nil {
+			return nil, m.elements.errorf("%w", err)
 		}
 	}
 	return ms, nil
 }
 
-func (w *Weights) plain(e *entry, module string, s shape) ([]dtype.Matrix, error) {
-	if o, ok := w.quant.paths[module]; ok && !o.Plain {
-		return nil, e.errorf("%s says it is quantized, but its type is %v", configFile, e.typ)
+// read finds the form of the module and reads its matrices.
+func (m *module) read() ([]dtype.Matrix, error) {
+	tensor, ok := Elements(m.name, m.Has)
+	if !ok {
+		tensor = m.name + ".weight"
 	}
-	if err := e.want(s.with(s.rows, s.cols)); err != nil {
-		return nil, err
-	}
-	m := dtype.Matrix{Rows: s.rows, Cols: s.cols, Type: e.typ}
-	return split(m, s, e, nil, nil)
-}
-
-// matrices are those of a tensor in a block format.
-func (e *entry) matrices(s shape) ([]dtype.Matrix, error) {
-	m := *e.blocks
-	if m.Cols != s.cols {
-		return nil, e.errorf("%v with %d columns, want %d", m.Format, m.Cols, s.cols)
-	}
-	if err := e.want(s.with(s.rows, m.RowBytes())); err != nil {
-		return nil, err
-	}
-	m.Rows = s.rows
-	return split(m, s, e, nil, nil)
-}
-
-// packed is a matrix quantized by MLX: 32-bit words of packed elements. With the
-// number of columns known, the shapes of weight and scales give width and group,
-// and the type of the scales gives the mode.
-func (w *Weights) packed(e *entry, module string, s shape) ([]dtype.Matrix, error) {
-	override, named := w.quant.paths[module]
-	if override.Plain {
-		return nil, e.errorf("%s says it is not quantized, but its type is U32", configFile)
-	}
-	scales, err := w.companion(e, module+".scales")
+	e, err := m.use(tensor)
 	if err != nil {
 		return nil, err
 	}
-	words, groups := last(e.shape), last(scales.shape)
-	m := dtype.Matrix{Rows: s.rows, Cols: s.cols, Bits: words * 32 / s.cols}
-	if words < 1 || m.Bits*s.cols != words*32 {
-		return nil, e.errorf("shape %s: rows of %d words are too short for %d columns", shapeText(e.shape), words, s.cols)
-	}
-	if groups < 1 || s.cols%groups != 0 {
-		return nil, scales.errorf("shape %s: %d groups do not divide %d columns", shapeText(scales.shape), groups, s.cols)
-	}
-	m.Group = s.cols / groups
-	if err := cmp.Or(e.want(s.with(s.rows, words)), scales.want(s.with(s.rows, groups))); err != nil {
+	if err := m.refused(e); err != nil {
 		return nil, err
 	}
-	var ms []dtype.Matrix
-	if scales.typ == dtype.U8 {
-		ms, err = w.floating(m, module, s, e, scales)
-	} else {
-		ms, err = w.affine(m, module, s, e, scales)
+	m.elements = e
+	if e.blocks != nil {
+		return m.blocks()
 	}
-	if err != nil || !named {
-		return ms, err
+	suffix := tensor[len(m.name):]
+	if suffix == "" {
+		suffix = elements[0]
 	}
-	return ms, override.check(e, &ms[0])
-}
-
-// affine completes a matrix m that has scales and biases.
-func (w *Weights) affine(m dtype.Matrix, module string, s shape, e, scales *entry) ([]dtype.Matrix, error) {
-	biases, err := w.companion(scales, module+".biases")
-	if err != nil {
-		return nil, err
-	}
-	if biases.typ != scales.typ {
-		return nil, biases.errorf("type %v, want %v as the scales", biases.typ, scales.typ)
-	}
-	if err := biases.want(scales.shape); err != nil {
-		return nil, err
-	}
-	m.Format, m.ScaleType = dtype.Affine, scales.typ
-	return split(m, s, e, scales, biases)
-}
-
-// floating completes a matrix m in one of the modes whose elements are small floats.
-func (w *Weights) floating(m dtype.Matrix, module string, s shape, e, scales *entry) ([]dtype.Matrix, error) {
-	switch [2]int{m.Bits, m.Group} {
-	case [2]int{4, 32}:
-		m.Format, m.ScaleType = dtype.MXFP4, dtype.F8E8M0
-	case [2]int{8, 32}:
-		m.Format, m.ScaleType = dtype.MXFP8, dtype.F8E8M0
-	case [2]int{4, 16}:
-		m.Format, m.ScaleType, m.Global = dtype.NVFP4, dtype.F8E4M3, 1
-	default:
-		return nil, scales.errorf("no mode has %d bits in groups of %d with scales of one byte", m.Bits, m.Group)
-	}
-	m.Bits = 0
-	ms, err := split(m, s, e, scales, nil)
-	if err != nil {
-		return nil, err
-	}
-	if name := module + ".global_scale"; m.Format == dtype.NVFP4 && w.Has(name) {
-		if s.look {
-			return ms, w.LookVector(name, len(ms))
-		}
-		global, err := w.Vector(name, len(ms))
-		if err != nil {
-			return nil, err
-		}
-		for i := range ms {
-			// The file's number is the largest magnitude of the matrix, for which the
-			// largest element, 6, and the largest group scale, 448, stand.
-			ms[i].Global = global[i] / (6 * 448)
-		}
-	}
-	return ms, nil
-}
-
-// fp8 is a matrix of E4M3 elements with one scale per block, per row, or one for all. The
-// scales are spread over the rows, in new memory: for the usual blocks a
-// thirty-second of what the elements take.
-func (w *Weights) fp8(e *entry, module string, s shape) ([]dtype.Matrix, error) {
-	if err := e.want(s.with(s.rows, s.cols)); err != nil {
-		return nil, err
-	}
-	name := module + ".weight_scale_inv"
-	rows, cols := w.quant.block[0], w.quant.block[1]
-	switch {
-	case w.Has(name):
-	case w.Has(module + ".weight_scale"): // compressed-tensors: one for each row
-		name, rows, cols = module+".weight_scale", 1, s.cols
-	case e.name == module:
-		name = module + "_scale_inv"
-	}
-	scale, err := w.companion(e, name)
-	if err != nil {
-		return nil, err
-	}
-	down, across := (s.rows-1)/rows+1, (s.cols-1)/cols+1
-	one := scale.numbers() == 1
-	if one {
-		rows, cols, down, across = s.rows, s.cols, 1, 1
-	} else if list := s.with(down, across); !slices.Equal(scale.shape, list) && (across > 1 || !slices.Equal(scale.shape, list[:len(list)-1])) {
-		return nil, scale.errorf("shape %s, want %s for blocks of %d×%d, or one number",
-			shapeText(scale.shape), shapeText(s.with(down, across)), rows, cols)
-	}
-	m := dtype.Matrix{Rows: s.rows, Cols: s.cols, Format: dtype.FP8, Group: cols, ScaleType: dtype.F32}
-	ms, err := split(m, s, e, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	if s.look {
-		return ms, w.LookVector(name, scale.numbers())
-	}
-	values, err := w.Vector(name, scale.numbers())
-	if err != nil {
-		return nil, err
-	}
-	for i := range ms {
-		block := values
-		if !one {
-			block = values[i*down*across : (i+1)*down*across]
-		}
-		ms[i].Scales = spread(block, s.rows, rows, across)
-	}
-	return ms, nil
-}
-
-// spread repeats each row of block scales for the rows of the matrix it covers.
-func spread(scales []float32, rows, block, across int) []byte {
-	n := 4 * across
-	out := make([]byte, rows*n)
-	for r := range rows {
-		if r%block == 0 {
-			dtype.FromF32(out[r*n:(r+1)*n], dtype.F32, scales[r/block*across:(r/block+1)*across])
+	var want []dtype.Type
+	for _, f := range forms {
+		if f.suffix != suffix {
 			continue
 		}
-		copy(out[r*n:(r+1)*n], out[(r-1)*n:r*n])
+		if f.typ == e.typ {
+			return f.read(m)
+		}
+		want = append(want, f.typ)
 	}
-	return out
+	return nil, e.errorf("type %v, want one of %v", e.typ, want)
 }
 
-// split cuts the bytes of the tensors into matrices like m. Their shapes have
-// been checked, so the parts are equal.
-func split(m dtype.Matrix, s shape, data, scales, biases *entry) ([]dtype.Matrix, error) {
-	ms := make([]dtype.Matrix, s.count())
-	for i := range ms {
-		ms[i] = m
+// check compares a matrix with its format and with what the config says about the module, and
+// looks for scales that are no numbers.
+func (m *module) check(x *dtype.Matrix) error {
+	if o, ok := m.quant.paths[m.name]; ok {
+		if err := o.check(x); err != nil {
+			return err
+		}
 	}
-	for kind, e := range [...]*entry{data, scales, biases} {
-		if e == nil || s.look {
+	if m.look {
+		return x.ValidateFormat()
+	}
+	if err := x.Validate(); err != nil {
+		return err
+	}
+	const worth = 1 << 18 // bytes of scales for a goroutine
+	return rescue.Deal(x.Rows, 1, worth/(x.ScaleRowBytes()+1), x.Sound)
+}
+
+func (m *module) plain() ([]dtype.Matrix, error) {
+	if err := m.elements.want(m.with(m.rows, m.cols)); err != nil {
+		return nil, err
+	}
+	return m.split(dtype.Matrix{Rows: m.rows, Cols: m.cols, Type: m.elements.typ}, nil, nil)
+}
+
+// blocks are the matrices of a tensor in a block format.
+func (m *module) blocks() ([]dtype.Matrix, error) {
+	x := *m.elements.blocks
+	if x.Cols != m.cols {
+		return nil, m.elements.errorf("%v with %d columns, want %d", x.Format, x.Cols, m.cols)
+	}
+	if err := m.elements.want(m.with(m.rows, x.RowBytes())); err != nil {
+		return nil, err
+	}
+	x.Rows = m.rows
+	return m.split(x, nil, nil)
+}
+
+// split cuts the bytes of the tensors into matrices like x. Their shapes have
+// been checked, so the parts are equal.
+func (m *module) split(x dtype.Matrix, scales, biases *entry) ([]dtype.Matrix, error) {
+	ms := slices.Repeat([]dtype.Matrix{x}, m.count())
+	for kind, e := range [...]*entry{m.elements, scales, biases} {
+		if e == nil || m.look {
 			continue
 		}
 		b, err := e.load()
@@ -297,6 +230,16 @@ func (w *Weights) companion(e *entry, name string) (*entry, error) {
 		return nil, e.errorf("type %v needs %q beside it: %w", e.typ, name, ErrMissing)
 	}
 	return c, nil
+}
+
+// factors are one number for each matrix, of the tensor that scales them as a whole. With look they are
+// not read.
+func (m *module) factors(name string) ([]float32, error) {
+	n := m.count()
+	if m.look {
+		return make([]float32, n), m.LookVector(name, n)
+	}
+	return m.Vector(name, n)
 }
 
 // want checks the shape.

@@ -203,7 +203,6 @@ func TestMatrixRefuses(t *testing.T) {
 		want    []string
 	}{
 		{"absent", `{}`, nil, []string{"test", `"m.weight"`, "missing"}},
-		{"foreign", `{"quantization_config":{"quant_method":"gptq"}}`, []tensor{random("m.qweight", dtype.I32, 4)}, []string{`"m.weight"`, `"gptq"`, "not supported"}},
 		{"double", `{}`, []tensor{random("m.weight", dtype.F64, 4, 128)}, []string{"model.safetensors", `"m.weight"`, "type F64"}},
 		{"integers", `{}`, []tensor{random("m.weight", dtype.I8, 4, 128)}, []string{"type I8"}},
 		{"transposed", `{}`, []tensor{random("m.weight", dtype.F32, 128, 4)}, []string{"model.safetensors", `"m.weight"`, "F32 of shape [128, 4], want [4, 128]"}},

@@ -13,6 +13,7 @@ import (
 const (
 	configFile     = "config.json"
 	generationFile = "generation_config.json"
+	quantizeFile   = "quantize_config.json" // of GPTQ, where config.json says nothing
 	indexFile      = "model.safetensors.index.json"
 )
 
@@ -71,6 +72,9 @@ func (c *Checkpoint) open() error {
 	if err := c.refuse(err); err != nil {
 		return err
 	}
+	if err := c.refuse(c.foreign()); err != nil {
+		return err
+	}
 	return c.openSidecars(shards)
 }
 
@@ -83,7 +87,11 @@ func (c *Checkpoint) readConfig() error {
 		}
 		return fmt.Errorf("checkpoint: %s: %w", configFile, err)
 	}
-	c.quant, err = parseQuantization(c.config)
+	beside, err := c.source.read(quantizeFile, maxConfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("checkpoint: %s: %w", quantizeFile, err)
+	}
+	c.quant, err = parseQuantization(c.config, beside)
 	if err := c.refuse(err); err != nil {
 		return err
 	}

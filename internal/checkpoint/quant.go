@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -14,9 +15,13 @@ import (
 // matrix has is decided by its tensors, whose types and shapes leave no choice;
 // the config is compared with them where it speaks of that very module.
 type quantization struct {
-	method string              // quant_method of a foreign scheme, "" for MLX's or none
-	block  [2]int              // rows and columns that share an FP8 scale
-	paths  map[string]override // module → its own parameters
+	method    string // quant_method, "" for MLX's or none
+	version   string // of AutoAWQ's layout
+	symmetric bool   // zero points are half of the range
+	// zerosAsStored has GPTQ's zero points be what the file has: the first version has them less one.
+	zerosAsStored bool
+	block         [2]int              // rows and columns that share an FP8 scale; zero: it does not say
+	paths         map[string]override // module → its own parameters
 }
 
 // usualBlock is the block of the releases.
@@ -31,20 +36,28 @@ type override struct {
 }
 
 // check compares what the config says about a module with what its tensors are.
-func (o override) check(e *entry, m *dtype.Matrix) error {
+func (o override) check(m *dtype.Matrix) error {
 	bits := m.ElementBits()
-	if (o.Mode == "" || o.Mode == m.Format.String()) && (o.Bits == 0 || o.Bits == bits) && (o.Group == 0 || o.Group == m.Group) {
+	switch {
+	case o.Plain && m.Format != dtype.Plain:
+		return fmt.Errorf("%s says it is not quantized, but its tensors are %v with %d bits", configFile, m.Format, bits)
+	case o.Plain:
+		return nil
+	case m.Format == dtype.Plain:
+		return fmt.Errorf("%s says it is quantized, but its type is %v", configFile, m.Type)
+	case (o.Mode == "" || o.Mode == m.Format.String()) && (o.Bits == 0 || o.Bits == bits) && (o.Group <= 0 || o.Group == m.Group):
 		return nil
 	}
-	return e.errorf("%s says %s with %d bits in groups of %d, its tensors are %v with %d bits in groups of %d",
-		configFile, o.Mode, o.Bits, o.Group, m.Format, bits, m.Group)
+	return fmt.Errorf("%s says %s with %d bits in groups of %d, its tensors are %v with %d bits in groups of %d",
+		configFile, cmp.Or(o.Mode, "integers"), o.Bits, o.Group, m.Format, bits, m.Group)
 }
 
 var modes = []string{"", "affine", "mxfp4", "nvfp4", "mxfp8"}
 
 // parseQuantization reads the block from config.json, where it may have two names
-// and two places. The first that is there counts; tools that write two write the same.
-func parseQuantization(config []byte) (quantization, error) {
+// and two places. The first that is there counts; tools that write two write the same. Without
+// one the file beside it counts, if there is one (nil: there is none).
+func parseQuantization(config, beside []byte) (quantization, error) {
 	type blocks struct {
 		Quantization       map[string]json.RawMessage `json:"quantization"`
 		QuantizationConfig map[string]json.RawMessage `json:"quantization_config"`
@@ -53,7 +66,7 @@ func parseQuantization(config []byte) (quantization, error) {
 		blocks
 		TextConfig blocks `json:"text_config"`
 	}
-	q := quantization{block: usualBlock}
+	var q quantization
 	if !bytes.HasPrefix(bytes.TrimSpace(config), []byte("{")) {
 		return q, fmt.Errorf("checkpoint: %s is not a JSON object", configFile)
 	}
@@ -69,7 +82,18 @@ func parseQuantization(config []byte) (quantization, error) {
 		if err := q.parse(b); err != nil {
 			return q, fmt.Errorf("checkpoint: %s: quantization: %w", configFile, err)
 		}
-		break
+		return q, nil
+	}
+	if beside == nil {
+		return q, nil
+	}
+	b := map[string]json.RawMessage{}
+	if err := DecodeJSON(quantizeFile, beside, &b); err != nil {
+		return q, err
+	}
+	q.method = "gptq"
+	if err := q.parseForeign(b); err != nil {
+		return q, fmt.Errorf("checkpoint: %s: %w", quantizeFile, err)
 	}
 	return q, nil
 }
@@ -79,7 +103,7 @@ func (q *quantization) parse(block map[string]json.RawMessage) error {
 		return err
 	}
 	if q.method != "" {
-		return q.parseBlockSize(block)
+		return q.parseForeign(block)
 	}
 	var global override
 	if err := cmp.Or(field(block, "mode", &global.Mode), field(block, "bits", &global.Bits),
@@ -114,15 +138,72 @@ func (q *quantization) parse(block map[string]json.RawMessage) error {
 	return nil
 }
 
-func (q *quantization) parseBlockSize(block map[string]json.RawMessage) error {
+// parseForeign reads what the formats of other tools need: sizes of blocks, the meaning of zero points, and the
+// modules that they name.
+func (q *quantization) parseForeign(block map[string]json.RawMessage) error {
 	var size []int
-	if err := field(block, "weight_block_size", &size); err != nil || size == nil {
+	if err := field(block, "weight_block_size", &size); err != nil {
 		return err
 	}
-	if len(size) != 2 || size[0] < 1 || size[1] < 1 {
+	if size != nil && (len(size) != 2 || size[0] < 1 || size[1] < 1) {
 		return fmt.Errorf("weight_block_size %v, want two positive numbers", size)
 	}
-	q.block = [2]int(size)
+	copy(q.block[:], size)
+	var format, packing string
+	for key, v := range map[string]any{"version": &q.version, "sym": &q.symmetric, "packing_format": &packing} {
+		_ = field(block, key, v) // of another type: it says nothing
+	}
+	for _, key := range []string{"checkpoint_format", "format"} {
+		if format == "" {
+			_ = field(block, key, &format) // likewise
+		}
+	}
+	q.zerosAsStored = format == "gptq_v2" || packing == "auto_round" || packing == "auto_round:gptqmodel"
+	q.paths = map[string]override{}
+	q.parseModules(block)
+	return nil
+}
+
+// parseModules reads what the config says about modules by their name. Lists by patterns and of what is not quantized only repeat what
+// the tensors say, and files in circulation contradict them.
+func (q *quantization) parseModules(block map[string]json.RawMessage) {
+	type weights struct {
+		Bits      optional[int]    `json:"num_bits"`
+		Group     optional[int]    `json:"group_size"`
+		Structure optional[[2]int] `json:"block_structure"`
+	}
+	var groups optional[map[string]struct {
+		Targets optional[[]string] `json:"targets"`
+		Weights optional[weights]  `json:"weights"`
+	}]
+	var extra optional[map[string]optional[struct {
+		Bits  optional[int] `json:"bits"`
+		Group optional[int] `json:"group_size"`
+	}]]
+	_ = cmp.Or(field(block, "config_groups", &groups), field(block, "extra_config", &extra)) // optional has no errors
+	for _, name := range slices.Sorted(maps.Keys(groups.is)) {
+		w := groups.is[name].Weights.is
+		for _, target := range groups.is[name].Targets.is {
+			q.paths[target] = override{Bits: w.Bits.is, Group: w.Group.is}
+		}
+		if s := w.Structure.is; q.block == ([2]int{}) && s[0] > 0 && s[1] > 0 {
+			q.block = s
+		}
+	}
+	for module, x := range extra.is {
+		q.paths[module] = override{Bits: x.is.Bits.is, Group: x.is.Group.is, Plain: x.is.Bits.is >= 16}
+	}
+}
+
+// optional is a member of an object that is ignored if it has another type.
+type optional[T any] struct{ is T }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *optional[T]) UnmarshalJSON(data []byte) error {
+	var v T
+	if json.Unmarshal(data, &v) == nil {
+		o.is = v
+	}
 	return nil
 }
 

@@ -97,6 +97,9 @@ func (c *Checkpoint) openSidecar(s *Sidecar, src source, name string) error {
 	if err == nil {
 		err = s.describe(src, name)
 	}
+	if err == nil {
+		err = s.foreign()
+	}
 	if err != nil {
 		return c.refuse(errors.Join(err, s.Close()))
 	}
@@ -122,7 +125,7 @@ func (s *Sidecar) describe(src source, name string) (err error) {
 		return nil
 	case err == nil:
 		s.config = config
-		s.quant, err = parseQuantization(config)
+		s.quant, err = parseQuantization(config, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: %s of %s: %w", configFile, s.File, err)

@@ -20,6 +20,7 @@ type Weights struct {
 	files   []*file
 	tensors map[string]*entry
 	quant   quantization
+	inputs  inputs
 }
 
 // Tensor is one stored tensor: a read-only view of its file, valid until the
@@ -49,7 +50,7 @@ func OpenWeights(path string) (*Weights, error) {
 }
 
 func newWeights(name string) *Weights {
-	return &Weights{name: name, tensors: map[string]*entry{}, quant: quantization{block: usualBlock}}
+	return &Weights{name: name, tensors: map[string]*entry{}}
 }
 
 // add parses an open file and takes it over, also when it returns an error.
@@ -198,6 +199,7 @@ func (w *Weights) Release(t Tensor) { w.release(t.Data) }
 func (w *Weights) ReleaseMatrix(m dtype.Matrix) bool {
 	w.release(m.Scales)
 	w.release(m.Biases)
+	w.release(m.Zeros)
 	return w.release(m.Data)
 }
 

@@ -144,12 +144,12 @@ func (b *blockFormat) row(dst []float32, data []byte) {
 	}
 }
 
-// Sound reports the first number among the scales of rows [r0, r1) of a block format that is
-// not finite, as only damage makes one. Matrices of other formats are not looked at.
+// Sound reports the first number among the scales and biases of rows [r0, r1) that is not finite, as
+// only damage makes one.
 func (m *Matrix) Sound(r0, r1 int) error {
 	b := m.Format.block()
 	if b == nil {
-		return nil
+		return m.soundScales(r0, r1)
 	}
 	n := m.RowBytes()
 	for at := r0 * n; at < r1*n; at += b.bytes {

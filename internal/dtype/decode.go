@@ -34,6 +34,14 @@ func (m *Matrix) Row(dst []float32, r int) {
 	}
 }
 
+// PlainRow is Row of the matrix that does the same without its Input.
+func (m *Matrix) PlainRow(dst []float32, r int) {
+	m.Row(dst, r)
+	if m.Input != nil {
+		m.Input.Undo(dst[:m.Cols])
+	}
+}
+
 // affineRow computes scale*q + bias. With F16 or BF16 scales the product is exact
 // (at most 11+8 bits of mantissa), so there is one rounding, whether or not a
 // machine fuses; with F32 scales the conversion keeps the product rounded on its own.

@@ -121,3 +121,27 @@ func (t *Input) Bytes() int64 {
 	}
 	return n
 }
+
+// Undo makes a row of a matrix that multiplies T(x) one that multiplies x: with an Order exactly, with a Rotation
+// rounded in every step.
+func (t *Input) Undo(row []float32) {
+	if t.Rotation == nil {
+		sorted := slices.Clone(row)
+		for i, c := range t.Order {
+			row[c] = sorted[i]
+		}
+		return
+	}
+	r := t.Rotation
+	cols := len(r.Scales)
+	for at := r.Rounds*cols/2 - 1; at >= 0; at-- {
+		group := row[at%(cols/2)/(RotationGroup/2)*RotationGroup:][:RotationGroup]
+		i, j := &group[r.Pairs[2*at]], &group[r.Pairs[2*at+1]]
+		c, s := r.Cos[at], r.Sin[at]
+		p, m := float32(*j*s), float32(*i*s)
+		*i, *j = exactmath.FMA32(*i, c, -p), exactmath.FMA32(*j, c, m)
+	}
+	for i, s := range r.Scales {
+		row[i] *= s
+	}
+}

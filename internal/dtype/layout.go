@@ -256,13 +256,16 @@ func (m *Matrix) Gather(rows []int) Matrix {
 
 // Arrange is the matrix with its columns in another order, a copy in new memory, without Data if m
 // has none: its columns are len(order) pieces of one size, and piece i is that of m with the number
-// order[i]. Blocks that would be cut become groups of Affine, and where those would be too, numbers.
+// order[i]. Blocks that would be cut become groups of Affine, and where those would be too, numbers; so
+// does a matrix with an Input.
 func (m *Matrix) Arrange(order []int) Matrix {
 	size, a := m.Cols/len(order), *m
 	b := m.Format.block()
 	form, affine := m.AffineForm()
 	switch {
-	case m.Format == Plain || b != nil && size%b.columns == 0:
+	case m.Input != nil: // it speaks of columns
+		a = m.numbers()
+	case m.Format == Plain || b != nil && size%b.columns == 0 || m.Format == ZeroPoint && size%m.Group == 0:
 	case affine && size%form.Group == 0:
 		if a = form; m.Data != nil {
 			a = m.Widen()
@@ -271,6 +274,9 @@ func (m *Matrix) Arrange(order []int) Matrix {
 		a = m.numbers()
 	}
 	a.Data, a.Scales, a.Biases = arrange(a.Data, m.Rows, order), arrange(a.Scales, m.Rows, order), arrange(a.Biases, m.Rows, order)
+	if len(a.Zeros) > 0 {
+		a.Zeros = arrange(a.Zeros, m.Rows, order)
+	}
 	return a
 }
 
@@ -288,7 +294,7 @@ func arrange(data []byte, rows int, order []int) []byte {
 	return out
 }
 
-// numbers is the matrix as float32, without Data if m has none.
+// numbers is the matrix as float32 without an Input, without Data if m has none.
 func (m *Matrix) numbers() Matrix {
 	n := Matrix{Rows: m.Rows, Cols: m.Cols, Type: F32}
 	if m.Data == nil {
@@ -297,7 +303,7 @@ func (m *Matrix) numbers() Matrix {
 	row, size := make([]float32, m.Cols), n.RowBytes()
 	n.Data = make([]byte, m.Rows*size)
 	for r := range m.Rows {
-		m.Row(row, r)
+		m.PlainRow(row, r)
 		FromF32(n.Data[r*size:][:size], F32, row)
 	}
 	return n

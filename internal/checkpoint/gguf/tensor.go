@@ -2,8 +2,6 @@ package gguf
 
 import (
 	"fmt"
-	"runtime"
-	"sync"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -75,19 +73,8 @@ func (t *Tensor) Matrix() (dtype.Matrix, error) {
 func (t *Tensor) rowwise(do func(from, to int) error) error {
 	const worth = 1 << 18 // bytes for a goroutine
 	rows := t.rows()
-	threads := min(runtime.GOMAXPROCS(0), rows, 1+len(t.data)/worth)
-	errs := make([]error, threads)
-	var wg sync.WaitGroup
-	for i := range threads {
-		wg.Go(func() {
-			errs[i] = rescue.Do(func() error { return do(i*rows/threads, (i+1)*rows/threads) })
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return fmt.Errorf("gguf: %s: tensor %q: %w", t.File.Name(), t.Name, err)
-		}
+	if err := rescue.Deal(rows, 1, worth*rows/(len(t.data)+1), do); err != nil {
+		return fmt.Errorf("gguf: %s: tensor %q: %w", t.File.Name(), t.Name, err)
 	}
 	return nil
 }

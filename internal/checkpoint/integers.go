@@ -1,0 +1,265 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/rescue"
+)
+
+// worth is how many bytes of elements are repacked by a goroutine at least.
+const worth = 1 << 17
+
+// packed is a matrix of compressed-tensors' pack-quantized: codes with an offset of half their range, a bit
+// stream along the columns, which is that of dtype.ZeroPoint.
+func (m *module) packed() ([]dtype.Matrix, error) {
+	e := m.elements
+	words := last(e.shape)
+	x := dtype.Matrix{Rows: m.rows, Cols: m.cols, Format: dtype.ZeroPoint, Bits: words * 32 / m.cols}
+	if words < 1 || x.Bits*m.cols != words*32 {
+		return nil, e.errorf("shape %s: rows of %d words are no bit stream of %d columns: if they leave bits of each word unused, write them with a newer compressed-tensors",
+			shapeText(e.shape), words, m.cols)
+	}
+	if err := cmp.Or(e.want(m.with(m.rows, words)), m.checkShape()); err != nil {
+		return nil, err
+	}
+	ms, err := m.grouped(x)
+	if err != nil || m.look {
+		return ms, err
+	}
+	return ms, m.ordered(ms, m.name+".weight_g_idx")
+}
+
+// int8 is a matrix of compressed-tensors' int-quantized: signed bytes, which become unsigned.
+func (m *module) int8() ([]dtype.Matrix, error) {
+	if err := m.elements.want(m.with(m.rows, m.cols)); err != nil {
+		return nil, err
+	}
+	ms, err := m.grouped(dtype.Matrix{Rows: m.rows, Cols: m.cols, Format: dtype.ZeroPoint, Bits: 8})
+	if err != nil || m.look {
+		return ms, err
+	}
+	for i := range ms {
+		signed, codes := ms[i].Data, make([]byte, m.rows*m.cols)
+		err := rescue.Deal(len(codes), 8, worth, func(from, to int) error {
+			for ; from+8 <= to; from += 8 {
+				binary.LittleEndian.PutUint64(codes[from:], binary.LittleEndian.Uint64(signed[from:])^0x8080808080808080)
+			}
+			for ; from < to; from++ {
+				codes[from] = signed[from] ^ 128
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, m.elements.errorf("%w", err)
+		}
+		ms[i].Data = codes
+		m.release(signed)
+	}
+	return ms, nil
+}
+
+// grouped completes a matrix x of integers, whose elements were checked, with the scales and zero points of
+// compressed-tensors.
+func (m *module) grouped(x dtype.Matrix) ([]dtype.Matrix, error) {
+	scales, err := m.companion(m.elements, m.name+".weight_scale")
+	if err != nil {
+		return nil, err
+	}
+	x.ScaleType = scales.typ
+	groups := last(scales.shape)
+	if scales.numbers() == 1 || len(scales.shape) == len(m.with(0, 0))-1 && groups == m.rows { // [1], [] or [rows]
+		groups = 1
+	}
+	repeat := 1
+	switch rows := m.with(m.rows, groups); {
+	case groups == 1:
+		if x.Group = channelGroup(m.cols); x.Group == 0 {
+			return nil, m.elements.errorf("rows of %d columns are not a whole number of groups of 16", m.cols)
+		}
+		repeat = m.cols / x.Group
+		if scales.numbers() != 1 && scales.numbers() != m.rows*m.count() {
+			return nil, scales.errorf("%v of shape %s, want %s", scales.typ, shapeText(scales.shape), shapeText(rows))
+		}
+	default:
+		if x.Group, err = m.group(scales, groups); err == nil {
+			err = scales.want(rows)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	zeros, err := m.zeroPoints(x.Bits, groups, repeat)
+	if err != nil {
+		return nil, err
+	}
+	if repeat == 1 {
+		ms, err := m.split(x, scales, nil)
+		if err == nil {
+			attach(ms, zeros)
+		}
+		return ms, err
+	}
+	ms, err := m.split(x, nil, nil)
+	if err != nil || m.look {
+		attach(ms, zeros)
+		return ms, err
+	}
+	b, err := scales.load()
+	if err != nil {
+		return nil, err
+	}
+	size := scales.typ.Size()
+	for i := range ms {
+		part := b
+		if len(b) == size {
+			part = bytes.Repeat(b, m.rows)
+		} else {
+			part = b[i*m.rows*size:][:m.rows*size]
+		}
+		ms[i].Scales = repeated(part, size, repeat)
+	}
+	attach(ms, zeros)
+	return ms, nil
+}
+
+// attach gives each matrix its zero points; zeros are nil, empty, or those of all matrices.
+func attach(ms []dtype.Matrix, zeros []byte) {
+	for i := range ms {
+		if n := len(zeros) / len(ms); zeros != nil {
+			ms[i].Zeros = zeros[i*n : (i+1)*n : (i+1)*n]
+		}
+	}
+}
+
+// channelGroup is the number of columns of the groups in which rows with one scale are multiplied, 0 if there
+// is none.
+func channelGroup(cols int) int {
+	for group := 128; group >= 16; group /= 2 {
+		if cols%group == 0 {
+			return group
+		}
+	}
+	return 0
+}
+
+// repeated is b with each unit of size bytes n times.
+func repeated(b []byte, size, n int) []byte {
+	out := make([]byte, 0, len(b)*n)
+	for i := 0; i < len(b); i += size {
+		for range n {
+			out = append(out, b[i:i+size]...)
+		}
+	}
+	return out
+}
+
+// zeroPoints are those of compressed-tensors, a byte each, [matrices, rows, groups*repeat]: nil if there are none or all
+// are half of the range, empty with look. They are stored as signed bytes, or with the offset of the codes as a bit
+// stream down the columns.
+func (m *module) zeroPoints(bits, groups, repeat int) ([]byte, error) {
+	name := m.name + ".weight_zero_point"
+	if !m.Has(name) {
+		return nil, nil
+	}
+	e, err := m.use(name)
+	if err != nil {
+		return nil, err
+	}
+	half, words := byte(1)<<(bits-1), (m.rows*bits+31)/32
+	var want []int
+	switch e.typ {
+	case dtype.I8:
+		want = m.with(m.rows, groups)
+	case dtype.I32:
+		want = m.with(words, groups)
+	default:
+		return nil, e.errorf("type %v, want I32 or I8", e.typ)
+	}
+	if e.numbers() != m.rows*m.count() || groups > 1 || e.typ != dtype.I8 { // rows of one number need no second dimension
+		if err := e.want(want); err != nil {
+			return nil, err
+		}
+	}
+	if m.look {
+		return []byte{}, nil
+	}
+	b, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	var zeros []byte
+	if e.typ == dtype.I8 {
+		zeros = make([]byte, len(b))
+		for i, z := range b {
+			if z += half; bits < 8 && z>>bits != 0 {
+				return nil, e.errorf("zero point %d is none of %d bits", int8(b[i]), bits)
+			} else {
+				zeros[i] = z
+			}
+		}
+	} else {
+		column, codes := make([]byte, 4*words), make([]byte, m.rows)
+		zeros = make([]byte, m.count()*m.rows*groups)
+		for i := range m.count() {
+			for g := range groups {
+				for w := range words {
+					copy(column[4*w:][:4], b[4*((i*words+w)*groups+g):])
+				}
+				dtype.Unpack(codes, bits, column)
+				for r, z := range codes {
+					zeros[(i*m.rows+r)*groups+g] = z
+				}
+			}
+		}
+	}
+	if uniform(zeros, half) {
+		return nil, nil
+	}
+	return repeated(zeros, 1, repeat), nil
+}
+
+// uniform reports whether all of b are x.
+func uniform(b []byte, x byte) bool { return bytes.Count(b, []byte{x}) == len(b) }
+
+// checkShape checks the tensor in which compressed-tensors repeats the shape of a packed matrix.
+func (m *module) checkShape() error {
+	name := m.name + ".weight_shape"
+	if !m.Has(name) {
+		return nil
+	}
+	e, err := m.use(name)
+	if err != nil || m.look {
+		return err
+	}
+	list, err := e.integers()
+	if err != nil {
+		return err
+	}
+	if len(list) != 2 || list[0] != int64(m.rows) || list[1] != int64(m.cols) {
+		return e.errorf("says that the matrix has the shape %v, want [%d %d]", list, m.rows, m.cols)
+	}
+	return nil
+}
+
+// integers are the numbers of a tensor of I32 or I64.
+func (e *entry) integers() ([]int64, error) {
+	if e.typ != dtype.I32 && e.typ != dtype.I64 {
+		return nil, e.errorf("type %v, want I32 or I64", e.typ)
+	}
+	b, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]int64, e.numbers())
+	for i := range list {
+		if e.typ == dtype.I64 {
+			list[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+		} else {
+			list[i] = int64(int32(binary.LittleEndian.Uint32(b[4*i:])))
+		}
+	}
+	return list, nil
+}

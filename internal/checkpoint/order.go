@@ -1,0 +1,109 @@
+package checkpoint
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/rescue"
+)
+
+// inputs are the transformations of inputs found so far, by a hash of their order, so that modules with the
+// same order share one.
+type inputs struct {
+	sync.Mutex
+	seed   maphash.Seed
+	orders map[uint64]*dtype.Input
+}
+
+// ordered brings the columns of matrices whose groups are not contiguous into the order of their groups, and gives them
+// the Input that goes with it. The tensor name, of GPTQ's act-order, has the group of each column; there may be none.
+func (m *module) ordered(ms []dtype.Matrix, name string) error {
+	if !m.Has(name) {
+		return nil
+	}
+	order, err := m.order(name, ms[0].Group)
+	if err != nil || order == nil {
+		return err
+	}
+	in := m.inputs.share(order)
+	for i := range ms {
+		x := &ms[i]
+		data, size := make([]byte, len(x.Data)), x.RowBytes()
+		err := rescue.Deal(x.Rows, 1, worth/size, func(from, to int) error {
+			codes, sorted := make([]byte, x.Cols), make([]byte, x.Cols)
+			for r := from; r < to; r++ {
+				dtype.Unpack(codes, x.Bits, x.Data[r*size:][:size])
+				for c, at := range order {
+					sorted[c] = codes[at]
+				}
+				dtype.Pack(data[r*size:][:size], x.Bits, sorted)
+			}
+			return nil
+		})
+		if err != nil {
+			return m.elements.errorf("%w", err)
+		}
+		m.release(x.Data)
+		x.Data, x.Input = data, in
+	}
+	return nil
+}
+
+// order is the columns sorted by their groups, stable; nil if they are already. A negative group means that the list was
+// never set.
+func (m *module) order(name string, group int) ([]int32, error) {
+	e, err := m.use(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.want([]int{m.cols}); err != nil {
+		return nil, err
+	}
+	groups, err := e.integers()
+	if err != nil || groups[0] == -1 {
+		return nil, err
+	}
+	next := make([]int, m.cols/group) // the place of the next column of each group
+	for g := range next {
+		next[g] = g * group
+	}
+	order, trivial := make([]int32, m.cols), true
+	for c, g := range groups {
+		if g < 0 || g >= int64(len(next)) {
+			return nil, e.errorf("column %d is in group %d, want one of %d", c, g, len(next))
+		}
+		if next[g] == (int(g)+1)*group {
+			return nil, e.errorf("group %d has more than %d columns", g, group)
+		}
+		order[next[g]] = int32(c)
+		trivial = trivial && next[g] == c
+		next[g]++
+	}
+	if trivial {
+		return nil, nil
+	}
+	return order, nil
+}
+
+// share is the Input of an order, the same for equal ones.
+func (s *inputs) share(order []int32) *dtype.Input {
+	s.Lock()
+	defer s.Unlock()
+	if s.orders == nil {
+		s.seed, s.orders = maphash.MakeSeed(), map[uint64]*dtype.Input{}
+	}
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	for _, c := range order {
+		maphash.WriteComparable(&h, c)
+	}
+	key := h.Sum64()
+	if in, ok := s.orders[key]; ok && slices.Equal(in.Order, order) {
+		return in
+	}
+	in := &dtype.Input{Order: order}
+	s.orders[key] = in
+	return in
+}

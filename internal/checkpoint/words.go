@@ -1,0 +1,275 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/rescue"
+)
+
+// words is a matrix of GPTQ or AutoAWQ: 32-bit words, zero points and scales, all of them by columns. Both have the same
+// names. The rows of words tell which it is, and how wide codes are. ParoQuant has AutoAWQ's.
+func (m *module) words() ([]dtype.Matrix, error) {
+	if m.stacked {
+		return nil, m.elements.errorf("shape %s: a stack of matrices in 32-bit words is not supported", shapeText(m.elements.shape))
+	}
+	zeros, err := m.companion(m.elements, m.name+".qzeros")
+	if err != nil {
+		return nil, err
+	}
+	scales, err := m.companion(m.elements, m.name+".scales")
+	if err != nil {
+		return nil, err
+	}
+	l, err := m.layout(scales)
+	if err != nil {
+		return nil, err
+	}
+	x := dtype.Matrix{Rows: m.rows, Cols: m.cols, Format: dtype.ZeroPoint, Bits: l.bits, ScaleType: scales.typ}
+	groups := scales.shape[0]
+	if x.Group, err = m.group(scales, groups); err != nil {
+		return nil, err
+	}
+	repeat := 1
+	if groups == 1 && channelGroup(m.cols) > 0 {
+		x.Group = channelGroup(m.cols)
+		repeat = m.cols / x.Group
+	}
+	if err := zeros.want([]int{groups, m.rows * l.bits / 32}); err != nil {
+		return nil, err
+	}
+	if err := x.ValidateFormat(); err != nil {
+		return nil, m.elements.errorf("%w", err)
+	}
+	if err := m.zeroBias(); err != nil {
+		return nil, err
+	}
+	if m.look {
+		if x.Zeros = []byte{}; m.quant.symmetric {
+			x.Zeros = nil
+		}
+		return []dtype.Matrix{x}, nil
+	}
+	ms := []dtype.Matrix{x}
+	if err := m.repack(&ms[0], l, zeros, scales, repeat); err != nil {
+		return nil, err
+	}
+	return ms, m.ordered(ms, m.name+".g_idx")
+}
+
+// layout is how the words of a matrix are arranged.
+type layout struct {
+	bits  int
+	zeros func(codes []byte, row []byte) // the zero points of a group
+	// columns writes the rows [from, to) of the matrix.
+	columns func(dst, src []byte, x *dtype.Matrix, from, to int)
+}
+
+// layout tells GPTQ's words from AutoAWQ's.
+func (m *module) layout(scales *entry) (l layout, err error) {
+	e := m.elements
+	if len(e.shape) != 2 || len(scales.shape) != 2 || m.rows%8 != 0 || m.cols%16 != 0 {
+		return l, e.errorf("shape %s with scales of %s, want matrices of 32-bit words for %d×%d", shapeText(e.shape), shapeText(scales.shape), m.rows, m.cols)
+	}
+	if scales.shape[1] != m.rows {
+		err = scales.errorf("shape %s, want %d columns", shapeText(scales.shape), m.rows)
+		if slices.Equal(e.shape, []int{m.rows, m.cols / 8}) {
+			err = scales.errorf("shape %s, want %d columns: AutoAWQ's gemv layout is not supported, %s", shapeText(scales.shape), m.rows, gemm)
+		}
+		return l, err
+	}
+	if slices.Equal(e.shape, []int{m.cols, m.rows / 8}) {
+		return layout{4, awqZeros, awqColumns}, nil
+	}
+	l = layout{bits: e.shape[0] * 32 / m.cols, zeros: nil, columns: gptqColumns}
+	if e.shape[1] != m.rows || l.bits < 2 || l.bits > 8 || l.bits*m.cols != 32*e.shape[0] || l.bits*m.rows%32 != 0 {
+		return l, e.errorf("I32 of shape %s, want [%d, %d] (AutoAWQ) or [%d*bits/32, %d] (GPTQ) for a matrix of %d×%d",
+			shapeText(e.shape), m.cols, m.rows/8, m.cols, m.rows, m.rows, m.cols)
+	}
+	l.zeros = func(codes, row []byte) { dtype.Unpack(codes, l.bits, row) }
+	return l, nil
+}
+
+// repack fills in a matrix from words, zero points and scales by columns.
+func (m *module) repack(x *dtype.Matrix, l layout, zeros, scales *entry, repeat int) error {
+	var parts [3][]byte
+	for i, e := range []*entry{m.elements, zeros, scales} {
+		var err error
+		if parts[i], err = e.load(); err != nil {
+			return err
+		}
+	}
+	groups := scales.shape[0]
+	points := make([]byte, groups*m.rows)
+	for g := range groups {
+		row := len(parts[1]) / groups
+		l.zeros(points[g*m.rows:][:m.rows], parts[1][g*row:][:row])
+	}
+	if points = m.quant.restore(points, l.bits, m.elements.shape[0] == m.cols); points != nil {
+		x.Zeros = make([]byte, len(points))
+	}
+	size := x.ScaleType.Size()
+	x.Data, x.Scales = make([]byte, x.Rows*x.RowBytes()), make([]byte, len(parts[2]))
+	err := rescue.Deal(m.rows, tileRows, worth/x.RowBytes(), func(from, to int) error {
+		l.columns(x.Data, parts[0], x, from, to)
+		transposed(x.Scales, parts[2], groups, m.rows, size, from, to)
+		transposed(x.Zeros, points, groups, m.rows, 1, from, to)
+		return nil
+	})
+	if err != nil {
+		return m.elements.errorf("%w", err)
+	}
+	for _, p := range parts {
+		m.release(p)
+	}
+	if repeat > 1 {
+		x.Scales = repeated(x.Scales, size, repeat)
+		if x.Zeros != nil {
+			x.Zeros = repeated(x.Zeros, 1, repeat)
+		}
+	}
+	return nil
+}
+
+// restore makes zero points of stored ones, nil if all are half of the range. GPTQ's first version stores them less one; zero is
+// then stored as the largest code. Of symmetric files the numbers tell the version, whatever the config says.
+func (q *quantization) restore(points []byte, bits int, asStored bool) []byte {
+	half := byte(1) << (bits - 1)
+	if uniform(points, half) && (asStored || q.symmetric || q.zerosAsStored) || !asStored && uniform(points, half-1) && (q.symmetric || !q.zerosAsStored) {
+		return nil
+	}
+	if !asStored && !q.zerosAsStored {
+		for i := range points {
+			points[i] = (points[i] + 1) & (2*half - 1)
+		}
+	}
+	return points
+}
+
+// zeroBias marks the bias that writers of GPTQ add to every module, if it is zero. Another one is left to the architecture.
+func (m *module) zeroBias() error {
+	e, ok := m.tensors[m.name+".bias"]
+	if !ok {
+		return nil
+	}
+	b, err := e.load()
+	if err == nil && uniform(b, 0) {
+		e.used.Store(true)
+	}
+	return err
+}
+
+// tileRows is the rows of a matrix that are repacked together: a line of the processor's cache of AutoAWQ's words, or of
+// GPTQ's with one more loop.
+const tileRows = 128
+
+// gptqColumns writes the columns [from, to) of words as rows: a row of a matrix is the bit stream down a column.
+func gptqColumns(dst, src []byte, x *dtype.Matrix, from, to int) {
+	const wide, high = 16, 64 // words of a tile: it is written where it fits the first cache, and then copied
+	var tile [wide][4 * high]byte
+	rows := x.RowBytes() / 4
+	for c := from; c < to; c += wide {
+		n := min(wide, to-c)
+		for r := 0; r < rows; r += high {
+			h := min(high, rows-r)
+			for i := range h {
+				line := src[4*((r+i)*x.Rows+c):][:4*n]
+				for j := range n {
+					binary.LittleEndian.PutUint32(tile[j][4*i:], binary.LittleEndian.Uint32(line[4*j:]))
+				}
+			}
+			for j := range n {
+				copy(dst[4*((c+j)*rows+r):][:4*h], tile[j][:])
+			}
+		}
+	}
+}
+
+// awqOrder is the place among eight rows of each nibble of a word.
+var awqOrder = [8]int{0, 2, 4, 6, 1, 3, 5, 7}
+
+// awqZeros are the zero points of a group, eight to a word.
+func awqZeros(codes, row []byte) {
+	var q [8]byte
+	for i := 0; i < len(row); i += 4 {
+		dtype.Unpack(q[:], 4, row[i:])
+		for n, v := range q {
+			codes[2*i+awqOrder[n]] = v
+		}
+	}
+}
+
+// awqColumns writes rows [from, to) of a matrix that has eight of them in each word and a row of words for each column.
+// Squares of 8×8 nibbles are transposed in words of 64 bits, two squares at a time.
+func awqColumns(dst, src []byte, x *dtype.Matrix, from, to int) {
+	const high = 128 // columns of a tile: 64 bytes
+	var tile [tileRows][high / 2]byte
+	words, size := x.Rows/8, x.Cols/2
+	for row := from; row < to; row += tileRows {
+		n := min(tileRows, to-row)
+		for col := 0; col < x.Cols; col += high {
+			h := min(high, x.Cols-col)
+			for c := 0; c < h; c += 8 {
+				for r := 0; r < n; r += 16 {
+					var w [8]uint64
+					for i := range w {
+						at := src[4*((col+c+i)*words+(row+r)/8):]
+						if w[i] = uint64(binary.LittleEndian.Uint32(at)); r+8 < n {
+							w[i] = binary.LittleEndian.Uint64(at)
+						}
+					}
+					nibbles(&w)
+					for i, v := range w {
+						binary.LittleEndian.PutUint32(tile[r+awqOrder[i]][c/2:], uint32(v))
+						if r+8 < n {
+							binary.LittleEndian.PutUint32(tile[r+8+awqOrder[i]][c/2:], uint32(v>>32))
+						}
+					}
+				}
+			}
+			for r := range n {
+				copy(dst[(row+r)*size+col/2:][:h/2], tile[r][:])
+			}
+		}
+	}
+}
+
+// nibbles transposes two squares of 8×8 nibbles, one in the low halves and one in the high halves of w.
+func nibbles(w *[8]uint64) {
+	swap := func(a, b *uint64, shift uint, mask uint64) {
+		t := (*a>>shift ^ *b) & mask
+		*b ^= t
+		*a ^= t << shift
+	}
+	for i := range 4 {
+		swap(&w[i], &w[i+4], 16, 0x0000ffff0000ffff)
+	}
+	for _, i := range [4]int{0, 1, 4, 5} {
+		swap(&w[i], &w[i+2], 8, 0x00ff00ff00ff00ff)
+	}
+	for i := 0; i < 8; i += 2 {
+		swap(&w[i], &w[i+1], 4, 0x0f0f0f0f0f0f0f0f)
+	}
+}
+
+// transposed writes the columns [from, to) of units of size bytes, [rows, cols], as rows. There may be none.
+func transposed(dst, src []byte, rows, cols, size, from, to int) {
+	if len(dst) == 0 {
+		return
+	}
+	for c := from; c < to; c++ {
+		line := dst[c*rows*size:][:rows*size]
+		for r := range rows {
+			at := (r*cols + c) * size
+			switch size {
+			case 1:
+				line[r] = src[at]
+			case 2:
+				binary.LittleEndian.PutUint16(line[2*r:], binary.LittleEndian.Uint16(src[at:]))
+			default:
+				binary.LittleEndian.PutUint32(line[4*r:], binary.LittleEndian.Uint32(src[at:]))
+			}
+		}
+	}
+}
