@@ -34,4 +34,5 @@ func TestKernels(t *testing.T) {
 	run("VectorDeltaEqualsGeneric", TestVectorDeltaEqualsGeneric)
 	run("VectorDeltaStepsEqualGeneric", TestVectorDeltaStepsEqualGeneric)
 	run("PromptEqualsPages", TestPromptEqualsPages)
+	run("ZeroPointsOfExtremesEqualTheirTwin", TestZeroPointsOfExtremesEqualTheirTwin)
 }

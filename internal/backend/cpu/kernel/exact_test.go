@@ -110,6 +110,7 @@ var recorded = []struct {
 	{"blocks", blockBits(blockFormats[:10]), 0xd3bf4b6f37b04a7b},
 	{"blocks of GGUF's other kinds", blockBits(blockFormats[10:18]), 0x9fa447b5e35e17f0},
 	{"tower", towerBits, 0x8efd74b430f74e69},
+	{"zero points", pointBits, 0x1f461463a14aff35},
 }
 
 // TestArithmeticNamesItsOperations fails when bits were recorded again and the arithmetic still

@@ -40,8 +40,12 @@ const (
 	decoders     = 9
 )
 
-// decodeZero tells element types of scales that imply biases from others. They are F16 or F32.
-const decodeZero = 2
+// What tells element types of scales from others that have biases: decodeZero is added where they imply the
+// biases, and are F16 or F32, decodePoints where codes have zero points.
+const (
+	decodeZero   = 2
+	decodePoints = 8
+)
 
 // floatArgs are the operands of one product: one or two tiles, some columns, some rows.
 type floatArgs struct {
@@ -65,11 +69,12 @@ type decodeArgs struct {
 	block   unsafe.Pointer // first block
 	scales  unsafe.Pointer // of the first block, its biases behind them
 	columns int            // of a block
-	scale   int            // element type of its scales, decodeZero more if they imply its biases
+	scale   int            // element type of its scales, and what has been added
 	blocks  int            // at least one
 	stride  int            // bytes from block to block
 	step    int            // bytes from scales to scales
-	zero    float32        // biases in scales
+	zero    float32        // biases in scales, or zero points, negative, where none are stored
+	zeros   int            // bytes from the scales to the zero points; 0: none are stored
 }
 
 const (
@@ -106,7 +111,7 @@ type floatBlocking struct {
 // Other products cut the columns into panels, and every panel of a tile, decoded if need
 // be, stays in the cache while all rows pass, and meanwhile the next one is fetched.
 func (k *floatKernels) run(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
-	if w.pointed() || w.factors == Factors2K {
+	if w.factors == Factors2K {
 		floatTiles(out, w, n, from, to, x, s)
 		return
 	}
@@ -219,7 +224,12 @@ func (b *floatBlocking) setTile(j, i, g int) {
 	} else {
 		d.scales = unsafe.Pointer(&block[w.codes])
 	}
-	if w.zero != 0 {
+	switch {
+	case w.zeros > 0:
+		d.scale, d.zeros = d.scale+decodePoints, w.zeros-w.codes
+	case w.pointed():
+		d.scale, d.zero = d.scale+decodePoints, w.zero
+	case w.zero != 0:
 		d.scale, d.zero = d.scale+decodeZero, w.zero
 	}
 	b.k.decode[b.decoder](d)
@@ -281,7 +291,7 @@ func (w *Weight) decoder() int {
 	switch {
 	case w.format == dtype.Plain:
 		return -1
-	case w.biased():
+	case w.biased() || w.pointed():
 		return w.bits
 	case w.fp4():
 		return decodeFP4

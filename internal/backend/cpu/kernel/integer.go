@@ -24,8 +24,11 @@ const (
 	scaleBF16 = iota
 	scaleF16
 	scaleF32
-	scaleZero    // F16, of codes that are signed: see rounding.raise
-	scaleFactors // in the tail of a superblock
+	scaleZero    = 4  // added for codes that are signed: see rounding.raise
+	scalePoints  = 8  // added for codes with zero points, which follow the scales
+	scaleFactors = 16 // in the tail of a superblock
+
+	scaleZeroF16 = scaleZero | scaleF16
 )
 
 // integerArgs are the operands of an integer kernel: some tiles, one strip of rows.
@@ -41,6 +44,7 @@ type integerArgs struct {
 	plane     int // where the second plane begins in a block
 	codes     int // where the scales begin in a block
 	scale     int // type of scales
+	zeros     int // where the zero points begin in a block
 	outTile   int // bytes from tile to tile of out
 
 	per     int            // with scaleFactors: groups of a superblock
@@ -142,17 +146,22 @@ func (args *integerArgs) set(w *Weight) {
 	args.block, args.tileBytes, args.codes = w.block, w.tileBytes(), w.codes
 	args.per, args.tail = w.per, w.tail
 	args.plane = w.group * Tile / 8 * planes(w.bits)[0]
-	switch {
-	case w.per > 1:
-		args.scale = scaleFactors
-	case w.zero != 0:
-		args.scale = scaleZero
-	case w.scale == dtype.F16:
+	args.zeros = w.zeros
+	switch w.scale {
+	case dtype.F16:
 		args.scale = scaleF16
-	case w.scale == dtype.F32:
+	case dtype.F32:
 		args.scale = scaleF32
 	default:
 		args.scale = scaleBF16
+	}
+	switch {
+	case w.per > 1:
+		args.scale = scaleFactors
+	case w.zeros > 0:
+		args.scale += scalePoints
+	case w.zero != 0:
+		args.scale += scaleZero
 	}
 }
 

@@ -97,7 +97,7 @@ func (args *integerArgs) run(w *Weight, n, from, to, g int) {
 
 // amxKernel is the kernel for a weight, and for many strips, or few.
 func amxKernel(w *Weight, many bool) func(*integerArgs) {
-	signed := !w.biased() || w.zero != 0
+	signed := !w.biased() || w.zero != 0 // codes less zero points are signed
 	switch {
 	case w.per > 1 && signed:
 		return integerSuper
@@ -182,7 +182,7 @@ func stripsAMX(rows int, r rounding) strips {
 	if r.part == 32 {
 		least = amxSuperRows
 	}
-	if rows < least || r.part == 0 && r.group > 128 || r.group&(r.group-1) != 0 {
+	if rows < least || r.fours || r.part == 0 && r.group > 128 || r.group&(r.group-1) != 0 {
 		return stripsAVX512(rows, r)
 	}
 	height := amxHeight

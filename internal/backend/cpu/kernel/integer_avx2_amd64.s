@@ -1286,33 +1286,233 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
+zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
+	VCVTPH2PS 0(R13), Y12
+symmetric2:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
+zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
+	VCVTPH2PS 16(R13), Y12
+symmetric3:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -1666,33 +1866,285 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
+zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
+	VCVTPH2PS 0(R13), Y12
+symmetric2:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
+zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
+	VCVTPH2PS 16(R13), Y12
+symmetric3:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -1918,17 +2370,169 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -2200,17 +2804,195 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -2582,33 +3364,233 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
+zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
+	VCVTPH2PS 0(R13), Y12
+symmetric2:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
+zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
+	VCVTPH2PS 16(R13), Y12
+symmetric3:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3072,33 +4054,285 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
+zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
+	VCVTPH2PS 0(R13), Y12
+symmetric2:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
+zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
+	VCVTPH2PS 16(R13), Y12
+symmetric3:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3379,17 +4613,169 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -3716,17 +5102,195 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -4059,14 +5623,53 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
@@ -4108,14 +5711,53 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
@@ -4159,14 +5801,53 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
 zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
+symmetric2:
 	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
@@ -4228,14 +5909,53 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
 zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
+symmetric3:
 	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
@@ -4684,13 +6404,28 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VPBROADCASTD 16(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -4698,6 +6433,37 @@ zero0:
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y0
 	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VCVTDQ2PS Y9, Y9
 	VBROADCASTSS 4(BX), Y14
@@ -4753,13 +6519,28 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VPBROADCASTD 16(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -4767,6 +6548,37 @@ zero1:
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y2
 	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VCVTDQ2PS Y9, Y9
 	VBROADCASTSS 4(BX), Y14
@@ -4824,13 +6636,28 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
 zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
+symmetric2:
 	VPBROADCASTD 16(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -4838,6 +6665,37 @@ zero2:
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y4
 	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VCVTDQ2PS Y9, Y9
 	VBROADCASTSS 4(BX), Y14
@@ -4917,13 +6775,28 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
 zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
+symmetric3:
 	VPBROADCASTD 16(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -4931,6 +6804,37 @@ zero3:
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y6
 	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VCVTDQ2PS Y9, Y9
 	VBROADCASTSS 4(BX), Y14
@@ -5248,13 +7152,28 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VPBROADCASTD 24(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -5268,6 +7187,44 @@ zero0:
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y1
 	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VCVTDQ2PS Y10, Y10
 	VBROADCASTSS 8(BX), Y14
@@ -5352,13 +7309,28 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VPBROADCASTD 24(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -5372,6 +7344,44 @@ zero1:
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y4
 	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VCVTDQ2PS Y10, Y10
 	VBROADCASTSS 8(BX), Y14
@@ -5751,13 +7761,28 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VPBROADCASTD 32(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -5777,6 +7802,51 @@ zero0:
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y2
 	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VCVTDQ2PS Y11, Y11
 	VBROADCASTSS 12(BX), Y14
@@ -5877,13 +7947,28 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VPBROADCASTD 32(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -5903,6 +7988,51 @@ zero1:
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y6
 	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VCVTDQ2PS Y11, Y11
 	VBROADCASTSS 12(BX), Y14
@@ -6314,14 +8444,53 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
@@ -6336,14 +8505,53 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
@@ -6358,14 +8566,53 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
 zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
+symmetric2:
 	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
@@ -6400,14 +8647,53 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
 zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
+symmetric3:
 	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
@@ -6916,13 +9202,28 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VPBROADCASTD 16(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -6930,6 +9231,37 @@ zero0:
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y0
 	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VCVTDQ2PS Y9, Y9
 	VBROADCASTSS 4(BX), Y14
@@ -6945,13 +9277,28 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VPBROADCASTD 16(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -6959,6 +9306,37 @@ zero1:
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y2
 	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VCVTDQ2PS Y9, Y9
 	VBROADCASTSS 4(BX), Y14
@@ -6974,13 +9352,28 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
 zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
+symmetric2:
 	VPBROADCASTD 16(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -6988,6 +9381,37 @@ zero2:
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y4
 	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VCVTDQ2PS Y9, Y9
 	VBROADCASTSS 4(BX), Y14
@@ -7027,13 +9451,28 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
 zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
+symmetric3:
 	VPBROADCASTD 16(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -7041,6 +9480,37 @@ zero3:
 	VMULPS Y14, Y8, Y8
 	VFMADD231PS Y12, Y8, Y6
 	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y9, Y9
 	VCVTDQ2PS Y9, Y9
 	VBROADCASTSS 4(BX), Y14
@@ -7354,13 +9824,28 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VPBROADCASTD 24(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -7374,6 +9859,44 @@ zero0:
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y1
 	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VCVTDQ2PS Y10, Y10
 	VBROADCASTSS 8(BX), Y14
@@ -7405,13 +9928,28 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VPBROADCASTD 24(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -7425,6 +9963,44 @@ zero1:
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y4
 	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y10, Y10
 	VCVTDQ2PS Y10, Y10
 	VBROADCASTSS 8(BX), Y14
@@ -7787,13 +10363,28 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VPBROADCASTD 32(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -7813,6 +10404,51 @@ zero0:
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y2
 	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VCVTDQ2PS Y11, Y11
 	VBROADCASTSS 12(BX), Y14
@@ -7847,13 +10483,28 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VPBROADCASTD 32(BX), Y14
 	VPADDD Y14, Y8, Y8
 	VCVTDQ2PS Y8, Y8
@@ -7873,6 +10524,51 @@ zero1:
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y6
 	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
 	VPADDD Y14, Y11, Y11
 	VCVTDQ2PS Y11, Y11
 	VBROADCASTSS 12(BX), Y14
@@ -8248,9 +10944,59 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
 factors1:
 	VPADDD Y8, Y1, Y1
 	JMP added1
@@ -8259,9 +11005,59 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
 factors2:
 	VPADDD Y8, Y2, Y2
 	JMP added2
@@ -8270,9 +11066,59 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
+zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
+	VCVTPH2PS 0(R13), Y12
+symmetric2:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
 factors3:
 	VPADDD Y8, Y3, Y3
 	ADDQ $64, R14
@@ -8301,9 +11147,59 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
+zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
+	VCVTPH2PS 16(R13), Y12
+symmetric3:
+	VPBROADCASTD 8(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -8770,9 +11666,72 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
 factors1:
 	VPADDD Y8, Y2, Y2
 	VPADDD Y9, Y3, Y3
@@ -8782,9 +11741,72 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
 factors2:
 	VPADDD Y8, Y4, Y4
 	VPADDD Y9, Y5, Y5
@@ -8794,9 +11816,72 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
+zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
+	VCVTPH2PS 0(R13), Y12
+symmetric2:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
 factors3:
 	VPADDD Y8, Y6, Y6
 	VPADDD Y9, Y7, Y7
@@ -8830,9 +11915,72 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
+zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
+	VCVTPH2PS 16(R13), Y12
+symmetric3:
+	VPBROADCASTD 16(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9122,9 +12270,85 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
 factors1:
 	VPADDD Y8, Y3, Y3
 	VPADDD Y9, Y4, Y4
@@ -9150,9 +12374,85 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 24(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9491,9 +12791,98 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
 factors1:
 	VPADDD Y8, Y4, Y4
 	VPADDD Y9, Y5, Y5
@@ -9522,9 +12911,98 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VPBROADCASTD 32(BX), Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -9547,8 +13025,8 @@ group:
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -9625,8 +13103,8 @@ added0:
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -9698,8 +13176,8 @@ added1:
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed2
 step2:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -9776,8 +13254,8 @@ added2:
 	MOVQ DX, BX
 	VPXOR Y8, Y8, Y8
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed3
 step3:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -9875,7 +13353,7 @@ last:
 end:
 	VZEROUPPER
 	RET
-zero0:
+signed0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
 	VPXOR integerMiddle8<>(SB), Y12, Y12
@@ -9915,25 +13393,68 @@ zero0:
 	ADDQ $256, SI
 	ADDQ $16, BX
 	DECQ CX
-	JNZ zero0
+	JNZ signed0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
-	VCVTPH2PS 0(R13), Y12
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	JMP zero0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled0
-zero1:
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	JMP added0
+signed1:
 	VMOVDQU 0(SI), Y12
 	VPXOR integerMiddle8<>(SB), Y12, Y12
 	VPABSB Y12, Y13
@@ -9969,24 +13490,67 @@ zero1:
 	ADDQ $256, SI
 	ADDQ $16, BX
 	DECQ CX
-	JNZ zero1
+	JNZ signed1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
-	VCVTPH2PS 16(R13), Y12
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	JMP zero1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled1
-zero2:
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y1
+	JMP added1
+signed2:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
 	VPXOR integerMiddle8<>(SB), Y12, Y12
@@ -10026,25 +13590,68 @@ zero2:
 	ADDQ $256, SI
 	ADDQ $16, BX
 	DECQ CX
-	JNZ zero2
+	JNZ signed2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
-	VCVTPH2PS 0(R13), Y12
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	JMP zero2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
 	VMOVUPS 0(R13), Y12
 	VMOVUPS 64(R13), Y13
 	JMP scaled2
-zero3:
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
+zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
+	VCVTPH2PS 0(R13), Y12
+symmetric2:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
+	VMOVUPS 0(R13), Y12
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	JMP added2
+signed3:
 	VMOVDQU 0(SI), Y12
 	VPXOR integerMiddle8<>(SB), Y12, Y12
 	VPABSB Y12, Y13
@@ -10080,23 +13687,66 @@ zero3:
 	ADDQ $256, SI
 	ADDQ $16, BX
 	DECQ CX
-	JNZ zero3
+	JNZ signed3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
-	VCVTPH2PS 16(R13), Y12
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	JMP zero3
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
 	VMOVUPS 32(R13), Y12
 	VMOVUPS 96(R13), Y13
 	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
+zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
+	VCVTPH2PS 16(R13), Y12
+symmetric3:
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
+	VMOVUPS 32(R13), Y12
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 8(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	JMP added3
 
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10124,8 +13774,8 @@ group:
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -10237,8 +13887,8 @@ added0:
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -10345,8 +13995,8 @@ added1:
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero2
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed2
 step2:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -10458,8 +14108,8 @@ added2:
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero3
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed3
 step3:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -10595,7 +14245,7 @@ last:
 end:
 	VZEROUPPER
 	RET
-zero0:
+signed0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
 	VPXOR integerMiddle8<>(SB), Y12, Y12
@@ -10655,11 +14305,38 @@ zero0:
 	ADDQ $256, SI
 	ADDQ $32, BX
 	DECQ CX
-	JNZ zero0
+	JNZ signed0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	JMP zero0
+half0:
 	VCVTPH2PS 0(R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
+	VMOVUPS 0(R13), Y12
+	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
@@ -10669,15 +14346,38 @@ zero0:
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y1
 	JMP added0
-half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
-other0:
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
 	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero1:
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	JMP added0
+signed1:
 	VMOVDQU 0(SI), Y12
 	VPXOR integerMiddle8<>(SB), Y12, Y12
 	VPABSB Y12, Y13
@@ -10733,10 +14433,37 @@ zero1:
 	ADDQ $256, SI
 	ADDQ $32, BX
 	DECQ CX
-	JNZ zero1
+	JNZ signed1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
+	JMP zero1
+half1:
 	VCVTPH2PS 16(R13), Y12
+	VCVTPH2PS 48(R13), Y13
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
+	VMOVUPS 32(R13), Y12
+	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
@@ -10746,15 +14473,38 @@ zero1:
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y3
 	JMP added1
-half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
-other1:
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
 	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
-zero2:
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y2
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y3
+	JMP added1
+signed2:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
 	VPXOR integerMiddle8<>(SB), Y12, Y12
@@ -10814,11 +14564,38 @@ zero2:
 	ADDQ $256, SI
 	ADDQ $32, BX
 	DECQ CX
-	JNZ zero2
+	JNZ signed2
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	JMP zero2
+half2:
 	VCVTPH2PS 0(R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	JMP scaled2
+other2:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
+	VMOVUPS 0(R13), Y12
+	VMOVUPS 64(R13), Y13
+	JMP scaled2
+zeros2:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
+zero2:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric2
+zeroFull2:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
+zeroHalf2:
+	VCVTPH2PS 0(R13), Y12
+symmetric2:
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
@@ -10828,15 +14605,38 @@ zero2:
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y5
 	JMP added2
-half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
-other2:
+points2:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf2
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed2
+pointsFull2:
+	VPMOVZXBD 64(R13), Y13
 	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
-zero3:
+	JMP pointed2
+pointsHalf2:
+	VCVTPH2PS 0(R13), Y12
+pointed2:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	JMP added2
+signed3:
 	VMOVDQU 0(SI), Y12
 	VPXOR integerMiddle8<>(SB), Y12, Y12
 	VPABSB Y12, Y13
@@ -10892,10 +14692,37 @@ zero3:
 	ADDQ $256, SI
 	ADDQ $32, BX
 	DECQ CX
-	JNZ zero3
+	JNZ signed3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
+	JMP zero3
+half3:
 	VCVTPH2PS 16(R13), Y12
+	VCVTPH2PS 48(R13), Y13
+	JMP scaled3
+other3:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
+	VMOVUPS 32(R13), Y12
+	VMOVUPS 96(R13), Y13
+	JMP scaled3
+zeros3:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
+zero3:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric3
+zeroFull3:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
+zeroHalf3:
+	VCVTPH2PS 16(R13), Y12
+symmetric3:
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
@@ -10905,14 +14732,37 @@ zero3:
 	VMULPS Y14, Y9, Y9
 	VFMADD231PS Y12, Y9, Y7
 	JMP added3
-half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
-other3:
+points3:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf3
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed3
+pointsFull3:
+	VPMOVZXBD 72(R13), Y13
 	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	JMP pointed3
+pointsHalf3:
+	VCVTPH2PS 16(R13), Y12
+pointed3:
+	VPBROADCASTD 16(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y6
+	VPBROADCASTD 20(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y7
+	JMP added3
 
 TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -10935,8 +14785,8 @@ group:
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -11083,8 +14933,8 @@ added0:
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -11236,7 +15086,7 @@ stored:
 	JNZ tile
 	VZEROUPPER
 	RET
-zero0:
+signed0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
 	VPXOR integerMiddle8<>(SB), Y12, Y12
@@ -11316,11 +15166,38 @@ zero0:
 	ADDQ $256, SI
 	ADDQ $48, BX
 	DECQ CX
-	JNZ zero0
+	JNZ signed0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	JMP zero0
+half0:
 	VCVTPH2PS 0(R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
+	VMOVUPS 0(R13), Y12
+	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
@@ -11334,15 +15211,45 @@ zero0:
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y2
 	JMP added0
-half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
-other0:
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
 	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero1:
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	JMP added0
+signed1:
 	VMOVDQU 0(SI), Y12
 	VPXOR integerMiddle8<>(SB), Y12, Y12
 	VPABSB Y12, Y13
@@ -11418,10 +15325,37 @@ zero1:
 	ADDQ $256, SI
 	ADDQ $48, BX
 	DECQ CX
-	JNZ zero1
+	JNZ signed1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
+	JMP zero1
+half1:
 	VCVTPH2PS 16(R13), Y12
+	VCVTPH2PS 48(R13), Y13
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
+	VMOVUPS 32(R13), Y12
+	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
@@ -11435,14 +15369,44 @@ zero1:
 	VMULPS Y14, Y10, Y10
 	VFMADD231PS Y12, Y10, Y5
 	JMP added1
-half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
-other1:
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
 	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 24(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y3
+	VPBROADCASTD 28(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y4
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y5
+	JMP added1
 
 TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -11468,8 +15432,8 @@ group:
 	VPXOR Y10, Y10, Y10
 	VPXOR Y11, Y11, Y11
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero0
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed0
 step0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
@@ -11651,8 +15615,8 @@ added0:
 	VPXOR Y10, Y10, Y10
 	VPXOR Y11, Y11, Y11
 	MOVQ integerArgs_steps(AX), CX
-	CMPQ integerArgs_scale(AX), $const_scaleZero
-	JEQ zero1
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	JNZ signed1
 step1:
 	VMOVDQU 0(SI), Y12
 	VPSRLW $7, Y12, Y13
@@ -11840,7 +15804,7 @@ stored:
 	JNZ tile
 	VZEROUPPER
 	RET
-zero0:
+signed0:
 	VMOVDQU 0(SI), Y12
 	PREFETCHT0 4608(SI)
 	VPXOR integerMiddle8<>(SB), Y12, Y12
@@ -11940,11 +15904,38 @@ zero0:
 	ADDQ $256, SI
 	ADDQ $64, BX
 	DECQ CX
-	JNZ zero0
+	JNZ signed0
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	JMP zero0
+half0:
 	VCVTPH2PS 0(R13), Y12
+	VCVTPH2PS 32(R13), Y13
+	JMP scaled0
+other0:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
+	VMOVUPS 0(R13), Y12
+	VMOVUPS 64(R13), Y13
+	JMP scaled0
+zeros0:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
+zero0:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric0
+zeroFull0:
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
+zeroHalf0:
+	VCVTPH2PS 0(R13), Y12
+symmetric0:
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
@@ -11962,15 +15953,52 @@ zero0:
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y3
 	JMP added0
-half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
-other0:
+points0:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	VPMOVZXBD 32(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf0
+	VPMOVZXWD 0(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed0
+pointsFull0:
+	VPMOVZXBD 64(R13), Y13
 	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
-zero1:
+	JMP pointed0
+pointsHalf0:
+	VCVTPH2PS 0(R13), Y12
+pointed0:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y0
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y1
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y2
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y3
+	JMP added0
+signed1:
 	VMOVDQU 0(SI), Y12
 	VPXOR integerMiddle8<>(SB), Y12, Y12
 	VPABSB Y12, Y13
@@ -12066,10 +16094,37 @@ zero1:
 	ADDQ $256, SI
 	ADDQ $64, BX
 	DECQ CX
-	JNZ zero1
+	JNZ signed1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
+	JMP zero1
+half1:
 	VCVTPH2PS 16(R13), Y12
+	VCVTPH2PS 48(R13), Y13
+	JMP scaled1
+other1:
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
+	VMOVUPS 32(R13), Y12
+	VMOVUPS 96(R13), Y13
+	JMP scaled1
+zeros1:
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
+zero1:
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP symmetric1
+zeroFull1:
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
+zeroHalf1:
+	VCVTPH2PS 16(R13), Y12
+symmetric1:
 	VCVTDQ2PS Y8, Y8
 	VBROADCASTSS 0(BX), Y14
 	VMULPS Y14, Y8, Y8
@@ -12087,14 +16142,51 @@ zero1:
 	VMULPS Y14, Y11, Y11
 	VFMADD231PS Y12, Y11, Y7
 	JMP added1
-half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
-other1:
+points1:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	VPMOVZXBD 40(R13), Y13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ pointsHalf1
+	VPMOVZXWD 16(R13), Y12
+	VPSLLD $16, Y12, Y12
+	JMP pointed1
+pointsFull1:
+	VPMOVZXBD 72(R13), Y13
 	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	JMP pointed1
+pointsHalf1:
+	VCVTPH2PS 16(R13), Y12
+pointed1:
+	VPBROADCASTD 32(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y8, Y8
+	VCVTDQ2PS Y8, Y8
+	VBROADCASTSS 0(BX), Y14
+	VMULPS Y14, Y8, Y8
+	VFMADD231PS Y12, Y8, Y4
+	VPBROADCASTD 36(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y9, Y9
+	VCVTDQ2PS Y9, Y9
+	VBROADCASTSS 4(BX), Y14
+	VMULPS Y14, Y9, Y9
+	VFMADD231PS Y12, Y9, Y5
+	VPBROADCASTD 40(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y10, Y10
+	VCVTDQ2PS Y10, Y10
+	VBROADCASTSS 8(BX), Y14
+	VMULPS Y14, Y10, Y10
+	VFMADD231PS Y12, Y10, Y6
+	VPBROADCASTD 44(BX), Y14
+	VPMADDWD Y13, Y14, Y14
+	VPADDD Y14, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VBROADCASTSS 12(BX), Y14
+	VMULPS Y14, Y11, Y11
+	VFMADD231PS Y12, Y11, Y7
+	JMP added1
 
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX

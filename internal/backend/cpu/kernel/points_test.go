@@ -98,3 +98,52 @@ func TestStackOfZeroPointsIsOfOneKind(t *testing.T) {
 		t.Error("a stack with zero points in one of two matrices is accepted")
 	}
 }
+
+// TestZeroPointsOfExtremesEqualTheirTwin: codes, zero points and activations of the greatest magnitudes
+// overflow nothing on the way to their sum.
+func TestZeroPointsOfExtremesEqualTheirTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(61, 5))
+	list := runnable()
+	for i, c := range pointedCases() {
+		m := randomWeights(c, r)
+		for j := range m.Data {
+			m.Data[j] = byte(-(i / 2 % 2))
+		}
+		for j := range m.Zeros {
+			m.Zeros[j] = byte(i/4%2) * (1<<c.bits - 1)
+		}
+		w := packed(t, integers, heap, m)
+		for _, rows := range []int{1, 3, 4, 8, 17} {
+			x := Rows{Data: make([]float32, rows*c.cols), N: rows, Cols: c.cols, Stride: c.cols}
+			for j := range x.Data {
+				x.Data[j] = float32(1 - 2*(j/c.cols%2))
+			}
+			want := integerProduct(&Generic, w, 0, w.tiles, x, &Scratch{})
+			for n := range list {
+				for j, got := range integerProduct(&list[n], w, 0, w.tiles, x, &Scratch{}) {
+					if !sameFloat(got, want[j]) {
+						t.Fatalf("isa=%s/%v: rows=%d: number %d is %g, want %g", list[n].Name, c, rows, j, got, want[j])
+					}
+				}
+			}
+		}
+	}
+}
+
+// pointBits are products with zero points.
+func pointBits(tb testing.TB, b *bitsOf, set *Set) {
+	var s Scratch
+	for i, c := range pointedCases() {
+		m := b.matrix(dtype.Matrix{Rows: c.rows, Cols: c.cols, Format: c.format, Bits: c.bits, Group: c.group, ScaleType: c.scale})
+		if c.zeros {
+			m.Zeros = randomZeros(c.bits, c.rows*m.Groups(), b.rng)
+		}
+		x := b.tensor(1+i%19, c.cols)
+		w := packed(tb, integers, heap, m)
+		b.add(integerProduct(set, w, 0, w.tiles, x, &s)...)
+		w = packed(tb, floats, heap, m)
+		out := make([]float32, w.tiles*x.N*Tile)
+		set.Float(out, w, 0, 0, w.tiles, x, &s)
+		b.add(out...)
+	}
+}

@@ -10,4 +10,5 @@ func TestPortable(t *testing.T) {
 	t.Run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
 	t.Run("FloatProductIsRowExact", TestFloatProductIsRowExact)
 	t.Run("IntegerProductIsRowExact", TestIntegerProductIsRowExact)
+	t.Run("ZeroPointProductsKeepTheLaw", TestZeroPointProductsKeepTheLaw)
 }

@@ -109,7 +109,7 @@ func (w *Weight) least() bool { return w.factors == FactorsK || w.factors == Fac
 
 // portable reports whether only portable code multiplies w.
 func (w *Weight) portable() bool {
-	return w.pointed() || w.factors == Factors2K || w.bits == 3 && w.per > 1 || w.bits == 2 && w.zero != 0
+	return w.factors == Factors2K || w.bits == 3 && w.per > 1 || w.first
 }
 
 // coded reports whether codes lie as integers do.

@@ -152,11 +152,14 @@ func (d decoder) end() {
 	d.op("VZEROUPPER")
 	d.op("RET")
 	d.implied()
+	if d.format == "affine" {
+		d.pointed()
+	}
 	d.line("")
 }
 
 // scales loads the scales and biases; R9 is 0 for bf16, 1 for f16 and 2 for f32, 3 and 4 for
-// f16 and f32 that imply the biases.
+// f16 and f32 that imply the biases, decodePoints more than the first three where codes have zero points.
 func (d decoder) scales() {
 	d.op("CMPQ R9, $1")
 	d.op("JEQ half")
@@ -176,6 +179,8 @@ func (d decoder) scales() {
 	d.op("JMP scaled")
 	d.line("full:")
 	if d.format == "affine" {
+		d.op("CMPQ R9, $const_decodePoints")
+		d.op("JGE pointed")
 		d.op("CMPQ R9, $3")
 		d.op("JGE implied")
 	}
@@ -209,6 +214,47 @@ func (d decoder) implied() {
 	d.op("JMP scaled")
 }
 
+// pointed is what scales does where codes have zero points: these, negative, are the biases. The loop for
+// them follows.
+func (d decoder) pointed() {
+	d.line("pointed:")
+	load := func(size int, load string) {
+		for h := range d.halves() {
+			d.op("%s %d(AX), %s", load, 8*size*h, d.scale(h))
+		}
+	}
+	d.op("TESTQ $1, R9")
+	d.op("JNZ pointedHalf")
+	d.op("TESTQ $2, R9")
+	d.op("JNZ pointedFull")
+	load(2, "VPMOVZXWD")
+	for h := range d.halves() {
+		d.op("VPSLLD $16, %s, %s", d.scale(h), d.scale(h))
+	}
+	d.op("JMP points")
+	d.line("pointedHalf:")
+	load(2, "VCVTPH2PS")
+	d.op("JMP points")
+	d.line("pointedFull:")
+	load(4, "VMOVUPS")
+	d.line("points:")
+	d.op("MOVQ a+0(FP), CX")
+	d.op("ADDQ decodeArgs_zeros(CX), AX")
+	for h := range d.halves() {
+		d.op("VBROADCASTSS decodeArgs_zero(CX), %s", d.bias(h))
+	}
+	d.op("CMPQ AX, BX")
+	d.op("JEQ scaled")
+	for h := range d.halves() {
+		d.op("VPMOVZXBD %d(AX), %s", 8*h, d.v(0))
+		d.op("VCVTDQ2PS %s, %s", d.v(0), d.v(0))
+		d.op("VSUBPS %s, %s, %s", d.v(0), d.bias(h), d.bias(h))
+	}
+	d.op("JMP scaled")
+	d.steps("pointedStep", true)
+	d.op("JMP decoded")
+}
+
 // both loads the scales of a half, and the biases if the format has them.
 func (d decoder) both(half, size int, load string) {
 	at := 8 * size * half
@@ -227,11 +273,22 @@ func (d decoder) function() {
 		d.op("LEAQ (SI)(R8*8), R12")
 	}
 	d.op("SHRQ $4, R8")
-	d.line("step:")
+	if d.format == "affine" {
+		d.op("CMPQ R9, $const_decodePoints")
+		d.op("JGE pointedStep")
+	}
+	d.steps("step", false)
+	d.line("decoded:")
+	d.end()
+}
+
+// steps is the loop over the columns, of codes with zero points or others.
+func (d decoder) steps(label string, pointed bool) {
+	d.line("%s:", label)
 	for c := range 4 {
 		for h := range d.halves() {
 			d.codes(c, h)
-			d.columns(c, h)
+			d.columns(c, h, pointed)
 		}
 	}
 	first, second := d.strides()
@@ -241,8 +298,7 @@ func (d decoder) function() {
 	}
 	d.op("ADDQ $1024, DI")
 	d.op("DECQ R8")
-	d.op("JNE step")
-	d.end()
+	d.op("JNE %s", label)
 }
 
 // strides are the bytes of a step in each plane.
@@ -367,7 +423,7 @@ func (d decoder) codes(c, half int) {
 }
 
 // columns writes the four columns of vector c of a step from the codes in register 0.
-func (d decoder) columns(c, half int) {
+func (d decoder) columns(c, half int, pointed bool) {
 	for i := range 4 {
 		x := d.v(2 + i)
 		switch {
@@ -385,8 +441,11 @@ func (d decoder) columns(c, half int) {
 			d.op("%s %s, %s, %s", d.bitwise("VPAND"), d.v(regByte), x, x)
 		}
 		d.op("VCVTDQ2PS %s, %s", x, x)
+		if pointed {
+			d.op("VADDPS %s, %s, %s", d.bias(half), x, x)
+		}
 		d.op("VMULPS %s, %s, %s", d.scale(half), x, x)
-		if d.format == "affine" {
+		if d.format == "affine" && !pointed {
 			d.op("VADDPS %s, %s, %s", d.bias(half), x, x)
 		}
 		d.op("VMOVUPS %s, %d(DI)", x, 256*c+64*i+32*half)

@@ -75,9 +75,6 @@ var formats = []codes{
 	{name: "Levels", bits: 4, fp4: true, levels: true},
 }
 
-// symmetric reports whether a format with such codes has no biases but a middle: Q4_0, Q5_0 and Q8_0.
-func (f codes) symmetric() bool { return !f.fp4 && (f.bits == 4 || f.bits == 5 || f.bits == 8) }
-
 // low is the width of the first plane.
 func (f codes) low() int {
 	switch f.bits {

@@ -58,12 +58,16 @@ func amx(s *source) {
 	s.line("DATA integerLevels<>+0(SB)/8, $0xf6eaddcfbfad9881")
 	s.line("DATA integerLevels<>+8(SB)/8, $0x7159453526190d01")
 	s.line("GLOBL integerLevels<>(SB), RODATA|NOPTR, $16")
+	s.line("\n// The lowest byte of each of four numbers, four times.")
+	s.line("DATA integerEach<>+0(SB)/8, $0x0404040400000000")
+	s.line("DATA integerEach<>+8(SB)/8, $0x0c0c0c0c08080808")
+	s.line("GLOBL integerEach<>(SB), RODATA|NOPTR, $16")
 	s.local = true
 	factorsAVX512(s)
 	for _, f := range formats {
 		k := &avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1, across: true}
 		unpackKernel{k, false}.write()
-		if f.symmetric() {
+		if !f.fp4 {
 			unpackKernel{k, true}.write()
 		}
 	}
@@ -137,7 +141,7 @@ func (k amxKernel) choose() {
 		switch {
 		case f.fp4 == k.signed:
 			k.op("LEAQ integerUnpack%s<>(SB), R11", f.name)
-		case f.symmetric():
+		case k.signed:
 			k.op("LEAQ integerUnpack%sSigned<>(SB), R11", f.name)
 		default:
 			continue
@@ -362,9 +366,6 @@ func (k amxKernel) acts(t, half, register int) {
 
 // wide does something if the group has a second half, as those of 128 columns have.
 func (k amxKernel) wide(label string, do func()) {
-	if k.signed { // which has no groups of 128
-		return
-	}
 	k.op("CMPQ integerArgs_steps(AX), $4")
 	k.op("JLE %s", label)
 	do()

@@ -191,8 +191,8 @@ func (k *avx2Kernel) dots(h int) {
 	}
 	k.arg("steps", "CX")
 	if k.bits == 8 {
-		k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
-		k.op("JEQ zero%d", h)
+		k.op("TESTQ $const_scaleZero, integerArgs_scale(AX)")
+		k.op("JNZ signed%d", h)
 		k.aside = append(k.aside, func() { k.signedBytes(h) })
 	}
 	if k.short() {
@@ -296,7 +296,7 @@ func (k *avx2Kernel) signed(h, v int) {
 
 // signedBytes computes and adds the sums of half h of symmetric 8-bit codes.
 func (k *avx2Kernel) signedBytes(h int) {
-	k.line("zero%d:", h)
+	k.line("signed%d:", h)
 	for v := range 4 {
 		k.op("VMOVDQU %d(SI), Y12", 64*v)
 		if h%2 == 0 {
@@ -305,11 +305,9 @@ func (k *avx2Kernel) signedBytes(h int) {
 		k.op("VPXOR integerMiddle8<>(SB), Y12, Y12")
 		k.signedRows(h, v)
 	}
-	k.nextStep("zero", h)
+	k.nextStep("signed", h)
 	k.scalesAt(h)
-	k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
-	k.scaleRows(h, false, false)
-	k.op("JMP added%d", h)
+	k.op("JMP zero%d", h)
 }
 
 // signedRows multiplies vector v of signed codes in Y12. Their signs go to the other factor: products
@@ -411,32 +409,86 @@ func (k *avx2Kernel) scale(h int) {
 	k.op("CMPQ integerArgs_scale(AX), $const_scaleF16")
 	k.op("JEQ half%d", h)
 	k.op("JGT other%d", h)
-	k.scales(16*(h%2), 32, func(at int, y string) {
-		k.op("VPMOVZXWD %d(R13), %s", at, y)
-		k.op("VPSLLD $16, %s, %s", y, y)
-	})
+	k.scales(16*(h%2), 32, k.loadBF16)
 	k.line("scaled%d:", h)
-	k.scaleRows(h, k.fp4 && !k.levels, !k.fp4)
+	switch {
+	case k.levels:
+		k.scaleRows(h, addNothing)
+	case k.fp4:
+		k.scaleRows(h, addOffset)
+	default:
+		k.scaleRows(h, addBiases)
+	}
 	k.line("added%d:", h)
 	k.aside = append(k.aside, func() {
 		k.line("half%d:", h)
-		k.scales(16*(h%2), 32, func(at int, y string) { k.op("VCVTPH2PS %d(R13), %s", at, y) })
+		k.scales(16*(h%2), 32, k.loadF16)
 		k.op("JMP scaled%d", h)
 		k.line("other%d:", h)
-		if k.symmetric() && k.bits < 8 {
-			k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
-			k.op("JEQ zero%d", h)
+		if !k.fp4 {
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleF32")
+			k.op("JNE zeros%d", h)
 		}
-		k.scales(32*(h%2), 64, func(at int, y string) { k.op("VMOVUPS %d(R13), %s", at, y) })
+		k.scales(32*(h%2), 64, k.loadF32)
 		k.op("JMP scaled%d", h)
-		if k.symmetric() && k.bits < 8 {
-			k.line("zero%d:", h)
-			k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
-			k.scaleRows(h, true, false)
-			k.op("JMP added%d", h)
+		if !k.fp4 {
+			k.zeros(h)
 		}
 	})
 }
+
+// zeros is the part of scale for codes without biases, which are signed or have zero points. Symmetric codes
+// of 8 bits were made signed before.
+func (k *avx2Kernel) zeros(h int) {
+	short, full, points := 16*(h%2), 32*(h%2), 8*(h%2)
+	k.line("zeros%d:", h)
+	k.op("TESTQ $const_scalePoints, integerArgs_scale(AX)")
+	k.op("JNZ points%d", h)
+	k.line("zero%d:", h)
+	k.op("TESTQ $const_scaleF16, integerArgs_scale(AX)")
+	k.op("JNZ zeroHalf%d", h)
+	k.op("TESTQ $const_scaleF32, integerArgs_scale(AX)")
+	k.op("JNZ zeroFull%d", h)
+	k.loadBF16(short, "Y12")
+	k.op("JMP symmetric%d", h)
+	k.line("zeroFull%d:", h)
+	k.loadF32(full, "Y12")
+	k.op("JMP symmetric%d", h)
+	k.line("zeroHalf%d:", h)
+	k.loadF16(short, "Y12")
+	k.line("symmetric%d:", h)
+	if k.bits == 8 {
+		k.scaleRows(h, addNothing)
+	} else {
+		k.scaleRows(h, addOffset)
+	}
+	k.op("JMP added%d", h)
+	k.line("points%d:", h)
+	k.op("TESTQ $const_scaleF32, integerArgs_scale(AX)")
+	k.op("JNZ pointsFull%d", h)
+	k.op("VPMOVZXBD %d(R13), Y13", 32+points)
+	k.op("TESTQ $const_scaleF16, integerArgs_scale(AX)")
+	k.op("JNZ pointsHalf%d", h)
+	k.loadBF16(short, "Y12")
+	k.op("JMP pointed%d", h)
+	k.line("pointsFull%d:", h)
+	k.op("VPMOVZXBD %d(R13), Y13", 64+points)
+	k.loadF32(full, "Y12")
+	k.op("JMP pointed%d", h)
+	k.line("pointsHalf%d:", h)
+	k.loadF16(short, "Y12")
+	k.line("pointed%d:", h)
+	k.scaleRows(h, addPoints)
+	k.op("JMP added%d", h)
+}
+
+// loadBF16, loadF16 and loadF32 load 8 scales of these types.
+func (k *avx2Kernel) loadBF16(at int, y string) {
+	k.op("VPMOVZXWD %d(R13), %s", at, y)
+	k.op("VPSLLD $16, %s, %s", y, y)
+}
+func (k *avx2Kernel) loadF16(at int, y string) { k.op("VCVTPH2PS %d(R13), %s", at, y) }
+func (k *avx2Kernel) loadF32(at int, y string) { k.op("VMOVUPS %d(R13), %s", at, y) }
 
 // scalesAt points R13 at the scales of the tile of half h.
 func (k *avx2Kernel) scalesAt(h int) {
@@ -447,20 +499,30 @@ func (k *avx2Kernel) scalesAt(h int) {
 	}
 }
 
-// scaleRows scales the integer sums of half h and adds them: of codes that are raised to be unsigned
-// the offset too, and biases where there are any.
-func (k *avx2Kernel) scaleRows(h int, raised, biased bool) {
+// What scaleRows adds to the sums of codes.
+const (
+	addNothing = iota // nothing
+	addOffset         // the offset, since codes were raised to be unsigned
+	addPoints         // the offset times the zero points in Y13
+	addBiases         // the biases in Y13
+)
+
+// scaleRows scales the integer sums of half h and adds them.
+func (k *avx2Kernel) scaleRows(h, kind int) {
 	for m := range k.m {
 		i, f := k.int(m), k.float(h, m)
-		if raised {
+		if kind == addOffset || kind == addPoints {
 			k.op("VPBROADCASTD %d(BX), Y14", 8*k.m+4*m)
+			if kind == addPoints {
+				k.op("VPMADDWD Y13, Y14, Y14")
+			}
 			k.op("VPADDD Y14, %s, %s", i, i)
 		}
 		k.op("VCVTDQ2PS %s, %s", i, i)
 		k.op("VBROADCASTSS %d(BX), Y14", 4*m)
 		k.op("VMULPS Y14, %s, %s", i, i)
 		k.op("VFMADD231PS Y12, %s, %s", i, f)
-		if biased {
+		if kind == addBiases {
 			k.op("VBROADCASTSS %d(BX), Y14", 4*(k.m+m))
 			k.op("VFMADD231PS Y14, Y13, %s", f)
 		}

@@ -325,13 +325,14 @@ func (k *avx512Kernel) scale(from, to int) {
 			}
 		}
 	}
-	k.loadScales(from, to, each(k.scaleRow), each(k.scaleSymmetric))
+	k.loadScales(from, to, each(k.scaleRow), each(k.scaleSymmetric), each(k.scalePointed))
 }
 
 // loadScales brings the scales and biases of tiles [from, to) as float32 into Z24 and Z25
-// for the first tile, Z26 and Z27 for the second, and then does what follows: if codes are
-// symmetric, so that there are no biases, the last.
-func (k *avx512Kernel) loadScales(from, to int, then, symmetric func()) {
+// for the first tile, Z26 and Z27 for the second, and then does what follows. If codes are
+// symmetric there are no biases, and if they are pointed Z25 and Z27 have zero points; without these two
+// they are neither.
+func (k *avx512Kernel) loadScales(from, to int, then, symmetric, pointed func()) {
 	k.arg("codes", "R13")
 	k.op("ADDQ R8, R13")
 	for h := from; h < to; h++ {
@@ -341,10 +342,7 @@ func (k *avx512Kernel) loadScales(from, to int, then, symmetric func()) {
 	k.op("JEQ half%d", from)
 	k.op("JGT other%d", from)
 	for h := from; h < to; h++ {
-		k.scales(h, 32, func(at, z string) {
-			k.op("VPMOVZXWD %s, %s", at, z)
-			k.op("VPSLLD $16, %s, %s", z, z)
-		})
+		k.scales(h, 32, k.loadBF16)
 	}
 	k.line("scaled%d:", from)
 	then()
@@ -352,28 +350,71 @@ func (k *avx512Kernel) loadScales(from, to int, then, symmetric func()) {
 	k.aside = append(k.aside, func() {
 		k.line("half%d:", from)
 		for h := from; h < to; h++ {
-			k.scales(h, 32, func(at, z string) { k.op("VCVTPH2PS %s, %s", at, z) })
+			k.scales(h, 32, k.loadF16)
 		}
 		k.op("JMP scaled%d", from)
 		k.line("other%d:", from)
-		if k.symmetric() {
-			k.op("CMPQ integerArgs_scale(AX), $const_scaleZero")
-			k.op("JEQ zero%d", from)
+		zeros := !k.fp4 && symmetric != nil
+		if zeros {
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleZeroF16")
+			k.op("JEQ zeroHalf%d", from)
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleF32")
+			k.op("JNE zeros%d", from)
 		}
 		for h := from; h < to; h++ {
-			k.scales(h, 64, func(at, z string) { k.op("VMOVUPS %s, %s", at, z) })
+			k.scales(h, 64, k.loadF32)
 		}
 		k.op("JMP scaled%d", from)
-		if k.symmetric() {
-			k.line("zero%d:", from)
-			for h := from; h < to; h++ {
-				k.op("VCVTPH2PS %s, Z%d", k.stream(h, 0, "R13"), 24+2*h)
-			}
-			symmetric()
-			k.op("JMP added%d", from)
+		if zeros {
+			k.loadZeros(from, to, symmetric, pointed)
 		}
 	})
 }
+
+// loadZeros is the part of loadScales for codes without biases.
+func (k *avx512Kernel) loadZeros(from, to int, symmetric, pointed func()) {
+	load := func(name string, zeros int, load func(at, z string), next string) {
+		k.line("%s%d:", name, from)
+		for h := from; h < to; h++ {
+			load(k.stream(h, 0, "R13"), fmt.Sprintf("Z%d", 24+2*h))
+			if zeros > 0 {
+				k.op("VPMOVZXBD %s, Z%d", k.stream(h, zeros, "R13"), 25+2*h)
+			}
+		}
+		if next != "" {
+			k.op("JMP %s%d", next, from)
+		}
+	}
+	load("zeroHalf", 0, k.loadF16, "")
+	k.line("symmetric%d:", from)
+	symmetric()
+	k.op("JMP added%d", from)
+	k.line("zeros%d:", from)
+	k.op("TESTQ $const_scalePoints, integerArgs_scale(AX)")
+	k.op("JNZ points%d", from)
+	k.op("TESTQ $const_scaleF32, integerArgs_scale(AX)")
+	k.op("JZ zeroShort%d", from)
+	load("zeroFull", 0, k.loadF32, "symmetric")
+	load("zeroShort", 0, k.loadBF16, "symmetric")
+	k.line("points%d:", from)
+	k.op("CMPQ integerArgs_scale(AX), $(const_scalePoints+const_scaleF16)")
+	k.op("JEQ pointsHalf%d", from)
+	k.op("JLT pointsShort%d", from)
+	load("pointsFull", 64, k.loadF32, "pointed")
+	load("pointsHalf", 32, k.loadF16, "pointed")
+	load("pointsShort", 32, k.loadBF16, "")
+	k.line("pointed%d:", from)
+	pointed()
+	k.op("JMP added%d", from)
+}
+
+// loadBF16, loadF16 and loadF32 load 16 scales of these types.
+func (k *avx512Kernel) loadBF16(at, z string) {
+	k.op("VPMOVZXWD %s, %s", at, z)
+	k.op("VPSLLD $16, %s, %s", z, z)
+}
+func (k *avx512Kernel) loadF16(at, z string) { k.op("VCVTPH2PS %s, %s", at, z) }
+func (k *avx512Kernel) loadF32(at, z string) { k.op("VMOVUPS %s, %s", at, z) }
 
 // scales loads the scales of tile h, and the biases which lie size bytes further.
 func (k *avx512Kernel) scales(h, size int, load func(at, z string)) {
@@ -400,6 +441,16 @@ func (k *avx512Kernel) scaleRow(h, m int) {
 func (k *avx512Kernel) scaleSymmetric(h, m int) {
 	i := k.int(h, m)
 	k.op("VPADDD.BCST %d(BX), %s, %s", 8*k.m+4*m, i, i)
+	k.op("VCVTDQ2PS %s, %s", i, i)
+	k.op("VMULPS.BCST %d(BX), %s, %s", 4*m, i, i)
+	k.op("VFMADD231PS Z%d, %s, %s", 24+2*h, i, k.float(h, m))
+}
+
+// scalePointed is scaleRow for codes with zero points, which are words here as the sum is that they are
+// multiplied with, negative.
+func (k *avx512Kernel) scalePointed(h, m int) {
+	i := k.int(h, m)
+	k.op("VPDPWSSD.BCST %d(BX), Z%d, %s", 8*k.m+4*m, 25+2*h, i)
 	k.op("VCVTDQ2PS %s, %s", i, i)
 	k.op("VMULPS.BCST %d(BX), %s, %s", 4*m, i, i)
 	k.op("VFMADD231PS Z%d, %s, %s", 24+2*h, i, k.float(h, m))

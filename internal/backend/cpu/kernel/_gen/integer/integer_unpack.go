@@ -3,7 +3,7 @@ package main
 // unpackKernel unpacks a format, the way of AVX-512. It is all that a format needs for AMX.
 type unpackKernel struct {
 	*avx512Kernel
-	signed bool // of codes with a middle: it becomes zero
+	signed bool // of codes with a middle, or with zero points: these become zero
 }
 
 // unpackSteps is how many steps of 16 columns are written one after another. Groups have 1, 2, 4 or 8 of them.
@@ -22,8 +22,7 @@ func (k unpackKernel) write() {
 		k.constants("integerSigned")
 	}
 	if k.signed {
-		k.op("MOVL $0x%08x, CX", 0x01010101*(256-1<<(k.bits-1)))
-		k.op("VPBROADCASTD CX, Z29")
+		k.zeros()
 	}
 	k.op("MOVQ R13, CX")
 	k.op("MOVQ R8, SI")
@@ -45,13 +44,13 @@ func (k unpackKernel) write() {
 		k.skip = i
 		k.vectors(0, func(v int, w string) {
 			if k.signed {
-				k.op("VPADDB Z29, %[1]s, %[1]s", w)
+				k.op("VPSUBB Z29, %[1]s, %[1]s", w)
 			}
 			k.op("VMOVDQU32 %s, %d(R14)", w, 256*i+64*v)
 		})
 	}
 	k.skip = 0
-	if !k.signed && !k.fp4 { // which have no more
+	if !k.fp4 { // which has no more
 		k.op("CMPQ integerArgs_steps(AX), $%d", unpackSteps)
 		k.op("JEQ unpacked")
 		k.op("CMPQ R14, R9")
@@ -70,19 +69,65 @@ func (k unpackKernel) write() {
 	k.aside = nil
 	if k.signed {
 		k.arg("codes", "R13")
-		k.op("VCVTPH2PS (R8)(R13*1), Z24")
-		k.op("VMOVUPS Z24, (R14)")
+		k.op("ADDQ R8, R13")
+		k.signedScales()
 	} else {
 		k.loadScales(0, 1, func() {
 			k.op("VMOVUPS Z24, (R14)")
 			if !k.fp4 {
 				k.op("VMOVUPS Z25, 64(R14)")
 			}
-		}, func() {})
+		}, nil, nil)
 	}
 	k.op("ADDQ integerArgs_block(AX), R8")
 	k.op("RET")
+	if k.stores() {
+		k.points()
+	}
 	for _, rest := range k.aside {
 		rest()
 	}
+}
+
+// stores reports whether zero points may be stored: codes of 8 bits less them are no bytes.
+func (k unpackKernel) stores() bool { return k.signed && k.bits < 8 }
+
+// zeros brings what is subtracted from codes into Z29.
+func (k unpackKernel) zeros() {
+	if k.stores() {
+		k.op("TESTQ $const_scalePoints, integerArgs_scale(AX)")
+		k.op("JNZ points")
+	}
+	k.op("MOVL $0x%08x, CX", 0x01010101<<(k.bits-1))
+	k.op("VPBROADCASTD CX, Z29")
+	k.line("zeroed:")
+}
+
+// points is the part of zeros for zero points that are stored: four bytes each.
+func (k unpackKernel) points() {
+	k.line("points:")
+	k.arg("zeros", "CX")
+	k.op("VPMOVZXBD (R8)(CX*1), Z29")
+	k.op("VBROADCASTI32X4 integerEach<>(SB), Z28")
+	k.op("VPSHUFB Z28, Z29, Z29")
+	k.op("JMP zeroed")
+}
+
+// signedScales writes the scales at R13 to the slot, of which R14 is the place.
+func (k unpackKernel) signedScales() {
+	k.op("TESTQ $const_scaleF16, integerArgs_scale(AX)")
+	k.op("JZ other")
+	k.loadF16("(R13)", "Z24")
+	k.line("scaled:")
+	k.op("VMOVUPS Z24, (R14)")
+	k.aside = append(k.aside, func() {
+		k.line("other:")
+		k.op("TESTQ $const_scaleF32, integerArgs_scale(AX)")
+		k.op("JNZ full")
+		k.loadBF16("(R13)", "Z24")
+		k.op("JMP scaled")
+		k.line("full:")
+		k.loadF32("(R13)", "Z24")
+		k.op("JMP scaled")
+	})
 }

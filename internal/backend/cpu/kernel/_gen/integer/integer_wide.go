@@ -44,6 +44,9 @@ func wide(s *source) {
 	}, func() {
 		k.arg("outTile", "CX")
 		k.each(k.scaleSymmetric)
+	}, func() {
+		k.arg("outTile", "CX")
+		k.each(k.scalePointed)
 	})
 	k.op("LEAQ %d(BX), DX", 12*wideRows)
 	k.op("ADDQ integerArgs_block(AX), R8")
@@ -110,6 +113,18 @@ func (k *wideKernel) scaleRow(h, m int) {
 func (k *wideKernel) scaleSymmetric(h, m int) {
 	i := k.int(h, m)
 	k.op("VPADDD.BCST %d(BX), %s, %s", 4*(2*wideRows+m), i, i)
+	k.addRow(h, m)
+}
+
+// scalePointed is scaleRow for codes with zero points.
+func (k *wideKernel) scalePointed(h, m int) {
+	k.op("VPDPWSSD.BCST %d(BX), Z%d, %s", 4*(2*wideRows+m), 25+2*h, k.int(h, m))
+	k.addRow(h, m)
+}
+
+// addRow adds the integer sums of signed codes.
+func (k *wideKernel) addRow(h, m int) {
+	i := k.int(h, m)
 	k.op("VCVTDQ2PS %s, %s", i, i)
 	k.op("VMULPS.BCST %d(BX), %s, %s", 4*m, i, i)
 	k.op("VFMADD213PS %s, Z%d, %s", k.sum(h, m), 24+2*h, i)

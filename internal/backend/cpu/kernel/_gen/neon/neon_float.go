@@ -192,6 +192,7 @@ func (s *source) beginDecoder(name string, biases int, constants func()) {
 	s.op("MOVD R10, R3")
 	s.op("MOVD R9, R15")
 	if biases >= 0 {
+		s.op("TBNZ $3, R4, pointed // decodePoints")
 		s.op("CMP $3, R4")
 		s.op("BGE implied")
 	}
@@ -207,6 +208,7 @@ func (s *source) endDecoder(biases int) {
 	s.op("RET")
 	if biases >= 0 {
 		s.impliedBiases(biases)
+		s.pointed(biases)
 	}
 	s.line("")
 }
@@ -225,6 +227,60 @@ func (s *source) impliedBiases(biases int) {
 	s.op("FMOVS decodeArgs_zero(R15), F0")
 	for h := range 4 {
 		s.fmulAt(biases+h, 16+h, 0, 0)
+	}
+	s.op("JMP scaled")
+}
+
+// zeroScales loads 16 scales at R15 without biases to V16-V19; the lowest bits of kind are their type.
+func (s *source) zeroScales(kind string) {
+	s.op("TBNZ $0, %s, zeroHalf", kind)
+	s.op("TBNZ $1, %s, zeroFull", kind)
+	for j := 0; j < 4; j += 2 {
+		s.load(16+j, 8*j, "R15")
+		s.widen2(17+j, 16+j)
+		s.widen(16+j, 16+j)
+	}
+	s.op("JMP zeroScaled")
+	s.line("zeroFull:")
+	s.load2(16, 0, "R15")
+	s.load2(18, 32, "R15")
+	s.op("JMP zeroScaled")
+	s.line("zeroHalf:")
+	s.halves(16)
+	s.line("zeroScaled:")
+}
+
+// points loads the 16 bytes at R15 as numbers to four registers from d on.
+func (s *source) points(d int) {
+	s.load(d, 0, "R15")
+	s.op("VUXTL2 V%d.B16, V%d.H8", d, d+2)
+	s.op("VUXTL V%d.B8, V%d.H8", d, d)
+	for j := 0; j < 4; j += 2 {
+		s.op("VUXTL2 V%d.H8, V%d.S4", d+j, d+j+1)
+		s.op("VUXTL V%d.H4, V%d.S4", d+j, d+j)
+	}
+	for j := range 4 {
+		s.scvtf(d+j, d+j)
+	}
+}
+
+// pointed loads the scales of codes that have zero points, and these, negative, instead of biases.
+func (s *source) pointed(biases int) {
+	s.line("pointed:")
+	s.zeroScales("R4")
+	s.op("MOVD a+0(FP), R15")
+	s.op("MOVD decodeArgs_zeros(R15), R5")
+	s.op("CBZ R5, equal")
+	s.op("ADD R9, R5, R15")
+	s.points(biases)
+	for h := range 4 {
+		s.fneg(biases+h, biases+h)
+	}
+	s.op("JMP scaled")
+	s.line("equal:")
+	s.op("FMOVS decodeArgs_zero(R15), F0")
+	for h := range 4 {
+		s.op("VDUP V0.S[0], V%d.S4", biases+h)
 	}
 	s.op("JMP scaled")
 }
@@ -256,22 +312,33 @@ func (d decoder) function() {
 		d.op("ADD R3<<3, R1, R7")
 	}
 	d.op("LSR $4, R3")
-	d.line("step:")
+	if !d.fp4 {
+		d.op("TBZ $3, R4, step // decodePoints")
+		d.steps("points", true)
+		d.op("JMP decoded")
+	}
+	d.steps("step", false)
+	d.line("decoded:")
+	d.endDecoder(biases)
+}
+
+// steps is the loop over the columns, of codes with zero points or others.
+func (d decoder) steps(label string, pointed bool) {
+	d.line("%s:", label)
 	for v := range 4 {
 		for h := range 4 {
 			d.vector(v, h, 0, 1)
-			d.columns(v, h)
+			d.columns(v, h, pointed)
 		}
 	}
 	d.advance()
 	d.op("ADD $1024, R0")
 	d.op("SUBS $1, R3")
-	d.op("BNE step")
-	d.endDecoder(biases)
+	d.op("BNE %s", label)
 }
 
 // columns writes the four columns of the codes in V0.
-func (d decoder) columns(v, h int) {
+func (d decoder) columns(v, h int, pointed bool) {
 	for i := range 4 {
 		x := 2 + i
 		switch {
@@ -289,8 +356,11 @@ func (d decoder) columns(v, h int) {
 			d.and(x, x, 31)
 		}
 		d.scvtf(x, x)
+		if pointed {
+			d.fadd(x, x, 20+h)
+		}
 		d.fmul(x, x, 16+h)
-		if !d.fp4 {
+		if !d.fp4 && !pointed {
 			d.fadd(x, x, 20+h)
 		}
 		d.store(x, 256*v+64*i+16*h, "R0")

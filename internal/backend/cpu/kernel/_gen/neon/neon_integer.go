@@ -187,16 +187,11 @@ func (k integer) function() {
 	k.op("SUBS $1, R2")
 	k.op("BNE tile")
 	k.op("RET")
-	if k.symmetric() {
-		k.line("zero:")
-		k.halves(16)
-		k.op("JMP scaled")
+	if !k.fp4 {
+		k.zeros()
 	}
 	k.line("")
 }
-
-// symmetric reports whether codes may be those of formats without biases: of Q4_0, Q5_0 and Q8_0.
-func (k integer) symmetric() bool { return !k.fp4 && (k.bits == 4 || k.bits == 5 || k.bits == 8) }
 
 // matrix reports whether rows are multiplied two by two.
 func (k integer) matrix() bool { return k.set == setI8MM && k.rows == 4 }
@@ -213,7 +208,7 @@ func (k integer) group() {
 	case k.signed():
 		k.constant(k.prefix, "Sign8", 31)
 		k.raised()
-	case k.symmetric():
+	case !k.fp4:
 		k.offsets()
 	default:
 		for i := range 4 * k.rows {
@@ -240,8 +235,10 @@ func (k integer) group() {
 	k.finish()
 }
 
-// offsets begins the sums with what makes codes signed; of affine formats it is zero.
+// offsets begins the sums with what makes codes signed; of affine formats it is zero, and so are sums
+// that zero points are for.
 func (k integer) offsets() {
+	k.op("TBNZ $3, R11, pointed // scalePoints")
 	k.op("ADD $%d, R5, R15", 8*k.rows)
 	for bit := range 3 {
 		if k.rows>>bit&1 == 1 {
@@ -262,14 +259,13 @@ func (k integer) offsets() {
 	}
 }
 
-// raised begins the sums with 128 times those of the rows if codes are not those of Q8_0: what is
+// raised begins the sums with 128 times those of the rows if codes are not symmetric: what is
 // multiplied is lower by so much.
 func (k integer) raised() {
 	for i := range 4 * k.rows {
 		k.zero(i)
 	}
-	k.op("CMP $const_scaleZero, R11")
-	k.op("BEQ step")
+	k.op("TBNZ $2, R11, step // scaleZero")
 	for r := range k.rows {
 		k.zero(24 + r)
 	}
@@ -393,38 +389,75 @@ func (k integer) finish() {
 		biases = -1
 	}
 	k.op("ADD R10, R1, R15")
-	if k.symmetric() {
+	if !k.fp4 {
 		k.op("CMP $const_scaleZero, R11")
-		k.op("BEQ zero")
+		k.op("BGE zero")
 	}
 	k.scales("R11", 16, biases, "")
-	if k.symmetric() {
+	if !k.fp4 {
 		k.op("CMP $const_scaleZero, R11")
 	}
 	for r := range k.rows {
-		k.op("FMOVS %d(R5), F24", 4*r)
-		k.op("FMOVS %d(R5), F25", 4*(k.rows+r))
-		k.load2(26, 64*r, "R6")
-		k.load2(28, 64*r+32, "R6")
-		for h := range 4 {
-			acc := k.sums(r, h)
-			k.scvtf(acc, acc)
-			k.fmulAt(acc, acc, 24, 0)
-			k.fmla(26+h, acc, 16+h)
-		}
-		if k.symmetric() {
-			k.op("BEQ unbiased%d", r)
-		}
-		for h := range 4 {
-			if !k.fp4 {
+		k.addRow(r, k.rows+r, func(int, int) {}, func() {
+			if k.fp4 {
+				return
+			}
+			k.op("BGE unbiased%d", r)
+			for h := range 4 {
 				k.fmlaAt(26+h, 20+h, 25, 0)
 			}
-		}
-		if k.symmetric() {
 			k.line("unbiased%d:", r)
-		}
-		k.op("FSTPQ (F26, F27), %d(R6)", 64*r)
-		k.op("FSTPQ (F28, F29), %d(R6)", 64*r+32)
+		})
 	}
+	k.line("added:")
 	k.op("ADD $%d, R5", 12*k.rows)
+}
+
+// addRow adds the sums of row r of a group to the output. V25 has number i of the rows' tail. The
+// sums of a quarter of a tile, as floats, and at last the outputs in V26-V29 may be changed.
+func (k integer) addRow(r, i int, sums func(acc, h int), outputs func()) {
+	k.op("FMOVS %d(R5), F24", 4*r)
+	k.op("FMOVS %d(R5), F25", 4*i)
+	k.load2(26, 64*r, "R6")
+	k.load2(28, 64*r+32, "R6")
+	for h := range 4 {
+		acc := k.sums(r, h)
+		k.scvtf(acc, acc)
+		sums(acc, h)
+		k.fmulAt(acc, acc, 24, 0)
+		k.fmla(26+h, acc, 16+h)
+	}
+	outputs()
+	k.op("FSTPQ (F26, F27), %d(R6)", 64*r)
+	k.op("FSTPQ (F28, F29), %d(R6)", 64*r+32)
+}
+
+// zeros is the part of finish for codes without biases, which are signed or have zero points, and the part
+// of offsets for the latter. Products of zero points and sums of rows are exact as floats.
+func (k integer) zeros() {
+	k.line("zero:")
+	k.zeroScales("R11")
+	k.op("TBZ $3, R11, scaled // scalePoints")
+	k.op("MOVD integerArgs_zeros(R0), R15")
+	k.op("ADD R1, R15")
+	k.points(20)
+	for r := range k.rows {
+		first := true
+		k.addRow(r, 2*k.rows+r, func(acc, h int) {
+			if first { // of the tail it is an integer, negative
+				k.scvtf(25, 25)
+			}
+			first = false
+			k.fmlaAt(acc, 20+h, 25, 0)
+		}, func() {})
+	}
+	k.op("JMP added")
+	if k.signed() {
+		return
+	}
+	k.line("pointed:")
+	for i := range 4 * k.rows {
+		k.zero(i)
+	}
+	k.op("JMP step")
 }
