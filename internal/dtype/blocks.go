@@ -99,9 +99,6 @@ func (f Format) BlockSize() (columns, bytes int) {
 	return b.columns, b.bytes
 }
 
-// Halves is where the halves are in a block of the block format f.
-func (f Format) Halves() []int { return f.block().halves }
-
 // BlockCodes writes the codes of a block of the block format f, one to a byte.
 func (f Format) BlockCodes(q []uint8, block []byte) { f.block().unpack(q, block) }
 

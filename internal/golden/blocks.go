@@ -14,6 +14,7 @@ import (
 // BlockKinds are the kinds of GGUF blocks that Blocks returns.
 var BlockKinds = []string{
 	"Q2_K", "Q3_K", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0", "MXFP4", "NVFP4",
+	"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
 }
 
 // BlockMatrix is a matrix of GGUF blocks and its products. Rows 0 to 15 are edge cases, rows 16 to

@@ -90,9 +90,7 @@ func (r *rig) blocks(f dtype.Format, rows, cols int) dtype.Matrix {
 	}
 	_, size := f.BlockSize()
 	for at := 0; at < len(m.Data); at += size {
-		for _, p := range f.Halves() {
-			dtype.FromF32(m.Data[at+p:][:2], dtype.F16, r.list(1))
-		}
+		f.PutHalves(m.Data[at:], func() uint16 { return dtype.ToF16(r.list(1)[0]) })
 	}
 	return m
 }

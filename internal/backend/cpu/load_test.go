@@ -24,7 +24,7 @@ func TestRowsTakeWhatTheySay(t *testing.T) {
 		{Rows: 32, Cols: 1024, Format: dtype.FP8, Group: 128, ScaleType: dtype.F32},
 		microscale(dtype.MXFP4, 0), microscale(dtype.MXFP8, 0), microscale(dtype.NVFP4, 1), microscale(dtype.NVFP4, 0.3),
 	}
-	for f := dtype.Q4_0; f <= dtype.NVFP4Blocks; f++ {
+	for f := dtype.Q4_0; f <= dtype.IQ3S; f++ {
 		list = append(list, dtype.NewBlocks(f, 32, 1024))
 	}
 	for i := range list {

@@ -56,6 +56,13 @@ var kinds = map[Type]*kind{
 	40: blocks(dtype.NVFP4Blocks),
 	41: blocks(dtype.Q1_0),
 	42: blocks(dtype.Q2_0),
+	16: blocks(dtype.IQ2XXS),
+	17: blocks(dtype.IQ2XS),
+	18: blocks(dtype.IQ3XXS),
+	19: blocks(dtype.IQ1S),
+	21: blocks(dtype.IQ3S),
+	22: blocks(dtype.IQ2S),
+	29: blocks(dtype.IQ1M),
 }
 
 func blocks(f dtype.Format) *kind {

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,10 +11,13 @@ import (
 )
 
 // blockFormats are GGUF's formats.
-var blockFormats = []dtype.Format{
+var blockFormats = append([]dtype.Format{
 	dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4NL, dtype.IQ4XS,
 	dtype.Q2K, dtype.Q3K, dtype.TQ1_0, dtype.TQ2_0, dtype.Q1_0, dtype.Q2_0, dtype.MXFP4Blocks, dtype.NVFP4Blocks,
-}
+}, gridFormats...)
+
+// gridFormats are those with tables.
+var gridFormats = []dtype.Format{dtype.IQ1S, dtype.IQ1M, dtype.IQ2XXS, dtype.IQ2XS, dtype.IQ2S, dtype.IQ3XXS, dtype.IQ3S}
 
 // blockCase is a shape of product with a matrix in a block format.
 type blockCase struct {
@@ -81,9 +83,7 @@ func randomBlocks(c blockCase, r *rand.Rand) dtype.Matrix {
 func mildHalves(m *dtype.Matrix, r *rand.Rand) {
 	_, size := m.Format.BlockSize()
 	for i := 0; i < len(m.Data); i += size {
-		for _, j := range m.Format.Halves() {
-			binary.LittleEndian.PutUint16(m.Data[i+j:], dtype.ToF16(float32(r.NormFloat64()/16)))
-		}
+		m.Format.PutHalves(m.Data[i:], func() uint16 { return dtype.ToF16(float32(r.NormFloat64() / 16)) })
 		if m.Format == dtype.MXFP4Blocks {
 			m.Data[i] = byte(118 + r.IntN(8)) // an exponent
 		}

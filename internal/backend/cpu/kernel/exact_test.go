@@ -109,6 +109,7 @@ var recorded = []struct {
 	{"products", productBits, 0x08a17fe43b2202ea},
 	{"blocks", blockBits(blockFormats[:10]), 0xd3bf4b6f37b04a7b},
 	{"blocks of GGUF's other kinds", blockBits(blockFormats[10:18]), 0x9fa447b5e35e17f0},
+	{"grids", blockBits(gridFormats), 0x5eafb182cc2da372},
 	{"tower", towerBits, 0x8efd74b430f74e69},
 	{"zero points", pointBits, 0x1f461463a14aff35},
 }

@@ -9,6 +9,10 @@ import (
 // RowFloats writes row r of matrix n as float32 values: what Weight.floats gives for it,
 // without the other rows of its tile.
 func (w *Weight) RowFloats(dst []float32, n, r int) {
+	if w.grid() {
+		w.gridRow(dst, n, r)
+		return
+	}
 	lane := r % Tile
 	for g := range w.groups {
 		block, out := w.at(n, r/Tile, g), dst[g*w.group:][:w.width(g)]

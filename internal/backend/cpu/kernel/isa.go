@@ -67,6 +67,10 @@ type Scratch struct {
 	float   floatArgs // operands of kernels; here, handing them over allocates nothing
 	decode  decodeArgs
 	integer integerArgs
+
+	expanded   Weight // superblocks of a grid format, expanded, with the memory of grid
+	grid       []byte
+	expandArgs expandArgs
 	// factors has, from the start of a cache line on, what kernels decode of a superblock, for two tiles
 	// 1,024 bytes apart: for each group 16 factors of its scales, and from byte 512 on 16 pairs of 16 bits
 	// for every two groups: factors of the biases of Q4_K and Q5_K. Other formats whose codes are raised

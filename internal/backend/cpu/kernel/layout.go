@@ -22,9 +22,10 @@ type Layout struct {
 	// Number is the type of a plain weight's numbers, of others the type of scales and biases.
 	Number  dtype.Type
 	Factors Factors
-	First   bool    // the integer sum of a block is multiplied by the scale of the weight first, as in superblocks
-	Zero    float32 // what biases are in scales; 0: they are stored, or there are none
-	Zeros   int     // where the 16 zero points of a block begin, a byte each; 0: none are stored
+	First   bool        // the integer sum of a block is multiplied by the scale of the weight first, as in superblocks
+	Zero    float32     // what biases are in scales; 0: they are stored, or there are none
+	Grid    *GridPlaces // of a grid format, else nil: Block is zero, and Tail a superblock
+	Zeros   int         // where the 16 zero points of a block begin, a byte each; 0: none are stored
 }
 
 // Kind is how codes become numbers.
@@ -36,6 +37,7 @@ const (
 	Leveled             // scale*dtype.Levels[code]
 	Bytes               // scale*E4M3
 	Plain               // numbers are stored
+	Grid                // factor*(code - dtype.GridMiddle)*scale, codes from a table: see GridPlaces
 	Pointed             // scale*(code - zero point); where none are stored, scale*(code + Zero)
 )
 
@@ -48,6 +50,7 @@ const (
 	Factors6K         // Q6_K and Q3_K
 	FactorsXS         // IQ4_XS
 	Factors2K         // Q2_K
+	FactorsGrid       // grid formats, expanded: see grid_generic.go
 )
 
 // Layout is w's.
@@ -62,6 +65,8 @@ func (w *Weight) Layout() Layout {
 		l.Kind, l.Number = Plain, w.elem
 	case w.pointed():
 		l.Kind = Pointed
+	case w.grid():
+		l.Kind, l.Grid = Grid, w.places()
 	case w.fp4():
 		l.Kind = Halves
 	case w.format.Leveled():

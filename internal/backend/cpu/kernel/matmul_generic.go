@@ -68,6 +68,10 @@ func integerTiles(out []float32, w *Weight, n, from, to int, a *Activations, s *
 		multiply = superTile
 	}
 	for t := from; t < to; t++ {
+		if w.grid() {
+			superTile(out[(t-from)*m*Tile:][:m*Tile], s.expand(w, n, t, t+1, 0, w.groups/w.per, nil), 0, 0, a, s)
+			continue
+		}
 		multiply(out[(t-from)*m*Tile:][:m*Tile], w, n, t, a, s)
 	}
 }
@@ -164,6 +168,10 @@ func floatTiles(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
 	s.floats = Grow(s.floats, m*Tile+w.group*Tile)
 	s.ints = Grow(s.ints, Tile*w.group)
 	for t := from; t < to; t++ {
+		if w.grid() {
+			floatTile(out[(t-from)*m*Tile:][:m*Tile], s.expand(w, n, t, t+1, 0, w.groups/w.per, nil), 0, 0, x, s)
+			continue
+		}
 		floatTile(out[(t-from)*m*Tile:][:m*Tile], w, n, t, x, s)
 	}
 }

@@ -23,8 +23,10 @@ var blockPackers = [...]blockPacker{
 // superblock, stay in the first cache meanwhile.
 // scales is what scaleTable has written.
 func (w *Weight) packTile(m *dtype.Matrix, n, t int, scales *[256]float32) {
-	pack := blockPackers[w.format-dtype.Q4_0]
-	if pack == nil {
+	var pack blockPacker
+	if w.format.Grid() {
+		pack = w.packGrid
+	} else if pack = blockPackers[w.format-dtype.Q4_0]; pack == nil {
 		pack = func(dst []byte, r, per int, block []byte) { w.packE2M1(dst, r, per, block, scales) }
 	}
 	columns, size := m.Format.BlockSize()

@@ -112,6 +112,8 @@ func (w *Weight) superScale(tail []byte, r, g int) (s, b float32) {
 // likewise the bias, which is subtracted.
 func (w *Weight) smallFactors(tail []byte, r, g int) (scale, bias int32) {
 	switch w.factors {
+	case FactorsGrid:
+		return int32(tail[4*Tile+Tile*g+r]), 0
 	case Factors6K:
 		return int32(int8(tail[atBytes6K+Tile*g+r])), 0
 	case Factors2K:
@@ -130,6 +132,9 @@ func (w *Weight) smallFactors(tail []byte, r, g int) (scale, bias int32) {
 
 // superScales is the scale of row r of a superblock, and where it has biases that of these.
 func (w *Weight) superScales(tail []byte, r int) (scale, bias float32) {
+	if w.expanded {
+		return getFloat(tail[4*r:], dtype.F32), 0
+	}
 	scale = getFloat(tail[2*r:], dtype.F16)
 	if w.least() {
 		bias = getFloat(tail[2*Tile+2*r:], dtype.F16)

@@ -41,6 +41,24 @@ const plainGroup = 64
 //	Q6_K, Q3_K  Byte 16g+r is the factor of row r, group g. Padded to whole cache lines.
 //	Q2_K        Byte 16g+r has the factors of row r, group g: the scale's in its low half, the
 //	            bias' in its high half.
+//
+// Superblocks of the grid formats have the bits of the file, those of 16 rows side by side, and no
+// blocks: see GridPlaces for where the parts are. Products expand them: see grid_generic.go.
+//
+//	indices     Low eight bits: byte 16i+r is index i of row r, which stands for columns 8i to 8i+7, or of
+//	            IQ3 4i to 4i+3.
+//	high bits   IQ2_S, IQ3_S: byte 16h+r has those of the indices of row r in columns 32h to 32h+31, two
+//	            (IQ3_S: one) each, the first lowest. IQ2_XS: byte 16i+r, columns 64i to 64i+63, one each.
+//	            IQ1: number 16h+r of 16 bits, columns 32h to 32h+31: of IQ1_S three bits each, then three
+//	            bits of the factor and one of the delta; of IQ1_M three bits and the delta of each index.
+//	signs       Number 8i+h of 64 bits has in bits 4r to 4r+3 signs of row r: i < 4 of columns 32h+8i to 3
+//	            more, others of columns 32h+8(i-4)+4 to 3 more. Where seven of eight are stored there is no
+//	            i = 7: bits of columns 32h+24+4 to 2 more are bit 3 of i = 4, 5, 6, and the sign of every
+//	            eighth column makes the number of minus signs among the eight even.
+//	factors     Bits 4r to 4r+3 of number g of 64 bits: f of row r, group g; the factor is 2f+1. Groups have
+//	            16 columns in IQ2_XS and IQ2_S, else 32. IQ1_M: number 16i+r of 16 bits has four of three
+//	            bits, groups of 16 columns from 4i on, and above them four bits of the scale, lowest first.
+//	scales      A half for each row.
 type Weight struct {
 	rows, cols, count int
 	integer           bool // products are integer products
@@ -56,6 +74,7 @@ type Weight struct {
 	zero              float32    // what biases are in scales; 0: they are stored, or there are none
 	zeros             int        // where zero points begin in a block; 0: none are stored
 	tiles             int        // of one matrix
+	expanded          bool       // of a grid format: see expandSuper
 
 	Input *Input // transformation of the rows that the matrices multiply; nil: none
 	Data  []byte // [count, tiles, groups, block]: Size bytes of the caller
@@ -109,7 +128,7 @@ func (w *Weight) least() bool { return w.factors == FactorsK || w.factors == Fac
 
 // portable reports whether only portable code multiplies w.
 func (w *Weight) portable() bool {
-	return w.factors == Factors2K || w.bits == 3 && w.per > 1 || w.first
+	return w.grid() || w.factors == Factors2K || w.bits == 3 && w.per > 1 || w.first
 }
 
 // coded reports whether codes lie as integers do.
@@ -218,7 +237,7 @@ func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		w.bits, w.scale = 8, dtype.F32
 		w.codes = w.group * Tile
 	default:
-		if !m.Format.Blocks() || int(m.Format-dtype.Q4_0) >= len(blockPackers) {
+		if !m.Format.Blocks() || !m.Format.Grid() && int(m.Format-dtype.Q4_0) >= len(blockPackers) {
 			return nil, fmt.Errorf("cpu: weights of format %v are not supported", m.Format)
 		}
 		extras = w.layBlocks(&m)
@@ -253,6 +272,10 @@ const (
 // layBlocks lays out a block format, and returns how many numbers follow the codes of a row in
 // a block.
 func (w *Weight) layBlocks(m *dtype.Matrix) (extras int) {
+	if m.Format.Grid() {
+		w.layGrid()
+		return 0
+	}
 	w.bits = m.ElementBits()
 	w.codes = w.group * Tile * w.bits / 8
 	if w.scale == dtype.F32 { // what is stored is halves and factors

@@ -1,0 +1,108 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// Weights of grid formats are expanded before they are multiplied: some superblocks at a time, into
+// memory that stays in the cache, where kernels for superblocks multiply them. An expanded superblock has
+// 16 groups of 16 columns with codes of 8 bits, as integers lie, which count from -dtype.GridMiddle, and
+// a tail: 16 scales of float32, and factors, byte 16g+r that of row r, group g.
+
+const (
+	gridGroup     = 16
+	gridPer       = 256 / gridGroup
+	expandedCodes = 256 * Tile
+	expandedTail  = 4*Tile + gridPer*Tile
+	expandedSize  = expandedCodes + expandedTail
+)
+
+// expandArgs are the operands of a kernel that expands superblocks of one tile which follow one another.
+type expandArgs struct {
+	dst, src unsafe.Pointer
+	table    unsafe.Pointer // of the format
+	count    int            // superblocks, at least one
+	signs    [64]uint64     // signs of a superblock: number 8*(4*half+n)+h is of columns 32h+8n+4*half to 3 more
+}
+
+// expanders expand superblocks on one instruction set, by format from dtype.IQ1S on; nil: portable code.
+type expanders *[len(gridPlaces)]func(a *expandArgs)
+
+// layGrid lays out a grid format.
+func (w *Weight) layGrid() {
+	w.bits, w.group, w.per = 8, gridGroup, gridPer
+	w.codes, w.tail = 0, w.places().Size
+}
+
+// expansion is the form of w after it is expanded, without Data.
+func (w *Weight) expansion() Weight {
+	e := *w
+	e.expanded, e.factors, e.count, e.zero = true, FactorsGrid, 1, -dtype.GridMiddle
+	e.codes, e.block, e.tail = gridGroup*Tile, gridGroup*Tile, expandedTail
+	return e
+}
+
+// expand expands superblocks [first, end) of tiles [from, to) of matrix n, and returns them as a weight of
+// these tiles that is valid until the next call with s.
+func (s *Scratch) expand(w *Weight, n, from, to, first, end int, by expanders) *Weight {
+	s.expanded = w.expansion()
+	e := &s.expanded
+	e.groups, e.tiles = (end-first)*gridPer, to-from
+	e.cols, e.rows = e.groups*gridGroup, e.tiles*Tile
+	s.grid = aligned(s.grid, e.Size())
+	e.Data = s.grid
+	for t := from; t < to; t++ {
+		src, dst := w.tile(n, t)[first*w.tail:end*w.tail], e.tile(0, t-from)
+		if by == nil {
+			for ; len(src) > 0; src, dst = src[w.tail:], dst[expandedSize:] {
+				w.expandSuper(dst, src)
+			}
+			continue
+		}
+		a := &s.expandArgs
+		a.dst, a.src = unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
+		a.table = unsafe.Pointer(unsafe.SliceData(w.format.GridTable()))
+		a.count = end - first
+		by[w.format-dtype.IQ1S](a)
+		a.dst, a.src, a.table = nil, nil, nil
+	}
+	return e
+}
+
+// expandSuper expands a superblock. It is the twin of the kernels.
+func (w *Weight) expandSuper(dst, super []byte) {
+	var q [256]byte
+	tail := dst[expandedCodes:][:expandedTail]
+	for r := range Tile {
+		w.gridCodes(&q, super, r)
+		for v := range len(q) / 4 {
+			copy(dst[64*v+4*r:][:4], q[4*v:])
+		}
+		binary.LittleEndian.PutUint32(tail[4*r:], math.Float32bits(w.gridScale(super, r)))
+		for g := range gridPer {
+			tail[4*Tile+Tile*g+r] = w.gridFactor(super, r, g)
+		}
+	}
+}
+
+// gridRow is RowFloats for a grid format.
+func (w *Weight) gridRow(dst []float32, n, r int) {
+	var q [256]byte
+	for i := range w.groups / w.per {
+		super := w.super(n, r/Tile, i)
+		w.gridCodes(&q, super, r%Tile)
+		d := w.gridScale(super, r%Tile)
+		for g := range gridPer {
+			s := d * float32(w.gridFactor(super, r%Tile, g))
+			b := -dtype.GridMiddle * s
+			out := dst[(i*gridPer+g)*gridGroup:][:gridGroup]
+			for k, x := range q[g*gridGroup:][:gridGroup] {
+				out[k] = float32(s*float32(x)) + b
+			}
+		}
+	}
+}
