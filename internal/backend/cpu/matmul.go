@@ -214,13 +214,28 @@ func extend[T any](list []T) []T {
 
 // set sets row r of the input. x is that row, transformed.
 func (op *matmulOp) set(r int, x func(*kernel.Input) []float32) {
-	for i := range op.acts {
-		a := &op.acts[i]
-		op.b.isa.Put(&a.Activations, r, x(a.input))
+	for i := range op.forms() {
+		op.setForm(i, r, x(op.form(i)))
 	}
-	for i := range op.floats {
-		copy(row(op.floats[i].x, r), x(op.floats[i].input))
+}
+
+// forms is how many forms of the input the weights want, form the transformation of form i.
+func (op *matmulOp) forms() int { return len(op.acts) + len(op.floats) }
+
+func (op *matmulOp) form(i int) *kernel.Input {
+	if i < len(op.acts) {
+		return op.acts[i].input
 	}
+	return op.floats[i-len(op.acts)].input
+}
+
+// setForm sets row r of form i.
+func (op *matmulOp) setForm(i, r int, x []float32) {
+	if i < len(op.acts) {
+		op.b.isa.Put(&op.acts[i].Activations, r, x)
+		return
+	}
+	copy(row(op.floats[i-len(op.acts)].x, r), x)
 }
 
 // quantizeAlone is how many numbers one thread quantizes in the time it takes to call the
@@ -232,27 +247,24 @@ const (
 
 // fill sets all rows.
 func (op *matmulOp) fill() {
-	cost := 0
-	for i := range op.acts {
-		cost++
-		if op.acts[i].input != nil {
-			cost += quantizeAlone / transformAlone
+	alone := quantizeAlone
+	for i := range op.forms() {
+		if op.form(i) != nil {
+			alone = transformAlone
 		}
 	}
-	cost += len(op.floats) * quantizeAlone / transformAlone
-	if cost > 0 {
-		op.put.op = op
-		op.b.pool.run(&op.put, op.x.Rows, max(1, quantizeAlone/cost/op.x.Cols))
-	}
+	op.put.op = op
+	op.b.pool.run(&op.put, op.forms()*op.x.Rows, max(1, alone/op.x.Cols))
 }
 
-// putOp sets rows of a product's input.
+// putOp sets rows of a product's input. A part is a row of one of its forms.
 type putOp struct{ op *matmulOp }
 
 func (p *putOp) part(worker, from, to int) {
 	op := p.op
-	for r := from; r < to; r++ {
-		op.set(r, func(in *kernel.Input) []float32 { return op.b.transform(worker, in, row(op.x, r)) })
+	for i := from; i < to; i++ {
+		form, r := i/op.x.Rows, i%op.x.Rows
+		op.setForm(form, r, op.b.transform(worker, op.form(form), row(op.x, r)))
 	}
 }
 

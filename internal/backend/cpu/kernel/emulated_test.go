@@ -35,4 +35,5 @@ func TestKernels(t *testing.T) {
 	run("VectorDeltaStepsEqualGeneric", TestVectorDeltaStepsEqualGeneric)
 	run("PromptEqualsPages", TestPromptEqualsPages)
 	run("ZeroPointsOfExtremesEqualTheirTwin", TestZeroPointsOfExtremesEqualTheirTwin)
+	run("TransformKeepsToItsDefinition", TestTransformKeepsToItsDefinition)
 }

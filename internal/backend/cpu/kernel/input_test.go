@@ -64,3 +64,19 @@ func TestTransformKeepsToItsDefinition(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkTransform(b *testing.B) {
+	const cols = 5120
+	in := NewInput(randomRotation(rand.New(rand.NewPCG(1, 2)), 8, cols))
+	x, y := make([]float32, cols), make([]float32, cols)
+	for _, set := range Sets() {
+		if set.Missing == "" {
+			b.Run(set.Name, func(b *testing.B) {
+				b.SetBytes(in.Bytes())
+				for b.Loop() {
+					set.Transform(y, x, in)
+				}
+			})
+		}
+	}
+}

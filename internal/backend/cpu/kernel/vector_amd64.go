@@ -9,7 +9,7 @@ var vectorAVX512 = Vector{
 	Dot: dotAVX512, Add: addAVX512, AddScaled: addScaledAVX512,
 	Norm: normAVX512, WideNorm: wideNormAVX512, LayerNorm: layerNormAVX512,
 	SwiGLU: swigluAVX512, GELU: geluAVX512, GELUTanh: geluTanhAVX512, GateSigmoid: gateSigmoidAVX512,
-	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512, Turn: turn,
+	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512, Turn: turnAVX512,
 	Narrow: narrowAVX512,
 	Page: Page{
 		Scores32: scores32AVX512, Scores16: scores16AVX512, Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Merge: mergeAVX512,
@@ -28,7 +28,7 @@ var vectorAVX2 = Vector{
 	Dot: dotAVX2, Add: addAVX2, AddScaled: addScaledAVX2,
 	Norm: normAVX2, WideNorm: wideNormAVX2, LayerNorm: layerNormAVX2,
 	SwiGLU: swigluAVX2, GELU: geluAVX2, GELUTanh: geluTanhAVX2, GateSigmoid: gateSigmoidAVX2,
-	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2, Turn: turn,
+	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2, Turn: turnAVX2,
 	Narrow: narrowAVX2,
 	Page: Page{
 		Scores32: scores32AVX2, Scores16: scores16AVX2, Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Merge: mergeAVX2,
@@ -271,3 +271,13 @@ func deltaUpdateAVX2(dst []float32, dstStride int, src []float32, srcStride, ahe
 //
 //go:noescape
 func deltaStepsAVX2(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
+
+// turnAVX512 is turn.
+//
+//go:noescape
+func turnAVX512(dst, src, scales []float32, places []uint8, turns []float32, rounds int)
+
+// turnAVX2 is turn.
+//
+//go:noescape
+func turnAVX2(dst, src, scales []float32, places []uint8, turns []float32, rounds int)

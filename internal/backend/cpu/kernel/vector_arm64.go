@@ -9,7 +9,7 @@ var vectorNEON = Vector{
 	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
 	Norm: normNEON, WideNorm: wideNormNEON, LayerNorm: layerNormNEON,
 	SwiGLU: swigluNEON, GELU: geluNEON, GELUTanh: geluTanhNEON, GateSigmoid: gateSigmoidNEON,
-	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Rotate: rotateNEON, Softmax: softmaxNEON, Turn: turn,
+	Sigmoids: sigmoidsNEON, Decays: decaysNEON, Rotate: rotateNEON, Softmax: softmaxNEON, Turn: turnNEON,
 	Narrow: narrowNEON,
 	Page: Page{
 		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,
@@ -248,3 +248,8 @@ func deltaUpdateNEON(dst []float32, dstStride int, src []float32, srcStride, ahe
 //
 //go:noescape
 func deltaStepsNEON(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32)
+
+// turnNEON is turn.
+//
+//go:noescape
+func turnNEON(dst, src, scales []float32, places []uint8, turns []float32, rounds int)

@@ -2831,3 +2831,109 @@ stop:
 end:
 	RET
 
+// func turnNEON(dst, src, scales []float32, places []uint8, turns []float32, rounds int)
+//
+// The twin is turn. The numbers of a group go between a buffer and dst, so that the buffer is the last.
+//
+//	R0 dst    R1 src    R2 scales    R3 places    R4 turns    R5 numbers left    R6 rounds left
+//	R7 the numbers of a group    R8 those after a round    R9-R13 places    V0, V1 pairs    V2, V3 turns
+TEXT ·turnNEON(SB), NOSPLIT, $512-128
+	MOVD dst_base+0(FP), R0
+	MOVD src_base+24(FP), R1
+	MOVD scales_base+48(FP), R2
+	MOVD places_base+72(FP), R3
+	MOVD turns_base+96(FP), R4
+	MOVD dst_len+8(FP), R5
+group:
+	SUBS $128, R5
+	BLT end
+	MOVD rounds+120(FP), R6
+	MOVD $buffer-512(SP), R7
+	MOVD R0, R8
+	TBZ $0, R6, even
+	MOVD R7, R9
+	MOVD R8, R7
+	MOVD R9, R8
+even:
+	MOVD R7, R9
+	MOVD $32, R10
+scale:
+	FMOVQ.P 16(R1), F0
+	FMOVQ.P 16(R2), F1
+	FMUL_4S(0, 0, 1)
+	FMOVQ.P F0, 16(R9)
+	SUBS $1, R10
+	BNE scale
+round:
+	SUBS $1, R6
+	BLT turned
+	MOVD $16, R14
+	MOVD R8, R15
+pairs:
+	MOVBU 0(R3), R9
+	MOVBU 1(R3), R10
+	MOVBU 2(R3), R11
+	MOVBU 3(R3), R12
+	ADD R9<<2, R7, R9
+	VLD1 (R9), V0.S[0]
+	ADD R10<<2, R7, R10
+	VLD1 (R10), V0.S[1]
+	ADD R11<<2, R7, R11
+	VLD1 (R11), V0.S[2]
+	ADD R12<<2, R7, R12
+	VLD1 (R12), V0.S[3]
+	MOVBU 64(R3), R9
+	MOVBU 65(R3), R10
+	MOVBU 66(R3), R11
+	MOVBU 67(R3), R12
+	ADD R9<<2, R7, R9
+	VLD1 (R9), V1.S[0]
+	ADD R10<<2, R7, R10
+	VLD1 (R10), V1.S[1]
+	ADD R11<<2, R7, R11
+	VLD1 (R11), V1.S[2]
+	ADD R12<<2, R7, R12
+	VLD1 (R12), V1.S[3]
+	FMOVQ 0(R4), F2
+	FMOVQ 256(R4), F3
+	FMUL_4S(4, 1, 3)
+	VFMLA V2.S4, V0.S4, V4.S4
+	FMUL_4S(5, 0, 3)
+	FNEG_4S(5, 5)
+	VFMLA V2.S4, V1.S4, V5.S4
+	FMOVQ F4, 0(R15)
+	FMOVQ F5, 256(R15)
+	ADD $4, R3
+	ADD $16, R4
+	ADD $16, R15
+	SUBS $1, R14
+	BNE pairs
+	ADD $64, R3
+	ADD $256, R4
+	MOVD R7, R9
+	MOVD R8, R7
+	MOVD R9, R8
+	JMP round
+turned:
+	MOVD $32, R14
+order:
+	MOVBU 0(R3), R9
+	MOVBU 1(R3), R10
+	MOVBU 2(R3), R11
+	MOVBU 3(R3), R12
+	ADD R9<<2, R7, R9
+	VLD1 (R9), V0.S[0]
+	ADD R10<<2, R7, R10
+	VLD1 (R10), V0.S[1]
+	ADD R11<<2, R7, R11
+	VLD1 (R11), V0.S[2]
+	ADD R12<<2, R7, R12
+	VLD1 (R12), V0.S[3]
+	FMOVQ.P F0, 16(R0)
+	ADD $4, R3
+	SUBS $1, R14
+	BNE order
+	JMP group
+end:
+	RET
+

@@ -16,6 +16,7 @@ func vectorFile(s *source) {
 	deltaReadKernel(s)
 	deltaUpdateKernel(s)
 	deltaStepsKernel(s)
+	turnKernel(s)
 }
 
 // rowKernel computes numbers one by one: four at once, and the rest singly, in the first

@@ -40,6 +40,7 @@ func (m *machine) vectors() {
 	m.page()
 	m.delta()
 	m.deltaInputs()
+	m.turn()
 }
 
 // machine collects the assembly of one instruction set.
