@@ -34,6 +34,9 @@ func formats() []format {
 			}
 		}
 	}
+	for _, p := range points {
+		list = append(list, format{p.String(), p.matrix, p.group})
+	}
 	for _, m := range []dtype.Matrix{
 		{Format: dtype.MXFP4, Group: 32, ScaleType: dtype.F8E8M0, Global: 1},
 		{Format: dtype.NVFP4, Group: 16, ScaleType: dtype.F8E4M3, Global: 0.75},
@@ -51,6 +54,49 @@ func formats() []format {
 		list = append(list, format{f.String(), func(r *rig, rows, cols int) dtype.Matrix { return r.blocks(f, rows, cols) }, columns})
 	}
 	return list
+}
+
+// pointed is a format with zero points.
+type pointed struct {
+	bits, group int
+	scale       dtype.Type
+	zeros       bool // they are stored
+}
+
+// points are formats with zero points: every width, and the groups and scales of files.
+var points = []pointed{
+	{4, 128, dtype.BF16, true},
+	{4, 32, dtype.F16, false},
+	{8, 128, dtype.F32, false},
+	{4, 64, dtype.F16, true},
+	{8, 32, dtype.BF16, true},
+	{3, 128, dtype.F16, true},
+	{2, 64, dtype.BF16, false},
+	{5, 32, dtype.F32, true},
+	{6, 16, dtype.F16, true},
+	{8, 96, dtype.BF16, true},
+	{4, 384, dtype.BF16, true},
+}
+
+func (p pointed) String() string {
+	return fmt.Sprintf("%d bits with zero points in groups of %d, scales of %v, stored: %v", p.bits, p.group, p.scale, p.zeros)
+}
+
+// matrix is a random one.
+func (p pointed) matrix(r *rig, rows, cols int) dtype.Matrix {
+	m := dtype.Matrix{Rows: rows, Cols: cols, Format: dtype.ZeroPoint, Bits: p.bits, Group: p.group, ScaleType: p.scale}
+	m.Data, m.Scales = make([]byte, rows*m.RowBytes()), make([]byte, rows*m.ScaleRowBytes())
+	for i := range m.Data {
+		m.Data[i] = byte(r.rng.Uint32())
+	}
+	dtype.FromF32(m.Scales, p.scale, r.list(rows*m.Groups()))
+	if p.zeros {
+		m.Zeros = make([]byte, rows*m.Groups())
+		for i := range m.Zeros {
+			m.Zeros[i] = byte(r.rng.IntN(1 << p.bits))
+		}
+	}
+	return m
 }
 
 // plain is a random matrix of an unquantized type.
@@ -112,7 +158,7 @@ func (c *checker) load() {
 		const rows = 37
 		cols := 130
 		if f.group > 1 {
-			cols = max(128, f.group) + 2*f.group
+			cols = (128+f.group-1)/f.group*f.group + 2*f.group
 		}
 		what := fmt.Sprintf("%s, %d×%d", f.name, rows, cols)
 		if seen, multiplied := c.seen(f, rows, cols), c.multiplied(f, rows, cols); seen != nil && multiplied != nil {
@@ -227,7 +273,7 @@ func (c *checker) matmul() {
 			// Every format meets some numbers of rows and shapes; all meet all of them together.
 			m, n, k := productRows[(i+int(how)*3)%len(productRows)], []int{1, 16, 37, 70}[i%4], []int{128, 256, 130, 7}[i/4%4]
 			if k%f.group != 0 {
-				k = 256
+				k = max(256/f.group, 1) * f.group
 			}
 			c.like(fmt.Sprintf("%s by %v, %d rows, %d×%d", f.name, how, m, n, k), func(r *rig) [][]float32 {
 				x, w := r.random(m, k), r.load(how, f.matrix(r, n, k))

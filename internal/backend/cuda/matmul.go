@@ -14,11 +14,12 @@ import (
 type rounding struct {
 	group int  // columns that have one scale; 0: they do not
 	super bool // which are a superblock: instead of a scaled sum there are the sums of every 32 columns
+	whole bool // the sums of groups are not scaled, for codes with zero points
 }
 
 // rounding is that of rows that are multiplied with w.
 func (w *weight) rounding() rounding {
-	return rounding{w.packed.Per * w.packed.Group, w.packed.Per > 1}
+	return rounding{w.packed.Per * w.packed.Group, w.packed.Per > 1, w.places != nil && w.Layout.Zeros > 0}
 }
 
 // quantized is rows as integers: what struct Product of kernels/product.cuh says of them.
@@ -141,7 +142,7 @@ func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, al
 			panic("cuda: too many rows for experts")
 		}
 		b.launch(q.kernel("plain.quantize"), grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
-			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, slots, share, alone)
+			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, q.whole, slots, share, alone)
 	}
 }
 
@@ -202,7 +203,7 @@ func joins(list []product, p *product) bool {
 	}
 	first := &list[0]
 	a, b := &first.w.Layout, &p.w.Layout
-	alike := a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors
+	alike := a.Zeros == b.Zeros && a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors
 	together := first.narrow && p.narrow || first.relayed() && p.relayed()
 	if len(list) == maxParts || first.in.turn != p.in.turn || !alike || !together || first.only != 0 || p.only != 0 {
 		return false
@@ -311,6 +312,7 @@ const manyTiles = 1500
 type tensorKey struct {
 	bits, group int
 	scales      dtype.Type
+	zeros       bool // beside the scales
 }
 
 // tensorForms are the kernels for a format, in kernels/MODULE.cu.
@@ -330,18 +332,30 @@ type relayForm struct{ strips, groups, stages int }
 func (f *relayForm) shared(l *kernel.Layout) int { return 8 * f.stages * f.groups * l.Block }
 
 var tensors = map[tensorKey]tensorForms{
-	{4, 64, dtype.BF16}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "few", nibblePanels, true, true},
-	{8, 64, dtype.BF16}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
-	{4, 32, dtype.BF16}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 32, dtype.BF16}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{4, 128, dtype.BF16}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
-	{8, 128, dtype.BF16}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
-	{4, 32, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 32, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{4, 64, dtype.F32}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 64, dtype.F32}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
-	{4, 64, dtype.F16}:   {"symmetric", []relayForm{{1, 4, 4}, {4, 4, 4}}, "symmetricfew", nibblePanels, true, true},
-	{8, 64, dtype.F16}:   {"symmetric", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", bytePanels, true, true},
+	{4, 64, dtype.BF16, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "few", nibblePanels, true, true},
+	{8, 64, dtype.BF16, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
+	{4, 32, dtype.BF16, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.BF16, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 128, dtype.BF16, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{8, 128, dtype.BF16, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
+	{4, 32, dtype.F32, false}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.F32, false}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 64, dtype.F32, false}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 64, dtype.F32, false}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{4, 64, dtype.F16, false}:   {"symmetric", []relayForm{{1, 4, 4}, {4, 4, 4}}, "symmetricfew", nibblePanels, true, true},
+	{8, 64, dtype.F16, false}:   {"symmetric", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", bytePanels, true, true},
+	{4, 64, dtype.BF16, true}:   {"zero", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "zerofew", nibblePanels, true, true},
+	{8, 64, dtype.BF16, true}:   {"zero", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
+	{4, 32, dtype.BF16, true}:   {"zero", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.BF16, true}:   {"zero", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 128, dtype.BF16, true}:  {"zero", []relayForm{{1, 4, 2}, {2, 2, 2}, {4, 2, 2}}, "", nil, false, true},
+	{8, 128, dtype.BF16, true}:  {"zero", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
+	{4, 32, dtype.F32, true}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.F32, true}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 64, dtype.F32, true}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 64, dtype.F32, true}:    {"zerowide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{4, 128, dtype.F32, true}:   {"zerowide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{8, 128, dtype.F32, true}:   {"zerowide", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
 }
 
 // packedRows is how many rows the kernels for few have at most.
@@ -361,12 +375,16 @@ func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 	return fmt.Sprintf("%s.relay_%d_%d_%d", f.module, l.Bits, l.Group, form.strips), form
 }
 
+func (w *weight) tensorKey() tensorKey {
+	return tensorKey{w.Bits, w.Layout.Group, w.Number, w.Layout.Zeros > 0}
+}
+
 // forms are the kernels for w.
 func (w *weight) forms() tensorForms {
 	if !w.laid() {
 		return tensorForms{}
 	}
-	return tensors[tensorKey{w.Bits, w.Layout.Group, w.Number}]
+	return tensors[w.tensorKey()]
 }
 
 // maxRelay is how many rows a relay multiplies.

@@ -16,6 +16,14 @@ import (
 func TestPanelsEqualCPU(t *testing.T) {
 	b, oracle := open(t, Options{}), backendtest.Open(t, backend.Options{Threads: 1})
 	rng := rand.New(rand.NewPCG(1, 2))
+	check := func(m dtype.Matrix, rows int, p backend.Product) {
+		got, want := multiplied(t, b, m, rows, p), multiplied(t, oracle, m, rows, p)
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Fatalf("%v, %d rows of %d columns, %d outputs: number %d is %v, want %v", m.Format, rows, m.Cols, m.Rows, i, got[i], want[i])
+			}
+		}
+	}
 	for rows := packedRows + 1; rows <= maxRelay; rows++ {
 		for _, wide := range []int{4, 8, 12} {
 			if wide == 12 && rows%4 != 3 { // as of 4 bits, and fewer forms
@@ -35,13 +43,12 @@ func TestPanelsEqualCPU(t *testing.T) {
 			if rows%5 == 0 {
 				p.Only = []int32{0, int32(outs-1) / 16}
 			}
-			got, want := multiplied(t, b, m, rows, p), multiplied(t, oracle, m, rows, p)
-			for i := range want {
-				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%d rows of %d groups, %d outputs: number %d is %v, want %v", rows, groups, outs, i, got[i], want[i])
-				}
-			}
+			check(m, rows, p)
 		}
+	}
+	for _, f := range nibblePanels { // with zero points
+		rows, outs := f.strips*strip-3, 16*b.info.Multiprocessors*f.least-20
+		check(randomPoints(t, rng, outs, 64*9, 4, 64, dtype.BF16, true), rows, backend.Product{})
 	}
 	for key, forms := range tensors {
 		for _, f := range forms.panels {

@@ -180,7 +180,7 @@ func (q *quantized) columns() int {
 
 // param is struct Codes of kernels/quantize.cuh.
 func (q *quantized) param() fields {
-	return fields{q.codes, q.tails, q.stride, q.columns(), q.tailRows, 0}
+	return fields{q.codes, q.tails, q.stride, q.columns(), q.tailRows, q.whole}
 }
 
 // kernel is the form of a kernel that rounds so.

@@ -191,7 +191,10 @@ func TestTallBlocksEqualCPU(t *testing.T) {
 		blocks := b.occupancy(name, 64, manyStages*(manyOutputs*block+2*manyRows*(key.group+8)))
 		outs := (blocks+1)/2*manyOutputs*16 - 20
 		m := randomMatrix(t, rng, outs, 5*64, key.bits, key.group, dtype.BF16)
-		if key.scales == dtype.F16 {
+		switch {
+		case key.zeros:
+			m = randomPoints(t, rng, outs, 5*64, key.bits, key.group, dtype.F16, true)
+		case key.scales == dtype.F16:
 			m = randomBlocks(t, rng, map[int]dtype.Format{4: dtype.Q4_0, 8: dtype.Q8_0}[key.bits], outs, 5*64)
 		}
 		got, want := multiplied(t, b, m, rows, backend.Product{}), multiplied(t, oracle, m, rows, backend.Product{})

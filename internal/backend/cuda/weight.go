@@ -167,7 +167,7 @@ func (w *weight) sign() (add, flip uint32) {
 	case w.Zero == 0:
 		return 0, 0
 	case w.Bits == 4:
-		return 0, 0x88888888
+		return uint32(w.packed.Zero-w.Zero) * 0x11111111, 0x88888888
 	}
 	return uint32(w.packed.Zero-w.Zero) * 0x01010101, 0x80808080
 }
@@ -204,7 +204,7 @@ func (w *weight) layScales(dst, tile []byte, g int) {
 		}
 		return
 	}
-	if w.Number == dtype.BF16 { // as they are
+	if w.Number == dtype.BF16 && w.Layout.Zeros == 0 { // as they are
 		src := tile[g*w.packed.Block+w.packed.Codes:]
 		for o := range kernel.Tile {
 			to := dst[4*pair(o):]
@@ -215,7 +215,16 @@ func (w *weight) layScales(dst, tile []byte, g int) {
 	}
 	var scales, biases [kernel.Tile]float32
 	w.Scales(&scales, &biases, tile, g)
+	if w.packed.Zero != 0 && w.Layout.Zeros > 0 { // zero points, all of them alike
+		for o := range biases {
+			biases[o] = w.packed.Zero
+		}
+	}
 	for o := range kernel.Tile {
+		if w.Number == dtype.BF16 {
+			le.PutUint32(dst[4*pair(o):], math.Float32bits(scales[o])&^0xff|uint32(-biases[o]))
+			continue
+		}
 		to := dst[8*pair(o):]
 		le.PutUint32(to, math.Float32bits(scales[o]))
 		le.PutUint32(to[4:], math.Float32bits(biases[o]))
@@ -240,21 +249,28 @@ func (w *weight) arrange() {
 	if l.Bits = 4; w.packed.Bits > 4 {
 		l.Bits = 8
 	}
-	scale := 4
+	scale, brief := 4, l.Number == dtype.BF16
 	switch {
-	case l.Zero != 0:
-		if l.Number != dtype.F16 || l.Group != symmetricGroup || l.Groups%2 != 0 {
-			return
+	case l.Kind != kernel.Biased && l.Kind != kernel.Pointed:
+		return
+	case l.Zeros == 0 && l.Zero != 0 && l.Number == dtype.F16 && l.Group == symmetricGroup && l.Groups%2 == 0:
+		l.Group, l.Groups, l.Zero, brief = 2*l.Group, l.Groups/2, -float32(int(1)<<(l.Bits-1)), true
+	case l.Kind == kernel.Pointed || l.Zero != 0: // see ZEROED in kernels/tensor.cuh, which has space for a half, too
+		l.Zeros, l.Zero = l.Codes, 0
+		if brief = l.Number != dtype.F32; brief {
+			l.Number = dtype.BF16
 		}
-		l.Group, l.Groups, l.Zero = 2*l.Group, l.Groups/2, -float32(int(1)<<(l.Bits-1))
-	case l.Number != dtype.BF16:
-		scale = 8
-		l.Number = dtype.F32
 	}
-	if _, ok := tensors[tensorKey{l.Bits, l.Group, l.Number}]; !ok || l.Kind != kernel.Biased {
+	if !brief {
+		scale, l.Number = 8, dtype.F32
+	}
+	if _, ok := tensors[tensorKey{l.Bits, l.Group, l.Number, l.Zeros > 0}]; !ok {
 		return
 	}
 	l.Codes = l.Group * kernel.Tile * l.Bits / 8
+	if l.Zeros > 0 {
+		l.Zeros = l.Codes // beside the scales
+	}
 	l.Block = l.Codes + scale*kernel.Tile
 	l.TileSize = l.Groups * l.Block
 	w.Layout, w.places = l, places(&l)
@@ -326,7 +342,7 @@ func (w *weight) param() fields {
 	w.params = fields{
 		w.at, int64(l.Tiles * l.TileSize),
 		w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail,
-		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, laid,
+		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, laid, l.Zeros, 0,
 	}
 	return w.params
 }

@@ -71,7 +71,7 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
       }
       word c[2];
       float2 tail[H];
-      roundBlock<H>(v, c, tail);
+      roundBlock<H, zeroed<SCALES>>(v, c, tail);
       *(word*)(codes[warp] + at) = c[0], *(word*)(codes[warp] + at + 32) = c[1];
       if ((lane & 7) == 0) {
         tails[warp][at / 64 * H] = tail[0];
@@ -91,7 +91,7 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
     } else {
       loadActs<64>(acts[0], codes[warp] + lane * 16);
       const float4 tail[1] = {*(const float4*)&tails[warp][2 * quad]};
-      multiplyChunk<1>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
+      multiplyChunk<SCALES, 1>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     }
     __syncwarp();
     ask(n + S, stage);
@@ -106,7 +106,7 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
       turned[warp].get(lane, sums, others);
 #pragma unroll
       for (int g = 0; g < G; g++)
-        if (g < groups - k * G) acc = __fmaf_rn(__uint_as_float(scale[g] & 0xffff0000u), others[0][g], __fmaf_rn(sums[0][g], __uint_as_float(scale[g] << 16), acc));
+        if (g < groups - k * G) acc = linked<SCALES>(acc, sums[0][g], slopeIn<SCALES>(scale[g]), __uint_as_float(scale[g] & 0xffff0000u), others[0][g]);
     }
     if (++k == chunks) {
       if (lane < 16) answers[job * 16 + output] = acc;

@@ -73,8 +73,11 @@ template <> struct Turned<4> {
   }
 };
 
+// slopeIn is the scale of a word of scale and bias, or of scale and zero point.
+template <int SCALES> __device__ __forceinline__ float slopeIn(word w) { return zeroed<SCALES> ? scaleIn(w) : __uint_as_float(w << 16); }
+
 // multiplyChunk leaves the sums of a chunk times the scales of the rows, and the scales of a lane's output.
-template <int R>
+template <int SCALES, int R>
 __device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64> (&acts)[R], const float4 (&tail)[R], Turned<R>& turned, word (&scale)[8]) {
   constexpr int GROUP = 64, BLOCK = blockBytes<4, GROUP, BRIEF>(), SUB = 8 / R;
   const int lane = threadIdx.x & 31, quad = lane & 3, output = lane & 15;
@@ -91,8 +94,16 @@ __device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64>
       for (int j = 0; j < 4; j++)
         if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[j] = d[j];
     }
-    const float x[4] = {__fmul_rn(sumOf(sums[0]), tail[i].x), __fmul_rn(sumOf(sums[1]), tail[i].z),
-                        __fmul_rn(sumOf(sums[2]), tail[i].x), __fmul_rn(sumOf(sums[3]), tail[i].z)};
+    float x[4], zero[4] = {0, 0, 0, 0};
+    if constexpr (zeroed<SCALES>) {
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const uint2 v = ((const uint2*)(blocks + (i * SUB + (2 * quad + j) / R) * BLOCK + GROUP * 8))[lane / 4];
+        zero[j] = zeroIn(v.x), zero[j + 2] = zeroIn(v.y);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) x[j] = weighed<SCALES>(sums[j], j & 1 ? tail[i].z : tail[i].x, j & 1 ? tail[i].w : tail[i].y, zero[j]);
     turned.set(lane, i, x, {tail[i].y, tail[i].w});
   }
 #pragma unroll
@@ -182,7 +193,7 @@ __device__ __forceinline__ unsigned arriveAt(unsigned* at) {
 }
 
 // roundGates has a block's warps round the groups that it is the last to have a tile of: H of them at a time.
-template <int H> __device__ __forceinline__ void roundGates(const Gates& gates, const Part& part, int tiles) {
+template <int H, bool WHOLE> __device__ __forceinline__ void roundGates(const Gates& gates, const Part& part, int tiles) {
   const int lane = threadIdx.x & 31;
   __syncthreads();
 #pragma unroll 1
@@ -201,7 +212,7 @@ template <int H> __device__ __forceinline__ void roundGates(const Gates& gates, 
     for (int i = 0; i < 2; i++) *(float4*)(v + 4 * i) = __ldcg((const float4*)(part.dst + at + 32 * i));
     word codes[2];
     float2 tails[H];
-    roundBlock<H>(v, codes, tails);
+    roundBlock<H, WHOLE>(v, codes, tails);
     if (lane < 8) *(word*)(gates.codes + at) = codes[0], *(word*)(gates.codes + at + 32) = codes[1];
 #pragma unroll
     for (int h = 0; h < H; h++)
@@ -226,7 +237,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, groups = w.groups, tailRows = ROW ? 1 : p.tailRows;
   const int quad = lane & 3, output = lane & 15;
   RowSpace<H> space;
-  Rounding<H> rounding;
+  Rounding<H, zeroed<SCALES>> rounding;
   if constexpr (ROW) {
     space = RowSpace<H>(ring + 8 * S * CHUNK, row);
     rounding.prepare(row);
@@ -324,7 +335,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     if constexpr (PAIRS)
       multiplyPairs<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     else
-      multiplyChunk<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
+      multiplyChunk<SCALES, R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     __syncwarp();
     w.issue(into + stage * CHUNK);
     stage = stage + 1 == S ? 0 : stage + 1;
@@ -344,7 +355,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     } else {
       turned[warp].get(lane, x, others);
 #pragma unroll
-      for (int g = 0; g < G; g++) slope[g] = __uint_as_float(scale[g] << 16), shifted[g] = __uint_as_float(scale[g] & 0xffff0000u);
+      for (int g = 0; g < G; g++) slope[g] = slopeIn<SCALES>(scale[g]), shifted[g] = __uint_as_float(scale[g] & 0xffff0000u);
     }
     const bool last = was.k == w.chunks - 1;
     const int count = last ? groups - was.k * G : G;
@@ -362,7 +373,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
           if constexpr (PAIRS)
             acc[i] = __fmaf_rn(x[i][2 * g + 1], shifted[g], __fmaf_rn(x[i][2 * g], slope[g], acc[i]));
           else
-            acc[i] = __fmaf_rn(shifted[g], others[i][g], __fmaf_rn(x[i][g], slope[g], acc[i]));
+            acc[i] = linked<SCALES>(acc[i], x[i][g], slope[g], shifted[g], others[i][g]);
         }
 #pragma unroll
     for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = last ? 0.0f : acc[i];
@@ -385,7 +396,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     }
   }
   if constexpr (GATED)
-    if (gates.arrived) roundGates<H>(gates, parts.part[2], parts.tiles);
+    if (gates.arrived) roundGates<H, zeroed<SCALES>>(gates, parts.part[2], parts.tiles);
 }
 
 #define FEW(NAME, SCALES, R, S)                                                                   \

@@ -110,7 +110,7 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
           multiply<GROUP>(d, c[i], a);
 #pragma unroll
           for (int j = 0; j < 4; j++)
-            acc[i][n][j] = __fmaf_rn(s[i][j / 2 * 2 + 1], j & 1 ? t.w : t.y, __fmaf_rn(__fmul_rn(sumOf(d[j]), j & 1 ? t.z : t.x), s[i][j / 2 * 2], acc[i][n][j]));
+            acc[i][n][j] = added<SCALES>(acc[i][n][j], d[j], t, s[i], j);
         }
       }
     }

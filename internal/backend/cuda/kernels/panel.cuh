@@ -141,10 +141,7 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
         int d[4];
         multiply<GROUP>(d, c, b);
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const int o = j / 2 * 2;
-          acc[n][j] = __fmaf_rn(s[o + 1], j & 1 ? f.w : f.y, __fmaf_rn(__fmul_rn(sumOf(d[j]), j & 1 ? f.z : f.x), s[o], acc[n][j]));
-        }
+        for (int j = 0; j < 4; j++) acc[n][j] = added<SCALES>(acc[n][j], d[j], f, s, j);
       }
     }
   };

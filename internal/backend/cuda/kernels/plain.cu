@@ -6,7 +6,7 @@
 // quantize rounds groups of rows to integers, a warp for each group. With slots, row i goes to
 // slots[i] and comes from there too or, if share rows come from one, from i/share; the rows from `alone`
 // on are those of x once more.
-extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, const int* slots, int share, int alone) {
+extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, int whole, const int* slots, int share, int alone) {
   release();
   const int g = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
   await();
@@ -17,11 +17,11 @@ extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int x
   float v[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] = lane + 32 * i < group ? x[lane + 32 * i] : 0;
-  quantizeGroup(v, group, codes, tails + (long long)g * tailRows + row);
+  quantizeGroup(v, group, codes, tails + (long long)g * tailRows + row, whole);
 }
 
 // quantize_super is quantize for superblocks.
-extern "C" __global__ void __launch_bounds__(256) quantize_super(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, const int* slots, int share, int alone) {
+extern "C" __global__ void __launch_bounds__(256) quantize_super(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, int whole, const int* slots, int share, int alone) {
   release();
   const int g = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
   await();
@@ -37,14 +37,14 @@ extern "C" __global__ void __launch_bounds__(256) quantize_super(const float* x,
 
 // values is codes as signed or, where they have biases, unsigned bytes.
 __device__ __forceinline__ word values(const Weight& w, word q) {
-  if (w.kind == BIASED) return q;
+  if (w.kind == BIASED || w.kind == POINTED) return q;
   word v = 0;
   for (int i = 0; i < 32; i += 8) v |= (integer(w, q >> i & 0xff) & 0xff) << i;
   return v;
 }
 
 __device__ __forceinline__ int dot(const Weight& w, word q, word a, int sum) {
-  if (w.kind == BIASED)
+  if (w.kind == BIASED || w.kind == POINTED)
     asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(q), "r"(a));
   else
     asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(q), "r"(a));
@@ -92,14 +92,16 @@ extern "C" __global__ void __launch_bounds__(256) integerPlain(const __grid_cons
         if (g < w.groups) {
           int sum[8], total[8];
           groupSums(sum, total, p, tile, g, o, a.first + r0, rows);
+          const float2 scale = scaleOf(w, tile, g, o);
+          const int zero = w.kind == POINTED ? scale.y : w.zero;
 #pragma unroll
           for (int r = 0; r < 8; r++)
             if (r < rows) {
               const float2 t = p.tails[(long long)g * p.tailRows + a.first + r0 + r];
-              products[slot][r][o] = __fmul_rn((float)(sum[r] + (int)w.zero * total[r]), t.x);
+              products[slot][r][o] = __fmul_rn((float)(sum[r] + zero * total[r]), t.x);
               if (o == 0) sums[slot][r] = t.y;
             }
-          scales[slot][o] = scaleOf(w, tile, g, o);
+          scales[slot][o] = scale;
         }
         __syncthreads();
         if (slot < rows)

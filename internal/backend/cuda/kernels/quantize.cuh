@@ -5,8 +5,8 @@
 #include "quantizesuper.cuh"
 
 // quantizeGroup rounds what the lanes of a warp have, number i of lane l being column l+32i of the
-// group, and writes codes and, by the first lane, the scale and the scaled sum of the codes.
-__device__ __forceinline__ void quantizeGroup(const float v[4], int group, signed char *codes, float2 *tail) {
+// group, and writes codes and, by the first lane, the scale and the sum of the codes, scaled unless it is to be whole.
+__device__ __forceinline__ void quantizeGroup(const float v[4], int group, signed char *codes, float2 *tail, bool whole) {
   const int lane = threadIdx.x & 31;
   uint32_t top = 0;
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
     }
   sum = __reduce_add_sync(~0u, sum);
   if (none) scale = finite ? 0.0f : __uint_as_float(0x7fc00000u);
-  if (lane == 0) *tail = make_float2(scale, mul((float)sum, scale));
+  if (lane == 0) *tail = make_float2(scale, whole ? (float)sum : mul((float)sum, scale));
 }
 
 // Where the codes of rows go: see quantized in matmul.go. Without codes there are none to write, and
@@ -36,7 +36,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
 struct Codes {
   signed char *codes;
   float2 *tails;
-  int stride, group, tailRows, unused;
+  int stride, group, tailRows, whole;
 };
 
 // quantizeGroups rounds what a warp has, number i of lane l being column first+l+32i of a row, in whole
@@ -48,7 +48,7 @@ __device__ __forceinline__ void quantizeGroups(const float v[4], int columns, co
     float part[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) part[i] = k + i < 4 ? v[k + i < 4 ? k + i : 3] : 0.0f;
-    quantizeGroup(part, c.group, c.codes + row * c.stride + first + 32 * k, c.tails + (size_t)((first + 32 * k) / c.group) * c.tailRows + row);
+    quantizeGroup(part, c.group, c.codes + row * c.stride + first + 32 * k, c.tails + (size_t)((first + 32 * k) / c.group) * c.tailRows + row, c.whole);
   }
 }
 
@@ -81,5 +81,5 @@ __device__ __forceinline__ void quantizeRow(const float v[4], int columns, const
 #pragma unroll
   for (int k = 0; k < 4; k++)
     if (32 * k < columns) c.codes[row * c.stride + first + lane + 32 * k] = (signed char)code[k];
-  if (32 * lane < columns && lane % wide == 0) c.tails[(size_t)((first + 32 * lane) / c.group) * c.tailRows + row] = make_float2(scale, mul((float)total, scale));
+  if (32 * lane < columns && lane % wide == 0) c.tails[(size_t)((first + 32 * lane) / c.group) * c.tailRows + row] = make_float2(scale, c.whole ? (float)total : mul((float)total, scale));
 }

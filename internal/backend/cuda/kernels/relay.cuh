@@ -242,8 +242,8 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
         } else {
           int d[4];
           multiply<GROUP>(d, c, a);
-          x[g][n][0] = __fmul_rn(sumOf(d[0]), t.x), x[g][n][1] = __fmul_rn(sumOf(d[1]), t.z);
-          x[g][n][2] = __fmul_rn(sumOf(d[2]), t.x), x[g][n][3] = __fmul_rn(sumOf(d[3]), t.z);
+#pragma unroll
+          for (int j = 0; j < 4; j++) x[g][n][j] = weighed<SCALES>(d[j], j & 1 ? t.z : t.x, j & 1 ? t.w : t.y, scale[g][j / 2 * 2 + 1]);
           y[g][n][0] = t.y, y[g][n][1] = t.w;
         }
       }
@@ -276,7 +276,7 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
           if constexpr (SCALES == SYMMETRIC)
             acc[n][j] = __fmaf_rn(y[g][n][j], scale[g][o + 1], __fmaf_rn(x[g][n][j], scale[g][o], acc[n][j]));
           else
-            acc[n][j] = __fmaf_rn(scale[g][o + 1], y[g][n][j & 1], __fmaf_rn(x[g][n][j], scale[g][o], acc[n][j]));
+            acc[n][j] = linked<SCALES>(acc[n][j], x[g][n][j], scale[g][o], scale[g][o + 1], y[g][n][j & 1]);
         }
     };
     if (whole) {

@@ -33,9 +33,9 @@ template <int H> struct RowSpace {
 };
 
 // roundEight rounds a group that eight neighboring lanes have, eight columns each. It returns scale and
-// scaled sum of the group, and leaves the codes of a lane. No code needs to be cut to 127: the
+// scaled sum of the group, or the sum itself (WHOLE), and leaves the codes of a lane. No code needs to be cut to 127: the
 // highest is 127 times what 127/x and its product with x lose, which is less than a half.
-__device__ __forceinline__ float2 roundEight(const float (&v)[8], word (&codes)[2]) {
+template <bool WHOLE> __device__ __forceinline__ float2 roundEight(const float (&v)[8], word (&codes)[2]) {
   word top = 0;
 #pragma unroll
   for (int i = 0; i < 8; i++) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
@@ -55,7 +55,7 @@ __device__ __forceinline__ float2 roundEight(const float (&v)[8], word (&codes)[
   }
 #pragma unroll
   for (int d = 4; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
-  return make_float2(scale, mul((float)sum, scale));
+  return make_float2(scale, WHOLE ? (float)sum : mul((float)sum, scale));
 }
 
 // roundPair is roundEight for two groups of 32: eight lanes have four columns of each.
@@ -82,16 +82,16 @@ __device__ __forceinline__ void roundPair(const float (&v)[8], word (&codes)[2],
 }
 
 // roundBlock rounds 64 columns that eight neighboring lanes have, as H groups.
-template <int H> __device__ __forceinline__ void roundBlock(const float (&v)[8], word (&codes)[2], float2 (&tails)[H]) {
+template <int H, bool WHOLE> __device__ __forceinline__ void roundBlock(const float (&v)[8], word (&codes)[2], float2 (&tails)[H]) {
   if constexpr (H == 2)
     roundPair(v, codes, tails);
   else
-    tails[0] = roundEight(v, codes);
+    tails[0] = roundEight<WHOLE>(v, codes);
 }
 
 // Rounding is a thread's part of it. A lane has columns 4*(lane%8) to +3 of block lane/8 of a piece, and those 32
 // further. Gains are weights: prepare asks for them before the kernel waits.
-template <int H> struct Rounding {
+template <int H, bool WHOLE> struct Rounding {
   float4 gains[rowPieces][2], part[2 * rowPieces];
 
   __device__ __forceinline__ static int first(int piece) { return (threadIdx.x / 32 + 8 * piece) * 256 + (threadIdx.x & 31) / 8 * 64 + 4 * (threadIdx.x & 7); }
@@ -163,7 +163,7 @@ template <int H> struct Rounding {
       }
       word codes[2];
       float2 tails[H];
-      roundBlock<H>(v, codes, tails);
+      roundBlock<H, WHOLE>(v, codes, tails);
       *(word*)(space.codes + at) = codes[0], *(word*)(space.codes + at + 32) = codes[1];
 #pragma unroll
       for (int h = 0; h < H; h++)

@@ -9,8 +9,30 @@
 __device__ __forceinline__ float sumOf(int d) { return __fsub_rn(__int_as_float(d), 12582912.0f); }
 
 // What scales the codes of a block: a scale and a bias for each output, of bf16 or float32 (WIDE); or
-// codes are signed, scales are halves, and a block of 64 columns is two groups of 32.
-enum { BRIEF, WIDE, SYMMETRIC };
+// codes are signed, scales are halves, and a block of 64 columns is two groups of 32. Or codes have zero points. A word
+// then has the first 24 bits of a scale as float32, which are all that a bf16 or a half has, and the zero point (ZEROED).
+// Scales of float32 have what is to be added to a code beside them (ZEROED_WIDE).
+enum { BRIEF, WIDE, SYMMETRIC, ZEROED, ZEROED_WIDE };
+
+template <int SCALES> constexpr bool zeroed = SCALES == ZEROED || SCALES == ZEROED_WIDE;
+
+// weighed is the sum of a row's group times the row's scale: of codes less their zero point, where they have one. Total is
+// the sum of the row's codes.
+template <int SCALES> __device__ __forceinline__ float weighed(int d, float scale, float total, float zero) {
+  return __fmul_rn(zeroed<SCALES> ? __fmaf_rn(zero, total, sumOf(d)) : sumOf(d), scale);
+}
+
+// linked is an accumulator and the next group of its chain.
+template <int SCALES> __device__ __forceinline__ float linked(float acc, float x, float scale, float bias, float total) {
+  acc = __fmaf_rn(x, scale, acc);
+  return zeroed<SCALES> ? acc : __fmaf_rn(bias, total, acc);
+}
+
+// added is both: number j of what multiply leaves, with the tails of two rows and the scales that readScales leaves.
+template <int SCALES> __device__ __forceinline__ float added(float acc, int d, const float4& t, const float (&s)[4], int j) {
+  const float total = j & 1 ? t.w : t.y;
+  return linked<SCALES>(acc, weighed<SCALES>(d, j & 1 ? t.z : t.x, total, s[j / 2 * 2 + 1]), s[j / 2 * 2], s[j / 2 * 2 + 1], total);
+}
 
 // Signed codes of 4 bits are multiplied as the high halves of bytes. Their sums, sixteen times what they
 // should be, begin at the bits of a float whose last bit counts a sixteenth.
@@ -85,19 +107,22 @@ template <int GROUP> __device__ __forceinline__ void multiply(int (&d)[4], const
 
 template <int BITS, int GROUP, int SCALES> constexpr int blockBytes() {
   static_assert(SCALES != SYMMETRIC || GROUP == 64);
-  return GROUP * 2 * BITS + (SCALES == WIDE ? 128 : 64);
+  return GROUP * 2 * BITS + (SCALES == WIDE || SCALES == ZEROED_WIDE ? 128 : 64);
 }
 
 // readScales reads the scale and the bias of output lane/4, and those of the output eight further; of symmetric
 // codes the scales of both groups.
 template <int SCALES> __device__ __forceinline__ void readScales(float (&s)[4], const byte* scales, int lane) {
-  if constexpr (SCALES == WIDE) {
+  if constexpr (SCALES == WIDE || SCALES == ZEROED_WIDE) {
     const float4 v = ((const float4*)scales)[lane / 4];
     s[0] = v.x, s[1] = v.y, s[2] = v.z, s[3] = v.w;
   } else if constexpr (SCALES == SYMMETRIC) {
     const uint2 v = ((const uint2*)scales)[lane / 4];
     s[0] = half16(v.x), s[1] = half16(v.x >> 16);
     s[2] = half16(v.y), s[3] = half16(v.y >> 16);
+  } else if constexpr (SCALES == ZEROED) {
+    const uint2 v = ((const uint2*)scales)[lane / 4];
+    s[0] = scaleIn(v.x), s[1] = zeroIn(v.x), s[2] = scaleIn(v.y), s[3] = zeroIn(v.y);
   } else {
     const uint2 v = ((const uint2*)scales)[lane / 4];
     s[0] = __uint_as_float(v.x << 16), s[1] = __uint_as_float(v.x & 0xffff0000u);

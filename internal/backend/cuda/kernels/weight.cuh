@@ -16,9 +16,10 @@ struct Weight {
   int number, factors;   // type of scales or plain numbers; of the tail
   float zero;            // what biases are in scales
   int laid;              // words lie for tensor cores, SUPER: as super.cuh says
+  int zeros, unused;     // where the zero points of a block begin, a byte each; if it is laid: they lie with the scales; 0: there are none
 };
 
-enum { BIASED, HALVES, LEVELED, BYTES, PLAIN };
+enum { BIASED, HALVES, LEVELED, BYTES, PLAIN, POINTED };
 enum { NO_FACTORS, FACTORS_K, FACTORS_6K, FACTORS_XS };
 enum { BF16, F16, F32 };
 enum { SUPER = 2 };
@@ -38,6 +39,11 @@ __device__ __forceinline__ float floatAt(const byte* p, int type, int i) {
   unsigned short h = ((const unsigned short*)p)[i];
   return type == F16 ? half16(h) : __uint_as_float((word)h << 16);
 }
+
+// scaleIn and zeroIn are the parts of a word that has a zero point beside its scale: see tensor.cuh. What is returned of the
+// zero point is what is added to a code.
+__device__ __forceinline__ float scaleIn(word w) { return __uint_as_float(w & 0xffffff00u); }
+__device__ __forceinline__ float zeroIn(word w) { return __fsub_rn(8388608.0f, __uint_as_float(w & 0xff | 0x4b000000u)); }
 
 // e4m3 is the number of a byte.
 __device__ __forceinline__ float e4m3(byte b) {
@@ -140,7 +146,8 @@ __device__ __forceinline__ int2 factorsOf(const Weight& w, const byte* tail, int
 // pairOf is the place of row r among the scales of a block that lies for tensor cores: beside the row eight further.
 __device__ __forceinline__ int pairOf(int r) { return 2 * (r & 7) + (r >> 3); }
 
-// scaleOf is the scale and the bias of row r in group g, or in one half of a pair of groups. Products are exact.
+// scaleOf is the scale and the bias of row r in group g, or in one half of a pair of groups. Products are exact. Of codes with
+// zero points the bias is what is added to a code.
 __device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int g, int r, int half = 0) {
   float s, b = 0;
   if (w.factors == NO_FACTORS) {
@@ -148,10 +155,13 @@ __device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int
     if (w.laid && w.number == F32) return ((const float2*)p)[pairOf(r)];
     if (w.laid && w.number == BF16) {
       const word pair = ((const word*)p)[pairOf(r)];
+      if (w.zeros) return make_float2(scaleIn(pair), w.kind == POINTED ? zeroIn(pair) : __fmul_rn(zeroIn(pair), scaleIn(pair)));
       return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
     }
     s = floatAt(p, w.number, paired(w) ? 2 * pairOf(r) + half : r);
-    if (w.zero != 0)
+    if (w.kind == POINTED)
+      b = w.zeros ? -(float)blockOf(w, tile, g)[w.zeros + r] : w.zero;
+    else if (w.zero != 0)
       b = __fmul_rn(w.zero, s);
     else if (w.kind == BIASED)
       b = floatAt(p, w.number, 16 + r);
@@ -172,7 +182,9 @@ __device__ __forceinline__ float plainAt(const Weight& w, const byte* block, int
 // codedAt is column k of row r of a block with this scale and bias.
 __device__ __forceinline__ float codedAt(const Weight& w, const byte* block, float2 s, int k, int r) {
   if (w.kind == BYTES) return __fmul_rn(e4m3(block[16 * k + r]), s.x);
-  const float x = __fmul_rn(s.x, (float)integer(w, fours(w, block, k / 4, r) >> 8 * (k & 3) & 0xff));
+  const word q = fours(w, block, k / 4, r) >> 8 * (k & 3) & 0xff;
+  if (w.kind == POINTED) return __fmul_rn(s.x, __fadd_rn((float)q, s.y));
+  const float x = __fmul_rn(s.x, (float)integer(w, q));
   return w.kind == BIASED ? __fadd_rn(x, s.y) : x;
 }
 
