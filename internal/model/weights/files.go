@@ -142,7 +142,8 @@ func (f *Files) copies(w *Weight) (bool, error) {
 		return false, err
 	}
 	same := alike(mine, its) && mine.Global == its.Global && bytes.Equal(mine.Data, its.Data) &&
-		bytes.Equal(mine.Scales, its.Scales) && bytes.Equal(mine.Biases, its.Biases)
+		bytes.Equal(mine.Scales, its.Scales) && bytes.Equal(mine.Biases, its.Biases) && bytes.Equal(mine.Zeros, its.Zeros) &&
+		mine.Input.Equal(its.Input)
 	f.release(mine)
 	f.release(its)
 	return same, nil

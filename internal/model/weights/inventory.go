@@ -187,10 +187,8 @@ func (v *Inventory) Stored() (tensors, head, tower int, bytes int64) {
 // eachTensor visits the tensors that the weight is stored as, scales and biases included.
 func (w *Weight) eachTensor(visit func(from *checkpoint.Weights, t checkpoint.Tensor)) {
 	for _, p := range w.places {
-		for _, suffix := range []string{"", ".weight", ".scales", ".biases", ".global_scale", ".weight_scale_inv", ".weight_scale", "_scale_inv"} {
-			if t, ok := p.From.Look(p.Name + suffix); ok {
-				visit(p.From, t)
-			}
+		for _, t := range p.From.Parts(p.Name) {
+			visit(p.From, t)
 		}
 	}
 }

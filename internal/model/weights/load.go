@@ -1,12 +1,9 @@
 package weights
 
 import (
-	"errors"
 	"fmt"
 	"iter"
-	"runtime"
 	"runtime/debug"
-	"sync"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -187,31 +184,22 @@ func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	if err != nil {
 		return q, err
 	}
+	q.Input = m.Input // rows are quantized as they are stored
 	quantize := dtype.QuantizeRows
 	if bits <= 5 {
 		quantize = dtype.FitRows
 	}
 	step := max(1, 1<<20/m.RowBytes())
-	threads := runtime.GOMAXPROCS(0)
-	errs := make([]error, threads)
-	var wg sync.WaitGroup
-	for i := range threads {
-		wg.Go(func() {
-			errs[i] = rescue.Do(func() error {
-				from, to := i*m.Rows/threads, (i+1)*m.Rows/threads
-				for ; from < to; from += step {
-					rows := m.RowRange(from, min(from+step, to))
-					if err := quantize(&q, m, from, from+rows.Rows); err != nil {
-						return err
-					}
-					l.from.release(&rows)
-				}
-				return nil
-			})
-		})
-	}
-	wg.Wait()
-	return q, errors.Join(errs...)
+	return q, rescue.Deal(m.Rows, 1, 1, func(from, to int) error {
+		for ; from < to; from += step {
+			rows := m.RowRange(from, min(from+step, to))
+			if err := quantize(&q, m, from, from+rows.Rows); err != nil {
+				return err
+			}
+			l.from.release(&rows)
+		}
+		return nil
+	})
 }
 
 // vector brings the numbers of a weight that is no matrix to the backend, in the form in
@@ -250,7 +238,7 @@ func (l *Loader) table(w *Weight) ([]float32, error) {
 	m := &stack[0]
 	v := make([]float32, m.Rows*m.Cols)
 	for r := range m.Rows {
-		m.Row(v[r*m.Cols:(r+1)*m.Cols], r)
+		m.PlainRow(v[r*m.Cols:(r+1)*m.Cols], r)
 	}
 	l.release(m)
 	l.tables += 4 * int64(len(v))

@@ -147,12 +147,12 @@ func (n names) has(modules ...string) bool {
 
 // module is the place of a module's matrix. Its name is the module's path there.
 func (n names) module(module string) (Place, bool) {
-	p, ok := n[module+".weight"]
-	if ok {
-		p.Name = strings.TrimSuffix(p.Name, ".weight")
-		return p, true
-	}
-	p, ok = n[module]
+	name, ok := checkpoint.Elements(module, func(name string) bool {
+		_, ok := n[name]
+		return ok
+	})
+	p := n[name]
+	p.Name = strings.TrimSuffix(p.Name, strings.TrimPrefix(name, module))
 	return p, ok
 }
 

@@ -55,7 +55,7 @@ func transposed(m *dtype.Matrix) dtype.Matrix {
 	}
 	v := make([]float32, m.Rows*m.Cols)
 	for r := range m.Rows {
-		m.Row(v[r*m.Cols:][:m.Cols], r)
+		m.PlainRow(v[r*m.Cols:][:m.Cols], r)
 	}
 	t.Data = make([]byte, t.Rows*t.RowBytes())
 	dtype.FromF32(t.Data, t.Type, transpose(v, m.Rows, m.Cols))

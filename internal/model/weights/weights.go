@@ -6,6 +6,7 @@
 package weights
 
 import (
+	"bytes"
 	"fmt"
 	"iter"
 	"slices"
@@ -226,7 +227,24 @@ func (w *Weight) matrices(
 			list = append(list, w.order.matrix(p.From, &m))
 		}
 	}
+	evenZeros(list)
 	return list, nil
+}
+
+// evenZeros gives all matrices of a stack zero points if some have them: readers leave out those that are
+// half of the range.
+func evenZeros(list []dtype.Matrix) {
+	if !slices.ContainsFunc(list, func(m dtype.Matrix) bool { return m.Zeros != nil }) {
+		return
+	}
+	for i := range list {
+		if m := &list[i]; m.Format == dtype.ZeroPoint && m.Zeros == nil {
+			m.Zeros = []byte{}
+			if m.Data != nil {
+				m.Zeros = bytes.Repeat([]byte{1 << (m.Bits - 1)}, m.Rows*m.Groups())
+			}
+		}
+	}
 }
 
 // Release tells the system that m, some rows of Matrices, is not needed for now.
@@ -287,5 +305,7 @@ func (w *Weight) check() error {
 
 // Scaled reports whether the file has a factor for a whole matrix.
 func (w *Weight) Scaled() bool {
-	return slices.ContainsFunc(w.places, func(p Place) bool { return p.From.Has(p.Name + ".global_scale") })
+	return slices.ContainsFunc(w.places, func(p Place) bool {
+		return p.From.Has(p.Name+".global_scale") || p.From.Has(p.Name+".weight_global_scale") || p.From.Has(p.Name+".weight_scale_2")
+	})
 }
