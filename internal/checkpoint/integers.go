@@ -26,8 +26,8 @@ func (m *module) packed() ([]dtype.Matrix, error) {
 		return nil, err
 	}
 	ms, err := m.grouped(x)
-	if err != nil || m.look {
-		return ms, err
+	if err != nil {
+		return nil, err
 	}
 	return ms, m.ordered(ms, m.name+".weight_g_idx")
 }

@@ -23,7 +23,14 @@ func (m *module) ordered(ms []dtype.Matrix, name string) error {
 	if !m.Has(name) {
 		return nil
 	}
-	order, err := m.order(name, ms[0].Group)
+	e, err := m.use(name)
+	if err != nil {
+		return err
+	}
+	if err := e.want([]int{m.cols}); err != nil || m.look {
+		return err
+	}
+	order, err := e.order(ms[0].Group)
 	if err != nil || order == nil {
 		return err
 	}
@@ -53,23 +60,16 @@ func (m *module) ordered(ms []dtype.Matrix, name string) error {
 
 // order is the columns sorted by their groups, stable; nil if they are already. A negative group means that the list was
 // never set.
-func (m *module) order(name string, group int) ([]int32, error) {
-	e, err := m.use(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.want([]int{m.cols}); err != nil {
-		return nil, err
-	}
+func (e *entry) order(group int) ([]int32, error) {
 	groups, err := e.integers()
 	if err != nil || groups[0] == -1 {
 		return nil, err
 	}
-	next := make([]int, m.cols/group) // the place of the next column of each group
+	next := make([]int, len(groups)/group) // the place of the next column of each group
 	for g := range next {
 		next[g] = g * group
 	}
-	order, trivial := make([]int32, m.cols), true
+	order, trivial := make([]int32, len(groups)), true
 	for c, g := range groups {
 		if g < 0 || g >= int64(len(next)) {
 			return nil, e.errorf("column %d is in group %d, want one of %d", c, g, len(next))

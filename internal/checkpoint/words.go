@@ -45,14 +45,13 @@ func (m *module) words() ([]dtype.Matrix, error) {
 	if err := m.zeroBias(); err != nil {
 		return nil, err
 	}
-	if m.look {
-		if x.Zeros = []byte{}; m.quant.symmetric {
-			x.Zeros = nil
-		}
-		return []dtype.Matrix{x}, nil
-	}
 	ms := []dtype.Matrix{x}
-	if err := m.repack(&ms[0], l, zeros, scales, repeat); err != nil {
+	if !m.look {
+		err = m.repack(&ms[0], l, zeros, scales, repeat)
+	} else if !m.quant.symmetric {
+		ms[0].Zeros = []byte{}
+	}
+	if err != nil {
 		return nil, err
 	}
 	return ms, m.ordered(ms, m.name+".g_idx")

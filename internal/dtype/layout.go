@@ -264,14 +264,14 @@ func (m *Matrix) Arrange(order []int) Matrix {
 	form, affine := m.AffineForm()
 	switch {
 	case m.Input != nil: // it speaks of columns
-		a = m.numbers()
+		a = m.Numbers()
 	case m.Format == Plain || b != nil && size%b.columns == 0 || m.Format == ZeroPoint && size%m.Group == 0:
 	case affine && size%form.Group == 0:
 		if a = form; m.Data != nil {
 			a = m.Widen()
 		}
 	default:
-		a = m.numbers()
+		a = m.Numbers()
 	}
 	a.Data, a.Scales, a.Biases = arrange(a.Data, m.Rows, order), arrange(a.Scales, m.Rows, order), arrange(a.Biases, m.Rows, order)
 	if len(a.Zeros) > 0 {
@@ -294,8 +294,8 @@ func arrange(data []byte, rows int, order []int) []byte {
 	return out
 }
 
-// numbers is the matrix as float32 without an Input, without Data if m has none.
-func (m *Matrix) numbers() Matrix {
+// Numbers is the matrix as float32 without an Input, without Data if m has none.
+func (m *Matrix) Numbers() Matrix {
 	n := Matrix{Rows: m.Rows, Cols: m.Cols, Type: F32}
 	if m.Data == nil {
 		return n

@@ -15,6 +15,7 @@ import (
 type encoding struct {
 	name string
 	cols int // the number of columns must be a multiple of it
+	rows int // likewise; 0: any number will do
 	// encode returns the tensors that stand for a matrix, named by what follows the
 	// module's name, and the values they stand for. Shapes are of one matrix.
 	encode func(t *testing.T, values []float32, rows, cols int) (parts []tensor, decoded []float32)
@@ -79,6 +80,35 @@ func TestOpenEncodedEqualsDecoded(t *testing.T) {
 					layout = []edit{block, in(released, separateExperts)}
 				}
 				compareEncoded(t, fixture.clone().edit(t, layout...), coding{e, everything})
+			})
+		}
+	}
+}
+
+// foreign is a layout of another tool.
+func foreign(l golden.Layout) encoding {
+	e := encoding{name: l.Name, rows: l.Rows, cols: l.Cols}
+	if l.Rounds {
+		e.tolerance = golden.Tol.Spec
+	}
+	e.encode = func(_ *testing.T, values []float32, rows, cols int) (list []tensor, decoded []float32) {
+		parts, decoded := l.Encode(values, rows, cols)
+		for _, p := range parts {
+			list = append(list, tensor{p.Suffix, p.Type, p.Shape, p.Data})
+		}
+		return list, decoded
+	}
+	return e
+}
+
+// TestOpenForeignEqualsDecoded is TestOpenEncodedEqualsDecoded for the formats of other tools, head included.
+func TestOpenForeignEqualsDecoded(t *testing.T) {
+	for name, fixture := range encodedModels(t) {
+		fixture = fixture.clone().edit(t, separateExperts)
+		for _, l := range golden.Layouts() {
+			t.Run(fmt.Sprintf("model=%s/format=%s", name, l.Name), func(t *testing.T) {
+				config := configure(func(_, top map[string]any) { top["quantization_config"] = l.Config })
+				compareEncoded(t, fixture.clone().edit(t, config), coding{foreign(l), everything})
 			})
 		}
 	}
@@ -171,7 +201,8 @@ func compareEncoded(t *testing.T, f *folder, codings ...coding) {
 // fits reports whether x is to be encoded: a matrix, or a stack of them.
 func (c coding) fits(x *tensor) bool {
 	n := len(x.shape)
-	return (n == 2 || n == 3 && !strings.HasSuffix(x.name, "conv1d.weight")) && x.shape[n-1]%c.cols == 0 && c.match(x.name)
+	return (n == 2 || n == 3 && !strings.HasSuffix(x.name, "conv1d.weight")) && x.shape[n-1]%c.cols == 0 &&
+		x.shape[n-2]%max(c.rows, 1) == 0 && c.match(x.name)
 }
 
 // smallFixture is a fixture's checkpoint in float32, cut to two layers, 64 tokens and a

@@ -228,6 +228,9 @@ func (w *Weight) matrices(
 		}
 	}
 	evenZeros(list)
+	if partOf(w.Name).Kind == backend.EmbeddingPart && list[0].Input != nil {
+		list[0] = list[0].Numbers() // rows are looked up: no input is transformed
+	}
 	return list, nil
 }
 
