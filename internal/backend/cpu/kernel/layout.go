@@ -28,7 +28,7 @@ type Layout struct {
 	Zeros   int         // where the 16 zero points of a block begin, a byte each; 0: none are stored
 }
 
-// Kind is how codes become numbers.
+// Kind is how codes become numbers: the numbers of kernels/weight.cuh of the CUDA backend, too.
 type Kind uint8
 
 const (
@@ -37,8 +37,8 @@ const (
 	Leveled             // scale*dtype.Levels[code]
 	Bytes               // scale*E4M3
 	Plain               // numbers are stored
-	Grid                // factor*(code - dtype.GridMiddle)*scale, codes from a table: see GridPlaces
 	Pointed             // scale*(code - zero point); where none are stored, scale*(code + Zero)
+	Grid                // factor*(code - dtype.GridMiddle)*scale, codes from a table: see GridPlaces
 )
 
 // Factors is what the tail of a superblock has.
