@@ -111,7 +111,7 @@ type floatBlocking struct {
 // Other products cut the columns into panels, and every panel of a tile, decoded if need
 // be, stays in the cache while all rows pass, and meanwhile the next one is fetched.
 func (k *floatKernels) run(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
-	if w.grid() || w.factors == Factors2K {
+	if w.grid() {
 		floatTiles(out, w, n, from, to, x, s)
 		return
 	}

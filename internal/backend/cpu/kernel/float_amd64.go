@@ -25,7 +25,7 @@ var avx512Floats = floatKernels{
 		2: decodeAffine2AVX512, 3: decodeAffine3AVX512, 4: decodeAffine4AVX512,
 		5: decodeAffine5AVX512, 6: decodeAffine6AVX512, 8: decodeAffine8AVX512, decodeLevels: decodeLevelsAVX512,
 	},
-	factors: [Factors2K + 1]func(*integerArgs){FactorsK: factorsKAVX512, Factors6K: factors6KAVX512, FactorsXS: factorsXSAVX512},
+	factors: [Factors2K + 1]func(*integerArgs){FactorsK: factorsKAVX512, Factors6K: factors6KAVX512, FactorsXS: factorsXSAVX512, Factors2K: factors2KAVX512},
 }
 
 var avx2Floats = floatKernels{
@@ -36,7 +36,7 @@ var avx2Floats = floatKernels{
 		2: decodeAffine2AVX2, 3: decodeAffine3AVX2, 4: decodeAffine4AVX2,
 		5: decodeAffine5AVX2, 6: decodeAffine6AVX2, 8: decodeAffine8AVX2, decodeLevels: decodeLevelsAVX2,
 	},
-	factors: [Factors2K + 1]func(*integerArgs){FactorsK: factorsKAVX2, Factors6K: factors6KAVX2, FactorsXS: factorsXSAVX2},
+	factors: [Factors2K + 1]func(*integerArgs){FactorsK: factorsKAVX2, Factors6K: factors6KAVX2, FactorsXS: factorsXSAVX2, Factors2K: factors2KAVX2},
 }
 
 // The twin of the products is floatTile, that of the decoders Weight.floats.

@@ -4,6 +4,10 @@ package kernel
 
 // floatNEON is Set.Float; the twin is floatTiles.
 func floatNEON(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
+	if w.factors == Factors2K {
+		floatTiles(out, w, n, from, to, x, s)
+		return
+	}
 	neonFloats.run(out, w, n, from, to, x, s)
 }
 

@@ -27,6 +27,7 @@ const (
 	scaleZero    = 4  // added for codes that are signed: see rounding.raise
 	scalePoints  = 8  // added for codes with zero points, which follow the scales
 	scaleFactors = 16 // in the tail of a superblock
+	scaleFirst   = 32 // F16, of signed codes in blocks that are superblocks without factors
 
 	scaleZeroF16 = scaleZero | scaleF16
 )
@@ -158,6 +159,8 @@ func (args *integerArgs) set(w *Weight) {
 	switch {
 	case w.per > 1:
 		args.scale = scaleFactors
+	case w.first:
+		args.scale = scaleFirst
 	case w.zeros > 0:
 		args.scale += scalePoints
 	case w.zero != 0:

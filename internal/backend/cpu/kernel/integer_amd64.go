@@ -101,6 +101,8 @@ func amxKernel(w *Weight, many bool) func(*integerArgs) {
 	switch {
 	case w.per > 1 && signed:
 		return integerSuper
+	case w.factors == Factors2K:
+		return integerSuperLeast2
 	case w.per > 1:
 		return integerSuperLeast
 	case signed && many:
@@ -156,7 +158,7 @@ func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 // of two.
 const (
 	superProducts = 2 * 4 * Tile * Tile * 4
-	superScales   = 4 * 512
+	superScales   = 4 * 1024
 	superSlots    = 2 * 2 * Tile * 256
 )
 

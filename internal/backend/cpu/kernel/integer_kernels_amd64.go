@@ -438,6 +438,9 @@ func factors6KAVX512(a *integerArgs)
 func factorsXSAVX512(a *integerArgs)
 
 //go:noescape
+func factors2KAVX512(a *integerArgs)
+
+//go:noescape
 func factorsKAVX2(a *integerArgs)
 
 //go:noescape
@@ -445,6 +448,9 @@ func factors6KAVX2(a *integerArgs)
 
 //go:noescape
 func factorsXSAVX2(a *integerArgs)
+
+//go:noescape
+func factors2KAVX2(a *integerArgs)
 
 //go:noescape
 func integerAMX(a *integerArgs)
@@ -463,6 +469,9 @@ func integerSuper(a *integerArgs)
 
 //go:noescape
 func integerSuperLeast(a *integerArgs)
+
+//go:noescape
+func integerSuperLeast2(a *integerArgs)
 
 //go:noescape
 func integerWide8(a *integerArgs)

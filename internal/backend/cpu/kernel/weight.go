@@ -128,7 +128,7 @@ func (w *Weight) least() bool { return w.factors == FactorsK || w.factors == Fac
 
 // portable reports whether only portable code multiplies w.
 func (w *Weight) portable() bool {
-	return w.grid() || w.factors == Factors2K || w.bits == 3 && w.per > 1 || w.first
+	return w.grid()
 }
 
 // coded reports whether codes lie as integers do.

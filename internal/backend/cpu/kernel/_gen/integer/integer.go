@@ -75,6 +75,9 @@ var formats = []codes{
 	{name: "Levels", bits: 4, fp4: true, levels: true},
 }
 
+// first reports whether a format with such codes multiplies by the scale of the weight first: TQ1_0 and TQ2_0.
+func (f codes) first() bool { return !f.fp4 && f.bits == 2 }
+
 // low is the width of the first plane.
 func (f codes) low() int {
 	switch f.bits {
@@ -118,11 +121,11 @@ func declarations() []byte {
 	table("AVX512", count(avx512Rows))
 	table("AVX2", count(avx2Rows))
 	for _, set := range []string{"AVX512", "AVX2"} {
-		for _, kind := range []string{"K", "6K", "XS"} {
+		for _, kind := range []string{"K", "6K", "XS", "2K"} {
 			s.line("//go:noescape\nfunc factors%s%s(a *integerArgs)\n", kind, set)
 		}
 	}
-	for _, name := range []string{"AMX", "AMXSigned", "Many", "ManySigned", "Super", "SuperLeast", "Wide8"} {
+	for _, name := range []string{"AMX", "AMXSigned", "Many", "ManySigned", "Super", "SuperLeast", "SuperLeast2", "Wide8"} {
 		s.line("//go:noescape\nfunc integer%s(a *integerArgs)\n", name)
 	}
 

@@ -77,8 +77,9 @@ func amx(s *source) {
 		amxKernel{s, signed}.write()
 		manyKernel{amxKernel{s, signed}}.write()
 	}
-	superKernel{amxKernel{source: s}, false}.write()
-	superKernel{amxKernel{source: s}, true}.write()
+	superKernel{amxKernel{source: s}, false, 0}.write()
+	superKernel{amxKernel{source: s}, true, 4}.write()
+	superKernel{amxKernel{source: s}, true, 8}.write()
 }
 
 func (k amxKernel) write() {

@@ -64,6 +64,7 @@ func avx2(s *source) {
 	constant("Signs", 0x8000000080000000)
 	constant("Middle", 0x0000002000000020)
 	constant("Raise6K", 0xffe0ffe0ffe0ffe0) // -32
+	constant("Raise3K", 0xfffcfffcfffcfffc) // -4
 	factorsAVX2(s)
 	for _, f := range supers {
 		superAVX2(s, f)
@@ -225,14 +226,16 @@ func (k *avx2Kernel) dots(h int) {
 }
 
 // short reports whether there are kernels for short groups.
-func (k *avx2Kernel) short() bool { return k.bits == 4 && !k.fp4 }
+func (k *avx2Kernel) short() bool { return k.bits <= 4 && !k.fp4 }
 
-// shortGroup is the loop of dots for groups of 32 codes of 4 bits at most, all of whose products can be
+// shortGroup is the loop of dots for groups of 32 codes at most of 4 bits at most, all of whose products can be
 // summed in 16 bits: 32*15*127 < 2^15, since each sum has half of them.
 func (k *avx2Kernel) shortGroup(h int) {
 	k.line("short%d:", h)
 	for v := 0; v < 4; v += 2 {
 		k.lowBits(h, v)
+		k.highBits(v, "Y12")
+		k.highBits(v+1, "Y13")
 		for m := range k.m {
 			k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
 			k.op("VPBROADCASTD %d(BX), Y15", 4*((v+1)*k.m+m))
@@ -425,6 +428,10 @@ func (k *avx2Kernel) scale(h int) {
 		k.scales(16*(h%2), 32, k.loadF16)
 		k.op("JMP scaled%d", h)
 		k.line("other%d:", h)
+		if k.first() {
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleFirst")
+			k.op("JEQ first%d", h)
+		}
 		if !k.fp4 {
 			k.op("CMPQ integerArgs_scale(AX), $const_scaleF32")
 			k.op("JNE zeros%d", h)
@@ -433,6 +440,12 @@ func (k *avx2Kernel) scale(h int) {
 		k.op("JMP scaled%d", h)
 		if !k.fp4 {
 			k.zeros(h)
+		}
+		if k.first() {
+			k.line("first%d:", h)
+			k.op("VCVTPH2PS %d(R13), Y12", 16*(h%2))
+			k.scaleFirst(h)
+			k.op("JMP added%d", h)
 		}
 	})
 }
@@ -526,6 +539,19 @@ func (k *avx2Kernel) scaleRows(h, kind int) {
 			k.op("VBROADCASTSS %d(BX), Y14", 4*(k.m+m))
 			k.op("VFMADD231PS Y14, Y13, %s", f)
 		}
+	}
+}
+
+// scaleFirst is scaleRows for blocks that are superblocks without factors.
+func (k *avx2Kernel) scaleFirst(h int) {
+	for m := range k.m {
+		i := k.int(m)
+		k.op("VPBROADCASTD %d(BX), Y14", 8*k.m+4*m)
+		k.op("VPADDD Y14, %s, %s", i, i)
+		k.op("VCVTDQ2PS %s, %s", i, i)
+		k.op("VMULPS Y12, %s, %s", i, i)
+		k.op("VBROADCASTSS %d(BX), Y14", 4*m)
+		k.op("VFMADD231PS Y14, %s, %s", i, k.float(h, m))
 	}
 }
 

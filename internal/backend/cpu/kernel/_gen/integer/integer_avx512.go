@@ -325,14 +325,14 @@ func (k *avx512Kernel) scale(from, to int) {
 			}
 		}
 	}
-	k.loadScales(from, to, each(k.scaleRow), each(k.scaleSymmetric), each(k.scalePointed))
+	k.loadScales(from, to, each(k.scaleRow), each(k.scaleSymmetric), each(k.scalePointed), each(k.scaleFirst))
 }
 
 // loadScales brings the scales and biases of tiles [from, to) as float32 into Z24 and Z25
 // for the first tile, Z26 and Z27 for the second, and then does what follows. If codes are
 // symmetric there are no biases, and if they are pointed Z25 and Z27 have zero points; without these two
-// they are neither.
-func (k *avx512Kernel) loadScales(from, to int, then, symmetric, pointed func()) {
+// they are neither. First is for blocks that are superblocks without factors.
+func (k *avx512Kernel) loadScales(from, to int, then, symmetric, pointed, first func()) {
 	k.arg("codes", "R13")
 	k.op("ADDQ R8, R13")
 	for h := from; h < to; h++ {
@@ -355,6 +355,10 @@ func (k *avx512Kernel) loadScales(from, to int, then, symmetric, pointed func())
 		k.op("JMP scaled%d", from)
 		k.line("other%d:", from)
 		zeros := !k.fp4 && symmetric != nil
+		if k.first() && first != nil {
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleFirst")
+			k.op("JEQ first%d", from)
+		}
 		if zeros {
 			k.op("CMPQ integerArgs_scale(AX), $const_scaleZeroF16")
 			k.op("JEQ zeroHalf%d", from)
@@ -367,6 +371,14 @@ func (k *avx512Kernel) loadScales(from, to int, then, symmetric, pointed func())
 		k.op("JMP scaled%d", from)
 		if zeros {
 			k.loadZeros(from, to, symmetric, pointed)
+		}
+		if k.first() && first != nil {
+			k.line("first%d:", from)
+			for h := from; h < to; h++ {
+				k.op("VCVTPH2PS %s, Z%d", k.stream(h, 0, "R13"), 24+2*h)
+			}
+			first()
+			k.op("JMP added%d", from)
 		}
 	})
 }
@@ -454,6 +466,15 @@ func (k *avx512Kernel) scalePointed(h, m int) {
 	k.op("VCVTDQ2PS %s, %s", i, i)
 	k.op("VMULPS.BCST %d(BX), %s, %s", 4*m, i, i)
 	k.op("VFMADD231PS Z%d, %s, %s", 24+2*h, i, k.float(h, m))
+}
+
+// scaleFirst is scaleSymmetric for blocks that are superblocks without factors.
+func (k *avx512Kernel) scaleFirst(h, m int) {
+	i := k.int(h, m)
+	k.op("VPADDD.BCST %d(BX), %s, %s", 8*k.m+4*m, i, i)
+	k.op("VCVTDQ2PS %s, %s", i, i)
+	k.op("VMULPS Z%d, %s, %s", 24+2*h, i, i)
+	k.op("VFMADD231PS.BCST %d(BX), %s, %s", 4*m, i, k.float(h, m))
 }
 
 // store writes the finished tiles and goes on with the next two, or with the last.

@@ -11,16 +11,23 @@ func (f codes) factors() string {
 		return "K"
 	case f.bits == 6:
 		return "6K"
+	case f.bits == 3:
+		return "3K"
+	case f.bits == 2:
+		return "2K"
 	}
 	return ""
 }
 
+// sixteen reports whether superblocks have 16 groups, whose factors are bytes.
+func (f codes) sixteen() bool { return f.factors() != "" && !f.fp4 && f.bits != 4 && f.bits != 5 }
+
 // supers are formats of codes with superblocks, one of each kind.
-var supers = []codes{{bits: 4}, {bits: 6}, {bits: 4, fp4: true, levels: true}}
+var supers = []codes{{bits: 4}, {bits: 6}, {bits: 4, fp4: true, levels: true}, {bits: 3}, {bits: 2}}
 
 // pairsAt is where the pairs of factors are that sums of activations are multiplied by.
 func (f codes) pairsAt() int {
-	if f.factors() == "6K" {
+	if f.sixteen() {
 		return factorPairs6K
 	}
 	return factorPairs
@@ -28,7 +35,7 @@ func (f codes) pairsAt() int {
 
 // superPairs is how many pairs of groups a superblock has that is not cut.
 func (f codes) superPairs() int {
-	if f.factors() == "6K" {
+	if f.sixteen() {
 		return 8
 	}
 	return 4
@@ -36,11 +43,11 @@ func (f codes) superPairs() int {
 
 // tailLines is the size of the tail in cache lines.
 func (f codes) tailLines() int {
-	return map[string]int{"K": 4, "6K": 5, "XS": 2}[f.factors()]
+	return map[string]int{"K": 4, "6K": 5, "XS": 2, "3K": 5, "2K": 5}[f.factors()]
 }
 
 // least reports whether superblocks have biases.
-func (f codes) least() bool { return f.factors() == "K" }
+func (f codes) least() bool { return f.factors() == "K" || f.factors() == "2K" }
 
 // Scratch.factors: where the pairs of a tile are, where the sums of its superblock, from tile to tile,
 // and where the results go of a tile that does not exist.
@@ -57,7 +64,7 @@ const factorsDoc = `
 TEXT integerFactors%[1]s<>(SB), NOSPLIT, $0-0`
 
 // eachTail writes a loop over the tails of tiles, at R13, and the places for their factors, at
-// R14. lines is the size of a tail. widen then makes floats of the factors of one tile.
+// R14. lines is the size of a tail. widen, unless it is nil, makes floats of the factors of one tile.
 func eachTail(s *source, name, changed string, lines int, tile, widen func()) {
 	s.line(factorsDoc, name, changed)
 	tailAt(s)
@@ -74,7 +81,7 @@ func eachTail(s *source, name, changed string, lines int, tile, widen func()) {
 	s.op("DECQ CX")
 	s.op("JNZ tile")
 	s.op("RET")
-	if s.local {
+	if s.local || widen == nil {
 		return
 	}
 	s.line("\n// func factors%s(a *integerArgs) makes floats of them, for one tile of which weights is the", name)
@@ -128,6 +135,7 @@ func factorsAVX512(s *source) {
 		{"Middle", 32},
 		{"Word", 0xffff},
 		{"Raise6K", 0xffe0ffe0}, // twice -32
+		{"Raise3K", 0xfffcfffc}, // twice -4
 		{"RaiseXS", 0xff7cff7c}, // twice -132
 	} {
 		s.line("DATA integer%s512<>+0(SB)/4, $0x%08x", c.name, c.value)
@@ -136,6 +144,8 @@ func factorsAVX512(s *source) {
 	factorsK512(s)
 	factors6K512(s)
 	factorsXS512(s)
+	factors3K512(s)
+	factors2K512(s)
 	if !s.local {
 		for _, f := range supers {
 			superAVX512(s, f)
@@ -220,28 +230,97 @@ func pairs512(s *source, at string) {
 	s.op("VMOVDQU32 Z27, %s", at)
 }
 
+// byteTail writes a loop over the factors of a tail at R13, from byte at on, which are bytes: two groups at
+// SI for each turn. Factors go to (R14)(R15*2), pairs to (R14)(R15*1).
+func byteTail(s *source, at int, pair func()) {
+	s.op("LEAQ %d(R13), SI", at)
+	s.op("XORL R15, R15")
+	s.arg("per", "DI")
+	s.op("SHLQ $5, DI")
+	s.line("group:")
+	pair()
+	s.op("ADDQ $32, SI")
+	s.op("ADDQ $64, R15")
+	s.op("CMPQ R15, DI")
+	s.op("JLT group")
+}
+
+// storePair512 stores the factors in two registers.
+func storePair512(s *source, first, second string) {
+	s.op("VMOVDQU32 %s, (R14)(R15*2)", first)
+	s.op("VMOVDQU32 %s, 64(R14)(R15*2)", second)
+}
+
 func factors6K512(s *source) {
 	eachTail(s, "6KAVX512", "Z24 to Z29", 5, func() {
 		if !s.local {
 			s.op("VPBROADCASTD integerRaise6K512<>(SB), Z29")
 		}
-		s.op("LEAQ 32(R13), SI")
-		s.op("XORL R15, R15")
-		s.arg("per", "DI")
-		s.op("SHLQ $5, DI")
-		s.line("group:")
-		s.op("VPMOVSXBD (SI), Z24")
-		s.op("VPMOVSXBD 16(SI), Z27")
-		s.op("VMOVDQU32 Z24, (R14)(R15*2)")
-		s.op("VMOVDQU32 Z27, 64(R14)(R15*2)")
-		if !s.local {
-			pairs512(s, sprint("%d(R14)(R15*1)", factorPairs6K))
-		}
-		s.op("ADDQ $32, SI")
-		s.op("ADDQ $64, R15")
-		s.op("CMPQ R15, DI")
-		s.op("JLT group")
+		byteTail(s, atBytes6K, func() {
+			s.op("VPMOVSXBD (SI), Z24")
+			s.op("VPMOVSXBD 16(SI), Z27")
+			storePair512(s, "Z24", "Z27")
+			if !s.local {
+				pairs512(s, sprint("%d(R14)(R15*1)", factorPairs6K))
+			}
+		})
 	}, func() { scalesAVX512(s, 64) })
+}
+
+// factors3K512 has factors in 16 bits with zeros above them, as sums of groups are multiplied by: see halves.
+func factors3K512(s *source) {
+	eachTail(s, "3KAVX512", "Z24 to Z29", 5, func() {
+		if !s.local {
+			s.op("VPBROADCASTD integerRaise3K512<>(SB), Z29")
+		}
+		byteTail(s, atBytes6K, func() {
+			s.op("VPMOVSXBW (SI), Z25")
+			s.op("VPMOVZXWD Y25, Z24")
+			s.op("VEXTRACTI64X4 $1, Z25, Y25")
+			s.op("VPMOVZXWD Y25, Z27")
+			storePair512(s, "Z24", "Z27")
+			if !s.local {
+				pairs512(s, sprint("%d(R14)(R15*1)", factorPairs6K))
+			}
+		})
+	}, nil)
+}
+
+// factors2K512 has factors of scales and biases in the halves of a byte.
+func factors2K512(s *source) {
+	eachTail(s, "2KAVX512", "Z24 to Z29", 5, func() {
+		s.op("VPBROADCASTD integerNibble512<>(SB), Z29")
+		byteTail(s, atBytes2K, func() {
+			s.op("VPMOVZXBD (SI), Z24")
+			s.op("VPMOVZXBD 16(SI), Z27")
+			s.op("VPANDD Z29, Z24, Z25")
+			s.op("VPANDD Z29, Z27, Z26")
+			storePair512(s, "Z25", "Z26")
+			s.op("VPSRLD $4, Z24, Z24")
+			s.op("VPANDND Z27, Z29, Z27")
+			s.op("VPSLLD $12, Z27, Z27")
+			s.op("VPORD Z24, Z27, Z27")
+			s.op("VMOVDQU32 Z27, %d(R14)(R15*1)", factorPairs6K)
+		})
+	}, func() {
+		s.op("VCVTPH2PS (R13), Z24")
+		s.op("VCVTPH2PS 32(R13), Z25")
+		s.op("VPXORD.BCST integerSigns512<>(SB), Z25, Z25")
+		s.op("LEAQ %d(R13), SI", atBytes2K)
+		s.line("group:")
+		s.op("VPMOVZXBD (SI), Z26")
+		s.op("VPANDD.BCST integerNibble512<>(SB), Z26, Z27")
+		s.op("VPSRLD $4, Z26, Z26")
+		for i, z := range []string{"Z27", "Z26"} {
+			s.op("VCVTDQ2PS %[1]s, %[1]s", z)
+			s.op("VMULPS Z%d, %[2]s, %[2]s", 24+i, z)
+			s.op("VMOVUPS %s, %d(R14)", z, 64*i)
+		}
+		s.op("ADDQ $16, SI")
+		s.op("ADDQ $128, R14")
+		s.op("DECQ CX")
+		s.op("JNZ group")
+	})
 }
 
 func factorsXS512(s *source) {
@@ -267,6 +346,7 @@ func factorsXS512(s *source) {
 const (
 	atNibblesK, atBiasesK, atPairsK = 64, 128, 192
 	atNibblesXS, atPairsXS          = 32, 96
+	atBytes6K, atBytes2K            = 32, 64
 )
 
 // sixBits is sixBits512 for half a tile: the low bits are at an address from R13, and load brings the
@@ -364,27 +444,25 @@ func factorsAVX2(s *source) {
 			}
 		}
 	})
-	eachTail(s, "6KAVX2", "Y12 to Y14", 5, func() {
-		s.op("LEAQ 32(R13), SI")
-		s.op("XORL R15, R15")
-		s.arg("per", "DI")
-		s.op("SHLQ $5, DI")
-		s.line("group:")
-		for h := range 2 {
-			s.op("VPMOVSXBD %d(SI), Y13", 8*h)
-			twice(s, sprint("%d(R14)(R15*2)", 32*h))
-			s.op("VMOVDQA Y13, Y12")
-			s.op("VPMOVSXBD %d(SI), Y13", 16+8*h)
-			twice(s, sprint("%d(R14)(R15*2)", 64+32*h))
-			s.op("VPBLENDW $0xaa, Y14, Y12, Y12")
-			s.op("VPMULLW integerRaise6K<>(SB), Y12, Y12")
-			s.op("VMOVDQU Y12, %d(R14)(R15*1)", factorPairs6K+32*h)
-		}
-		s.op("ADDQ $32, SI")
-		s.op("ADDQ $64, R15")
-		s.op("CMPQ R15, DI")
-		s.op("JLT group")
-	}, func() { scalesAVX2(s, 64) })
+	bytes := func(kind string, widen func()) {
+		eachTail(s, kind+"AVX2", "Y12 to Y14", 5, func() {
+			byteTail(s, atBytes6K, func() {
+				for h := range 2 {
+					s.op("VPMOVSXBD %d(SI), Y13", 8*h)
+					twice(s, sprint("%d(R14)(R15*2)", 32*h))
+					s.op("VMOVDQA Y13, Y12")
+					s.op("VPMOVSXBD %d(SI), Y13", 16+8*h)
+					twice(s, sprint("%d(R14)(R15*2)", 64+32*h))
+					s.op("VPBLENDW $0xaa, Y14, Y12, Y12")
+					s.op("VPMULLW integerRaise%s<>(SB), Y12, Y12", kind)
+					s.op("VMOVDQU Y12, %d(R14)(R15*1)", factorPairs6K+32*h)
+				}
+			})
+		}, widen)
+	}
+	bytes("6K", func() { scalesAVX2(s, 64) })
+	bytes("3K", nil)
+	factors2KAVX2(s)
 	eachTail(s, "XSAVX2", "Y12 to Y14", 2, func() {
 		for h := range 2 {
 			for g := range 8 {
@@ -394,4 +472,44 @@ func factorsAVX2(s *source) {
 			}
 		}
 	}, func() { scalesAVX2(s, 64) })
+}
+
+func factors2KAVX2(s *source) {
+	eachTail(s, "2KAVX2", "Y11 to Y14", 5, func() {
+		byteTail(s, atBytes2K, func() {
+			for h := range 2 {
+				for g, y := range []string{"Y12", "Y11"} {
+					s.op("VPMOVZXBD %d(SI), %s", 16*g+8*h, y)
+					s.op("VPAND integerNibble<>(SB), %s, Y13", y)
+					twice(s, sprint("%d(R14)(R15*2)", 64*g+32*h))
+					s.op("VPSRLD $4, %[1]s, %[1]s", y)
+				}
+				s.op("VPSLLD $16, Y11, Y11")
+				s.op("VPOR Y11, Y12, Y12")
+				s.op("VMOVDQU Y12, %d(R14)(R15*1)", factorPairs6K+32*h)
+			}
+		})
+	}, func() {
+		for h := range 2 {
+			s.op("VCVTPH2PS %d(R13), Y%d", 16*h, 10+h)
+			s.op("VCVTPH2PS %d(R13), Y%d", 32+16*h, 12+h)
+			s.op("VXORPS integerSigns<>(SB), Y%[1]d, Y%[1]d", 12+h)
+		}
+		s.op("LEAQ %d(R13), SI", atBytes2K)
+		s.line("group:")
+		for h := range 2 {
+			s.op("VPMOVZXBD %d(SI), Y15", 8*h)
+			s.op("VPAND integerNibble<>(SB), Y15, Y14")
+			s.op("VPSRLD $4, Y15, Y15")
+			for i := range 2 {
+				s.op("VCVTDQ2PS Y%[1]d, Y%[1]d", 14+i)
+				s.op("VMULPS Y%d, Y%[2]d, Y%[2]d", 10+2*i+h, 14+i)
+				s.op("VMOVUPS Y%d, %d(R14)", 14+i, 64*i+32*h)
+			}
+		}
+		s.op("ADDQ $16, SI")
+		s.op("ADDQ $128, R14")
+		s.op("DECQ CX")
+		s.op("JNZ group")
+	})
 }

@@ -1,9 +1,9 @@
 package main
 
 const superAMXDoc = `//
-// func integerSuper(a *integerArgs), func integerSuperLeast(a *integerArgs)
+// func integerSuper(a *integerArgs), func integerSuperLeast(a *integerArgs), func integerSuperLeast2(a *integerArgs)
 //
-// The same for superblocks, the second with biases. Codes are multiplied by the factors of their groups
+// The same for superblocks, the second with biases, and the third with those of 16 groups. Codes are multiplied by the factors of their groups
 // when they are unpacked, and the products are two planes: the low bytes, unsigned, and the high ones. With
 // biases a plane is the products with one digit of the factor, three bits. So tiles add up a whole
 // superblock, and vectors have little to do.
@@ -23,7 +23,7 @@ const superAMXDoc = `//
 //
 // With whole strips R8 is the scales and R12 the activations of the second strip.
 //
-// Vectors: Z0: scales, Z1: scales of biases, Z4 to Z7: pairs of factors of biases; Z12 to Z14: products;
+// Vectors: Z0: scales, Z1: scales of biases, Z2 to Z7, Z11 and Z16: pairs of factors of biases; Z12 to Z14: products;
 // Z15, Z18 to Z20: constants; Z8 to Z10, Z17 and Z21 on: to unpack. K3 and K4 are even and odd bytes, K5 is none
 // before the output has sums. Tiles: 0 to 3 products, low and high of each strip, 4 and 5 activations, 6 and 7
 // planes. Products of two turns have every other line of memory: what is loaded while another line with
@@ -33,13 +33,17 @@ const superAMXDoc = `//
 type superKernel struct {
 	amxKernel
 	least bool // there are biases
+	pairs int  // of groups, if there are
 }
+
+// pair is the vector with the factors of the biases of pair p of groups.
+func (k superKernel) pair(p int) string { return sprint("Z%d", []int{4, 5, 6, 7, 2, 3, 11, 16}[p]) }
 
 // From plane to plane, and of the scales of a superblock; of the ring of these.
 const (
 	superPlane                     = 4096
 	superPlanes                    = 1 << superPlanesLog // two of them
-	superPlanesLog, superScalesLog = 13, 9
+	superPlanesLog, superScalesLog = 13, 10
 	superScales                    = 1 << superScalesLog
 	superRing                      = 4 * superScales
 	superStep                      = 4 // steps of a turn, and rows of a step
@@ -51,6 +55,9 @@ func (k superKernel) write() {
 	name := ""
 	if k.least {
 		name = "Least"
+	}
+	if k.pairs == 8 {
+		name = "Least2"
 	}
 	k.line("\nTEXT ·integerSuper%s(SB), NOSPLIT, $0-8", name)
 	k.op("MOVQ a+0(FP), AX")
@@ -75,7 +82,7 @@ func (k superKernel) write() {
 // chooseSuper finds the code of the format.
 func (k superKernel) chooseSuper() {
 	for _, f := range formats {
-		if f.factors() == "" || f.least() != k.least {
+		if f.factors() == "" || f.least() != k.least || k.least && f.superPairs() != k.pairs {
 			continue
 		}
 		k.op("LEAQ integerPlanes%s<>(SB), R11", f.name)
@@ -208,8 +215,8 @@ func (k superKernel) begin() {
 	k.op("VMOVUPS (R9), Z0")
 	if k.least {
 		k.op("VMOVUPS 64(R9), Z1")
-		for p := range 4 {
-			k.op("VMOVDQU32 %d(R9), Z%d", 128+64*p, 4+p)
+		for p := range k.pairs {
+			k.op("VMOVDQU32 %d(R9), %s", 128+64*p, k.pair(p))
 		}
 	}
 }
@@ -297,7 +304,10 @@ func (k superKernel) step() {
 	if k.least {
 		k.arg("rows", "SI")
 		k.op("SHLQ $2, SI")
-		k.op("LEAQ (R13)(SI*2), R12")
+		k.op("LEAQ (R13)(SI*%d), R12", k.pairs/2)
+		if k.pairs == 8 {
+			k.op("LEAQ (SI)(SI*2), CX")
+		}
 		k.op("MOVQ R12, R9")
 		k.op("ADDQ integerArgs_actStrip(AX), R9")
 	}
@@ -319,6 +329,10 @@ func (k superKernel) step() {
 	k.op("ADDQ $%d, R11", 128*superStep)
 	k.op("ADDQ $%d, R13", 4*superStep)
 	k.op("ADDQ $%d, R15", 64*superStep)
+	if k.pairs == 8 {
+		k.arg("rows", "CX")
+		k.op("SHLQ $6, CX")
+	}
 	k.op("ADDQ CX, DX")
 	k.op("ADDQ $1024, R10")
 	k.op("CMPQ integerArgs_multiplyLeft(AX), $1")
@@ -373,11 +387,18 @@ func (k superKernel) dot(t int) {
 func (k superKernel) addRow(m int) {
 	k.op("CMPQ R14, $%d", m)
 	k.op("JLE added%d", m)
-	k.row(m, 0, "(R15)", "(R13)", func(p int) string { return []string{"(R13)", "(R12)"}[p/2] + sprint("(SI*%d)", 1+p%2) })
+	k.row(m, 0, "(R15)", "(R13)", func(p int) string { return k.sumsAt(p, "(R13)", "(R12)") })
 	k.op("CMPQ integerArgs_addSecond(AX), $0")
 	k.op("JEQ added%d", m)
-	k.row(m, 1, "(R15)(DI*1)", "(R8)", func(p int) string { return []string{"(R8)", "(R9)"}[p/2] + sprint("(SI*%d)", 1+p%2) })
+	k.row(m, 1, "(R15)(DI*1)", "(R8)", func(p int) string { return k.sumsAt(p, "(R8)", "(R9)") })
 	k.line("added%d:", m)
+}
+
+// sumsAt is the address of pair p of the sums of a row's activations: of the first half of the pairs from one
+// register, and of the others from another. CX is three times SI.
+func (k superKernel) sumsAt(p int, first, second string) string {
+	half := k.pairs / 2
+	return []string{first, second}[p/half] + []string{"(SI*1)", "(SI*2)", "(CX*1)", "(SI*4)"}[p%half]
 }
 
 // row scales the products of row m of a strip and adds them.
@@ -394,8 +415,8 @@ func (k superKernel) row(m, strip int, out, scales string, sums func(p int) stri
 	k.op("VMULPS Z0, Z12, Z12")
 	if k.least {
 		k.op("VMOVDQA64 Z15, Z13")
-		for p := range 4 {
-			k.op("VPDPWSSD.BCST %d%s, Z%d, Z13", 4*m, sums(p), 4+p)
+		for p := range k.pairs {
+			k.op("VPDPWSSD.BCST %d%s, %s, Z13", 4*m, sums(p), k.pair(p))
 		}
 		k.op("VSUBPS Z15, Z13, Z13")
 		k.op("VFNMADD231PS Z1, Z13, Z12")

@@ -27,9 +27,9 @@ func (k *avx512Kernel) openSuper() {
 	})
 }
 
-// halves reports whether the sums of half a group fit 16 bits: 16*15*127 < 2^15. Then they are multiplied
-// by the factor and added in one instruction.
-func (k *avx512Kernel) halves() bool { return k.bits == 4 && !k.fp4 }
+// halves reports whether the sums of 16 columns, half a group or all of it, fit 16 bits: 16*15*127 < 2^15.
+// Then they are multiplied by the factor and added in one instruction.
+func (k *avx512Kernel) halves() bool { return k.bits <= 4 && !k.fp4 }
 
 // halfGroups does for such codes what dots and addFactored do for others.
 func (k *avx512Kernel) halfGroups() {
@@ -41,11 +41,17 @@ func (k *avx512Kernel) halfGroups() {
 	for from := 0; from < k.streams; from += each {
 		k.op("MOVQ R8, SI")
 		k.op("MOVQ DX, BX")
-		k.op("MOVL $2, CX")
 		for h := from; h < from+each; h++ {
 			k.op("VMOVDQU32 %d(R14), Z%d", factorTile*h, 26+h)
 		}
-		k.line("half%dGroup:", from)
+		if k.high() > 0 {
+			k.arg("plane", "DI")
+			k.op("ADDQ R8, DI")
+		}
+		if !k.sixteen() {
+			k.op("MOVL $2, CX")
+			k.line("half%dGroup:", from)
+		}
 		k.clear(from, from+each)
 		for h := from; h < from+each; h++ {
 			k.step(h)
@@ -53,10 +59,12 @@ func (k *avx512Kernel) halfGroups() {
 				k.op("VPDPWSSD Z%d, %s, %s", 26+h, k.int(h, m), k.float(h, m))
 			}
 		}
-		k.op("ADDQ $%d, SI", step16(4))
 		k.op("ADDQ $%d, BX", 16*k.m)
-		k.op("DECQ CX")
-		k.op("JNZ half%dGroup", from)
+		if !k.sixteen() {
+			k.op("ADDQ $%d, SI", step16(k.low()))
+			k.op("DECQ CX")
+			k.op("JNZ half%dGroup", from)
+		}
 	}
 	k.endGroup("superGroup")
 }

@@ -7,6 +7,8 @@ func (f codes) middle() int {
 		return 7
 	case f.bits == 6:
 		return 5
+	case f.bits == 3:
+		return 2
 	}
 	return 0
 }
@@ -69,13 +71,13 @@ func (k superGroup) write() {
 			k.op("VBROADCASTI32X4 super%s<>(SB), Z%d", name, 8+i)
 		}
 	}
-	k.op("MOVL $0x0f0f0f0f, R12")
+	k.op("MOVL $0x%08x, R12", 0x01010101*(1<<k.low()-1))
 	k.op("VPBROADCASTD R12, Z31")
 	switch {
 	case k.levels:
 		k.op("VBROADCASTI32X4 superLevels<>(SB), Z30")
 	case k.high() > 0:
-		k.op("MOVL $0x%08x, R12", map[int]uint32{5: 0x10101010, 6: 0x30303030}[k.bits])
+		k.op("MOVL $0x%08x, R12", map[int]uint32{3: 0x04040404, 5: 0x10101010, 6: 0x30303030}[k.bits])
 		k.op("VPBROADCASTD R12, Z30")
 	}
 	k.arg("per", "R13")
@@ -169,10 +171,16 @@ func superNext(s *source) {
 	s.op("VCVTPH2PS 32(R13), Z25")
 	s.op("VMOVUPS Z24, (R9)")
 	s.op("VMOVUPS Z25, 64(R9)")
-	for p := range 4 {
-		s.op("VMOVDQU32 %d(R14), Z%d", factorPairs+64*p, 24+p/2)
+	s.op("ADDQ $%d, R14", factorPairs)
+	s.op("CMPQ integerArgs_per(AX), $16")
+	s.op("JNE pairs")
+	s.op("ADDQ $%d, R14", factorPairs6K-factorPairs)
+	s.line("pairs:")
+	for p := range 8 { // of eight groups there are four
+		s.op("VMOVDQU32 %d(R14), Z%d", 64*p, 24+p/2)
 		s.op("VMOVDQU32 Z%d, %d(R9)", 24+p/2, 128+64*p)
 	}
+	k.arg("decoded", "R14")
 	s.op("ADDQ $%d, R9", superScales)
 	s.op("ANDQ $~%d, R9", superRing)
 	k.set("R9", "nextFactors")

@@ -77,7 +77,7 @@ func (k unpackKernel) write() {
 			if !k.fp4 {
 				k.op("VMOVUPS Z25, 64(R14)")
 			}
-		}, nil, nil)
+		}, nil, nil, nil)
 	}
 	k.op("ADDQ integerArgs_block(AX), R8")
 	k.op("RET")

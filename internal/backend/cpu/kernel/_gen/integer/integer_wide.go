@@ -47,7 +47,7 @@ func wide(s *source) {
 	}, func() {
 		k.arg("outTile", "CX")
 		k.each(k.scalePointed)
-	})
+	}, nil)
 	k.op("LEAQ %d(BX), DX", 12*wideRows)
 	k.op("ADDQ integerArgs_block(AX), R8")
 	k.op("DECQ R12")
