@@ -89,6 +89,7 @@ var elements = []string{".weight", "", ".weight_packed", ".qweight"}
 var parts = []string{
 	".scales", ".biases", ".global_scale", ".weight_scale_inv", "_scale_inv", ".weight_scale", ".weight_scale_2",
 	".weight_global_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx", ".qzeros", ".g_idx",
+	".theta", ".pairs", ".channel_scales",
 }
 
 // Elements returns the name of the tensor that has the elements of a module's matrix, in any

@@ -9,12 +9,13 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// inputs are the transformations of inputs found so far, by a hash of their order, so that modules with the
-// same order share one.
+// inputs are the transformations of inputs found so far that modules share: orders by a hash, so that modules with the
+// same have one, and rotations of experts.
 type inputs struct {
 	sync.Mutex
 	seed   maphash.Seed
 	orders map[uint64]*dtype.Input
+	turns  map[string]*dtype.Input // of experts, by the name of the angles
 }
 
 // ordered brings the columns of matrices whose groups are not contiguous into the order of their groups, and gives them

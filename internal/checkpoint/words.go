@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -54,7 +55,7 @@ func (m *module) words() ([]dtype.Matrix, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ms, m.ordered(ms, m.name+".g_idx")
+	return ms, cmp.Or(m.ordered(ms, m.name+".g_idx"), m.rotated(ms))
 }
 
 // layout is how the words of a matrix are arranged.

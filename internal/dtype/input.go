@@ -34,8 +34,20 @@ type Rotation struct {
 	Cos, Sin []float32
 }
 
-// validate checks that the transformation is one of rows of cols numbers.
-func (t *Input) validate(cols int) error {
+// NewRotation makes the rotation of rows of len(scales) numbers by angles, [rounds, columns/2].
+func NewRotation(scales, angles []float32, pairs []uint8) *Input {
+	r := &Rotation{
+		Rounds: 2 * len(angles) / len(scales), Scales: scales, Pairs: pairs,
+		Cos: make([]float32, len(angles)), Sin: make([]float32, len(angles)),
+	}
+	for i, x := range angles {
+		r.Sin[i], r.Cos[i] = exactmath.Sincos32(x)
+	}
+	return &Input{Rotation: r}
+}
+
+// Validate reports what is wrong with a transformation of rows of cols numbers.
+func (t *Input) Validate(cols int) error {
 	if t.Rotation != nil {
 		if t.Order != nil {
 			return fmt.Errorf("dtype: input with an order and a rotation")
@@ -110,20 +122,8 @@ func (t *Input) Equal(other *Input) bool {
 		slices.Equal(a.Cos, b.Cos) && slices.Equal(a.Sin, b.Sin)
 }
 
-// Bytes is the size of the tables.
-func (t *Input) Bytes() int64 {
-	if t == nil {
-		return 0
-	}
-	n := int64(4 * len(t.Order))
-	if r := t.Rotation; r != nil {
-		n += int64(4*(len(r.Scales)+len(r.Cos)+len(r.Sin)) + len(r.Pairs))
-	}
-	return n
-}
-
 // Undo makes a row of a matrix that multiplies T(x) one that multiplies x: with an Order exactly, with a Rotation
-// rounded in every step.
+// computed in float64 and rounded once.
 func (t *Input) Undo(row []float32) {
 	if t.Rotation == nil {
 		sorted := slices.Clone(row)
@@ -134,14 +134,17 @@ func (t *Input) Undo(row []float32) {
 	}
 	r := t.Rotation
 	cols := len(r.Scales)
+	wide := make([]float64, cols)
+	for i := range wide {
+		wide[i] = float64(row[i])
+	}
 	for at := r.Rounds*cols/2 - 1; at >= 0; at-- {
-		group := row[at%(cols/2)/(RotationGroup/2)*RotationGroup:][:RotationGroup]
+		group := wide[at%(cols/2)/(RotationGroup/2)*RotationGroup:][:RotationGroup]
 		i, j := &group[r.Pairs[2*at]], &group[r.Pairs[2*at+1]]
-		c, s := r.Cos[at], r.Sin[at]
-		p, m := float32(*j*s), float32(*i*s)
-		*i, *j = exactmath.FMA32(*i, c, -p), exactmath.FMA32(*j, c, m)
+		c, s := float64(r.Cos[at]), float64(r.Sin[at])
+		*i, *j = float64(*i*c)-float64(*j*s), float64(*i*s)+float64(*j*c)
 	}
 	for i, s := range r.Scales {
-		row[i] *= s
+		row[i] = float32(wide[i] * float64(s))
 	}
 }

@@ -59,16 +59,16 @@ func TestInputRefusesWhatIsNoTransformation(t *testing.T) {
 	for name, in := range map[string]*Input{
 		"short": {Order: []int32{0}}, "twice": {Order: []int32{0, 0}}, "outside": {Order: []int32{0, 2}},
 	} {
-		if in.validate(2) == nil {
+		if in.Validate(2) == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 	for name, r := range map[string]*Rotation{"twice": twice, "outside": outside, "short": short} {
-		if (&Input{Rotation: r}).validate(128) == nil {
+		if (&Input{Rotation: r}).Validate(128) == nil {
 			t.Errorf("rotation, %s: accepted", name)
 		}
 	}
-	if err := (&Input{Rotation: good()}).validate(128); err != nil {
+	if err := (&Input{Rotation: good()}).Validate(128); err != nil {
 		t.Error(err)
 	}
 }

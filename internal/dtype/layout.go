@@ -69,6 +69,19 @@ func (m *Matrix) ZeroRowBytes() int {
 	return m.Groups()
 }
 
+// InputBytes is about what the tables of the Input take of a device's memory. Those of a matrix without its data have
+// rounds only.
+func (m *Matrix) InputBytes() int64 {
+	switch {
+	case m.Input == nil:
+		return 0
+	case m.Input.Rotation == nil:
+		return int64(4 * m.Cols)
+	}
+	rounds := m.Input.Rotation.Rounds
+	return int64(m.Cols) * int64(4+rounds+1+4*rounds)
+}
+
 // LoadedRowBytes is about what a row takes of a device's memory: as much as here, but scales of one byte become bfloat16, or
 // float32 where that has too few digits, and some blocks are larger.
 func (m *Matrix) LoadedRowBytes() int {
@@ -137,7 +150,7 @@ func (m *Matrix) Validate() error {
 		}
 	}
 	if m.Input != nil {
-		if err := m.Input.validate(m.Cols); err != nil {
+		if err := m.Input.Validate(m.Cols); err != nil {
 			return err
 		}
 	}

@@ -169,3 +169,45 @@ func TestSincosIsClose(t *testing.T) {
 		}
 	}
 }
+
+// TestSincosOfHalvesIsCorrectlyRounded computes sines and cosines of all halves with 128 bits. Those of rotations
+// of weights' inputs are such.
+func TestSincosOfHalvesIsCorrectlyRounded(t *testing.T) {
+	const prec = 128
+	number := func() *big.Float { return new(big.Float).SetPrec(prec) }
+	pi, ok := number().SetString("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
+	if !ok {
+		t.Fatal("no number")
+	}
+	quarter := number().Quo(pi, big.NewFloat(2))
+	series := func(r, first *big.Float, k int64) float32 {
+		sum, term, square := number().Set(first), number().Set(first), number().Mul(r, r)
+		for ; k < 34; k += 2 {
+			term.Mul(term, square).Quo(term, number().SetInt64(-k*(k+1)))
+			sum.Add(sum, term)
+		}
+		f, _ := sum.Float32()
+		return f
+	}
+	step := 1
+	if testing.Short() {
+		step = 7
+	}
+	for h := 0; h < 0x7c00; h += step {
+		exponent, fraction := h>>10, float64(h&1023)/1024
+		x := math.Ldexp(1+fraction, exponent-15)
+		if exponent == 0 {
+			x = math.Ldexp(fraction, -14)
+		}
+		n := math.Round(x * 2 / math.Pi)
+		r := number().Sub(number().SetFloat64(x), number().Mul(number().SetFloat64(n), quarter))
+		s, c := series(r, r, 2), series(r, number().SetInt64(1), 1)
+		for range int(n) & 3 {
+			s, c = c, -s
+		}
+		gotSin, gotCos := Sincos32(float32(x))
+		if gotSin != s || gotCos != c {
+			t.Fatalf("Sincos32(%g) = %g, %g, want %g, %g", x, gotSin, gotCos, s, c)
+		}
+	}
+}

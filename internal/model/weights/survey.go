@@ -261,6 +261,9 @@ func (s *Survey) matrices(w *Weight) {
 			p.Encodings = append(p.Encodings, e)
 		}
 	}
+	if w.Kind != Table && len(stack) > 0 {
+		loaded += stack[0].InputBytes() // one for all
+	}
 	s.add(w, loaded)
 	if w.Kind != Table && len(stack) > 0 {
 		s.form(w, &stack[0], loaded)
