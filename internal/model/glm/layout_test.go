@@ -229,6 +229,43 @@ func TestOpenEncodedEqualsDecoded(t *testing.T) {
 	}
 }
 
+// TestOpenForeignEqualsDecoded opens the formats of other tools, and compares with their numbers written out. Fixtures differ in
+// attention, in biases, and in how kv_b is cut.
+func TestOpenForeignEqualsDecoded(t *testing.T) {
+	for i, l := range golden.Layouts() {
+		name := golden.GLM[i%len(golden.GLM)]
+		t.Run(l.Name+"/"+name, func(t *testing.T) {
+			coded := fixture(t, name, plainly(dtype.F32), setting("quantization_config", l.Config))
+			plain := coded.clone()
+			delete(plain.config, "quantization_config")
+			for name, x := range maps.Clone(coded.tensors) {
+				if len(x.shape) != 2 || x.shape[0]%l.Rows != 0 || x.shape[1]%l.Cols != 0 {
+					continue
+				}
+				parts, decoded := l.Encode(x.values, x.shape[0], x.shape[1])
+				plain.tensors[name] = tensor{typ: x.typ, shape: x.shape, values: decoded}
+				delete(coded.tensors, name)
+				for _, p := range parts {
+					part := strings.TrimSuffix(name, ".weight") + p.Suffix
+					if _, ok := coded.tensors[part]; !ok { // it may have a bias
+						coded.tensors[part] = tensor{typ: p.Type, shape: p.Shape, data: p.Data}
+					}
+				}
+			}
+			got, want := answers(t, coded.write(t), prompt), answers(t, plain.write(t), prompt)
+			if !l.Rounds {
+				same(t, "logits", got, want)
+				return
+			}
+			var worst golden.Worst
+			for i := range want {
+				worst.Add(fmt.Sprintf("row %d", i), got[i], want[i])
+			}
+			worst.Check(t, "logits", golden.Tol.Spec)
+		})
+	}
+}
+
 // quantized replaces a matrix, or a stack of them, by codes of MLX.
 func quantized(t *testing.T, f *folder, name string, x tensor, bits int) []float32 {
 	t.Helper()

@@ -85,6 +85,12 @@ func TestOpenEncodedEqualsDecoded(t *testing.T) {
 	}
 }
 
+// layoutOf is the layout of another tool with that name.
+func layoutOf(name string) encoding {
+	all := golden.Layouts()
+	return foreign(all[slices.IndexFunc(all, func(l golden.Layout) bool { return l.Name == name })])
+}
+
 // foreign is a layout of another tool.
 func foreign(l golden.Layout) encoding {
 	e := encoding{name: l.Name, rows: l.Rows, cols: l.Cols}
@@ -130,6 +136,10 @@ func TestOpenMixedEncodings(t *testing.T) {
 		top["quantization"], top["quantization_config"] = quantization, quantization
 	})
 	inText := configure(func(text, _ map[string]any) { text["quantization"] = quantization })
+	mlpOfModel := func(name string) bool { return strings.Contains(name, ".mlp.") && inModel(name) && rest(name) }
+	gptq := configure(func(_, top map[string]any) {
+		top["quantization_config"] = map[string]any{"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq"}
+	})
 	const gamma = `{"rmsnorm_weight_format": "mlx_gamma"}`
 	models := encodedModels(t)
 	for _, c := range []struct {
@@ -147,6 +157,14 @@ func TestOpenMixedEncodings(t *testing.T) {
 		{"fused projections in fp8", []edit{qwen3Next}, []coding{{block, rest}}},
 		{"fp8 and plain in mtp.safetensors", []edit{separateExperts, sidecar("mtp.safetensors")}, []coding{{block, rest}}},
 		{"fused experts in fp8", nil, []coding{{block, rest}}},
+		{"nvfp4 and fp8 of compressed-tensors, plain head", []edit{separateExperts}, []coding{
+			{layoutOf("nvfp4 of compressed-tensors"), mlpOfModel}, {layoutOf("fp8 by row"), inModel},
+		}},
+		{"nvfp4 and fp8 of ModelOpt, quantized head", []edit{separateExperts}, []coding{
+			{layoutOf("nvfp4 of ModelOpt"), mlpOfModel}, {layoutOf("fp8 by matrix"), rest},
+		}},
+		{"awq, plain head beside", []edit{separateExperts, sidecar("mtp.safetensors")}, []coding{{layoutOf("awq"), inModel}}},
+		{"auto-round in two widths", []edit{separateExperts, gptq}, []coding{{layoutOf("gptq"), mlpOfModel}, {layoutOf("gptq, first version"), everything}}},
 	} {
 		for name, fixture := range models {
 			t.Run(fmt.Sprintf("model=%s/mix=%s", name, c.name), func(t *testing.T) {
