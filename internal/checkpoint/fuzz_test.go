@@ -85,3 +85,50 @@ func FuzzFolder(f *testing.F) {
 		closed(t, c)
 	})
 }
+
+// FuzzFormats: a module in any weight format, one tensor of which has another type, shape and byte, with any config, is refused
+// or gives a matrix that can be decoded. What headers alone say agrees with it.
+func FuzzFormats(f *testing.F) {
+	for i := range formats32 {
+		f.Add(`{}`, uint8(i), uint8(0), uint8(0), uint8(2), uint16(32), uint16(128), uint16(0), uint8(0))
+		f.Add(`{}`, uint8(i), uint8(1), uint8(dtype.F32), uint8(2), uint16(32), uint16(4), uint16(9), uint8(255))
+	}
+	for _, says := range []string{
+		`"quant_method":"gptq","sym":true,"checkpoint_format":"gptq_v2"`,
+		`"quant_method":"auto-round","packing_format":"auto_round","extra_config":{"m":{"bits":4,"group_size":32}}`,
+		`"quant_method":"compressed-tensors","config_groups":{"a":{"targets":["m"],"weights":{"num_bits":8,"block_structure":[16,64]}}}`,
+	} {
+		f.Add(`{"quantization_config":{`+says+`}}`, uint8(6), uint8(1), uint8(dtype.BF16), uint8(4), uint16(2), uint16(2), uint16(0), uint8(0))
+	}
+	f.Fuzz(func(t *testing.T, config string, format, part, typ, rank uint8, rows, cols, at uint16, b uint8) {
+		list := module32(formats32[int(format)%len(formats32)])
+		x := &list[int(part)%len(list)]
+		if typ := dtype.Type(typ); typ != dtype.Invalid && typ <= dtype.Bool && int(rows)*int(cols) <= 1<<16 {
+			*x = random(x.Name, typ, [][]int{{}, {int(rows)}, {int(rows), int(cols)}, {1, int(rows), int(cols)}, {int(rows), 1, int(cols), 1}}[rank%5]...)
+		}
+		if len(x.data) > 0 {
+			x.data[int(at)%len(x.data)] = b
+		}
+		file := encode(t, nil, list...)
+		c, err := OpenFiles("test", files{"config.json": config, "model.safetensors": file})
+		if err != nil {
+			return
+		}
+		defer closed(t, c)
+		var m dtype.Matrix
+		if n := allocated(func() { m, err = c.Matrix("m", 32, 128) }); n > uint64(1<<20+64*len(file)) {
+			t.Fatalf("%d bytes of file took %d bytes of memory", len(file), n)
+		}
+		look, wrong := c.LookMatrix("m", 32, 128)
+		if err != nil {
+			return
+		}
+		if wrong != nil || look.Format != m.Format || look.Bits != m.Bits || look.Group != m.Group || look.ScaleType != m.ScaleType {
+			t.Fatalf("read %v, headers say %v: %v", m.Format, look.Format, wrong)
+		}
+		row := make([]float32, m.Cols)
+		for r := range m.Rows {
+			m.PlainRow(row, r)
+		}
+	})
+}
