@@ -157,7 +157,7 @@ func BenchmarkRead(b *testing.B) {
 // turn with the same numbers as affine groups whose scales and biases are written out. The
 // ratio is that of the medians.
 func BenchmarkBlocks(b *testing.B) {
-	const n, k, size = 2048, 4096, 400 << 20
+	const n, k = 2048, 4096
 	for _, f := range []dtype.Format{
 		dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4NL, dtype.IQ4XS,
 	} {
@@ -173,43 +173,74 @@ func BenchmarkBlocks(b *testing.B) {
 			}
 			wide.ScaleType = form.ScaleType
 		}
-		cpu := openTest(b, Options{})
-		var lists [2][]*kernel.Weight
-		for i, x := range []dtype.Matrix{m, wide} {
-			for total := int64(0); total < size; total += lists[i][0].Bytes() {
-				w, err := cpu.Load(backend.Int8, x)
-				if err != nil {
-					b.Fatal(err)
-				}
-				lists[i] = append(lists[i], w.(*kernel.Weight))
-			}
-		}
 		for _, rows := range []int{1, 2, 4, 8} {
-			b.Run(fmt.Sprintf("type=%v/m=%d", f, rows), func(b *testing.B) {
-				x, err := cpu.Alloc(dtype.F32, rows, k)
-				if err != nil {
-					b.Fatal(err)
-				}
-				y, err := cpu.Alloc(dtype.F32, rows, n)
-				if err != nil {
-					b.Fatal(err)
-				}
-				var times [2][]time.Duration
-				for turn := 0; b.Loop(); turn++ {
-					for i, list := range lists {
-						start := time.Now()
-						cpu.MatMul(x, backend.Product{W: list[turn%len(list)], Dst: y})
-						times[i] = append(times[i], time.Since(start))
-					}
-				}
-				slices.Sort(times[0])
-				slices.Sort(times[1])
-				own, other := times[0][len(times[0])/2], times[1][len(times[1])/2]
-				b.ReportMetric(float64(lists[0][0].Bytes())/float64(own.Nanoseconds()), "GB/s")
-				b.ReportMetric(float64(own)/float64(other), "ratio")
-				b.ReportMetric(8*float64(lists[0][0].Bytes())/(n*k), "bits")
-				b.ReportMetric(8*float64(lists[1][0].Bytes())/(n*k), "wide-bits")
-			})
+			b.Run(fmt.Sprintf("type=%v/m=%d", f, rows), func(b *testing.B) { compareInTurn(b, rows, m, wide) })
 		}
 	}
+}
+
+// BenchmarkZeroPoints multiplies with codes that have zero points and come from memory, on all threads, and in turn
+// with the same numbers as affine groups, whose scales and biases must be float32.
+func BenchmarkZeroPoints(b *testing.B) {
+	const n, k = 2048, 4096
+	for _, c := range []struct {
+		bits, group int
+		stored      bool
+	}{{4, 32, true}, {4, 128, true}, {4, 128, false}, {8, 32, true}, {8, 128, false}} {
+		m := dtype.Matrix{Rows: n, Cols: k, Format: dtype.ZeroPoint, Bits: c.bits, Group: c.group, ScaleType: dtype.BF16}
+		m.Data, m.Scales = make([]byte, n*m.RowBytes()), make([]byte, n*m.ScaleRowBytes())
+		for i := range m.Data {
+			m.Data[i] = byte(i * 7)
+		}
+		wide := m
+		wide.Format, wide.ScaleType = dtype.Affine, dtype.F32
+		wide.Scales, wide.Biases = make([]byte, n*wide.ScaleRowBytes()), make([]byte, n*wide.ScaleRowBytes())
+		if c.stored {
+			m.Zeros = make([]byte, n*m.Groups())
+		}
+		for _, rows := range []int{1, 4, 8, 512} {
+			b.Run(fmt.Sprintf("type=q%d/group=%d/stored=%v/m=%d", c.bits, c.group, c.stored, rows), func(b *testing.B) { compareInTurn(b, rows, m, wide) })
+		}
+	}
+}
+
+// compareInTurn multiplies with two matrices in turn, several of each, so that no cache has them. The ratio is that of
+// the medians.
+func compareInTurn(b *testing.B, rows int, m, other dtype.Matrix) {
+	const size = 400 << 20
+	cpu := openTest(b, Options{})
+	var lists [2][]*kernel.Weight
+	for i, x := range []dtype.Matrix{m, other} {
+		for total := int64(0); total < size; total += lists[i][0].Bytes() {
+			w, err := cpu.Load(backend.Int8, x)
+			if err != nil {
+				b.Fatal(err)
+			}
+			lists[i] = append(lists[i], w.(*kernel.Weight))
+		}
+	}
+	x, err := cpu.Alloc(dtype.F32, rows, m.Cols)
+	if err != nil {
+		b.Fatal(err)
+	}
+	y, err := cpu.Alloc(dtype.F32, rows, m.Rows)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var times [2][]time.Duration
+	for turn := 0; b.Loop(); turn++ {
+		for i, list := range lists {
+			start := time.Now()
+			cpu.MatMul(x, backend.Product{W: list[turn%len(list)], Dst: y})
+			times[i] = append(times[i], time.Since(start))
+		}
+	}
+	slices.Sort(times[0])
+	slices.Sort(times[1])
+	own, than := times[0][len(times[0])/2], times[1][len(times[1])/2]
+	numbers := float64(m.Rows * m.Cols)
+	b.ReportMetric(float64(lists[0][0].Bytes())/float64(own.Nanoseconds()), "GB/s")
+	b.ReportMetric(float64(own)/float64(than), "ratio")
+	b.ReportMetric(8*float64(lists[0][0].Bytes())/numbers, "bits")
+	b.ReportMetric(8*float64(lists[1][0].Bytes())/numbers, "wide-bits")
 }

@@ -1703,6 +1703,8 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first0
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -1712,8 +1714,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -1804,6 +1804,8 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first1
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -1813,8 +1815,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -1906,6 +1906,8 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first2
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -1915,8 +1917,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -2027,6 +2027,8 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first3
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -2036,8 +2038,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -2540,6 +2540,8 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first0
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -2549,8 +2551,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -2674,6 +2674,8 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first1
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -2683,8 +2685,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -2809,6 +2809,8 @@ half2:
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first2
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -2818,8 +2820,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -2967,6 +2967,8 @@ half3:
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first3
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -2976,8 +2978,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -3365,6 +3365,8 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first0
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -3374,8 +3376,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -3547,6 +3547,8 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first1
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -3556,8 +3558,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -4026,6 +4026,8 @@ half0:
 other0:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first0
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -4035,8 +4037,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -4243,6 +4243,8 @@ half1:
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first1
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -4252,8 +4254,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -4836,6 +4836,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -4845,8 +4847,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -4951,6 +4951,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -4960,8 +4962,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -5067,6 +5067,8 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -5076,8 +5078,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -5202,6 +5202,8 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -5211,8 +5213,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -5839,6 +5839,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -5848,8 +5850,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -5981,6 +5981,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -5990,8 +5992,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -6124,6 +6124,8 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -6133,8 +6135,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -6290,6 +6290,8 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -6299,8 +6301,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -6751,6 +6751,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -6760,8 +6762,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -6935,6 +6935,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -6944,8 +6946,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -7471,6 +7471,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -7480,8 +7482,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -7684,6 +7684,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -7693,8 +7695,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -8108,6 +8108,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -8117,8 +8119,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -8196,6 +8196,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -8205,8 +8207,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -8286,6 +8286,8 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -8295,8 +8297,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -8394,6 +8394,8 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -8403,8 +8405,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -8889,6 +8889,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -8898,8 +8900,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -9004,6 +9004,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -9013,8 +9015,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -9121,6 +9121,8 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -9130,8 +9132,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -9260,6 +9260,8 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -9269,8 +9271,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -9637,6 +9637,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -9646,8 +9648,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -9794,6 +9794,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -9803,8 +9805,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -10246,6 +10246,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -10255,8 +10257,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -10432,6 +10432,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -10441,8 +10443,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -10929,6 +10929,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -10938,8 +10940,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -10990,6 +10990,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -10999,8 +11001,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -11051,6 +11051,8 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -11060,8 +11062,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -11132,6 +11132,8 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -11141,8 +11143,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -11687,6 +11687,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -11696,8 +11698,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -11762,6 +11762,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -11771,8 +11773,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -11837,6 +11837,8 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -11846,8 +11848,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -11936,6 +11936,8 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -11945,8 +11947,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -12309,6 +12309,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -12318,8 +12320,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -12413,6 +12413,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -12422,8 +12424,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -12848,6 +12848,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -12857,8 +12859,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -12968,6 +12968,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -12977,8 +12979,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -13429,6 +13429,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -13438,8 +13440,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -13490,6 +13490,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -13499,8 +13501,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -13551,6 +13551,8 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -13560,8 +13562,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -13632,6 +13632,8 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -13641,8 +13643,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -14151,6 +14151,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -14160,8 +14162,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -14226,6 +14226,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -14235,8 +14237,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -14301,6 +14301,8 @@ half2:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -14310,8 +14312,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -14400,6 +14400,8 @@ half3:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -14409,8 +14411,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -14755,6 +14755,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -14764,8 +14766,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -14859,6 +14859,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -14868,8 +14870,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -15276,6 +15276,8 @@ half0:
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -15285,8 +15287,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -15396,6 +15396,8 @@ half1:
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -15405,8 +15407,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -15882,12 +15882,16 @@ signed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
 	JMP zero0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -15897,8 +15901,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -15978,12 +15980,16 @@ signed1:
 	JNZ signed1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
 	JMP zero1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -15993,8 +15999,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -16079,12 +16083,16 @@ signed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
 	JMP zero2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -16094,8 +16102,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -16175,12 +16181,16 @@ signed3:
 	JNZ signed3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
 	JMP zero3
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -16190,8 +16200,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -16794,12 +16802,16 @@ signed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
 	JMP zero0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -16809,8 +16821,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -16921,12 +16931,16 @@ signed1:
 	JNZ signed1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
 	JMP zero1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -16936,8 +16950,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -17053,12 +17065,16 @@ signed2:
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf2
 	JMP zero2
 half2:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled2
 other2:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros2
 	VMOVUPS 0(R13), Y12
@@ -17068,8 +17084,6 @@ zeros2:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points2
 zero2:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf2
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull2
 	VPMOVZXWD 0(R13), Y12
@@ -17180,12 +17194,16 @@ signed3:
 	JNZ signed3
 	LEAQ 0(R8)(R11*1), R13
 	ADDQ integerArgs_codes(AX), R13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf3
 	JMP zero3
 half3:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled3
 other3:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros3
 	VMOVUPS 32(R13), Y12
@@ -17195,8 +17213,6 @@ zeros3:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points3
 zero3:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull3
 	VPMOVZXWD 16(R13), Y12
@@ -17655,12 +17671,16 @@ signed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
 	JMP zero0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -17670,8 +17690,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -17813,12 +17831,16 @@ signed1:
 	JNZ signed1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
 	JMP zero1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -17828,8 +17850,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12
@@ -18393,12 +18413,16 @@ signed0:
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
 	PREFETCHT0 4608(R13)
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf0
 	JMP zero0
 half0:
 	VCVTPH2PS 0(R13), Y12
 	VCVTPH2PS 32(R13), Y13
 	JMP scaled0
 other0:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros0
 	VMOVUPS 0(R13), Y12
@@ -18408,8 +18432,6 @@ zeros0:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points0
 zero0:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull0
 	VPMOVZXWD 0(R13), Y12
@@ -18582,12 +18604,16 @@ signed1:
 	JNZ signed1
 	LEAQ 0(R8), R13
 	ADDQ integerArgs_codes(AX), R13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
 	JMP zero1
 half1:
 	VCVTPH2PS 16(R13), Y12
 	VCVTPH2PS 48(R13), Y13
 	JMP scaled1
 other1:
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
 	CMPQ integerArgs_scale(AX), $const_scaleF32
 	JNE zeros1
 	VMOVUPS 32(R13), Y12
@@ -18597,8 +18623,6 @@ zeros1:
 	TESTQ $const_scalePoints, integerArgs_scale(AX)
 	JNZ points1
 zero1:
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
 	TESTQ $const_scaleF32, integerArgs_scale(AX)
 	JNZ zeroFull1
 	VPMOVZXWD 16(R13), Y12

@@ -310,6 +310,8 @@ func (k *avx2Kernel) signedBytes(h int) {
 	}
 	k.nextStep("signed", h)
 	k.scalesAt(h)
+	k.op("TESTQ $const_scaleF16, integerArgs_scale(AX)")
+	k.op("JNZ zeroHalf%d", h)
 	k.op("JMP zero%d", h)
 }
 
@@ -433,6 +435,8 @@ func (k *avx2Kernel) scale(h int) {
 			k.op("JEQ first%d", h)
 		}
 		if !k.fp4 {
+			k.op("CMPQ integerArgs_scale(AX), $const_scaleZeroF16")
+			k.op("JEQ zeroHalf%d", h)
 			k.op("CMPQ integerArgs_scale(AX), $const_scaleF32")
 			k.op("JNE zeros%d", h)
 		}
@@ -458,8 +462,6 @@ func (k *avx2Kernel) zeros(h int) {
 	k.op("TESTQ $const_scalePoints, integerArgs_scale(AX)")
 	k.op("JNZ points%d", h)
 	k.line("zero%d:", h)
-	k.op("TESTQ $const_scaleF16, integerArgs_scale(AX)")
-	k.op("JNZ zeroHalf%d", h)
 	k.op("TESTQ $const_scaleF32, integerArgs_scale(AX)")
 	k.op("JNZ zeroFull%d", h)
 	k.loadBF16(short, "Y12")
