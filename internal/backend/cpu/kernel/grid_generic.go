@@ -106,3 +106,28 @@ func (w *Weight) gridRow(dst []float32, n, r int) {
 		}
 	}
 }
+
+// gridRun is how many superblocks of two tiles are expanded before they are multiplied: they stay in the first
+// cache, with the codes of a strip.
+const gridRun = 2
+
+// gridStrips multiplies with w, a weight of a grid format, strip after strip: see integerStrips.
+func gridStrips(kernels []func(*integerArgs), by expanders, out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	args, supers, rows := &s.integer, w.groups/w.per, a.OutRows()
+	args.outTile = rows * Tile * 4
+	for t := from; t < to; t += 2 {
+		args.tiles = min(2, to-t)
+		for i := 0; i < supers; i += gridRun {
+			args.supers, args.more = min(gridRun, supers-i), min(i, 1)
+			e := s.expand(w, n, t, t+args.tiles, i, i+args.supers, by)
+			args.weights = unsafe.Pointer(unsafe.SliceData(e.Data))
+			for r := 0; r < rows; r += a.height {
+				m := a.inStrip(r)
+				args.acts = unsafe.Pointer(&a.strip(r)[i*a.stride(m)])
+				args.out = unsafe.Pointer(&out[(t-from)*rows*Tile+r*Tile])
+				kernels[m-1](args)
+			}
+		}
+	}
+	*args = integerArgs{}
+}

@@ -16,6 +16,7 @@ const (
 	integer8
 	integerFP4
 	integerLevels // of IQ4_NL and IQ4_XS
+	integerGrid   // of superblocks of grid formats that are expanded: see grid_generic.go
 	integerFormats
 )
 
@@ -130,6 +131,8 @@ type integerArgs struct {
 // integerFormat is the format of w as an index.
 func (w *Weight) integerFormat() int {
 	switch {
+	case w.expanded:
+		return integerGrid
 	case w.fp4():
 		return integerFP4
 	case w.format.Leveled():

@@ -8,6 +8,10 @@ import "unsafe"
 
 // integerTilesAVX512 is integerTiles. Of many rows with 8 bits, most go to the wide kernel.
 func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.grid() {
+		gridStrips(gridAVX512[:], &expandAVX512, out, w, n, from, to, a, s)
+		return
+	}
 	format := w.integerFormat()
 	if format != integer8 || a.rows < 2*wideRows || w.portable() {
 		integerStrips(integerAVX512[format][:], out, w, n, from, to, a, s)
@@ -33,35 +37,56 @@ func stripsAVX2(int, rounding) strips   { return strips{height: len(integerAVX2[
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512.
 func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if !a.byRow || w.portable() {
+	if !a.byRow || w.portable() && !w.grid() {
 		integerTilesAVX512(out, w, n, from, to, a, s)
 		return
 	}
 	if w.groups == 0 || from == to {
 		return
 	}
-	args, rows := &s.integer, a.OutRows()
-	args.set(w)
+	args, rows, form, step := &s.integer, a.OutRows(), w, to-from
+	if w.grid() {
+		s.expanded = w.expansion()
+		form, step = &s.expanded, 2
+	}
+	args.set(form)
 	args.setAMX(a, s)
 	if w.per > 1 {
-		args.setSuper(w, a, s)
+		args.setSuper(form, a, s)
 	}
-	args.format = w.integerFormat()
+	args.format = form.integerFormat()
 	args.outTile = rows * Tile * 4
 	args.decoded = s.decoded()
 	unit, atOnce := max(4, w.per), a.AtOnce()
 	span := amxCodes / min(rows, atOnce) / w.group / unit * unit
 	for g := 0; g < w.groups; g += span {
-		for r := 0; r < rows; r += atOnce {
-			args.groups, args.more = min(span, w.groups-g), min(g, 1)
-			args.supers = args.groups / w.per
-			args.strips = min(atOnce, rows-r) / a.height
-			args.acts = unsafe.Pointer(&a.strip(r)[g/w.per*args.actGroup])
-			args.out = unsafe.Pointer(&out[r*Tile])
-			args.run(w, n, from, to, g)
+		groups := min(span, w.groups-g)
+		for t := from; t < to; t += step {
+			end := min(t+step, to)
+			c := integerCall{args: args, w: w, n: n, a: a, out: out[(t-from)*rows*Tile:]}
+			if w.grid() { // these tiles and columns become a weight
+				c.w, c.n = s.expand(w, n, t, end, g/w.per, (g+groups)/w.per, &expandAVX512), 0
+				c.spans(0, end-t, 0, g, groups)
+			} else {
+				c.spans(t, end, g, g, groups)
+			}
 		}
 	}
 	*args = integerArgs{}
+}
+
+// spans multiplies all strips with groups of tiles [from, to), from group g on, which multiply the activations
+// from group first on.
+func (c *integerCall) spans(from, to, g, first, groups int) {
+	args, rows, atOnce := c.args, c.a.OutRows(), c.a.AtOnce()
+	for r := 0; r < rows; r += atOnce {
+		args.groups, args.more = groups, min(first, 1)
+		args.supers = groups / c.w.per
+		args.strips = min(atOnce, rows-r) / c.a.height
+		args.acts = unsafe.Pointer(&c.a.strip(r)[first/c.w.per*args.actGroup])
+		args.out = unsafe.Pointer(&c.out[r*Tile])
+		args.run(c.w, c.n, from, to, g)
+	}
 }
 
 // run multiplies the strips with tiles [from, to), from group g on. The kernels for superblocks take pairs of

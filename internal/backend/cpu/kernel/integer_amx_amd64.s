@@ -378,6 +378,38 @@ group:
 	JNZ tile
 	RET
 
+// integerFactorsGridAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
+// has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 and Z27.
+TEXT integerFactorsGridAVX512<>(SB), NOSPLIT, $0-0
+	MOVQ integerArgs_per(AX), R13
+	IMULQ integerArgs_block(AX), R13
+	ADDQ R8, R13
+	MOVQ integerArgs_decoded(AX), R14
+tile:
+	PREFETCHT0 4608(R13)
+	PREFETCHT0 4672(R13)
+	PREFETCHT0 4736(R13)
+	PREFETCHT0 4800(R13)
+	PREFETCHT0 4864(R13)
+	LEAQ 64(R13), SI
+	XORL R15, R15
+	MOVQ integerArgs_per(AX), DI
+	SHLQ $5, DI
+group:
+	VPMOVZXBD (SI), Z24
+	VPMOVZXBD 16(SI), Z27
+	VMOVDQU32 Z24, (R14)(R15*2)
+	VMOVDQU32 Z27, 64(R14)(R15*2)
+	ADDQ $32, SI
+	ADDQ $64, R15
+	CMPQ R15, DI
+	JLT group
+	ADDQ R11, R13
+	ADDQ $1024, R14
+	DECQ CX
+	JNZ tile
+	RET
+
 TEXT integerUnpack2<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
 	MOVL $0x03030303, CX
@@ -2611,6 +2643,74 @@ step:
 	JNZ group
 	RET
 
+// integerPlanesGrid writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
+// R8 to the end of its groups.
+TEXT integerPlanesGrid<>(SB), NOSPLIT, $0-0
+	VBROADCASTI32X4 superEven<>(SB), Z8
+	VBROADCASTI32X4 superOdd<>(SB), Z9
+	VBROADCASTI32X4 superWords<>(SB), Z10
+	MOVL $0xffffffff, R12
+	VPBROADCASTD R12, Z31
+	MOVQ integerArgs_per(AX), R13
+group:
+	VMOVDQU32 (R14), Z23
+	VPSHUFB Z8, Z23, Z21
+	VPSHUFB Z9, Z23, Z22
+	VPSHUFB Z10, Z23, Z23
+	VPSLLW $6, Z23, Z23
+	MOVQ R8, SI
+	MOVQ integerArgs_steps(AX), R12
+step:
+	VMOVDQU32 0(SI), Z24
+	VPMADDUBSW Z21, Z24, Z28
+	VPMADDUBSW Z22, Z24, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 0(R9)
+	VMOVDQU32 Z17, 4096(R9)
+	VMOVDQU32 64(SI), Z25
+	VPMADDUBSW Z21, Z25, Z28
+	VPMADDUBSW Z22, Z25, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 64(R9)
+	VMOVDQU32 Z17, 4160(R9)
+	VMOVDQU32 128(SI), Z26
+	VPMADDUBSW Z21, Z26, Z28
+	VPMADDUBSW Z22, Z26, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 128(R9)
+	VMOVDQU32 Z17, 4224(R9)
+	VMOVDQU32 192(SI), Z27
+	VPMADDUBSW Z21, Z27, Z28
+	VPMADDUBSW Z22, Z27, Z29
+	VPSUBW Z23, Z28, Z28
+	VPSUBW Z23, Z29, Z29
+	VMOVDQA64 Z29, Z17
+	VPSHUFB Z19, Z28, K3, Z17
+	VPSHUFB Z20, Z29, K4, Z28
+	VMOVDQU32 Z28, 192(R9)
+	VMOVDQU32 Z17, 4288(R9)
+	ADDQ $256, SI
+	ADDQ $256, R9
+	DECQ R12
+	JNZ step
+	ADDQ integerArgs_block(AX), R8
+	ADDQ $64, R14
+	DECQ R13
+	JNZ group
+	RET
+
 // integerUnpackSuper unpacks the next superblock and finds the one after it: that of the second tile of a pair,
 // or the next one of the first. It changes R8, R9, R12, SI, DI, vectors from Z21 on, Z8 to Z10 and Z17.
 TEXT integerUnpackSuper<>(SB), NOSPLIT, $40-0
@@ -2631,6 +2731,10 @@ TEXT integerUnpackSuper<>(SB), NOSPLIT, $40-0
 	ADDQ R8, R13
 	VCVTPH2PS (R13), Z24
 	VCVTPH2PS 32(R13), Z25
+	CMPQ integerArgs_format(AX), $const_integerGrid
+	JNE halves
+	VMOVUPS (R13), Z24
+halves:
 	VMOVUPS Z24, (R9)
 	VMOVUPS Z25, 64(R9)
 	ADDQ $512, R14
@@ -5408,6 +5512,10 @@ TEXT ·integerSuper(SB), NOSPLIT, $0-8
 	LEAQ integerPlanesLevels<>(SB), R11
 	LEAQ integerFactorsXSAVX512<>(SB), R12
 	CMPQ integerArgs_format(AX), $const_integerLevels
+	JEQ chosen
+	LEAQ integerPlanesGrid<>(SB), R11
+	LEAQ integerFactorsGridAVX512<>(SB), R12
+	CMPQ integerArgs_format(AX), $const_integerGrid
 	JEQ chosen
 chosen:
 	MOVQ R11, integerArgs_unpack(AX)

@@ -35,6 +35,8 @@ type Set struct {
 	strips func(rows int, r rounding) strips
 	// quantize writes one row, whole groups, to its place in a strip.
 	quantize func(dst []byte, x []float32, group int, p place)
+	// expanders expand superblocks of grid formats; nil: portable code.
+	expanders expanders
 	// scatter moves whole tiles of results to their rows; nil: one by one, in Go.
 	scatter func(a *scatterArgs)
 }

@@ -33,12 +33,13 @@ func avx512() Set {
 		Name: "avx512",
 		Missing: absent("AVX-512 F, BW, DQ, VL, VNNI", x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ &&
 			x.HasAVX512VL && x.HasAVX512VNNI),
-		Vector:   vectorAVX512,
-		Integer:  integerTilesAVX512,
-		Float:    floatAVX512,
-		strips:   stripsAVX512,
-		quantize: quantizeRowAVX512,
-		scatter:  scatterAVX2,
+		Vector:    vectorAVX512,
+		Integer:   integerTilesAVX512,
+		Float:     floatAVX512,
+		strips:    stripsAVX512,
+		expanders: &expandAVX512,
+		quantize:  quantizeRowAVX512,
+		scatter:   scatterAVX2,
 	}
 }
 

@@ -62,6 +62,7 @@ type codes struct {
 	bits   int
 	fp4    bool // places in a table of values; there are no biases
 	levels bool // and the values are dtype.Levels
+	grid   bool // expanded superblocks of the grid formats, which only AMX has here
 }
 
 var formats = []codes{
@@ -74,6 +75,9 @@ var formats = []codes{
 	{name: "FP4", bits: 4, fp4: true},
 	{name: "Levels", bits: 4, fp4: true, levels: true},
 }
+
+// expanded are the codes of expanded superblocks.
+var expanded = codes{name: "Grid", bits: 8, grid: true}
 
 // first reports whether a format with such codes multiplies by the scale of the weight first: TQ1_0 and TQ2_0.
 func (f codes) first() bool { return !f.fp4 && f.bits == 2 }

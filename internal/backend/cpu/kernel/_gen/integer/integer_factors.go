@@ -3,6 +3,8 @@ package main
 // factors names what is in the tails of superblocks, "" if no format with such codes has them.
 func (f codes) factors() string {
 	switch {
+	case f.grid:
+		return "Grid"
 	case f.levels:
 		return "XS"
 	case f.fp4:
@@ -146,10 +148,12 @@ func factorsAVX512(s *source) {
 	factorsXS512(s)
 	factors3K512(s)
 	factors2K512(s)
-	if !s.local {
-		for _, f := range supers {
-			superAVX512(s, f)
-		}
+	if s.local {
+		factorsGrid512(s)
+		return
+	}
+	for _, f := range supers {
+		superAVX512(s, f)
 	}
 }
 
@@ -267,6 +271,17 @@ func factors6K512(s *source) {
 	}, func() { scalesAVX512(s, 64) })
 }
 
+// factorsGrid512 is for AMX.
+func factorsGrid512(s *source) {
+	eachTail(s, "GridAVX512", "Z24 and Z27", 5, func() {
+		byteTail(s, atBytesGrid, func() {
+			s.op("VPMOVZXBD (SI), Z24")
+			s.op("VPMOVZXBD 16(SI), Z27")
+			storePair512(s, "Z24", "Z27")
+		})
+	}, nil)
+}
+
 // factors3K512 has factors in 16 bits with zeros above them, as sums of groups are multiplied by: see halves.
 func factors3K512(s *source) {
 	eachTail(s, "3KAVX512", "Z24 to Z29", 5, func() {
@@ -347,6 +362,7 @@ const (
 	atNibblesK, atBiasesK, atPairsK = 64, 128, 192
 	atNibblesXS, atPairsXS          = 32, 96
 	atBytes6K, atBytes2K            = 32, 64
+	atBytesGrid                     = 64
 )
 
 // sixBits is sixBits512 for half a tile: the low bits are at an address from R13, and load brings the

@@ -81,7 +81,7 @@ func (k superKernel) write() {
 
 // chooseSuper finds the code of the format.
 func (k superKernel) chooseSuper() {
-	for _, f := range formats {
+	for _, f := range append(formats, expanded) {
 		if f.factors() == "" || f.least() != k.least || k.least && f.superPairs() != k.pairs {
 			continue
 		}

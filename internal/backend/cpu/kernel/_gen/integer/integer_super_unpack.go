@@ -5,6 +5,8 @@ func (f codes) middle() int {
 	switch {
 	case f.levels:
 		return 7
+	case f.grid:
+		return 6
 	case f.bits == 6:
 		return 5
 	case f.bits == 3:
@@ -41,7 +43,7 @@ func superUnpack(s *source) {
 	s.line("DATA superLevels<>+0(SB)/8, $0x766a5d4f3f2d1801")
 	s.line("DATA superLevels<>+8(SB)/8, $0xf1d9c5b5a6998d81")
 	s.line("GLOBL superLevels<>(SB), RODATA|NOPTR, $16")
-	for _, f := range formats {
+	for _, f := range append(formats, expanded) {
 		if f.factors() != "" {
 			superGroup{&avx512Kernel{source: s, codes: f}}.write()
 		}
@@ -169,6 +171,10 @@ func superNext(s *source) {
 	tailAt(s)
 	s.op("VCVTPH2PS (R13), Z24")
 	s.op("VCVTPH2PS 32(R13), Z25")
+	s.op("CMPQ integerArgs_format(AX), $const_integerGrid")
+	s.op("JNE halves")
+	s.op("VMOVUPS (R13), Z24")
+	s.line("halves:")
 	s.op("VMOVUPS Z24, (R9)")
 	s.op("VMOVUPS Z25, 64(R9)")
 	s.op("ADDQ $%d, R14", factorPairs)
