@@ -72,6 +72,8 @@ type Source struct {
 	// Blocks is the encoding, without Data, of a matrix in a block format, or a stack of them:
 	// Type is U8 then, and the last dimension the bytes of a row. Nil: as Type says.
 	Blocks *dtype.Matrix
+	// Factors are the Global of each matrix of a stack of NVFP4Blocks, or one for all. Nil: they are 1.
+	Factors []float32
 }
 
 // Assemble opens a checkpoint whose tensors are read one by one, as they are asked for. It
@@ -104,7 +106,7 @@ func (w *Weights) addSource(s *Source) error {
 		return fmt.Errorf("checkpoint: %s has two tensors %q", w.name, s.Name)
 	}
 	w.tensors[s.Name] = &entry{
-		name: s.Name, typ: s.Type, shape: slices.Clone(s.Shape), end: size, file: s.File.file, read: s.Read, blocks: s.Blocks,
+		name: s.Name, typ: s.Type, shape: slices.Clone(s.Shape), end: size, file: s.File.file, read: s.Read, blocks: s.Blocks, factors: s.Factors,
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type entry struct {
 	file       *file
 	read       func() ([]byte, error) // of an assembled checkpoint: see Source
 	blocks     *dtype.Matrix          // its encoding, if it is in a block format
+	factors    []float32              // of its matrices: see Source
 	used       atomic.Bool            // asked for or skipped; set from any goroutine
 }
 

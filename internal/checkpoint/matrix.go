@@ -200,7 +200,18 @@ func (m *module) blocks() ([]dtype.Matrix, error) {
 		return nil, err
 	}
 	x.Rows = m.rows
-	return m.split(x, nil, nil)
+	ms, err := m.split(x, nil, nil)
+	if err != nil || m.elements.factors == nil {
+		return ms, err
+	}
+	f := m.elements.factors
+	if len(f) != 1 && len(f) != len(ms) {
+		return nil, m.elements.errorf("%d factors, want 1 or %d", len(f), len(ms))
+	}
+	for i := range ms {
+		ms[i].Global = f[i%len(f)]
+	}
+	return ms, nil
 }
 
 // split cuts the bytes of the tensors into matrices like x. Their shapes have

@@ -27,6 +27,9 @@ func OpenGGUF(path, projector string) (*checkpoint.Checkpoint, error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	family, err := ofGGUF(f)
+	if err == nil {
+		err = f.Refuse()
+	}
 	var a checkpoint.Assembly
 	if err == nil {
 		a, err = family.Assemble(f)

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // Limits on what a file may claim. Real ones have some fifty keys, and a few thousand
@@ -42,7 +45,11 @@ var partName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.gguf$`)
 // them, which must lie beside each other. The caller closes it.
 func Open(path string) (*File, error) {
 	f := &File{names: map[string]*Tensor{}}
-	if err := f.open(path); err != nil {
+	err := f.open(path)
+	if err == nil {
+		err = f.factors()
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -111,6 +118,55 @@ func (f *File) add(path string, i int) error {
 		f.Tensors = append(f.Tensors, t)
 	}
 	return nil
+}
+
+// factors finds the factors of NVFP4 tensors, which are tensors beside them, and takes these out of the
+// list, as well as the scales of activations, which have no use here.
+func (f *File) factors() error {
+	var rest []*Tensor
+	for _, t := range f.Tensors {
+		module, isScale := strings.CutSuffix(t.Name, ".scale")
+		if !isScale {
+			module, _ = strings.CutSuffix(t.Name, ".input_scale")
+		}
+		of := f.names[module+".weight"]
+		if module == t.Name || of == nil || of.Type.kind() == nil || of.Type.kind().format != dtype.NVFP4Blocks {
+			rest = append(rest, t)
+			continue
+		}
+		delete(f.names, t.Name)
+		if !isScale {
+			continue
+		}
+		var err error
+		if of.Factors, err = t.numbers(); err != nil {
+			return err
+		}
+		count := 1
+		if len(of.Shape) > 2 {
+			count = of.Shape[0]
+		}
+		if n := len(of.Factors); n != 1 && n != count {
+			return fmt.Errorf("gguf: %s: tensor %q has %d numbers, want one, or one for each of %d matrices of %q", t.File.Name(), t.Name, n, count, of.Name)
+		}
+	}
+	f.Tensors = rest
+	return nil
+}
+
+// numbers are those of a tensor of factors.
+func (t *Tensor) numbers() ([]float32, error) {
+	if t.Type != 0 || len(t.Shape) != 1 {
+		return nil, fmt.Errorf("gguf: %s: tensor %q has the type %v and the shape %v, want F32 and one dimension", t.File.Name(), t.Name, t.Type, t.Shape)
+	}
+	x := make([]float32, t.Shape[0])
+	dtype.ToF32(x, dtype.F32, t.data)
+	for i, v := range x {
+		if !(v >= -math.MaxFloat32 && v <= math.MaxFloat32) {
+			return nil, fmt.Errorf("gguf: %s: tensor %q: number %d is %g: the file is damaged", t.File.Name(), t.Name, i, v)
+		}
+	}
+	return x, nil
 }
 
 // Close gives all parts back. Tensors, and matrices that view them, must not be touched any

@@ -265,19 +265,24 @@ func TestHostileFilesAreRefused(t *testing.T) {
 }
 
 func TestUnsupportedTypesAreNamed(t *testing.T) {
-	for typ, words := range map[uint32]string{
-		15:  "Q8_K, which is not supported: quantize the model to one of BF16, F16, F32, IQ",
-		77:  "77, which is not supported: quantize the model to one of BF16, F16, F32, IQ",
-		137: "137, which only ik_llama.cpp reads: use a file of another quantization, or quantize the model to one of BF16",
-	} {
-		var w gguftest.File
-		w.AddRaw("blk.0.x", typ, []int{1, 256}, make([]byte, 64))
-		_, err := opened(t, write(t, "x.gguf", w.Bytes())).Tensor("blk.0.x").Matrix()
-		want := `gguf: x.gguf: tensor "blk.0.x" has the type ` + words
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
+	var w gguftest.File
+	for i, typ := range []uint32{15, 77, 0, 15, 9} {
+		w.AddRaw(fmt.Sprintf("blk.%d.x", i), typ, []int{1, 256}, make([]byte, 1024))
+	}
+	f := opened(t, write(t, "x.gguf", w.Bytes()))
+	_, err := f.Tensor("blk.0.x").Matrix()
+	if want := `gguf: x.gguf: tensor "blk.0.x" has the type Q8_K, which is not supported`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+	refused := func(f *File, want string) {
+		t.Helper()
+		if err := f.Refuse(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+	refused(f, "gguf: x.gguf: types that are not supported, with the number of their tensors: Q8_1 (1), Q8_K (2), 77 (1): use another file of this model, or quantize it to one of BF16, F16, F32, IQ")
+	w.AddRaw("blk.9.x", 137, []int{1, 256}, make([]byte, 64))
+	refused(opened(t, write(t, "x.gguf", w.Bytes())), "gguf: x.gguf: types that are not supported, with the number of their tensors: Q8_1 (1), Q8_K (2), 77 (1), 137 (1); only ik_llama.cpp reads types from 96 on: use")
 }
 
 // allocated is how many bytes f takes from the heap.

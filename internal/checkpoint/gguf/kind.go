@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -73,13 +74,31 @@ func blocks(f dtype.Format) *kind {
 // kind is what is known of the type, nil if it is not read.
 func (t Type) kind() *kind { return kinds[t] }
 
-// refusal says why tensors of a type that is not read are refused, and what to do.
-func (t Type) refusal() string {
-	const foreign = 96 // the first number of the types that ik_llama.cpp has of its own
-	if t >= foreign {
-		return "which only ik_llama.cpp reads: use a file of another quantization, or quantize the model to one of " + readable()
+// foreign is the first number of the types that ik_llama.cpp has of its own.
+const foreign = 96
+
+// Refuse reports all types of the file's tensors that are not read, with the number of tensors.
+func (f *File) Refuse() error {
+	counts := map[Type]int{}
+	for _, t := range f.Tensors {
+		if t.Type.kind() == nil {
+			counts[t.Type]++
+		}
 	}
-	return "which is not supported: quantize the model to one of " + readable()
+	if len(counts) == 0 {
+		return nil
+	}
+	var list []string
+	types := slices.Sorted(maps.Keys(counts))
+	for _, t := range types {
+		list = append(list, fmt.Sprintf("%v (%d)", t, counts[t]))
+	}
+	hint := ""
+	if types[len(types)-1] >= foreign {
+		hint = fmt.Sprintf("; only ik_llama.cpp reads types from %d on", foreign)
+	}
+	return fmt.Errorf("gguf: %s: types that are not supported, with the number of their tensors: %s%s: use another file of this model, or quantize it to one of %s",
+		f.Parts[0].Name(), strings.Join(list, ", "), hint, readable())
 }
 
 // readable lists the types that are read.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -221,6 +222,49 @@ func TestMatrixIsAView(t *testing.T) {
 	}
 }
 
+// TestFactorsOfNVFP4: tensors beside those of NVFP4 multiply them, and activations' scales are skipped.
+func TestFactorsOfNVFP4(t *testing.T) {
+	data, _ := gguftest.Encode("NVFP4", make([]float32, 3*2*64))
+	add := func(edit func(w *gguftest.File)) (*File, error) {
+		var w gguftest.File
+		w.AddRaw("a.weight", gguftest.Types["NVFP4"], []int{2, 64}, data[:2*36])
+		w.AddRaw("b_exps.weight", gguftest.Types["NVFP4"], []int{3, 2, 64}, data)
+		w.Add("a.input_scale", "F32", []int{1}, []float32{5})
+		w.Add("c.scale", "F32", []int{1}, []float32{5})
+		edit(&w)
+		return Open(write(t, "x.gguf", w.Bytes()))
+	}
+	f, err := add(func(w *gguftest.File) {
+		w.Add("a.scale", "F32", []int{1}, []float32{0.75})
+		w.Add("b_exps.scale", "F32", []int{3}, []float32{1, 2, 3})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	m, err := f.Tensor("a.weight").Matrix()
+	if err != nil || m.Global != 0.75 || !slices.Equal(f.Tensor("b_exps.weight").Factors, []float32{1, 2, 3}) {
+		t.Errorf("factors %g and %g: %v", m.Global, f.Tensor("b_exps.weight").Factors, err)
+	}
+	if len(f.Tensors) != 3 || f.Tensor("c.scale") == nil || f.Tensor("a.scale") != nil || f.Tensor("a.input_scale") != nil {
+		t.Errorf("%d tensors are left, want 3", len(f.Tensors))
+	}
+	for _, c := range []struct {
+		name, typ string
+		values    []float32
+		want      string
+	}{
+		{"b_exps.scale", "F32", []float32{1, 2}, `tensor "b_exps.scale" has 2 numbers, want one, or one for each of 3 matrices of "b_exps.weight"`},
+		{"a.scale", "F16", []float32{1}, `tensor "a.scale" has the type F16 and the shape [1], want F32 and one dimension`},
+		{"a.scale", "F32", []float32{float32(math.NaN())}, `tensor "a.scale": number 0 is NaN: the file is damaged`},
+	} {
+		_, err := add(func(w *gguftest.File) { w.Add(c.name, c.typ, []int{len(c.values)}, c.values) })
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
 func TestReadRefusesDamagedScales(t *testing.T) {
 	for _, c := range []struct {
 		typ string
@@ -235,6 +279,13 @@ func TestReadRefusesDamagedScales(t *testing.T) {
 		{"Q6_K", 208, 0x7e01},
 		{"IQ4_NL", 0, 0xfe00},
 		{"IQ4_XS", 0, 0x7c00},
+		{"Q2_K", 80, 0x7c00},
+		{"Q2_K", 82, 0xfe00},
+		{"Q3_K", 108, 0x7e00},
+		{"TQ1_0", 52, 0xfc00},
+		{"TQ2_0", 64, 0x7c00},
+		{"Q1_0", 0, 0x7e00},
+		{"Q2_0", 0, 0x7c00},
 	} {
 		data, _ := gguftest.Encode(c.typ, make([]float32, 512))
 		binary.LittleEndian.PutUint16(data[len(data)/2+c.at:], c.bad)
@@ -248,7 +299,7 @@ func TestReadRefusesDamagedScales(t *testing.T) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	for _, typ := range []string{"Q4_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"} {
+	for _, typ := range []string{"Q4_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "MXFP4", "NVFP4"} {
 		b.Run("type="+typ, func(b *testing.B) {
 			data, _ := gguftest.Encode(typ, make([]float32, 1<<20))
 			var w gguftest.File

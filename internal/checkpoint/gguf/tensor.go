@@ -15,6 +15,9 @@ type Tensor struct {
 	Type  Type
 	Shape []int // outermost first, as everywhere but in the file
 	File  *checkpoint.Mapping
+	// Factors multiply the numbers of an NVFP4 tensor: one for all, or one for each matrix of a stack.
+	// Nil: there are none.
+	Factors []float32
 
 	offset uint64 // of its data, from where data begin
 	data   []byte
@@ -40,18 +43,22 @@ func (t *Tensor) rowBytes() int {
 	return t.cols() / k.columns * k.bytes
 }
 
-// Encoding is what Matrix returns without the bytes. The error says that the type is not
-// one that is read.
+// Encoding is what Matrix returns without the bytes. Global is the first of Factors. The error says
+// that the type is not one that is read.
 func (t *Tensor) Encoding() (dtype.Matrix, error) {
 	k := t.Type.kind()
 	if k == nil {
-		return dtype.Matrix{}, fmt.Errorf("gguf: %s: tensor %q has the type %v, %s",
-			t.File.Name(), t.Name, t.Type, t.Type.refusal())
+		return dtype.Matrix{}, fmt.Errorf("gguf: %s: tensor %q has the type %v, which is not supported",
+			t.File.Name(), t.Name, t.Type)
 	}
 	if k.format == dtype.Plain {
 		return dtype.Matrix{Rows: t.rows(), Cols: t.cols(), Type: k.plain}, nil
 	}
-	return dtype.NewBlocks(k.format, t.rows(), t.cols()), nil
+	m := dtype.NewBlocks(k.format, t.rows(), t.cols())
+	if t.Factors != nil {
+		m.Global = t.Factors[0]
+	}
+	return m, nil
 }
 
 // Matrix is the tensor, a view of the file. Outer dimensions are flattened: it has as many

@@ -184,7 +184,7 @@ func (g *ggufFile) sources(t *gguf.Tensor) ([]checkpoint.Source, error) {
 		}
 		if m.Format.Blocks() {
 			own := m
-			s.Type, s.Blocks = dtype.U8, &own
+			s.Type, s.Blocks, s.Factors = dtype.U8, &own, t.Factors
 			s.Shape[len(s.Shape)-1] = m.RowBytes()
 		}
 		return s

@@ -153,6 +153,9 @@ func (l *llama) convert(t *testing.T, f *folder) string {
 			typ = l.typ
 		}
 		decoded[name] = l.out.Add(l.rename(name), typ, x.shape, x.values)
+		if typ == "NVFP4" {
+			decoded[name] = l.out.AddFactors(l.rename(name), x.shape, decoded[name])
+		}
 	}
 	path := filepath.Join(t.TempDir(), "m.gguf")
 	if err := os.WriteFile(path, l.out.Bytes(), 0o600); err != nil {
@@ -185,6 +188,8 @@ func TestGGUFIsTheSameModel(t *testing.T) {
 		{"latent, fused experts", "glm4_moe_lite", nil, llama{arch: ggufLatent, fused: true}},
 		{"latent, Q8_0", "glm4_moe_lite", nil, llama{arch: ggufLatent, typ: "Q8_0"}},
 		{"latent, Q4_0", "glm4_moe_lite", nil, llama{arch: ggufLatent, typ: "Q4_0"}},
+		{"latent, NVFP4", "glm4_moe_lite", nil, llama{arch: ggufLatent, typ: "NVFP4"}},
+		{"latent, Q2_0", "glm4_moe_lite", nil, llama{arch: ggufLatent, typ: "Q2_0"}},
 		{"latent, no head", "glm4_moe_lite", []edit{headless, setting("num_nextn_predict_layers", 0.0)}, llama{arch: ggufLatent}},
 		{"YaRN and groups", "deepseek_v3", []edit{released}, llama{arch: ggufLatent}},
 		{"grouped", "glm4_moe_air", nil, llama{arch: ggufGrouped}},

@@ -186,7 +186,7 @@ func (p ggufPiece) source(t *gguf.Tensor) checkpoint.Source {
 	case p.log:
 		s.Type = dtype.F32
 	case m.Format.Blocks():
-		s.Type, s.Blocks = dtype.U8, &m
+		s.Type, s.Blocks, s.Factors = dtype.U8, &m, t.Factors
 		s.Shape[len(s.Shape)-1] = m.RowBytes()
 	}
 	return s

@@ -421,6 +421,9 @@ func (l *llama) tensor(name string, x plainTensor) {
 		name = l.names.Replace(name)
 	}
 	l.stored[name] = l.out.Add(name, typ, x.shape, v)
+	if typ == "NVFP4" {
+		l.stored[name] = l.out.AddFactors(name, x.shape, l.stored[name])
+	}
 }
 
 // tile brings value heads, of dim rows of cols numbers each from row at on, from the order

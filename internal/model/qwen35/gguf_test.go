@@ -24,7 +24,8 @@ import (
 // mixed gives matrices all types in turn, as far as the width of their rows allows.
 func mixed() func(string, int) string {
 	turn := 0
-	types := []string{"Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "IQ4_NL", "IQ4_XS"}
+	types := []string{"Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "IQ4_NL", "IQ4_XS",
+		"NVFP4", "Q2_K", "Q3_K", "TQ1_0", "MXFP4", "TQ2_0", "Q1_0", "Q2_0"}
 	return func(_ string, cols int) string {
 		for {
 			if turn++; cols%gguftest.Columns(types[turn%len(types)]) == 0 {
@@ -328,7 +329,8 @@ func TestGGUFRefuses(t *testing.T) {
 		{"an embedding of the head", extra("blk.4.nextn.embed_tokens.weight", 0, []int{8}, 32), `tensor "blk.4.nextn.embed_tokens.weight": it is not part`},
 		{"the head's tensor elsewhere", extra("blk.0.nextn.enorm.weight", 0, []int{8}, 32), `tensor "blk.0.nextn.enorm.weight": it is not part`},
 		{"bias twice", extra("blk.0.ssm_dt", 0, []int{4}, 16), `has two tensors "language_model.model.layers.0.linear_attn.dt_bias"`},
-		{"unsupported type", extra("blk.3.ffn_gate_shexp.weight", 10, []int{1, 256}, 96), `tensor "blk.3.ffn_gate_shexp.weight" has the type Q2_K, which is not supported: quantize the model to one of BF16, F16`},
+		{"unsupported type", extra("blk.3.ffn_gate_shexp.weight", 15, []int{1, 256}, 96), `types that are not supported, with the number of their tensors: Q8_K (1): use another file of this model, or quantize it to one of BF16, F16`},
+		{"factor of nothing", extra("blk.0.ffn_gate.scale", 0, []int{1}, 32), `tensor "blk.0.ffn_gate.scale": it is not part`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path, _ := convertGGUF(t, dir, "qwen35", oneType("F32"), 1, c.edit)

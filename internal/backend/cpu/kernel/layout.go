@@ -45,12 +45,12 @@ const (
 type Factors uint8
 
 const (
-	NoFactors Factors = iota
-	FactorsK          // Q4_K and Q5_K
-	Factors6K         // Q6_K and Q3_K
-	FactorsXS         // IQ4_XS
-	Factors2K         // Q2_K
-	FactorsGrid       // grid formats, expanded: see grid_generic.go
+	NoFactors   Factors = iota
+	FactorsK            // Q4_K and Q5_K
+	Factors6K           // Q6_K and Q3_K
+	FactorsXS           // IQ4_XS
+	Factors2K           // Q2_K
+	FactorsGrid         // grid formats, expanded: see grid_generic.go
 )
 
 // Layout is w's.

@@ -10,6 +10,7 @@ import (
 var Types = map[string]uint32{
 	"F32": 0, "F16": 1, "BF16": 30, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14,
 	"IQ4_NL": 20, "IQ4_XS": 23,
+	"Q2_K": 10, "Q3_K": 11, "TQ1_0": 34, "TQ2_0": 35, "MXFP4": 39, "NVFP4": 40, "Q1_0": 41, "Q2_0": 42,
 }
 
 // Columns is how many numbers a block of a type has.
@@ -17,8 +18,12 @@ func Columns(typ string) int {
 	switch typ {
 	case "F32", "F16", "BF16":
 		return 1
-	case "Q4_K", "Q5_K", "Q6_K", "IQ4_XS":
+	case "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "Q2_K", "Q3_K", "TQ1_0", "TQ2_0":
 		return 256
+	case "Q1_0":
+		return 128
+	case "Q2_0", "NVFP4":
+		return 64
 	default:
 		return 32
 	}
@@ -83,6 +88,29 @@ func encodeBlock(typ string, v []float32) ([]byte, []float64) {
 		return append(little.AppendUint16(nil, h), small(q, 4)...), decoded
 	case "IQ4_XS":
 		return superBlockXS(v)
+	}
+	return encodeLow(typ, v)
+}
+
+// encodeLow is encodeBlock for types of fewer bits and of small floats.
+func encodeLow(typ string, v []float32) ([]byte, []float64) {
+	switch typ {
+	case "Q2_K":
+		return superBlock2(v)
+	case "Q3_K":
+		return superBlock3(v)
+	case "TQ1_0":
+		return ternaryBlock(v, ternary)
+	case "TQ2_0":
+		return ternaryBlock(v, twosK)
+	case "Q1_0":
+		return block1(v)
+	case "Q2_0":
+		return block2(v)
+	case "MXFP4":
+		return blockMX(v)
+	case "NVFP4":
+		return blockNV(v)
 	}
 	panic(fmt.Sprintf("gguftest: no type %q", typ))
 }
