@@ -160,9 +160,8 @@ func (m *module) zeroBias() error {
 	return err
 }
 
-// tileRows is the rows of a matrix that are repacked together: a line of the processor's cache of AutoAWQ's words, or of
-// GPTQ's with one more loop.
-const tileRows = 128
+// tileRows is the rows of a matrix that are repacked together: 128 bytes of AutoAWQ's words. Their tile fits the first cache.
+const tileRows = 256
 
 // gptqColumns writes the columns [from, to) of words as rows: a row of a matrix is the bit stream down a column.
 func gptqColumns(dst, src []byte, x *dtype.Matrix, from, to int) {
@@ -211,20 +210,20 @@ func awqColumns(dst, src []byte, x *dtype.Matrix, from, to int) {
 		for col := 0; col < x.Cols; col += high {
 			h := min(high, x.Cols-col)
 			for c := 0; c < h; c += 8 {
+				var lines [8][]byte
+				for i := range lines {
+					lines[i] = src[4*((col+c+i)*words+row/8):][:n/2]
+				}
 				for r := 0; r < n; r += 16 {
 					var w [8]uint64
 					for i := range w {
-						at := src[4*((col+c+i)*words+(row+r)/8):]
-						if w[i] = uint64(binary.LittleEndian.Uint32(at)); r+8 < n {
-							w[i] = binary.LittleEndian.Uint64(at)
-						}
+						w[i] = twoWords(lines[i][r/2:])
 					}
-					nibbles(&w)
+					square(&w)
 					for i, v := range w {
-						binary.LittleEndian.PutUint32(tile[r+awqOrder[i]][c/2:], uint32(v))
-						if r+8 < n {
-							binary.LittleEndian.PutUint32(tile[r+8+awqOrder[i]][c/2:], uint32(v>>32))
-						}
+						low, high := &tile[r+awqOrder[i]], &tile[(r+8+awqOrder[i])%tileRows]
+						binary.LittleEndian.PutUint32(low[c/2:], uint32(v))
+						binary.LittleEndian.PutUint32(high[c/2:], uint32(v>>32)) // not copied if there are no such rows
 					}
 				}
 			}
@@ -235,22 +234,31 @@ func awqColumns(dst, src []byte, x *dtype.Matrix, from, to int) {
 	}
 }
 
-// nibbles transposes two squares of 8×8 nibbles, one in the low halves and one in the high halves of w.
-func nibbles(w *[8]uint64) {
-	swap := func(a, b *uint64, shift uint, mask uint64) {
-		t := (*a>>shift ^ *b) & mask
-		*b ^= t
-		*a ^= t << shift
+// twoWords are two words of 32 bits, or the last one.
+func twoWords(b []byte) uint64 {
+	if len(b) < 8 {
+		return uint64(binary.LittleEndian.Uint32(b))
 	}
-	for i := range 4 {
-		swap(&w[i], &w[i+4], 16, 0x0000ffff0000ffff)
-	}
-	for _, i := range [4]int{0, 1, 4, 5} {
-		swap(&w[i], &w[i+2], 8, 0x00ff00ff00ff00ff)
-	}
-	for i := 0; i < 8; i += 2 {
-		swap(&w[i], &w[i+1], 4, 0x0f0f0f0f0f0f0f0f)
-	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+// square transposes two squares of 8×8 nibbles, one in the low halves and one in the high halves of w: halves of words of 32 bits
+// change places, then bytes, then nibbles.
+func square(w *[8]uint64) {
+	const halves, bytes, nibbles = 0x0000ffff0000ffff, 0x00ff00ff00ff00ff, 0x0f0f0f0f0f0f0f0f
+	a, b, c, d, e, f, g, h := w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+	a, e = a&halves|e&halves<<16, a>>16&halves|e&^halves
+	b, f = b&halves|f&halves<<16, b>>16&halves|f&^halves
+	c, g = c&halves|g&halves<<16, c>>16&halves|g&^halves
+	d, h = d&halves|h&halves<<16, d>>16&halves|h&^halves
+	a, c = a&bytes|c&bytes<<8, a>>8&bytes|c&^bytes
+	b, d = b&bytes|d&bytes<<8, b>>8&bytes|d&^bytes
+	e, g = e&bytes|g&bytes<<8, e>>8&bytes|g&^bytes
+	f, h = f&bytes|h&bytes<<8, f>>8&bytes|h&^bytes
+	w[0], w[1] = a&nibbles|b&nibbles<<4, a>>4&nibbles|b&^nibbles
+	w[2], w[3] = c&nibbles|d&nibbles<<4, c>>4&nibbles|d&^nibbles
+	w[4], w[5] = e&nibbles|f&nibbles<<4, e>>4&nibbles|f&^nibbles
+	w[6], w[7] = g&nibbles|h&nibbles<<4, g>>4&nibbles|h&^nibbles
 }
 
 // transposed writes the columns [from, to) of units of size bytes, [rows, cols], as rows. There may be none.
