@@ -8,10 +8,10 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 )
 
-// TestTransformedProducts multiplies with matrices of ParoQuant and of GPTQ's act-order.
-func TestTransformedProducts(t *testing.T) {
+// TestProductsOfFormats multiplies with matrices of other tools' formats.
+func TestProductsOfFormats(t *testing.T) {
 	b, oracle := open(t, Options{}), backendtest.CPU(t, backend.Options{Threads: 1})
-	for _, p := range golden.Transformed(t) {
+	for _, p := range golden.Products(t) {
 		for _, rows := range []int{1, 5} {
 			got, want := multiplied(t, b, p.Matrix, rows, backend.Product{}), multiplied(t, oracle, p.Matrix, rows, backend.Product{})
 			for i := range want {

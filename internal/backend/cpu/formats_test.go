@@ -10,9 +10,9 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 )
 
-// TestTransformedProducts multiplies with matrices of ParoQuant and of GPTQ's act-order on every instruction set: within the
-// tolerances of the formats' goldens, and all with the same bits.
-func TestTransformedProducts(t *testing.T) {
+// TestProductsOfFormats multiplies with matrices of other tools' formats on every instruction set: within the tolerances of the
+// formats' goldens, and all with the same bits.
+func TestProductsOfFormats(t *testing.T) {
 	isas := []string{"generic"}
 	for _, d := range backend.List() {
 		if d.Name == "cpu" {
@@ -22,7 +22,7 @@ func TestTransformedProducts(t *testing.T) {
 	bits := map[string][]float32{}
 	for _, isa := range isas {
 		b := backendtest.Open(t, backend.Options{Threads: 2, ISA: isa})
-		for _, p := range golden.Transformed(t) {
+		for _, p := range golden.Products(t) {
 			for _, how := range []backend.Compute{backend.Int8, backend.Float32} {
 				got := multiplied(t, b, &p, how)
 				key := p.Name + how.String()
@@ -81,7 +81,9 @@ func within(t *testing.T, p *golden.Product, got []float32, how backend.Compute)
 	m := &p.Matrix
 	row, in := make([]float32, m.Cols), make([]float32, m.Cols)
 	for i := range len(p.X) / m.Cols {
-		m.Input.Apply(in, p.X[i*m.Cols:][:m.Cols])
+		if copy(in, p.X[i*m.Cols:]); m.Input != nil {
+			m.Input.Apply(in, p.X[i*m.Cols:][:m.Cols])
+		}
 		for r := range m.Rows {
 			m.Row(row, r)
 			size := 0.0
