@@ -214,6 +214,8 @@ func (r *recipe) matrix(w *weights.Weight, stored []dtype.Matrix) (dtype.Matrix,
 		s = a
 	}
 	switch {
+	case s.Input != nil: // MLX transforms no inputs: numbers of the matrix without it
+		s = Encoding{Format: dtype.Plain}.form(t)
 	case s.Format == dtype.Plain:
 		s.Type = t
 	case s.Format == dtype.Affine && slices.Contains(groups, s.Group):
@@ -230,7 +232,7 @@ func numbers(m *dtype.Matrix) dtype.Type {
 	switch m.Format {
 	case dtype.Plain:
 		return m.Type
-	case dtype.Affine:
+	case dtype.Affine, dtype.ZeroPoint:
 		return m.ScaleType
 	default:
 		if a, ok := m.AffineForm(); ok {
@@ -245,7 +247,8 @@ func numbers(m *dtype.Matrix) dtype.Type {
 
 // sameForm reports whether the bytes of two matrices mean the same.
 func sameForm(a, b *dtype.Matrix) bool {
-	return a.Format == b.Format && a.Type == b.Type && a.Bits == b.Bits && a.Group == b.Group && a.ScaleType == b.ScaleType
+	return a.Format == b.Format && a.Type == b.Type && a.Bits == b.Bits && a.Group == b.Group && a.ScaleType == b.ScaleType &&
+		(a.Input == nil) == (b.Input == nil)
 }
 
 // unused is the pattern of an override that is for nothing, or "".

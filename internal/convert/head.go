@@ -161,7 +161,13 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 		return joined(src, head, o.Force, log)
 	}
 	if dir != "" {
-		return convert(ctx, src, dir, o, take)
+		return convert(ctx, src, dir, o, func(log *slog.Logger) (*weights.Inventory, error) {
+			v, err := take(log)
+			if err != nil {
+				return nil, err
+			}
+			return v, keepsInputs(v, &o)
+		})
 	}
 	if err := o.check(); err != nil {
 		return Summary{}, err
@@ -187,6 +193,27 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 		return s, err
 	}
 	return s, announce(src.Name(), v.Converted, names)
+}
+
+// keepsInputs refuses a model whose matrices multiply transformed inputs, which the layout of MLX cannot say: stored as numbers
+// they would take four times the memory, and that was not asked for.
+func keepsInputs(v *weights.Inventory, o *Options) error {
+	if o.Dequantize || o.Quantize != nil {
+		return nil
+	}
+	for _, w := range v.Weights {
+		if !w.IsMatrix() {
+			continue
+		}
+		ms, err := w.Stored()
+		if err != nil {
+			return err
+		}
+		if ms[0].Input != nil {
+			return fmt.Errorf("convert: %s multiplies rotated or reordered inputs, which the layout of a new folder cannot store: inject the head without a new folder, or choose an encoding", w.Name)
+		}
+	}
+	return nil
 }
 
 // joined is the model of one checkpoint with the head of another.

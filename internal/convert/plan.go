@@ -199,7 +199,7 @@ func (r *recipe) kernel(it *item, name string) error {
 		}
 		v, row := make([]float32, 0, w.Rows*w.Cols), make([]float32, w.Cols)
 		for i := range w.Rows {
-			ms[0].Row(row, i)
+			ms[0].PlainRow(row, i)
 			for p := range w.Cols / k[0] {
 				for c := range k[0] {
 					v = append(v, row[c*(w.Cols/k[0])+p])

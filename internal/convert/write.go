@@ -277,7 +277,7 @@ func parts(m *dtype.Matrix) [][]byte {
 func plainRows(t dtype.Type, m *dtype.Matrix) ([][]byte, error) {
 	v := make([]float32, m.Rows*m.Cols)
 	for r := range m.Rows {
-		m.Row(v[r*m.Cols:(r+1)*m.Cols], r)
+		m.PlainRow(v[r*m.Cols:(r+1)*m.Cols], r)
 	}
 	b, err := encodeNumbers(t, v)
 	return [][]byte{b}, err

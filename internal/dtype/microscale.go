@@ -44,7 +44,7 @@ func MicroscaleRows(dst, src *Matrix, r0, r1 int) error {
 	w := make([]float32, src.Cols)
 	groups, n, part := dst.Groups(), dst.RowBytes(), PackedBytes(dst.Group, dst.ElementBits())
 	for r := r0; r < r1; r++ {
-		src.Row(w, r)
+		src.PlainRow(w, r)
 		data := dst.Data[r*n : (r+1)*n]
 		for g := range groups {
 			group := w[g*dst.Group : (g+1)*dst.Group]

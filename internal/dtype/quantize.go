@@ -58,7 +58,7 @@ func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
 	scales, biases := make([]float32, groups), make([]float32, groups)
 	n, sn := dst.RowBytes(), dst.ScaleRowBytes()
 	for r := r0; r < r1; r++ {
-		src.Row(w, r)
+		src.PlainRow(w, r)
 		for g := range groups {
 			lo, hi := g*dst.Group, (g+1)*dst.Group
 			var ok bool

@@ -26,7 +26,7 @@ type Part struct {
 	Data   []byte
 }
 
-// Layouts are the formats of compressed-tensors, ModelOpt, GPTQ, AutoRound and AutoAWQ.
+// Layouts are the formats of compressed-tensors, ModelOpt, GPTQ, AutoRound, AutoAWQ and ParoQuant.
 func Layouts() []Layout {
 	gptq := func(more map[string]any) map[string]any {
 		more["quant_method"] = "gptq"
@@ -50,6 +50,7 @@ func Layouts() []Layout {
 		{Name: "fp8 in ModelOpt's blocks", Rows: 1, Cols: 1, Config: packed, Encode: fp8(128, 128, func(r, c int) []int { return []int{(r + 127) / 128, 1, (c + 127) / 128, 1} })},
 		{Name: "nvfp4 of compressed-tensors", Rows: 1, Cols: 16, Rounds: true, Config: packed, Encode: fp4(16, ".weight_packed", ".weight_global_scale", 1000)},
 		{Name: "nvfp4 of ModelOpt", Rows: 1, Cols: 16, Rounds: true, Config: map[string]any{"quant_method": "modelopt"}, Encode: fp4(16, ".weight", ".weight_scale_2", 1.0/1000)},
+		paroQuant,
 		{Name: "mxfp4 of compressed-tensors", Rows: 1, Cols: 32, Config: packed, Encode: fp4(32, ".weight_packed", "", 1)},
 	}
 }
