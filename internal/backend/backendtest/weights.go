@@ -49,7 +49,7 @@ func formats() []format {
 		}
 		list = append(list, f)
 	}
-	for f := dtype.Q4_0; f <= dtype.IQ4XS; f++ {
+	for f := dtype.Q4_0; f.Blocks(); f++ {
 		columns, _ := f.BlockSize()
 		list = append(list, format{f.String(), func(r *rig, rows, cols int) dtype.Matrix { return r.blocks(f, rows, cols) }, columns})
 	}

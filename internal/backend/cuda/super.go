@@ -2,97 +2,136 @@ package cuda
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // superCols is how many columns a superblock has, which is a block on the device.
 const superCols = 256
 
-// superForm is what a format of superblocks has behind the low bits of its codes, in bytes, and the shapes of its
-// kernels, in kernels/super.cu.
+// superForm is where the parts of a superblock are, in bytes, and the shapes of its kernels, in kernels/MODULE.cu.
 type superForm struct {
-	name                  string
-	high, factors, scales int // biases lie as factors and scales do
-	biases                bool
-	stages                int // blocks that are under way in a relay of up to eight rows
+	module, name string
+	low, high    int // bits of codes
+	factors      int // those of biases included
+	scales       int // likewise
+	stages       int // blocks that are under way in a relay of up to eight rows
 }
 
-var superForms = map[kernel.Factors][]superForm{ // Q4_K and Q5_K by bits
-	kernel.FactorsK: {
-		{"q4k", 0, 128, 32, true, 4},
-		{"q5k", 512, 128, 32, true, 4},
-	},
-	kernel.Factors6K: {{"q6k", 1024, 256, 32, false, 3}},
-	kernel.FactorsXS: {{"xs", 0, 128, 32, false, 4}},
+// superForms are those of factors and bits.
+var superForms = map[superKey]*superForm{
+	{kernel.FactorsK, 4}:    {"super", "q4k", 2048, 0, 256, 64, 4},
+	{kernel.FactorsK, 5}:    {"super", "q5k", 2048, 512, 256, 64, 4},
+	{kernel.Factors6K, 6}:   {"super", "q6k", 2048, 1024, 256, 32, 3},
+	{kernel.FactorsXS, 4}:   {"super", "xs", 2048, 0, 128, 32, 4},
+	{kernel.Factors2K, 2}:   {"supersmall", "q2k", 1024, 0, 256, 64, 4},
+	{kernel.Factors6K, 3}:   {"supersmall", "q3k", 1024, 512, 256, 32, 4},
+	{kernel.NoFactors, 2}:   {"supersmall", "tq", 1024, 0, 0, 32, 4},
+	{kernel.FactorsGrid, 8}: {"supersmall", "s8", 4096, 0, 256, 64, 2},
 }
 
-const (
-	superLow = superCols * kernel.Tile / 2 // bytes of low bits
-	// Blocks of the kernels for many rows.
-	superRows, superTiles, superStages = 64, 4, 2
-)
-
-// super reports whether w lies in blocks of superblocks.
-func (w *weight) super() bool { return w.Integer() && w.packed.Per > 1 }
-
-func (w *weight) superForm() *superForm {
-	list := superForms[w.packed.Factors]
-	return &list[min(w.packed.Bits-4, len(list)-1)]
+type superKey struct {
+	factors kernel.Factors
+	bits    int
 }
 
-// pair is the size of the scales of a superblock, and of those of its biases.
-func (f *superForm) pair() int {
-	if f.biases {
-		return 2 * f.scales
-	}
-	return f.scales
+// Blocks of the kernels for many rows.
+const superRows, superTiles, superStages = 64, 4, 2
+
+// super reports whether w lies in blocks of superblocks. Grid formats do for products of floats, too: their codes are written out.
+func (w *weight) super() bool {
+	return w.Integer() && (w.packed.Per > 1 || w.packed.First) || w.packed.Kind == kernel.Grid
 }
 
-func (f *superForm) block() int {
-	n := superLow + f.high + f.factors + f.pair()
-	if f.biases {
-		n += f.factors
-	}
-	return n
-}
+func (w *weight) superForm() *superForm { return superForms[superKey{w.Factors, w.Bits}] }
+
+// kernel is the name of a kernel for the form.
+func (f *superForm) kernel(name string) string { return f.module + "." + name + "_" + f.name }
+
+func (f *superForm) block() int { return f.low + f.high + f.factors + f.scales }
 
 // arrangeSuper changes the layout of a weight with superblocks to that of kernels/super.cuh.
 func (w *weight) arrangeSuper() {
-	l, f := &w.Layout, w.superForm()
+	l := &w.Layout
+	if l.Kind == kernel.Grid {
+		l.Bits, l.Factors, l.Zero = 8, kernel.FactorsGrid, -dtype.GridMiddle
+	}
+	f := w.superForm()
 	l.Per, l.Group, l.Groups = 1, superCols, w.Cols()/superCols
-	l.Codes, l.Block, l.Tail = superLow+f.high, f.block(), 0
+	l.Codes, l.Block, l.Tail = f.low+f.high, f.block(), 0
 	l.TileSize = l.Groups * l.Block
 }
 
 // laySuper writes a tile from one that the CPU has packed.
 func (w *weight) laySuper(dst, tile []byte) {
 	clear(dst)
-	le, src, f := binary.LittleEndian, &w.packed, w.superForm()
+	src, f := &w.packed, w.superForm()
 	var codes [superCols / 4 * kernel.Tile]uint32
+	size := src.Per*src.Block + src.Tail
 	for i := range w.Layout.Groups {
-		block := dst[i*w.Block:][:w.Block]
-		super := tile[i*(src.Per*src.Block+src.Tail):]
+		block, super := dst[i*w.Block:][:w.Block], tile[i*size:][:size]
+		factors, scales := block[f.low+f.high:], block[w.Block-f.scales:]
+		if src.Kind == kernel.Grid {
+			w.layGrid(block, factors, scales, super)
+			continue
+		}
 		for g := range src.Per {
 			w.BlockCodes(codes[g*src.Group/4*kernel.Tile:], super[g*src.Block:][:src.Codes])
 		}
 		w.laySuperCodes(block, codes[:])
-		tail, factors, scales := super[src.Per*src.Block:], block[superLow+f.high:], block[w.Block-f.pair():]
-		for r := range kernel.Tile {
-			for g := range src.Per {
-				scale, bias := w.SmallFactors(tail, r, g)
-				factors[src.Per*pair(r)+g] = byte(scale)
-				if f.biases {
-					factors[f.factors+src.Per*pair(r)+g] = byte(bias)
-				}
+		w.laySuperScales(factors, scales, super)
+	}
+}
+
+// laySuperScales writes factors and scales from a superblock that the CPU has packed.
+func (w *weight) laySuperScales(factors, scales, super []byte) {
+	le, src, f := binary.LittleEndian, &w.packed, w.superForm()
+	tail := super[src.Per*src.Codes:]
+	for r := range kernel.Tile {
+		for g := range src.Per {
+			if f.factors == 0 {
+				break
 			}
-			le.PutUint16(scales[2*pair(r):], le.Uint16(tail[2*r:]))
-			if f.biases {
-				le.PutUint16(scales[f.scales+2*pair(r):], le.Uint16(tail[2*kernel.Tile+2*r:]))
+			scale, bias := w.SmallFactors(tail, r, g)
+			at := src.Per*pair(r) + g
+			switch src.Factors {
+			case kernel.Factors2K:
+				scale |= bias << 4
+			case kernel.FactorsK:
+				factors[f.factors/2+at] = byte(bias)
+			}
+			factors[at] = byte(scale)
+		}
+		for at := 0; at < f.scales; at += 2 * kernel.Tile {
+			le.PutUint16(scales[at+2*pair(r):], le.Uint16(tail[at+2*r:]))
+		}
+	}
+}
+
+// layGrid writes a block from a superblock of a grid format, with its codes written out as signed bytes.
+func (w *weight) layGrid(block, factors, scales, super []byte) {
+	var e kernel.Expanded
+	w.Expand(&e, super)
+	const words = 8 * kernel.Tile
+	le := binary.LittleEndian
+	for g := range superCols / 32 {
+		group := e.Codes[g*words:][:words]
+		for lane := range 32 {
+			at := lane/4 + lane%4*kernel.Tile
+			for i, c := range [4]uint32{group[at], group[at+8], group[at+4*kernel.Tile], group[at+4*kernel.Tile+8]} {
+				le.PutUint32(block[512*g+16*lane+4*i:], c)
 			}
 		}
+	}
+	for r := range kernel.Tile {
+		for g := range superCols / 16 {
+			factors[16*pair(r)+g] = e.Factors[kernel.Tile*g+r]
+		}
+		le.PutUint32(scales[4*pair(r):], math.Float32bits(e.Scales[r]))
 	}
 }
 
@@ -100,33 +139,53 @@ func (w *weight) laySuper(dst, tile []byte) {
 // output for each group of 32.
 func (w *weight) laySuperCodes(block []byte, codes []uint32) {
 	const words, nibbles = 8 * kernel.Tile, 0x0f0f0f0f
-	le, bits, xs := binary.LittleEndian, w.packed.Bits, w.packed.Factors == kernel.FactorsXS
+	le, f, xs := binary.LittleEndian, w.superForm(), w.packed.Factors == kernel.FactorsXS
 	for g := 0; len(codes) >= words; g, codes = g+1, codes[words:] {
 		group := (*[words]uint32)(codes)
-		low := (*[4 * words]byte)(block[8*words*(g/2)/2:]) // of a pair of groups, of which this has every second eight bytes
+		low := block[f.low/4*(g/2):][:f.low/4] // of a pair of groups, of which this has every second word or two
 		for lane := range 32 {
 			// Output and columns of the first word; the others are eight outputs further, 16 columns, and both.
 			at := lane/4 + lane%4*kernel.Tile
 			c := [4]uint32{group[at], group[at+8], group[at+4*kernel.Tile], group[at+4*kernel.Tile+8]}
-			var pair uint64
-			if xs {
-				pair = squeeze(c[0]) | squeeze(c[2])<<16 | squeeze(c[1])<<32 | squeeze(c[3])<<48
-			} else {
-				pair = uint64(c[0]&nibbles|c[2]&nibbles<<4) | uint64(c[1]&nibbles|c[3]&nibbles<<4)<<32
+			switch {
+			case w.packed.Bits < 4:
+				le.PutUint32(low[8*lane+4*(g%2):], w.layTwos(&c))
+			case xs:
+				le.PutUint64(low[16*lane+8*(g%2):], squeeze(c[0])|squeeze(c[2])<<16|squeeze(c[1])<<32|squeeze(c[3])<<48)
+			default:
+				le.PutUint64(low[16*lane+8*(g%2):], uint64(c[0]&nibbles|c[2]&nibbles<<4)|uint64(c[1]&nibbles|c[3]&nibbles<<4)<<32)
 			}
-			le.PutUint64(low[16*lane+8*(g%2):], pair)
-			switch bits {
-			case 5:
-				const one = 0x10101010
-				high := block[superLow+4*(32*(g/2)+lane):]
-				h := (c[0]&one>>4 | c[1]&one>>3 | c[2]&one>>2 | c[3]&one>>1) << (4 * (g % 2))
-				le.PutUint32(high, le.Uint32(high)|h)
-			case 6: // less 32
-				const two = 0x30303030
-				h := c[0]&two>>4 | c[1]&two>>2 | c[2]&two | c[3]&two<<2
-				le.PutUint32(block[superLow+4*(64*(g/2)+2*lane+g%2):], h^0xaaaaaaaa)
-			}
+			w.layHigh(block[f.low:], &c, g, lane)
 		}
+	}
+}
+
+// layTwos is the low two bits of four words. Those of TQ1_0 and TQ2_0 are signed.
+func (w *weight) layTwos(c *[4]uint32) uint32 {
+	const two = 0x03030303
+	low := c[0]&two | c[1]&two<<2 | c[2]&two<<4 | c[3]&two<<6
+	if w.packed.First {
+		low ^= 0xaaaaaaaa
+	}
+	return low
+}
+
+// layHigh writes the high bits of four words of a lane. Those of Q3_K and Q6_K are signed.
+func (w *weight) layHigh(high []byte, c *[4]uint32, g, lane int) {
+	le := binary.LittleEndian
+	switch w.packed.Bits {
+	case 3, 5:
+		const one = 0x01010101
+		at, s := high[4*(32*(g/2)+lane):], w.packed.Bits-1
+		h := c[0]>>s&one | c[1]>>s&one<<1 | c[2]>>s&one<<2 | c[3]>>s&one<<3
+		if s == 2 {
+			h ^= 0x0f0f0f0f
+		}
+		le.PutUint32(at, le.Uint32(at)|h<<(4*(g%2)))
+	case 6:
+		const two = 0x30303030
+		h := c[0]&two>>4 | c[1]&two>>2 | c[2]&two | c[3]&two<<2
+		le.PutUint32(high[4*(64*(g/2)+2*lane+g%2):], h^0xaaaaaaaa)
 	}
 }
 
@@ -159,9 +218,9 @@ func (b *Backend) relaySuper(tiles int, list ...product) {
 		}
 		return
 	}
-	name, stages := "super.relay_"+f.name+"_1", f.stages
+	name, stages := f.kernel("relay")+"_1", f.stages
 	if p.rows > strip {
-		name, stages = "super.relay_"+f.name+"_2", 3
+		name, stages = f.kernel("relay")+"_2", min(3, f.stages)
 	}
 	b.superTeams(name, 8*stages*l.Block, list)
 }
@@ -203,7 +262,7 @@ func (w *weight) oneKernel(row *rowInput) (name string, shared int) {
 	if row.x != 0 {
 		shared += superRowBytes(row.cols)
 	}
-	return "super.one_" + f.name, shared
+	return f.kernel("one"), shared
 }
 
 // takeSuperGate has the two products before a gate, the last operation, gate as well, and leave that as codes.
@@ -274,7 +333,7 @@ func (b *Backend) panelSuper(tiles int, list ...product) {
 			size = n
 		}
 	}
-	b.launchAs("super.panel_"+f.name, sizes(list...), grid{x: (tiles + size - 1) / size * blocks, threads: 32 * size * down, shared: bytes(size)}, p.param(), parts(list), size)
+	b.launchAs(f.kernel("panel"), sizes(list...), grid{x: (tiles + size - 1) / size * blocks, threads: 32 * size * down, shared: bytes(size)}, p.param(), parts(list), size)
 }
 
 // manySuper launches a product of many rows with such a weight.
@@ -282,5 +341,5 @@ func (b *Backend) manySuper(p *product) {
 	f := p.w.superForm()
 	across, down := (p.tiles+superTiles-1)/superTiles, (p.rows+superRows-1)/superRows
 	shared := superStages * (superTiles*p.w.Block + superRows*(superCols+24))
-	b.launchAs("super.many_"+f.name, p.sizes(), grid{x: down, y: across, threads: 128, shared: shared}, p.param())
+	b.launchAs(f.kernel("many"), p.sizes(), grid{x: down, y: across, threads: 128, shared: shared}, p.param())
 }

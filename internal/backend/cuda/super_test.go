@@ -20,17 +20,8 @@ func randomBlocks(tb testing.TB, rng *rand.Rand, f dtype.Format, rows, cols int)
 	for i := range m.Data {
 		m.Data[i] = byte(rng.Uint32())
 	}
-	places := []int{0}
-	switch f {
-	case dtype.Q4_1, dtype.Q5_1, dtype.Q4K, dtype.Q5K:
-		places = []int{0, 2}
-	case dtype.Q6K:
-		places = []int{208}
-	}
 	for at := 0; at < len(m.Data); at += size {
-		for _, p := range places {
-			dtype.FromF32(m.Data[at+p:][:2], dtype.F16, []float32{float32(rng.NormFloat64())})
-		}
+		f.PutHalves(m.Data[at:], func() uint16 { return dtype.ToF16(float32(rng.NormFloat64())) })
 	}
 	if err := m.Validate(); err != nil {
 		tb.Fatal(err)
@@ -38,7 +29,7 @@ func randomBlocks(tb testing.TB, rng *rand.Rand, f dtype.Format, rows, cols int)
 	return m
 }
 
-var superFormats = []dtype.Format{dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4XS}
+var superFormats = []dtype.Format{dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4XS, dtype.Q2K, dtype.Q3K, dtype.TQ2_0, dtype.IQ3S}
 
 // TestBlocksEqualCPU multiplies with GGUF's blocks: rows around the sizes of strips, widths that are no whole
 // tile, an odd number of superblocks.

@@ -38,7 +38,7 @@ func (w *weight) Bytes() int64 {
 }
 
 // laid reports whether w lies for tensor cores.
-func (w *weight) laid() bool { return w.places != nil || w.super() }
+func (w *weight) laid() bool { return w.Integer() && (w.places != nil || w.super()) }
 
 // parts is how many groups of columns a block has.
 func (w *weight) parts() int { return max(1, w.Layout.Group/w.packed.Group) }
@@ -52,9 +52,7 @@ func widens(m *dtype.Matrix) float64 {
 		return 1 // loading it says what is wrong
 	}
 	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout()}
-	if form.Integer() {
-		w.arrange()
-	}
+	w.arrange()
 	return float64(w.TileSize) / float64(w.packed.TileSize)
 }
 
@@ -69,9 +67,7 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 		return nil, err
 	}
 	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: b}
-	if form.Integer() {
-		w.arrange()
-	}
+	w.arrange()
 	w.size = int64(w.Count() * w.Layout.Tiles * w.TileSize)
 	if w.at, err = b.memory.alloc(w.size); err != nil {
 		return nil, err
@@ -137,7 +133,7 @@ var tiles = sync.Pool{New: func() any { return new([]byte) }}
 
 // pack writes tile t of a matrix to dst.
 func (w *weight) pack(dst []byte, m *dtype.Matrix, t int) {
-	if !w.laid() {
+	if w.places == nil && !w.super() {
 		clear(dst)
 		w.PackTiles(dst, m, t, t+1)
 		return
@@ -241,8 +237,11 @@ const symmetricGroup = 32
 // widths than 4 and 8 bits get the next of them, and scales that have biases and are not bf16 become float32: more
 // memory than the file has, for products that are several times as fast.
 func (w *weight) arrange() {
-	if w.Per > 1 {
+	if w.super() {
 		w.arrangeSuper()
+		return
+	}
+	if !w.Integer() {
 		return
 	}
 	l := w.Layout

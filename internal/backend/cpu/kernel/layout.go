@@ -131,3 +131,29 @@ func (w *Weight) Scales(s, b *[Tile]float32, tile []byte, g int) {
 	v.count, v.tiles, v.Data = 1, 1, tile
 	v.scales(s, b, 0, 0, g)
 }
+
+// Expanded is a superblock of a grid format with its codes written out, as signed bytes: four columns of a row in each word, and
+// words of all rows of a tile one after another. Factors are by group of 16 columns and row.
+type Expanded struct {
+	Codes   [256 / 4 * Tile]uint32
+	Scales  [Tile]float32
+	Factors [gridPer * Tile]byte
+}
+
+// Expand writes out a superblock of a grid format that PackTiles has written.
+func (w *Weight) Expand(e *Expanded, super []byte) {
+	var q [256]byte
+	for r := range Tile {
+		w.gridCodes(&q, super, r)
+		for i := range q {
+			q[i] -= dtype.GridMiddle
+		}
+		for v := range len(q) / 4 {
+			e.Codes[Tile*v+r] = binary.LittleEndian.Uint32(q[4*v:])
+		}
+		e.Scales[r] = w.gridScale(super, r)
+		for g := range gridPer {
+			e.Factors[Tile*g+r] = w.gridFactor(super, r, g)
+		}
+	}
+}

@@ -134,11 +134,11 @@ extern "C" __global__ void __launch_bounds__(128) floatPlain(const __grid_consta
       float even = 0, odd = 0;
       for (int g = 0; g < w.groups; g++) {
         const byte* block = blockOf(w, tile, g);
-        const float2 s = scaleOf(w, tile, g, o);
+        const float2 s = w.laid == SUPER ? make_float2(0, 0) : scaleOf(w, tile, g, o);
         const int width = min(w.group, w.cols - g * w.group);
         for (int k0 = 0; k0 < width; k0 += 64) {
           const int n = min(64, width - k0);
-          for (int k = slot; k < n; k += 8) panel[k][o] = codedAt(w, block, s, k0 + k, o);
+          for (int k = slot; k < n; k += 8) panel[k][o] = w.laid == SUPER ? superAt(w, tile, g * w.group + k0 + k, o) : codedAt(w, block, s, k0 + k, o);
           __syncthreads();
           if (mine) {
             const float* v = x + g * w.group + k0;

@@ -1,25 +1,36 @@
-// Products with superblocks of 256 columns by tensor cores: Q4_K, Q5_K, Q6_K and IQ4_XS, as they lie on the device
-// (super.go). The sums of its groups, multiplied with their factors, are added as integers; a superblock is one
+// Products with superblocks of 256 columns by tensor cores: the K formats, IQ4_XS, TQ1_0 and TQ2_0 (TQ), and the grid formats
+// with their codes written out (S8), as they lie on the device (super.go). The sums of its groups, multiplied with their factors, are added as integers; a superblock is one
 // link of the chain that accumulators are.
 //
 // A block of 16 outputs has, by groups of 32 columns, what the lanes of mma want: lane 4r+q has of outputs r and r+8
 // columns 4q to 4q+3 of each half of a group. Rows of activations lie alike (quantizeSuper).
 //
 //	low bits  [pair of groups][lane][word of a group]: nibbles of bytes, the first half in the low ones; of IQ4_XS
-//	          nibbles of 16 bits
+//	          nibbles of 16 bits. Of Q2_K, Q3_K and TQ a word for each group, whose bytes have two bits of all four words.
+//	          Of S8 [group][lane] the four words
 //	high bits [pair of groups][lane], of Q6_K a word for each group: bytes have those of all words
-//	factors   [output mod 8][output / 8][group]; and biases likewise
-//	scales    [output mod 8][output / 8] as halves; and those of biases
+//	factors   [output mod 8][output / 8][group]; and biases likewise, of Q2_K in the high halves of the bytes. TQ has none
+//	scales    [output mod 8][output / 8] as halves, of S8 as floats; and those of biases
 #pragma once
 #include "relay.cuh"
 
-enum { Q4K, Q5K, Q6K, XS };
+enum { Q4K, Q5K, Q6K, XS, Q2K, Q3K, TQ, S8 };
 
 template <int FORM> struct Super {
-  static constexpr bool BIASES = FORM == Q4K || FORM == Q5K;
-  static constexpr int HIGH = 2048, FACTORS = HIGH + (FORM == Q5K ? 512 : FORM == Q6K ? 1024 : 0);
-  static constexpr int LEAST = FACTORS + (FORM == Q6K ? 256 : 128), SCALES = LEAST + (BIASES ? 128 : 0), PAIR = BIASES ? 64 : 32, BLOCK = SCALES + PAIR;
+  static constexpr bool BIASES = FORM == Q4K || FORM == Q5K;  // of groups of 32
+  static constexpr bool SMALL = FORM == Q6K || FORM == Q2K || FORM == Q3K || FORM == S8;  // groups have 16 columns
+  static constexpr bool TWOS = FORM == Q2K || FORM == Q3K || FORM == TQ;
+  static constexpr int HIGH = TWOS ? 1024 : FORM == S8 ? 4096 : 2048, FACTORS = HIGH + (FORM == Q5K || FORM == Q3K ? 512 : FORM == Q6K ? 1024 : 0);
+  static constexpr int LEAST = FACTORS + (SMALL ? 256 : FORM == TQ ? 0 : 128), SCALES = LEAST + (BIASES ? 128 : 0);
+  static constexpr int PAIR = BIASES || FORM == Q2K || FORM == S8 ? 64 : 32, BLOCK = SCALES + PAIR;
+  static constexpr float UNIT = FORM == Q6K ? 0.25f : FORM == Q3K ? 0.03125f : FORM == TQ ? 0.015625f : 1.0f;  // of a code as unpackSuper leaves it
 };
+
+// more adds to sums.
+__device__ __forceinline__ void more(int (&d)[4], const word (&a)[4], word b0, word b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 template <bool SIGNED> __device__ __forceinline__ void mma32(int (&d)[4], const word (&a)[4], word b0, word b1) {
   if constexpr (SIGNED)
@@ -41,7 +52,7 @@ __device__ __forceinline__ word levels(word low, word which) {
 }
 
 // unpackSuper is a lane's codes of a group, from the two words with their low bits and one with high bits: those of Q5_K
-// from bit 4*(g%2) of a byte on. Those of Q6_K become four times the signed codes.
+// and Q3_K from bit 4*(g%2) of a byte on. Signed codes of Q6_K, Q3_K and TQ become the high bits of bytes.
 template <int FORM> __device__ __forceinline__ void unpackSuper(word (&a)[4], word x, word y, word h, int g) {
   const word m = 0x0f0f0f0f;
   if constexpr (FORM == XS) {
@@ -51,6 +62,15 @@ template <int FORM> __device__ __forceinline__ void unpackSuper(word (&a)[4], wo
       const word low = w[i] & 0x77777777u, which = (w[i] & 0x88888888u) >> 1 | 0x32103210u;
       a[i] = levels(low, which), a[i + 2] = levels(low >> 16, which >> 16);
     }
+  } else if constexpr (FORM == Q2K) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) a[i] = x >> 2 * i & 0x03030303;
+  } else if constexpr (FORM == TQ) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) a[i] = x << (6 - 2 * i) & 0xc0c0c0c0;
+  } else if constexpr (FORM == Q3K) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) a[i] = (i < 3 ? x << (5 - 2 * i) : x >> 1) & 0x60606060 | (g ? h << (3 - i) : h << (7 - i)) & 0x80808080;
   } else if constexpr (FORM == Q6K) {
     const word f = 0x3c3c3c3c, top = 0xc0c0c0c0;
     a[0] = x << 2 & f | h << 6 & top, a[1] = y << 2 & f | h << 4 & top, a[2] = x >> 2 & f | h << 2 & top, a[3] = y >> 2 & f | h & top;
@@ -69,38 +89,61 @@ template <int FORM> struct Pair {
   word a[2][4], f[2];
 
   __device__ __forceinline__ void read(const byte* block, int i, int lane) {
-    const uint4 v = ((const uint4*)block)[32 * i + lane];
-    uint2 h = make_uint2(0, 0);
-    if constexpr (FORM == Q5K) h.x = h.y = ((const word*)(block + Super<FORM>::HIGH))[32 * i + lane];
-    if constexpr (FORM == Q6K) h = ((const uint2*)(block + Super<FORM>::HIGH))[32 * i + lane];
-    unpackSuper<FORM>(a[0], v.x, v.y, h.x, 0), unpackSuper<FORM>(a[1], v.z, v.w, h.y, 1);
+    if constexpr (FORM == S8) {
+#pragma unroll
+      for (int g = 0; g < 2; g++) {
+        const uint4 v = ((const uint4*)block)[32 * (2 * i + g) + lane];
+        a[g][0] = v.x, a[g][1] = v.y, a[g][2] = v.z, a[g][3] = v.w;
+      }
+    } else if constexpr (Super<FORM>::TWOS) {
+      const uint2 v = ((const uint2*)block)[32 * i + lane];
+      const word h = FORM == Q3K ? ((const word*)(block + Super<FORM>::HIGH))[32 * i + lane] : 0;
+      unpackSuper<FORM>(a[0], v.x, 0, h, 0), unpackSuper<FORM>(a[1], v.y, 0, h, 1);
+    } else {
+      const uint4 v = ((const uint4*)block)[32 * i + lane];
+      uint2 h = make_uint2(0, 0);
+      if constexpr (FORM == Q5K) h.x = h.y = ((const word*)(block + Super<FORM>::HIGH))[32 * i + lane];
+      if constexpr (FORM == Q6K) h = ((const uint2*)(block + Super<FORM>::HIGH))[32 * i + lane];
+      unpackSuper<FORM>(a[0], v.x, v.y, h.x, 0), unpackSuper<FORM>(a[1], v.z, v.w, h.y, 1);
+    }
+    if constexpr (FORM == TQ) return;
     const byte* factors = block + Super<FORM>::FACTORS;
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-      if constexpr (FORM == Q6K)
+      if constexpr (Super<FORM>::SMALL)
         f[o] = ((const word*)factors)[4 * (2 * (lane / 4) + o) + i];
       else
         f[o] = ((const unsigned short*)factors)[4 * (2 * (lane / 4) + o) + i];
     }
   }
 
-  // multiply adds to sums the products with eight rows.
-  __device__ __forceinline__ void multiply(int (&sum)[4], const uint4& b) const {
+  // factor is that of group i of 16 or 32 columns, and least that of its bias, of Q2_K, in all bytes.
+  __device__ __forceinline__ int factor(int o, int i) const { return FORM == Q2K ? f[o] >> 8 * i & 15 : (signed char)(f[o] >> 8 * i); }
+  __device__ __forceinline__ word least(int o, int i) const { return __byte_perm(f[o] >> 4 & 0x0f0f0f0f, 0, 0x1111 * i); }
+
+  // multiply adds to sums the products with eight rows, and of Q2_K to low those of the biases.
+  __device__ __forceinline__ void multiply(int (&sum)[4], int (&low)[4], const uint4& b) const {
     int d[4];
 #pragma unroll
     for (int g = 0; g < 2; g++) {
       const word b0 = g ? b.z : b.x, b1 = g ? b.w : b.y;
-      if constexpr (FORM == Q6K) {
+      if constexpr (FORM == Q2K) {
+        const word t[4] = {least(0, 2 * g), least(1, 2 * g), least(0, 2 * g + 1), least(1, 2 * g + 1)};
+        more(low, t, b0, b1);
+      }
+      if constexpr (FORM == TQ) {
+        more(sum, a[g], b0, b1);
+      } else if constexpr (Super<FORM>::SMALL) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           mma16(d, a[g][2 * h], a[g][2 * h + 1], h ? b1 : b0, 0);
 #pragma unroll
-          for (int j = 0; j < 4; j++) sum[j] += (signed char)(f[j / 2] >> 8 * (2 * g + h)) * d[j];
+          for (int j = 0; j < 4; j++) sum[j] += factor(j / 2, 2 * g + h) * d[j];
         }
       } else {
         mma32<FORM == XS>(d, a[g], b0, b1);
 #pragma unroll
-        for (int j = 0; j < 4; j++) sum[j] += (signed char)(f[j / 2] >> 8 * g) * d[j];
+        for (int j = 0; j < 4; j++) sum[j] += factor(j / 2, g) * d[j];
       }
     }
   }
@@ -120,19 +163,27 @@ template <int FORM> struct Closing {
   }
   __device__ __forceinline__ void scales(const byte* block, int lane) {
     const byte* pair = block + Super<FORM>::SCALES;
+    if constexpr (FORM == S8) {
+      const float2 d = ((const float2*)pair)[lane / 4];
+      scale[0] = d.x, scale[1] = d.y;
+      return;
+    }
     const word d = ((const word*)pair)[lane / 4];
     scale[0] = half16(d & 0xffff), scale[1] = half16(d >> 16);
-    if constexpr (FORM == Q6K) scale[0] = __fmul_rn(scale[0], 0.25f), scale[1] = __fmul_rn(scale[1], 0.25f);  // see unpackSuper
-    if constexpr (Super<FORM>::BIASES) {
+    if constexpr (Super<FORM>::UNIT != 1.0f) scale[0] = __fmul_rn(scale[0], Super<FORM>::UNIT), scale[1] = __fmul_rn(scale[1], Super<FORM>::UNIT);
+    if constexpr (Super<FORM>::BIASES || FORM == Q2K) {
       const word m = ((const word*)pair)[8 + lane / 4];
       bias[0] = -half16(m & 0xffff), bias[1] = -half16(m >> 16);
     }
   }
   // close is the sums of a superblock as numbers. Digits are those of the sums of rows, the low ones in the first two
   // lanes of four.
-  __device__ __forceinline__ void close(float (&x)[4], const int (&sum)[4], word digits, int lane) const {
+  __device__ __forceinline__ void close(float (&x)[4], const int (&sum)[4], const int (&less)[4], word digits, int lane) const {
 #pragma unroll
-    for (int j = 0; j < 4; j++) x[j] = __fmul_rn((float)sum[j], scale[j / 2]);
+    for (int j = 0; j < 4; j++) {
+      x[j] = __fmul_rn((float)sum[j], scale[j / 2]);
+      if constexpr (FORM == Q2K) x[j] = __fmaf_rn((float)less[j], bias[j / 2], x[j]);
+    }
     if constexpr (Super<FORM>::BIASES) {
       const bool low = (lane & 2) == 0;
       int l[4], h[4];
@@ -206,11 +257,11 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
     const byte* block = mine + stage * BLOCK;
     Closing<FORM> c;
     c.factors(block, lane), c.scales(block, lane);
-    int sum[NB][4];
+    int sum[NB][4], less[NB][4];
 #pragma unroll
     for (int n = 0; n < NB; n++)
 #pragma unroll
-      for (int j = 0; j < 4; j++) sum[n][j] = 0;
+      for (int j = 0; j < 4; j++) sum[n][j] = less[n][j] = 0;
 #pragma unroll(AHEAD ? 4 : 1)
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
@@ -219,12 +270,12 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
       for (int n = 0; n < NB; n++) {
         const uint4 b = acts[AHEAD ? i : n];
         if (!AHEAD && i < 3) acts[n] = ((const uint4*)rows[n])[4 * i + 4];
-        two.multiply(sum[n], b);
+        two.multiply(sum[n], less[n], b);
       }
     }
     float x[NB][4], by[NB][2];
 #pragma unroll
-    for (int n = 0; n < NB; n++) c.close(x[n], sum[n], digit[n], lane), by[n][0] = tail[n].x, by[n][1] = tail[n].z;
+    for (int n = 0; n < NB; n++) c.close(x[n], sum[n], less[n], digit[n], lane), by[n][0] = tail[n].x, by[n][1] = tail[n].z;
     __syncwarp();
     w.issue(into + stage * BLOCK);
     stage = stage + 1 == S ? 0 : stage + 1;
@@ -336,13 +387,13 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
     const byte* block[2] = {stage + 2 * warp * F::BLOCK, stage + (2 * warp + 1) * F::BLOCK};
     const byte* row = stage + ACTS + (first + lane / 4) * 256 + (lane & 3) * 16;
     const float2* tails = (const float2*)(stage + TAILS);
-    int sum[2][STRIPS][4];
+    int sum[2][STRIPS][4], less[2][STRIPS][4];
 #pragma unroll
     for (int t = 0; t < 2; t++)
 #pragma unroll
       for (int n = 0; n < STRIPS; n++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) sum[t][n][j] = 0;
+        for (int j = 0; j < 4; j++) sum[t][n][j] = less[t][n][j] = 0;
 #pragma unroll 1
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two[2];
@@ -350,7 +401,7 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
 #pragma unroll
       for (int n = 0; n < STRIPS; n++) {
         const uint4 b = *(const uint4*)(row + n * 2048 + 64 * (i ^ odd));
-        two[0].multiply(sum[0][n], b), two[1].multiply(sum[1][n], b);
+        two[0].multiply(sum[0][n], less[0][n], b), two[1].multiply(sum[1][n], less[1][n], b);
       }
     }
     const word* digits = (const word*)(tails + (1 + (lane >> 1 & 1)) * ROWS + first + lane / 4) + (lane & 1);
@@ -362,7 +413,7 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
       for (int n = 0; n < STRIPS; n++) {
         const float4 s = *(const float4*)(tails + first + n * 8 + 2 * (lane & 3));
         float x[4];
-        c.close(x, sum[t][n], F::BIASES ? digits[16 * n] : 0, lane);
+        c.close(x, sum[t][n], less[t][n], F::BIASES ? digits[16 * n] : 0, lane);
 #pragma unroll
         for (int j = 0; j < 4; j++) acc[t][n][j] = __fmaf_rn(x[j], j & 1 ? s.z : s.x, acc[t][n][j]);
       }

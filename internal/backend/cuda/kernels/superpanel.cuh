@@ -66,15 +66,15 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
     const byte *block = stage + own * F::BLOCK, *row = stage + acts + (first + lane / 4) * 256 + (lane & 3) * 16;
     const float2* tails = (const float2*)(stage + tail);
     const word* digits = (const word*)(tails + (1 + (lane >> 1 & 1)) * all + first + lane / 4) + (lane & 1);
-    int sum[STRIPS][4];
+    int sum[STRIPS][4], less[STRIPS][4];
 #pragma unroll
-    for (int i = 0; i < 4 * STRIPS; i++) sum[i / 4][i % 4] = 0;
+    for (int i = 0; i < 4 * STRIPS; i++) sum[i / 4][i % 4] = less[i / 4][i % 4] = 0;
 #pragma unroll 2
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
       two.read(block, i, lane);
 #pragma unroll
-      for (int n = 0; n < STRIPS; n++) two.multiply(sum[n], *(const uint4*)(row + n * 2048 + 64 * (i ^ odd)));
+      for (int n = 0; n < STRIPS; n++) two.multiply(sum[n], less[n], *(const uint4*)(row + n * 2048 + 64 * (i ^ odd)));
     }
     Closing<FORM> c;
     c.factors(block, lane), c.scales(block, lane);
@@ -82,7 +82,7 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
     for (int n = 0; n < STRIPS; n++) {
       const float4 s = *(const float4*)(tails + first + n * 8 + 2 * (lane & 3));
       float x[4];
-      c.close(x, sum[n], F::BIASES ? digits[16 * n] : 0, lane);
+      c.close(x, sum[n], less[n], F::BIASES ? digits[16 * n] : 0, lane);
 #pragma unroll
       for (int j = 0; j < 4; j++) acc[n][j] = __fmaf_rn(x[j], j & 1 ? s.z : s.x, acc[n][j]);
     }

@@ -218,7 +218,7 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
     const byte* block = mine + stage * BLOCK;
     Closing<FORM> c;
     c.scales(block, lane);
-    int sum[2] = {0, 0};
+    int sum[2] = {0, 0}, less[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
@@ -228,28 +228,33 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
 #pragma unroll
         for (int g = 0; g < 2; g++) {
           const int b0 = g ? acts[i].z : acts[i].x, b1 = g ? acts[i].w : acts[i].y;
+          if constexpr (FORM == Q2K) less[o] = __dp4a((int)two.least(o, 2 * g), b0, __dp4a((int)two.least(o, 2 * g + 1), b1, less[o]));
           const int half = __dp4a((int)two.a[g][o], b0, 0);
-          if constexpr (FORM == Q6K)
-            sum[o] += (signed char)(two.f[o] >> 16 * g) * half + (signed char)(two.f[o] >> (16 * g + 8)) * __dp4a((int)two.a[g][o + 2], b1, 0);
+          if constexpr (FORM == TQ)
+            sum[o] += __dp4a((int)two.a[g][o + 2], b1, half);
+          else if constexpr (F::SMALL)
+            sum[o] += two.factor(o, 2 * g) * half + two.factor(o, 2 * g + 1) * __dp4a((int)two.a[g][o + 2], b1, 0);
           else
-            sum[o] += (signed char)(two.f[o] >> 8 * g) * __dp4a((int)two.a[g][o + 2], b1, half);
+            sum[o] += two.factor(o, g) * __dp4a((int)two.a[g][o + 2], b1, half);
         }
       }
     }
     float x[2];
 #pragma unroll
     for (int o = 0; o < 2; o++) {
-      int mine = sum[o], bias = 0;
+      int mine = sum[o], bias = less[o];
       mine += __shfl_xor_sync(~0u, mine, 2);
       mine += __shfl_xor_sync(~0u, mine, 1);
       if constexpr (F::BIASES) {
         const int m = ((const unsigned short*)(block + F::LEAST))[4 * (2 * column + o) + q];
         bias = __dp4a(m, low, 128 * __dp4a(m, times, 0));
+      }
+      if constexpr (F::BIASES || FORM == Q2K) {
         bias += __shfl_xor_sync(~0u, bias, 1);
         bias += __shfl_xor_sync(~0u, bias, 2);
       }
       x[o] = __fmul_rn((float)mine, c.scale[o]);
-      if constexpr (F::BIASES) x[o] = __fmaf_rn((float)bias, c.bias[o], x[o]);
+      if constexpr (F::BIASES || FORM == Q2K) x[o] = __fmaf_rn((float)bias, c.bias[o], x[o]);
     }
     const float scale = by;
     __syncwarp();

@@ -20,7 +20,7 @@ struct Weight {
 };
 
 enum { BIASED, HALVES, LEVELED, BYTES, PLAIN, POINTED };
-enum { NO_FACTORS, FACTORS_K, FACTORS_6K, FACTORS_XS };
+enum { NO_FACTORS, FACTORS_K, FACTORS_6K, FACTORS_XS, FACTORS_2K, FACTORS_GRID };
 enum { BF16, F16, F32 };
 enum { SUPER = 2 };
 
@@ -123,15 +123,16 @@ __device__ __forceinline__ const byte* tailOf(const Weight& w, const byte* tile,
   return tile + (i + 1) * (w.per * w.block + w.tail) - w.tail;
 }
 
-// superScales is the scale of row r of a superblock, and of Q4_K and Q5_K that of its biases.
+// superScales is the scale of row r of a superblock, and where it has biases that of these.
 __device__ __forceinline__ float2 superScales(const Weight& w, const byte* tail, int r) {
-  return make_float2(floatAt(tail, F16, r), w.factors == FACTORS_K ? floatAt(tail + 32, F16, r) : 0.0f);
+  return make_float2(floatAt(tail, F16, r), w.factors == FACTORS_K || w.factors == FACTORS_2K ? floatAt(tail + 32, F16, r) : 0.0f);
 }
 
 // factorsOf is what the scale of row r and group g of a superblock has of the superblock's, and likewise
 // the bias, which is subtracted.
 __device__ __forceinline__ int2 factorsOf(const Weight& w, const byte* tail, int g, int r) {
   if (w.factors == FACTORS_6K) return make_int2((signed char)tail[32 + 16 * g + r], 0);
+  if (w.factors == FACTORS_2K) return make_int2(tail[64 + 16 * g + r] & 15, tail[64 + 16 * g + r] >> 4);
   if (w.factors == FACTORS_XS) {
     const int low = ((const word*)(tail + 32))[r] >> 4 * g & 15;
     const int high = ((const unsigned short*)(tail + 96))[r] >> 2 * g & 3;
@@ -188,24 +189,39 @@ __device__ __forceinline__ float codedAt(const Weight& w, const byte* block, flo
   return w.kind == BIASED ? __fadd_rn(x, s.y) : x;
 }
 
-// superAt is a number of a tile that lies as super.cuh says.
-__device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int col, int r) {
-  const byte *block = tile + (long long)(col / 256) * w.block, *factors = block + w.group * 2 * w.bits;
-  const int g = col % 256 / 32, v = col % 32 / 4, k = col % 4, lane = 4 * (r & 7) + (v & 3), part = (r >> 3) + 2 * (v >> 2);
+// superCode is the code of column col of row r of a block that lies as super.cuh says.
+__device__ __forceinline__ int superCode(const Weight& w, const byte* block, int col, int r) {
+  const int g = col / 32, v = col % 32 / 4, k = col % 4, lane = 4 * (r & 7) + (v & 3), part = (r >> 3) + 2 * (v >> 2);
+  if (w.bits == 8) return (signed char)block[512 * g + 16 * lane + 4 * part + k] - (int)w.zero;
+  if (w.bits < 4) {
+    const int q = block[256 * (g / 2) + 8 * lane + 4 * (g & 1) + k] >> 2 * part & 3;
+    if (w.bits == 2) return w.factors == FACTORS_2K ? q : q ^ 2;
+    return q | (~block[1024 + 128 * (g / 2) + 4 * lane + k] >> (part + 4 * (g & 1)) & 1) << 2;
+  }
   const word low = ((const word*)block)[128 * (g / 2) + 4 * lane + 2 * (g & 1) + (r >> 3)];
   word q = low >> (w.factors == FACTORS_XS ? 16 * (v >> 2) + 4 * k : 8 * k + 4 * (v >> 2)) & 15;
   const byte* high = block + 2048;
   if (w.bits == 5) q |= (high[128 * (g / 2) + 4 * lane + k] >> (4 * (g & 1) + part) & 1) << 4;
   if (w.bits == 6) q |= ((high[256 * (g / 2) + 8 * lane + 4 * (g & 1) + k] >> 2 * part & 3) ^ 2) << 4;
-  const int per = w.bits == 6 ? 16 : 8, at = per * (2 * (r & 7) + (r >> 3)), of = w.bits == 6 ? 2 * g + (v >> 2) : g;
+  return q;
+}
+
+// superAt is a number of a tile that lies as super.cuh says.
+__device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int col, int r) {
+  const byte *block = tile + (long long)(col / 256) * w.block, *factors = block + w.codes;
+  const int place = pairOf(r), per = w.factors == FACTORS_K || w.factors == FACTORS_XS ? 8 : 16, at = per * place + col % 256 / (256 / per);
+  const float x = integer(w, superCode(w, block, col % 256, r));
+  if (w.factors == NO_FACTORS) {
+    const float s = floatAt(factors, F16, place);
+    return __fadd_rn(__fmul_rn(s, x), __fmul_rn(w.zero, s));
+  }
   const byte* scales = factors + 16 * per;
-  const int least = w.factors == FACTORS_K ? scales[at + of] : 0;
-  if (w.factors == FACTORS_K) scales += 128;
-  const int place = 2 * (r & 7) + (r >> 3);
-  const float s = __fmul_rn(floatAt(scales, F16, place), (float)(signed char)factors[at + of]);
-  const float x = __fmul_rn(s, (float)integer(w, q));
-  if (w.factors == FACTORS_XS) return x;
-  return __fadd_rn(x, w.factors == FACTORS_6K ? __fmul_rn(w.zero, s) : -__fmul_rn(floatAt(scales + 32, F16, place), (float)least));
+  int factor = (signed char)factors[at], least = 0;
+  if (w.factors == FACTORS_2K) least = factors[at] >> 4, factor = factors[at] & 15;
+  if (w.factors == FACTORS_K) least = scales[at], scales += 128;
+  const float s = __fmul_rn(floatAt(scales, w.factors == FACTORS_GRID ? F32 : F16, place), (float)factor), y = __fmul_rn(s, x);
+  if (w.factors == FACTORS_XS) return y;
+  return __fadd_rn(y, w.zero != 0 ? __fmul_rn(w.zero, s) : -__fmul_rn(floatAt(scales + 32, F16, place), (float)least));
 }
 
 // numberAt is a number of a matrix.
