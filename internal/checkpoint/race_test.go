@@ -8,4 +8,6 @@ import "testing"
 func TestRace(t *testing.T) {
 	t.Run("SumCrossesSegments", TestSumCrossesSegments)
 	t.Run("SumIsPaidOnce", TestSumIsPaidOnce)
+	t.Run("RepackOddSizes", TestRepackOddSizes)
+	t.Run("OrderIsShared", TestOrderIsShared)
 }

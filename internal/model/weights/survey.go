@@ -286,6 +286,12 @@ func writing(m *dtype.Matrix) string {
 		return strings.ToLower(m.Type.String())
 	case dtype.Affine:
 		return fmt.Sprintf("affine %d bits in groups of %d", m.Bits, m.Group)
+	case dtype.ZeroPoint:
+		points := ""
+		if m.Zeros != nil {
+			points = " with zero points"
+		}
+		return fmt.Sprintf("int%d%s in groups of %d", m.Bits, points, m.Group)
 	case dtype.FP8:
 		return fmt.Sprintf("fp8 in blocks of %d", m.Group)
 	default:
