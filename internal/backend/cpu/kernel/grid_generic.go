@@ -27,6 +27,8 @@ type expandArgs struct {
 	table    unsafe.Pointer // of the format
 	count    int            // superblocks, at least one
 	signs    [64]uint64     // signs of a superblock: number 8*(4*half+n)+h is of columns 32h+8n+4*half to 3 more
+
+	indices [64 * Tile]uint16 // of a superblock, high bits included, as low bits lie
 }
 
 // expanders expand superblocks on one instruction set, by format from dtype.IQ1S on; nil: portable code.

@@ -71,3 +71,55 @@ func gridAVX512Rows7(a *integerArgs)
 
 //go:noescape
 func gridAVX512Rows8(a *integerArgs)
+
+// expandAVX2 are the expanders of the formats, in their order.
+var expandAVX2 = [len(gridPlaces)]func(a *expandArgs){
+	expandIQ1SAVX2,
+	expandIQ1MAVX2,
+	expandIQ2XXSAVX2,
+	expandIQ2XSAVX2,
+	expandIQ2SAVX2,
+	expandIQ3XXSAVX2,
+	expandIQ3SAVX2,
+}
+
+// gridAVX2 are the products with expanded superblocks, by the number of rows.
+var gridAVX2 = [...]func(a *integerArgs){
+	gridAVX2Rows1,
+	gridAVX2Rows2,
+	gridAVX2Rows3,
+	gridAVX2Rows4,
+}
+
+//go:noescape
+func expandIQ1SAVX2(a *expandArgs)
+
+//go:noescape
+func expandIQ1MAVX2(a *expandArgs)
+
+//go:noescape
+func expandIQ2XXSAVX2(a *expandArgs)
+
+//go:noescape
+func expandIQ2XSAVX2(a *expandArgs)
+
+//go:noescape
+func expandIQ2SAVX2(a *expandArgs)
+
+//go:noescape
+func expandIQ3XXSAVX2(a *expandArgs)
+
+//go:noescape
+func expandIQ3SAVX2(a *expandArgs)
+
+//go:noescape
+func gridAVX2Rows1(a *integerArgs)
+
+//go:noescape
+func gridAVX2Rows2(a *integerArgs)
+
+//go:noescape
+func gridAVX2Rows3(a *integerArgs)
+
+//go:noescape
+func gridAVX2Rows4(a *integerArgs)

@@ -27,6 +27,10 @@ func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activation
 
 // integerTilesAVX2 is integerTiles.
 func integerTilesAVX2(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	if w.grid() {
+		gridStrips(gridAVX2[:], &expandAVX2, out, w, n, from, to, a, s)
+		return
+	}
 	integerStrips(integerAVX2[w.integerFormat()][:], out, w, n, from, to, a, s)
 }
 

@@ -47,14 +47,15 @@ func avx512() Set {
 func avx2() Set {
 	x := &cpu.X86
 	return Set{
-		Name:     "avx2",
-		Missing:  absent("AVX2, FMA, F16C", x.HasAVX2 && x.HasFMA && x.HasF16C),
-		Vector:   vectorAVX2,
-		Integer:  integerTilesAVX2,
-		Float:    floatAVX2,
-		strips:   stripsAVX2,
-		quantize: quantizeRowAVX2,
-		scatter:  scatterAVX2,
+		Name:      "avx2",
+		Missing:   absent("AVX2, FMA, F16C", x.HasAVX2 && x.HasFMA && x.HasF16C),
+		Vector:    vectorAVX2,
+		Integer:   integerTilesAVX2,
+		Float:     floatAVX2,
+		strips:    stripsAVX2,
+		expanders: &expandAVX2,
+		quantize:  quantizeRowAVX2,
+		scatter:   scatterAVX2,
 	}
 }
 

@@ -87,7 +87,7 @@ func declarations() []byte {
 	for _, set := range []struct {
 		name string
 		rows int
-	}{{"AVX512", avx512Rows}} {
+	}{{"AVX512", avx512Rows}, {"AVX2", avx2Rows}} {
 		s.line("// expand%s are the expanders of the formats, in their order.", set.name)
 		s.line("var expand%s = [len(gridPlaces)]func(a *expandArgs){", set.name)
 		for _, g := range grids {
