@@ -16,6 +16,8 @@ type floatKernels struct {
 	// product multiplies, by element type and number of tiles less one. A set that has no
 	// kernel for two tiles has nil there.
 	product [3][2]func(a *floatArgs)
+	// expanders are those of the set.
+	expanders expanders
 	// rows is how many rows product takes at once.
 	rows int
 	// decode writes the float32 values of blocks, by kind.
@@ -112,7 +114,12 @@ type floatBlocking struct {
 // be, stays in the cache while all rows pass, and meanwhile the next one is fetched.
 func (k *floatKernels) run(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
 	if w.grid() {
-		floatTiles(out, w, n, from, to, x, s)
+		for ; from < to; from += 2 {
+			tiles := min(2, to-from)
+			size := tiles * x.N * Tile
+			k.run(out[:size], s.expand(w, n, from, from+tiles, 0, w.groups/w.per, k.expanders), 0, 0, tiles, x, s)
+			out = out[size:]
+		}
 		return
 	}
 	b := floatBlocking{k: k, w: w, n: n, x: x, s: s, elem: elemF32, streams: 1}
@@ -242,6 +249,10 @@ func (b *floatBlocking) factors(i, g int) (scales unsafe.Pointer, step int) {
 	w := b.w
 	if step = Tile * 4; w.least() {
 		step *= 2
+	}
+	if w.factors == FactorsGrid {
+		w.gridFactors(unsafe.Slice((*float32)(b.s.decoded()), gridPer*Tile), w.super(b.n, b.from+i, g/w.per)[expandedCodes:])
+		return unsafe.Add(b.s.decoded(), g%w.per*step), step
 	}
 	a := &b.s.integer
 	a.weights, a.decoded = unsafe.Pointer(&w.super(b.n, b.from+i, g/w.per)[0]), b.s.decoded()

@@ -91,6 +91,15 @@ func (w *Weight) expandSuper(dst, super []byte) {
 	}
 }
 
+// gridFactors writes the scales of an expanded superblock with this tail, [group, row].
+func (w *Weight) gridFactors(dst []float32, tail []byte) {
+	var d [Tile]float32
+	dtype.ToF32(d[:], dtype.F32, tail[:4*Tile])
+	for i, f := range tail[4*Tile:][:gridPer*Tile] {
+		dst[i] = d[i%Tile] * float32(f)
+	}
+}
+
 // gridRow is RowFloats for a grid format.
 func (w *Weight) gridRow(dst []float32, n, r int) {
 	var q [256]byte
