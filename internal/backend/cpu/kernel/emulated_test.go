@@ -19,6 +19,7 @@ func TestKernels(t *testing.T) {
 	run("BlocksEqualTheirTwin", TestBlocksEqualTheirTwin)
 	run("BlocksOfExtremesEqualTheirTwin", TestBlocksOfExtremesEqualTheirTwin)
 	run("BlockProductsInFloats", TestBlockProductsInFloats)
+	run("BlocksEqualGoldens", TestBlocksEqualGoldens)
 	run("FloatProductEqualsGeneric", TestFloatProductEqualsGeneric)
 	run("FloatProductKeepsToItsBuffers", TestFloatProductKeepsToItsBuffers)
 	run("IntegerProductEqualsGeneric", TestIntegerProductEqualsGeneric)

@@ -4,10 +4,6 @@ package kernel
 
 // floatNEON is Set.Float; the twin is floatTiles.
 func floatNEON(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
-	if w.factors == Factors2K {
-		floatTiles(out, w, n, from, to, x, s)
-		return
-	}
 	neonFloats.run(out, w, n, from, to, x, s)
 }
 
@@ -19,7 +15,7 @@ var neonFloats = floatKernels{
 		2: decodeAffine2NEON, 3: decodeAffine3NEON, 4: decodeAffine4NEON,
 		5: decodeAffine5NEON, 6: decodeAffine6NEON, 8: decodeAffine8NEON, decodeLevels: decodeLevelsNEON,
 	},
-	factors: [Factors2K + 1]func(*integerArgs){FactorsK: factorsKNEON, Factors6K: factors6KNEON, FactorsXS: factorsXSNEON},
+	factors: [Factors2K + 1]func(*integerArgs){FactorsK: factorsKNEON, Factors6K: factors6KNEON, FactorsXS: factorsXSNEON, Factors2K: factors2KNEON},
 }
 
 // The twin of the products is floatTile, that of the decoders Weight.floats.

@@ -28,9 +28,9 @@ const (
 	scaleZero    = 4  // added for codes that are signed: see rounding.raise
 	scalePoints  = 8  // added for codes with zero points, which follow the scales
 	scaleFactors = 16 // in the tail of a superblock
-	scaleFirst   = 32 // F16, of signed codes in blocks that are superblocks without factors
 
 	scaleZeroF16 = scaleZero | scaleF16
+	scaleFirst   = 32 | scaleZeroF16 // of blocks that are superblocks without factors
 )
 
 // integerArgs are the operands of an integer kernel: some tiles, one strip of rows.

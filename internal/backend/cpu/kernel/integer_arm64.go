@@ -9,34 +9,17 @@ import (
 
 // integerTilesNEON is integerTiles with the multiplications every arm64 processor has.
 func integerTilesNEON(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.missing() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	integerStrips(w.kernelsOf(&integerNEON, &superNEON), out, w, n, from, to, a, s)
 }
 
 // integerTilesDot is integerTiles with SDOT.
 func integerTilesDot(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.missing() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	integerStrips(w.kernelsOf(&integerDot, &superDot), out, w, n, from, to, a, s)
 }
 
 // integerTilesI8MM is integerTiles with SDOT, USDOT, SMMLA and USMMLA.
 func integerTilesI8MM(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.missing() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	integerStrips(w.kernelsOf(&integerI8MM, &superI8MM), out, w, n, from, to, a, s)
-}
-
-// missing reports whether w has no kernels.
-func (w *Weight) missing() bool {
-	return w.factors == Factors2K || w.bits == 3 && w.per > 1 || w.first
 }
 
 // kernelsOf are those for w, by the number of rows, of those of a set.

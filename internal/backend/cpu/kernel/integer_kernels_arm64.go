@@ -395,3 +395,6 @@ func factors6KNEON(a *integerArgs)
 
 //go:noescape
 func factorsXSNEON(a *integerArgs)
+
+//go:noescape
+func factors2KNEON(a *integerArgs)

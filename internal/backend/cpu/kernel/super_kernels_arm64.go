@@ -6,6 +6,18 @@ package kernel
 
 // superNEON has the kernels for superblocks by format and number of rows.
 var superNEON = [integerFormats][4]func(a *integerArgs){
+	integer2: {
+		superNEON2Rows1,
+		superNEON2Rows2,
+		superNEON2Rows3,
+		superNEON2Rows4,
+	},
+	integer3: {
+		superNEON3Rows1,
+		superNEON3Rows2,
+		superNEON3Rows3,
+		superNEON3Rows4,
+	},
 	integer4: {
 		superNEON4Rows1,
 		superNEON4Rows2,
@@ -34,6 +46,18 @@ var superNEON = [integerFormats][4]func(a *integerArgs){
 
 // superDot has the kernels for superblocks by format and number of rows.
 var superDot = [integerFormats][4]func(a *integerArgs){
+	integer2: {
+		superDot2Rows1,
+		superDot2Rows2,
+		superDot2Rows3,
+		superDot2Rows4,
+	},
+	integer3: {
+		superDot3Rows1,
+		superDot3Rows2,
+		superDot3Rows3,
+		superDot3Rows4,
+	},
 	integer4: {
 		superDot4Rows1,
 		superDot4Rows2,
@@ -62,6 +86,18 @@ var superDot = [integerFormats][4]func(a *integerArgs){
 
 // superI8MM has the kernels for superblocks by format and number of rows.
 var superI8MM = [integerFormats][4]func(a *integerArgs){
+	integer2: {
+		superDot2Rows1,
+		superDot2Rows2,
+		superDot2Rows3,
+		superI8MM2Rows4,
+	},
+	integer3: {
+		superDot3Rows1,
+		superDot3Rows2,
+		superDot3Rows3,
+		superI8MM3Rows4,
+	},
 	integer4: {
 		superDot4Rows1,
 		superDot4Rows2,
@@ -89,6 +125,30 @@ var superI8MM = [integerFormats][4]func(a *integerArgs){
 }
 
 // The twin of all kernels is superTile.
+
+//go:noescape
+func superNEON2Rows1(a *integerArgs)
+
+//go:noescape
+func superNEON2Rows2(a *integerArgs)
+
+//go:noescape
+func superNEON2Rows3(a *integerArgs)
+
+//go:noescape
+func superNEON2Rows4(a *integerArgs)
+
+//go:noescape
+func superNEON3Rows1(a *integerArgs)
+
+//go:noescape
+func superNEON3Rows2(a *integerArgs)
+
+//go:noescape
+func superNEON3Rows3(a *integerArgs)
+
+//go:noescape
+func superNEON3Rows4(a *integerArgs)
 
 //go:noescape
 func superNEON4Rows1(a *integerArgs)
@@ -139,6 +199,30 @@ func superNEONLevelsRows3(a *integerArgs)
 func superNEONLevelsRows4(a *integerArgs)
 
 //go:noescape
+func superDot2Rows1(a *integerArgs)
+
+//go:noescape
+func superDot2Rows2(a *integerArgs)
+
+//go:noescape
+func superDot2Rows3(a *integerArgs)
+
+//go:noescape
+func superDot2Rows4(a *integerArgs)
+
+//go:noescape
+func superDot3Rows1(a *integerArgs)
+
+//go:noescape
+func superDot3Rows2(a *integerArgs)
+
+//go:noescape
+func superDot3Rows3(a *integerArgs)
+
+//go:noescape
+func superDot3Rows4(a *integerArgs)
+
+//go:noescape
 func superDot4Rows1(a *integerArgs)
 
 //go:noescape
@@ -185,6 +269,12 @@ func superDotLevelsRows3(a *integerArgs)
 
 //go:noescape
 func superDotLevelsRows4(a *integerArgs)
+
+//go:noescape
+func superI8MM2Rows4(a *integerArgs)
+
+//go:noescape
+func superI8MM3Rows4(a *integerArgs)
 
 //go:noescape
 func superI8MM4Rows4(a *integerArgs)

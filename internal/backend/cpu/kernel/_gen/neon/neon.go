@@ -148,7 +148,8 @@ var constants = []constant{
 	{"Spread1", 0x0202020202020202, 0x0303030303030303},
 	{"Spread2", 0x0404040404040404, 0x0505050505050505},
 	{"Spread3", 0x0606060606060606, 0x0707070707070707},
-	{"Shifts", 0xfdfeff0001020304, 0xfdfeff0001020304}, // what brings the bits of Bits to bit 4
+	{"Shifts", 0xfdfeff0001020304, 0xfdfeff0001020304},  // what brings the bits of Bits to bit 4
+	{"Shifts2", 0xfbfcfdfeff000102, 0xfbfcfdfeff000102}, // and to bit 2
 	{"Halves", 0x0c08060403020100, 0xf4f8fafcfdfeff00},
 	{"Levels", 0xf6eaddcfbfad9881, 0x7159453526190d01},
 	{"Sign8", 0x8080808080808080, 0x8080808080808080},

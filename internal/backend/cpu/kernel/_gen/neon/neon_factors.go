@@ -9,11 +9,16 @@ func (k integer) factors() string {
 		return ""
 	case k.bits == 4 || k.bits == 5:
 		return "K"
-	case k.bits == 6:
+	case k.bits == 6 || k.bits == 3:
 		return "6K"
+	case k.bits == 2:
+		return "2K"
 	}
 	return ""
 }
+
+// least reports whether superblocks have biases.
+func (k integer) least() bool { return k.factors() == "K" || k.factors() == "2K" }
 
 // decodeFactors decodes those of the superblock at R1, of blocks of R9 bytes. R21 becomes the
 // number of its groups, R20 where decoded factors are.
@@ -22,9 +27,12 @@ func (k integer) decodeFactors() {
 	k.op("MUL R21, R9, R15")
 	k.op("ADD R1, R15")
 	k.op("MOVD integerArgs_decoded(R0), R20")
-	if k.factors() == "6K" {
+	switch k.factors() {
+	case "6K":
 		k.factors6K()
-	} else {
+	case "2K":
+		k.factors2K()
+	default:
 		k.sixBits()
 	}
 }
@@ -65,10 +73,69 @@ func (k integer) factors6K() {
 	k.op("BNE factor")
 }
 
+// factors2K decodes factors of Q2_K from the tail at R15 to R20, scales and then biases of each group.
+func (k integer) factors2K() {
+	k.halves(16)
+	k.op("MOVD R20, R24")
+	k.op("MOVD R21, R25")
+	k.op("VMOVI $15, V28.B16")
+	k.op("ADD $32, R15")
+	k.halves(20)
+	for h := range 4 {
+		k.fneg(20+h, 20+h)
+	}
+	k.op("ADD $%d, R15", atBytes2K-32)
+	k.line("factor:")
+	k.load(29, 0, "R15")
+	for i := range 2 {
+		if i == 0 {
+			k.and(24, 29, 28)
+		} else {
+			k.op("VUSHR $4, V29.B16, V24.B16")
+		}
+		k.two(0x6f08a400, "ushll2.8h #0", 26, 24)
+		k.two(0x2f08a400, "ushll.8h #0", 24, 24)
+		for x := 24; x < 28; x += 2 {
+			k.two(0x4f10a400, "sshll2.4s #0", x+1, x)
+			k.two(0x0f10a400, "sshll.4s #0", x, x)
+		}
+		for h := range 4 {
+			k.scvtf(24+h, 24+h)
+			k.fmul(24+h, 24+h, 16+4*i+h)
+			k.store(24+h, 64*i+16*h, "R24")
+		}
+	}
+	k.op("ADD $16, R15")
+	k.op("ADD $128, R24")
+	k.op("SUBS $1, R25")
+	k.op("BNE factor")
+}
+
+// superFactors2K decodes the factors of a superblock of Q2_K to bytes: 16 of each group, and those of the
+// biases after them.
+func superFactors2K(s *source) {
+	s.line(`// superFactors2K decodes the factors in the tail at R12 to R23: 16 bytes for each of sixteen groups, and
+// as many for the biases. The twin is Weight.smallFactors.
+//
+//	V0 factors    V1, R15 scratch    V22 mask of four bits
+TEXT superFactors2K<>(SB), NOSPLIT|NOFRAME, $0`)
+	s.op("VMOVI $15, V22.B16")
+	s.op("ADD $%d, R12, R15", atBytes2K)
+	for g := range 16 {
+		s.load(0, 16*g, "R15")
+		s.and(1, 0, 22)
+		s.store(1, 16*g, "R23")
+		s.op("VUSHR $4, V0.B16, V1.B16")
+		s.store(1, 256+16*g, "R23")
+	}
+	s.op("RET\n")
+}
+
 // Places in the tails, as package kernel has them.
 const (
 	atNibblesK, atBiasesK, atPairsK = 64, 128, 192
 	atNibblesXS, atPairsXS          = 32, 96
+	atBytes2K                       = 64
 )
 
 // sixBits decodes factors of 6 bits from the tail at R15 to R20, four rows at a time. R23 is at

@@ -29,7 +29,7 @@ var integerFormats = []codes{
 }
 
 func integerFile(s *source) {
-	s.define("integer", "Nibble", "Two", "Bits", "Shifts", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Levels", "Sign8", "One8")
+	s.define("integer", "Nibble", "Two", "Bits", "Shifts", "Shifts2", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Levels", "Sign8", "One8")
 	for _, set := range []string{setNEON, setDot, setI8MM} {
 		for _, f := range integerFormats {
 			f.source, f.prefix, f.first, f.second = s, "integer", "R8", "R7"
@@ -50,7 +50,8 @@ func integerFile(s *source) {
 	}
 	superFactors(s, "K")
 	superFactors(s, "XS")
-	for _, c := range []codes{{source: s, bits: 4}, {source: s, bits: 6}, {source: s, bits: 4, fp4: true, levels: true}} {
+	superFactors2K(s)
+	for _, c := range []codes{{source: s, bits: 4}, {source: s, bits: 6}, {source: s, bits: 4, fp4: true, levels: true}, {source: s, bits: 2}} {
 		integer{codes: c}.factorsKernel()
 	}
 	magnitudeKernel(s)
@@ -92,7 +93,7 @@ func (k integer) best() string {
 // integerDeclarations is the Go side of products group by group.
 func integerDeclarations() []byte {
 	s := declarations("integer", "by format and number of rows", "integerTile", integerFormats, func(k integer) named { return k })
-	for _, kind := range []string{"K", "6K", "XS"} {
+	for _, kind := range []string{"K", "6K", "XS", "2K"} {
 		s.line("//go:noescape\nfunc factors%sNEON(a *integerArgs)\n", kind)
 	}
 	return s.formatted()
@@ -432,11 +433,29 @@ func (k integer) addRow(r, i int, sums func(acc, h int), outputs func()) {
 	k.op("FSTPQ (F28, F29), %d(R6)", 64*r+32)
 }
 
+// addFirst is addRow for blocks that are superblocks without factors.
+func (k integer) addFirst(r int) {
+	k.op("FMOVS %d(R5), F24", 4*r)
+	k.load2(26, 64*r, "R6")
+	k.load2(28, 64*r+32, "R6")
+	for h := range 4 {
+		acc := k.sums(r, h)
+		k.scvtf(acc, acc)
+		k.fmul(acc, acc, 16+h)
+		k.fmlaAt(26+h, acc, 24, 0)
+	}
+	k.op("FSTPQ (F26, F27), %d(R6)", 64*r)
+	k.op("FSTPQ (F28, F29), %d(R6)", 64*r+32)
+}
+
 // zeros is the part of finish for codes without biases, which are signed or have zero points, and the part
 // of offsets for the latter. Products of zero points and sums of rows are exact as floats.
 func (k integer) zeros() {
 	k.line("zero:")
 	k.zeroScales("R11")
+	if k.bits == 2 {
+		k.op("TBNZ $5, R11, first // scaleFirst")
+	}
 	k.op("TBZ $3, R11, scaled // scalePoints")
 	k.op("MOVD integerArgs_zeros(R0), R15")
 	k.op("ADD R1, R15")
@@ -452,6 +471,13 @@ func (k integer) zeros() {
 		}, func() {})
 	}
 	k.op("JMP added")
+	if k.bits == 2 {
+		k.line("first:")
+		for r := range k.rows {
+			k.addFirst(r)
+		}
+		k.op("JMP added")
+	}
 	if k.signed() {
 		return
 	}

@@ -2,8 +2,10 @@ package main
 
 import "fmt"
 
-// superFormats are the codes of formats with superblocks: Q4_K, Q5_K, Q6_K and IQ4_XS.
+// superFormats are the codes of formats with superblocks: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS.
 var superFormats = []codes{
+	{bits: 2},
+	{bits: 3},
 	{bits: 4},
 	{bits: 5},
 	{bits: 6},
@@ -33,7 +35,7 @@ func (k super) wide() bool { return k.set == setNEON }
 // Where sums of a superblock are: in registers from superSums on, or after decoded factors.
 const (
 	superSums = 8
-	atSums    = 256
+	atSums    = 512
 )
 
 const superComment = `// func %s(a *integerArgs)
@@ -109,17 +111,27 @@ const (
 	regHigh    = 25 // where the high bits of a code go
 	regShifts  = 26 // of bytes, which bring the bits of Bits there; or 32
 	regSpreads = 27 // as many as quarters
+	regMiddle  = 31 // what codes of 3 bits are lower by
 )
 
 // prepare loads the constants.
 func (k super) prepare() {
-	k.constant(k.prefix, "Nibble", regMask)
+	if k.bits < 4 {
+		k.constant(k.prefix, "Two", regMask)
+	} else {
+		k.constant(k.prefix, "Nibble", regMask)
+	}
 	switch {
 	case k.levels:
 		k.constant(k.prefix, "Levels", regTable)
-	case k.bits == 5:
-		k.op("VMOVI $16, V%d.B16", regHigh)
-		k.constant(k.prefix, "Shifts", regShifts)
+	case k.bits == 3 || k.bits == 5:
+		k.op("VMOVI $%d, V%d.B16", 1<<(k.bits-1), regHigh)
+		if k.bits == 3 {
+			k.constant(k.prefix, "Shifts2", regShifts)
+			k.op("VMOVI $4, V%d.B16", regMiddle)
+		} else {
+			k.constant(k.prefix, "Shifts", regShifts)
+		}
 		for h := range k.span() {
 			k.constant(k.prefix, fmt.Sprintf("Spread%d", h), regSpreads+h)
 		}
@@ -134,7 +146,7 @@ func (k super) prepare() {
 
 // steps is how many steps a group has.
 func (k super) steps() int {
-	if k.bits == 6 {
+	if k.factors() == "6K" || k.factors() == "2K" {
 		return 1
 	}
 	return 2
@@ -145,7 +157,7 @@ func (k super) pass() {
 	k.op("MOVD R9, R5")
 	k.op("MOVD R1, R22")
 	k.op("MOVD R21, R11")
-	if k.bits == 6 { // factors are bytes in the tail
+	if k.factors() == "6K" { // factors are bytes in the tail
 		k.op("ADD R13>>2, R12, R10")
 		k.op("ADD $32, R10")
 	} else {
@@ -158,7 +170,7 @@ func (k super) pass() {
 	k.line("group:")
 	k.op("ADD R13, R22, R8")
 	switch k.bits {
-	case 5:
+	case 3, 5:
 		k.op("ADD R19, R22, R7")
 	case 6:
 		k.op("ADD R19, R8, R7")
@@ -194,12 +206,12 @@ func (k super) pass() {
 	k.op("ADD $16, R10")
 	k.op("SUBS $1, R11")
 	k.op("BNE group")
-	if k.bits == 5 && k.span() == 2 { // the other half's bytes are four further, or before
+	if (k.bits == 3 || k.bits == 5) && k.span() == 2 { // the other half's bytes are four further, or before
 		for q := range 2 {
 			k.op("VEOR V%d.B16, V%d.B16, V%d.B16", regSpreads+2, regSpreads+q, regSpreads+q)
 		}
 	}
-	if k.factors() == "K" {
+	if k.integer.least() {
 		k.least()
 	}
 	for h := 0; h < k.span(); h += 2 {
@@ -223,17 +235,21 @@ func (k super) sums(format string) {
 
 // unpack puts quarters h and h+1 of vectors 2p and 2p+1 of a step into V16 and V17, V18 and V19.
 func (k super) unpack(p, h int) {
-	k.load2(16, 64*p+16*h, "R8")
-	for q := range 2 {
-		k.op("VUSHR $4, V%d.B16, V%d.B16", 16+q, 18+q)
-		k.and(16+q, 16+q, regMask)
+	if k.bits < 4 {
+		k.twoBits(p, h)
+	} else {
+		k.load2(16, 64*p+16*h, "R8")
+		for q := range 2 {
+			k.op("VUSHR $4, V%d.B16, V%d.B16", 16+q, 18+q)
+			k.and(16+q, 16+q, regMask)
+		}
 	}
 	switch {
 	case k.levels:
 		for c := 16; c < 20; c++ {
 			k.op("VTBL V%d.B16, [V%d.B16], V%d.B16", c, regTable, c)
 		}
-	case k.bits == 5:
+	case k.bits == 3 || k.bits == 5:
 		for v := range 2 {
 			k.op("FMOVD %d(R7), F20", 16*p+8*v)
 			for q := range 2 {
@@ -241,6 +257,9 @@ func (k super) unpack(p, h int) {
 				k.three(0x6e204400, "ushl.16b", 21+q, 21+q, regShifts)
 				k.insert(16+2*v+q, 21+q)
 			}
+		}
+		for c := 16; k.bits == 3 && c < 20; c++ {
+			k.op("VSUB V%d.B16, V%d.B16, V%d.B16", regMiddle, c, c)
 		}
 	case k.bits == 6:
 		k.load2(20, 16*h, "R7")
@@ -260,6 +279,22 @@ func (k super) unpack(p, h int) {
 		}
 		for c := 16; c < 20; c++ {
 			k.op("VSUB V%d.B16, V%d.B16, V%d.B16", regShifts, c, c)
+		}
+	}
+}
+
+// twoBits is the part of unpack for a first plane of 2 bits, of which one vector has four.
+func (k super) twoBits(p, h int) {
+	k.load2(20, 16*h, "R8")
+	for q := range 2 {
+		if p == 0 {
+			k.and(16+q, 20+q, regMask)
+			k.op("VUSHR $2, V%d.B16, V%d.B16", 20+q, 18+q)
+			k.and(18+q, 18+q, regMask)
+		} else {
+			k.op("VUSHR $4, V%d.B16, V%d.B16", 20+q, 16+q)
+			k.and(16+q, 16+q, regMask)
+			k.op("VUSHR $6, V%d.B16, V%d.B16", 20+q, 18+q)
 		}
 	}
 }
@@ -380,6 +415,10 @@ func (k super) mla(d, n, m int) { k.three(0x4ea09400, "mla.4s", d, n, m) }
 
 // least sums the factors of the biases times the sums of the rows, into V16 and on.
 func (k super) least() {
+	biases := 128 // after the factors of the scales
+	if k.factors() == "2K" {
+		biases = 256
+	}
 	k.op("ADD $%d, R5, R22", 4*k.rows)
 	k.op("ADD R13>>2, R23, R10")
 	k.op("MOVD R21, R11")
@@ -399,10 +438,10 @@ func (k super) least() {
 	}
 	for g := range 2 {
 		if k.span() == 4 {
-			k.load(1, 128+16*g, "R10")
+			k.load(1, biases+16*g, "R10")
 			k.two(0x6f08a400, "ushll2.8h #0", 2, 1)
 		} else {
-			k.op("FMOVD %d(R10), F1", 128+16*g)
+			k.op("FMOVD %d(R10), F1", biases+16*g)
 		}
 		k.two(0x2f08a400, "ushll.8h #0", 1, 1)
 		k.eachSum(func(i int) {
@@ -430,7 +469,7 @@ func (k super) finish(h int) {
 	k.load(0, 8*h, "R15")
 	k.fcvtl2(1, 0)
 	k.fcvtl(0, 0)
-	if k.factors() == "K" {
+	if k.integer.least() {
 		k.load(2, 32+8*h, "R15")
 		k.fcvtl2(3, 2)
 		k.fcvtl(2, 2)
@@ -453,7 +492,7 @@ func (k super) finish(h int) {
 			}
 			k.scvtf(sum, sum)
 			k.fmul(sum, sum, q)
-			if k.factors() == "K" {
+			if k.integer.least() {
 				k.scvtf(16+i, 16+i)
 				k.op("VFMLS V%d.S4, V%d.S4, V%d.S4", 2+q, 16+i, sum)
 			}
