@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/offload"
 )
 
@@ -70,6 +71,50 @@ func (f *benchFlags) check() error {
 	return nil
 }
 
+// formSetting is a setting for the format of generated weights.
+func formSetting() setting[string] {
+	return setting[string]{
+		kind:  "NAME",
+		parse: func(text string) (string, error) { return text, nil },
+		check: func(text string) error {
+			_, err := weights.ParseForm(text, 4)
+			return err
+		},
+	}
+}
+
+// formHelp lists the formats that a flag takes.
+func formHelp(flag string) string {
+	text := "Formats of " + flag + ":"
+	column := len(text)
+	for i, name := range weights.FormNames() {
+		if i > 0 {
+			text, column = text+",", column+1
+		}
+		if column += 1 + len(name); column > 98 {
+			text, column = text+"\n ", 2+len(name)
+		}
+		text += " " + name
+	}
+	return text + ".\nThe first five take NAME:BITS or NAME:BITS:GROUP too, such as zero-point:4:32."
+}
+
+// modelForm is the form of generated weights by the flags --bits and --format.
+func modelForm(bits, format setting[string]) (weights.Form, error) {
+	n, _ := strconv.Atoi(bits.or("4")) // it is one of a few numbers
+	if !format.given {
+		return weights.BitsForm(n), nil
+	}
+	f, err := weights.ParseForm(format.value, n)
+	if err == nil && bits.given && f.Bits() != n {
+		err = fmt.Errorf("--bits %d: %s has %d bits", n, format.value, f.Bits())
+	}
+	if err != nil {
+		return f, &usageError{err}
+	}
+	return f, nil
+}
+
 // openFor opens the device for a generated model, and the processor beside it where that is wanted or needed.
 func (f *benchFlags) openFor(o bench.ModelOptions, parts *offloadFlags) (backend.Backend, error) {
 	if err := f.check(); err != nil {
@@ -78,7 +123,7 @@ func (f *benchFlags) openFor(o bench.ModelOptions, parts *offloadFlags) (backend
 	n := f.threads.or(processors)
 	addSlot(n)
 	longest := o.Context + slices.Max(append(slices.Clone(o.Prompts), slices.Max(o.Rows))) + 64
-	b, plan, err := offload.ForShape(o.Shape, o.Bits, f.device.value, backend.Options{Threads: n, ISA: f.isa.value},
+	b, plan, err := offload.ForShape(o.Shape, o.Form, f.device.value, backend.Options{Threads: n, ISA: f.isa.value},
 		offload.Want(parts.offload()), offload.Options{KVBits: o.KVBits, Context: longest})
 	if err != nil {
 		return nil, explain(err)
@@ -93,7 +138,7 @@ func (f *benchFlags) openFor(o bench.ModelOptions, parts *offloadFlags) (backend
 
 func newBenchModelCommand() *cobra.Command {
 	f := newBenchFlags(1, 2, 4, 8)
-	shape, bits, context := choice(model.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), whole(0, 1<<18)
+	shape, bits, format, context := choice(model.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), formSetting(), whole(0, 1<<18)
 	kv, vision := newKVFlags(), choice("2", "3", "4", "5", "6", "8", "16")
 	prompts, images, pixels := []int{64, 512}, []string(nil), whole(1, 1<<26)
 	parts := newOffloadFlags()
@@ -103,8 +148,10 @@ func newBenchModelCommand() *cobra.Command {
 		Long: `Measure a model of a released size with random weights: passes over a few rows of one sequence,
 prefill, a draft token of the head, and the share of each operation. Every repetition also measures
 the memory bandwidth as the reference of a pass. If the model does not fit on the GPU, some layers
-are on the CPU, as in run and serve.`,
-		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 4b --context 16384 --prompts 512\n  foretoken bench model --images 640x480,1920x1080 --vision-bits 8",
+are on the CPU, as in run and serve.
+
+` + formHelp("--format"),
+		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 9b --format zero-point:4:32\n  foretoken bench model --shape 35b-a3b --format iq2_xs\n  foretoken bench model --shape 4b --context 16384 --prompts 512\n  foretoken bench model --images 640x480,1920x1080 --vision-bits 8",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sizes, err := imageSizes(images)
@@ -116,10 +163,13 @@ are on the CPU, as in run and serve.`,
 					return usagef("--prompts %d: want numbers from 1 to %d", tokens, 1<<18)
 				}
 			}
-			n, _ := strconv.Atoi(bits.or("4"))
+			form, err := modelForm(bits, format)
+			if err != nil {
+				return err
+			}
 			tower, _ := strconv.Atoi(vision.or("16"))
 			o := bench.ModelOptions{
-				Shape: shape.or("2b"), Bits: n, Rows: f.rows, Prompts: prompts, Context: context.or(0),
+				Shape: shape.or("2b"), Form: form, Rows: f.rows, Prompts: prompts, Context: context.or(0),
 				KVBits: kv.options(), Repeats: f.repeats.or(7), Progress: f.say(cmd),
 				Images: sizes, MaxPixels: pixels.or(1 << 20), VisionBits: tower,
 			}
@@ -140,6 +190,7 @@ are on the CPU, as in run and serve.`,
 	fs.SortFlags = false
 	fs.Var(&shape, "shape", "released size to measure (default 2b)")
 	fs.Var(&bits, "bits", "bits per weight; 16: bf16 (default 4)")
+	fs.Var(&format, "format", "weight format, listed above (default affine)")
 	fs.Var(&context, "context", "tokens in the KV cache before each measurement (default 0)")
 	kv.add(g, "16")
 	fs.IntSliceVar(&prompts, "prompts", prompts, "prompt lengths to prefill, in tokens")
@@ -152,6 +203,7 @@ are on the CPU, as in run and serve.`,
 	completeDevice(cmd)
 	completeOffload(cmd)
 	completeKV(cmd)
+	mustFlag(cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(weights.FormNames(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
@@ -164,12 +216,14 @@ func newBenchKernelsCommand() *cobra.Command {
 		Short: "Measure matrix products and memory bandwidth",
 		Long: `Measure matrix products with weights from memory, alternating with plain memory reads. A few rows, as
 in decoding, are bound by memory; 512 rows, as in prefill, are bound by arithmetic. The share of each
-operation in a pass is reported by bench model.`,
+operation in a pass is reported by bench model.
+
+q4 is short for affine:4. ` + formHelp("--types"),
 		Example: "  foretoken bench kernels\n  foretoken bench kernels --types q4 --rows 1,2,3,4,5,6,7,8 --isa avx2",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, t := range types {
-				if !slices.Contains(bench.KernelTypes(), t) {
+				if _, err := bench.KernelForm(t); err != nil {
 					return usagef("--types %s: want some of %s", t, strings.Join(bench.KernelTypes(), ", "))
 				}
 			}
@@ -184,7 +238,7 @@ operation in a pass is reported by bench model.`,
 	}
 	g := newFlagGroup("Measurements")
 	g.flags.Flags().BoolVar(&every, "all", false, "measure every instruction set of this machine")
-	g.flags.Flags().StringSliceVar(&types, "types", types, "weight types: "+strings.Join(bench.KernelTypes(), ", "))
+	g.flags.Flags().StringSliceVar(&types, "types", types, "weight types: q2 to q8, or formats listed above")
 	addGroups(cmd, g, f.group("Options"))
 	completeDevice(cmd)
 	return cmd
@@ -230,7 +284,7 @@ func (f *benchFlags) print(cmd *cobra.Command, report any, table func(io.Writer)
 }
 
 func printModel(w io.Writer, r *bench.ModelReport) {
-	tell(w, fmt.Sprintf("%s, %d bits, %.2f G parameters, a pass reads %.2f GB, context %d of %d bits\n", r.Shape, r.Bits, float64(r.Parameters)/1e9, float64(r.Bytes)/1e9, r.Context, r.KVBits))
+	tell(w, fmt.Sprintf("%s, %s, %.2f G parameters, a pass reads %.2f GB, context %d of %d bits\n", r.Shape, formText(r), float64(r.Parameters)/1e9, float64(r.Bytes)/1e9, r.Context, r.KVBits))
 	tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
 	tell(w, "rows        ms      GB/s   of read   of one row   where the time goes\n")
 	for i, p := range r.Passes {
@@ -253,6 +307,14 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 			s.Width, s.Height, s.Patches, s.Tokens, s.Seconds*1e3, r.VisionBits, s.LongestStep*1e3, s.ProductsGOps, s.FirstToken*1e3))
 		tell(w, fmt.Sprintf("  %s\n", shareText(s.TowerShares)))
 	}
+}
+
+// formText names the weights of a report: by their bits if they have the default format.
+func formText(r *bench.ModelReport) string {
+	if f := weights.BitsForm(r.Bits).String(); r.Format == f {
+		return fmt.Sprintf("%d bits", r.Bits)
+	}
+	return r.Format
 }
 
 // printCosts is what the kernels of a pass take, one after another.
@@ -296,10 +358,14 @@ func shareText(shares []bench.Share) string {
 
 func printKernels(w io.Writer, r *bench.KernelReport) {
 	tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
-	tell(w, "type  rows        ms      GB/s   of read   of one row     Gop/s\n")
+	width := len("type")
+	for _, k := range r.Kernels {
+		width = max(width, len(k.Type))
+	}
+	tell(w, fmt.Sprintf("%-*s  rows        ms      GB/s   of read   of one row     Gop/s\n", width, "type"))
 	for _, k := range r.Kernels {
 		for _, p := range k.Passes {
-			tell(w, fmt.Sprintf("%-4s  %4d  %8.3f  %8.1f  %8.2f  %11.2f  %8.0f\n", k.Type, p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, p.GOps))
+			tell(w, fmt.Sprintf("%-*s  %4d  %8.3f  %8.1f  %8.2f  %11.2f  %8.0f\n", width, k.Type, p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, p.GOps))
 		}
 	}
 }

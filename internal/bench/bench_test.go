@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 func open(t *testing.T) backend.Backend {
@@ -59,7 +60,7 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 		t.Skip("generates a model of 0.8 G parameters")
 	}
 	r, err := Model(open(t), ModelOptions{
-		Shape: "0.8b", Bits: 4, Rows: []int{1, 4}, Prompts: []int{8}, Context: 70, Repeats: 1, Memory: 1 << 20,
+		Shape: "0.8b", Form: weights.BitsForm(4), Rows: []int{1, 4}, Prompts: []int{8}, Context: 70, Repeats: 1, Memory: 1 << 20,
 		Images: [][2]int{{300, 200}}, MaxPixels: 1 << 16, VisionBits: 4,
 	})
 	if err != nil {
@@ -93,7 +94,7 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 			t.Errorf("shares %v add up to %v", shares, total)
 		}
 	}
-	if _, err := Model(open(t), ModelOptions{Shape: "3b", Bits: 4, Rows: []int{1}}); err == nil {
+	if _, err := Model(open(t), ModelOptions{Shape: "3b", Form: weights.BitsForm(4), Rows: []int{1}}); err == nil {
 		t.Error("a shape that does not exist was generated")
 	}
 }

@@ -2,12 +2,13 @@ package bench
 
 import (
 	"cmp"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/measure"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // KernelOptions say what to measure.
@@ -33,9 +34,17 @@ type Kernel struct {
 }
 
 // KernelTypes are the weights that can be measured: qN for affine integers of N bits in groups
-// of 64, and the plain types.
+// of 64, and the forms of weights.FormNames, which have 4 bits where their names leave that open.
 func KernelTypes() []string {
-	return []string{"q2", "q3", "q4", "q5", "q6", "q8", "bf16", "f16", "f32"}
+	return append([]string{"q2", "q3", "q4", "q5", "q6", "q8"}, weights.FormNames()...)
+}
+
+// KernelForm is the form of a type.
+func KernelForm(name string) (weights.Form, error) {
+	if bits, ok := strings.CutPrefix(name, "q"); ok && len(bits) == 1 {
+		name = "affine:" + bits
+	}
+	return weights.ParseForm(name, 4)
 }
 
 // Kernels measures products of a 4096×4096 matrix. Several equal ones are used in rotation, so
@@ -87,7 +96,11 @@ type kernelRun struct {
 }
 
 func newKernelRun(dev backend.Backend, name string, rows []int, memory int) (*kernelRun, error) {
-	m, err := kernelMatrix(name)
+	f, err := KernelForm(name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := f.Matrix(kernelSize, kernelSize)
 	if err != nil {
 		return nil, err
 	}
@@ -114,26 +127,6 @@ func newKernelRun(dev backend.Backend, name string, rows []int, memory int) (*ke
 		values[i] = float32(i%255-127) / 127
 	}
 	return k, dev.Write(k.x, values)
-}
-
-// plainTypes are the kernels' names of unquantized weights.
-var plainTypes = map[string]dtype.Type{"bf16": dtype.BF16, "f16": dtype.F16, "f32": dtype.F32}
-
-// kernelMatrix is a matrix of a type. What its numbers are does not matter for the time.
-func kernelMatrix(name string) (dtype.Matrix, error) {
-	const n = kernelSize
-	if t, ok := plainTypes[name]; ok {
-		return dtype.Matrix{Rows: n, Cols: n, Type: t, Data: make([]byte, n*n*t.Size())}, nil
-	}
-	var bits int
-	if _, err := fmt.Sscanf(name, "q%d", &bits); err != nil {
-		return dtype.Matrix{}, fmt.Errorf("bench: weights of type %q are not supported, want some of %v", name, KernelTypes())
-	}
-	m, err := dtype.NewAffine(n, n, bits, 64, dtype.BF16)
-	for i := range m.Data {
-		m.Data[i] = byte(i * 7)
-	}
-	return m, err
 }
 
 // fewRows is the maximum number of rows in decoding. With more of them it is arithmetic

@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/state"
@@ -23,7 +24,7 @@ import (
 // ModelOptions say what to measure.
 type ModelOptions struct {
 	Shape   string
-	Bits    int   // of weights: 2, 3, 4, 5, 6, 8, or 16 for bf16
+	Form    weights.Form
 	KVBits  int   // of the KV cache: 8, 16 or 32; 0: the model's default
 	Rows    []int // rows of one sequence in a pass
 	Prompts []int // lengths of prompts
@@ -32,7 +33,7 @@ type ModelOptions struct {
 
 	Images     [][2]int // widths and heights of pictures to look at
 	MaxPixels  int      // of a picture as the tower gets it
-	VisionBits int      // of the tower's weights, as Bits
+	VisionBits int      // of the tower's weights: 2, 3, 4, 5, 6, 8, or 16 for bf16
 
 	Memory int // bytes of the plain reads; 0: far more than a cache has
 	// Progress, if not nil, is told what comes next.
@@ -44,6 +45,7 @@ type ModelReport struct {
 	Device     string    `json:"device"`
 	Shape      string    `json:"shape"`
 	Bits       int       `json:"bits"`
+	Format     string    `json:"format"`
 	Parameters int64     `json:"parameters"`
 	Bytes      int64     `json:"bytes"`     // of weights that a pass reads
 	ReadGBs    float64   `json:"read_gb_s"` // plain reading of memory, all threads
@@ -100,13 +102,13 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	if say == nil {
 		say = func(string) {}
 	}
-	say(fmt.Sprintf("generating a %s model of %d bits", o.Shape, o.Bits))
+	say(fmt.Sprintf("generating a %s model of %s", o.Shape, o.Form))
 	b := newTimed(dev)
 	how := model.Options{KVBits: o.KVBits, MaxDrafts: max(slices.Max(o.Rows)-1, 1)}
 	if len(o.Images) > 0 {
 		how.TowerBits = o.VisionBits
 	}
-	m, err := model.Generate(o.Shape, o.Bits, b, how)
+	m, err := model.Generate(o.Shape, o.Form, b, how)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +133,7 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	info := m.Info()
 	r := &ModelReport{
-		Device: dev.Name(), Shape: o.Shape, Bits: o.Bits, Parameters: info.Parameters,
+		Device: dev.Name(), Shape: o.Shape, Bits: o.Form.Bits(), Format: o.Form.String(), Parameters: info.Parameters,
 		Bytes: info.PassBytes, Context: o.Context, KVBits: 8 * how.KVType().Size(), ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
 	r.VisionBits = how.TowerBits

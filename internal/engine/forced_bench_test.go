@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -71,7 +72,7 @@ var (
 // openGenerated generates a model of a shape with 4-bit weights.
 func openGenerated(tb testing.TB, dev backend.Backend, shape string) (*headed, *state.Pool) {
 	tb.Helper()
-	m, err := model.Generate(shape, 4, dev, model.Options{MaxDrafts: spec.MaxDepth})
+	m, err := model.Generate(shape, weights.BitsForm(4), dev, model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/state"
@@ -24,7 +25,7 @@ var towerShape = flag.String("tower-shape", "0.8b", "generated model that Benchm
 func BenchmarkPicture(b *testing.B) {
 	device := backendtest.Open(b, backend.Options{})
 	defer slot()()
-	m, err := model.Generate(*towerShape, 4, device, model.Options{TowerBits: 16, Log: quiet})
+	m, err := model.Generate(*towerShape, weights.BitsForm(4), device, model.Options{TowerBits: 16, Log: quiet})
 	if err != nil {
 		b.Fatal(err)
 	}

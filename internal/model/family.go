@@ -47,11 +47,10 @@ type Family struct {
 
 	Shapes []string // released sizes that Generate makes, the smallest first
 	// SurveyShape surveys what Generate makes, without a tower; nil for a shape that it does not know.
-	SurveyShape func(shape string, bits int) *weights.Survey
+	SurveyShape func(shape string, f weights.Form) *weights.Survey
 	// Generate makes a model of a released size with weights that mean nothing: its speed is
-	// that of the real one. The weights have the given bits of dtype.Affine in groups of 64, or
-	// 16 for bf16.
-	Generate func(shape string, bits int, b backend.Backend, o Options) (Model, error)
+	// that of the real one. The matrices have the given form.
+	Generate func(shape string, f weights.Form, b backend.Backend, o Options) (Model, error)
 }
 
 // Dialogue is how a family's conversations are written: spellings of control tokens. Those that
@@ -175,23 +174,23 @@ func Inventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Logger)
 }
 
 // SurveyShape surveys what Generate makes of one of Shapes; nil: there is no such shape.
-func SurveyShape(shape string, bits int) *weights.Survey {
+func SurveyShape(shape string, form weights.Form) *weights.Survey {
 	for _, f := range families {
 		if slices.Contains(f.Shapes, shape) {
-			return f.SurveyShape(shape, bits)
+			return f.SurveyShape(shape, form)
 		}
 	}
 	return nil
 }
 
 // Generate makes a model of one of Shapes, see Family.
-func Generate(shape string, bits int, b backend.Backend, o Options) (Model, error) {
+func Generate(shape string, form weights.Form, b backend.Backend, o Options) (Model, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	for _, f := range families {
 		if slices.Contains(f.Shapes, shape) {
-			return f.Generate(shape, bits, b, o)
+			return f.Generate(shape, form, b, o)
 		}
 	}
 	return nil, fmt.Errorf("model: no shape %q, want one of %s", shape, strings.Join(Shapes(), ", "))

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 func TestOpenNamesTheFamiliesItKnows(t *testing.T) {
@@ -36,7 +37,7 @@ func TestOpenRefusesOtherKVBits(t *testing.T) {
 }
 
 func TestGenerateNamesTheShapesItKnows(t *testing.T) {
-	_, err := model.Generate("13b", 4, nil, model.Options{})
+	_, err := model.Generate("13b", weights.BitsForm(4), nil, model.Options{})
 	if err == nil || !strings.Contains(err.Error(), `"13b"`) || !strings.Contains(err.Error(), "27b") {
 		t.Errorf("error %v, want the shape and the known ones", err)
 	}

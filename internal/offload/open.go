@@ -29,8 +29,8 @@ func For(c *checkpoint.Checkpoint, name string, how backend.Options, want Want, 
 }
 
 // ForShape is For of a model that is generated.
-func ForShape(shape string, bits int, name string, how backend.Options, want Want, o Options) (backend.Backend, *Plan, error) {
-	return open(func() *weights.Survey { return model.SurveyShape(shape, bits) }, name, how, want, o)
+func ForShape(shape string, form weights.Form, name string, how backend.Options, want Want, o Options) (backend.Backend, *Plan, error) {
+	return open(func() *weights.Survey { return model.SurveyShape(shape, form) }, name, how, want, o)
 }
 
 func open(look func() *weights.Survey, name string, how backend.Options, want Want, o Options) (backend.Backend, *Plan, error) {

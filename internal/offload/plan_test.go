@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/glm"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 func init() { backendtest.RegisterOpaque() }
@@ -272,7 +273,7 @@ func TestOpenChoosesDevices(t *testing.T) {
 func TestPlansOfShapes(t *testing.T) {
 	for _, shape := range model.Shapes() {
 		for _, bits := range []int{4, 16} {
-			s := model.SurveyShape(shape, bits)
+			s := model.SurveyShape(shape, weights.BitsForm(bits))
 			all := int64(0)
 			for _, x := range s.Sizes {
 				all += x.Parameters
@@ -282,7 +283,7 @@ func TestPlansOfShapes(t *testing.T) {
 			}
 		}
 	}
-	b, p, err := ForShape("2b", 4, "opaque", backend.Options{Threads: 1}, Want{Layers: 10}, Options{Context: 64})
+	b, p, err := ForShape("2b", weights.BitsForm(4), "opaque", backend.Options{Threads: 1}, Want{Layers: 10}, Options{Context: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +291,7 @@ func TestPlansOfShapes(t *testing.T) {
 	if text := p.String(); !strings.Contains(text, "layers 14-23, embedding, output, head on opaque") || !strings.Contains(text, "layers 0-13") {
 		t.Errorf("the plan is %s", text)
 	}
-	if s := model.SurveyShape("3b", 4); s != nil {
+	if s := model.SurveyShape("3b", weights.BitsForm(4)); s != nil {
 		t.Error("there is a shape of 3b")
 	}
 }

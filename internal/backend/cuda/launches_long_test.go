@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 func init() { modelCases = append(modelCases, modelCase{"tiny", model.Options{}, 1}) }
@@ -18,7 +19,7 @@ func TestLaunchesOfShapes(t *testing.T) {
 		most  int
 	}{{"2b", 203}, {"9b", 173}, {"27b", 341}, {"35b-a3b", 295}} {
 		kernels, _ := decode(t, 1, func(b backend.Backend) (model.Model, error) {
-			return model.Generate(c.shape, 4, b, model.Options{MaxDrafts: 7})
+			return model.Generate(c.shape, weights.BitsForm(4), b, model.Options{MaxDrafts: 7})
 		})
 		t.Logf("%s, one row:\n%s", c.shape, table(kernels))
 		if n := total(kernels); n > c.most {

@@ -35,8 +35,8 @@ func init() {
 		Assemble:    assembleGGUF,
 		Shapes:      shapes(),
 		SurveyShape: surveyShape,
-		Generate: func(shape string, bits int, b backend.Backend, o model.Options) (model.Model, error) {
-			m, err := generate(shape, bits, b, o)
+		Generate: func(shape string, form weights.Form, b backend.Backend, o model.Options) (model.Model, error) {
+			m, err := generate(shape, form, b, o)
 			if err != nil {
 				return nil, err
 			}

@@ -40,14 +40,14 @@ func shapes() (names []string) {
 }
 
 // generate implements model.Family.Generate.
-func generate(name string, bits int, b backend.Backend, o model.Options) (*Model, error) {
+func generate(name string, form weights.Form, b backend.Backend, o model.Options) (*Model, error) {
 	for i := range releasedShapes {
 		s := &releasedShapes[i]
 		if s.name != name {
 			continue
 		}
 		l := newLoader(b, o)
-		l.Generated(bits)
+		l.Generated(form)
 		m, err := load(l, s.resolved(), true, o)
 		if err != nil {
 			l.Free()
@@ -59,12 +59,12 @@ func generate(name string, bits int, b backend.Backend, o model.Options) (*Model
 }
 
 // surveyShape surveys what generate makes of a size.
-func surveyShape(name string, bits int) *weights.Survey {
+func surveyShape(name string, form weights.Form) *weights.Survey {
 	for i := range releasedShapes {
 		if releasedShapes[i].name == name {
 			c := releasedShapes[i].resolved()
 			s, m := c.survey(), newModel(c)
-			s.Generated(bits, weights.Tables{Model: m.weights(), Head: newHead(m).weights()})
+			s.Generated(form, weights.Tables{Model: m.weights(), Head: newHead(m).weights()})
 			return s
 		}
 	}

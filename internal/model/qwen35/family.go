@@ -42,8 +42,8 @@ func init() {
 		AddTower:    addGGUFTower,
 		Shapes:      Shapes(),
 		SurveyShape: surveyShape,
-		Generate: func(shape string, bits int, b backend.Backend, o model.Options) (model.Model, error) {
-			m, err := Generate(shape, bits, b, o)
+		Generate: func(shape string, form weights.Form, b backend.Backend, o model.Options) (model.Model, error) {
+			m, err := Generate(shape, form, b, o)
 			if err != nil {
 				return nil, err
 			}

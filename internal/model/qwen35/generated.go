@@ -48,16 +48,15 @@ func Shapes() []string {
 }
 
 // Generate makes a model of a released size with weights that mean nothing: its speed is
-// that of the real one, which needs no download to be measured. The weights have the given
-// bits of dtype.Affine in groups of 64, or 16 for bf16. It has a vision tower if the options give
-// that some bits.
-func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model, error) {
+// that of the real one, which needs no download to be measured. The matrices have the given
+// form. It has a vision tower if the options give that some bits.
+func Generate(name string, form weights.Form, b backend.Backend, o model.Options) (*Model, error) {
 	for _, s := range releasedShapes {
 		if s.name != name {
 			continue
 		}
 		l := newLoader(b, o)
-		l.Generated(bits)
+		l.Generated(form)
 		cfg := s.config()
 		var tower *Tower
 		if o.TowerBits > 0 {
@@ -73,12 +72,12 @@ func Generate(name string, bits int, b backend.Backend, o model.Options) (*Model
 }
 
 // surveyShape surveys what Generate makes of a size, without a tower.
-func surveyShape(name string, bits int) *weights.Survey {
+func surveyShape(name string, form weights.Form) *weights.Survey {
 	for i := range releasedShapes {
 		if releasedShapes[i].name == name {
 			c := releasedShapes[i].config()
 			s := c.survey()
-			s.Generated(bits, weights.Tables{Model: newModel(c).weights(), Head: newHead(c).weights()})
+			s.Generated(form, weights.Tables{Model: newModel(c).weights(), Head: newHead(c).weights()})
 			return s
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -64,7 +65,7 @@ func TestGenerateTower(t *testing.T) {
 	v.depth, v.width, v.heads, v.intermediate, v.output = 2, 128, 4, 100, 64
 	for _, bits := range []int{4, 8, 16} {
 		l := newLoader(backendtest.Open(t, backend.Options{}), model.Options{})
-		l.Generated(bits)
+		l.Generated(weights.BitsForm(bits))
 		tower := newTower(&v)
 		if err := tower.load(l); err != nil {
 			t.Fatal(err)
@@ -83,7 +84,7 @@ func BenchmarkRound(b *testing.B) {
 	for _, name := range []string{"0.8b", "2b"} {
 		b.Run("shape="+name, func(b *testing.B) {
 			dev := backendtest.Open(b, backend.Options{})
-			m, err := Generate(name, 4, dev, model.Options{MaxDrafts: 8})
+			m, err := Generate(name, weights.BitsForm(4), dev, model.Options{MaxDrafts: 8})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -40,7 +40,7 @@ func load(l *weights.Loader, cfg *config, head bool, tower *Tower, o model.Optio
 	}
 	if tower != nil {
 		if o.TowerBits > 0 {
-			l.Generated(o.TowerBits)
+			l.Generated(weights.BitsForm(o.TowerBits))
 		}
 		if err := tower.load(l); err != nil {
 			return nil, err

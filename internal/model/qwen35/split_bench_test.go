@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -47,7 +48,7 @@ func BenchmarkBorder(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		m, err := Generate(shape, bits, dev, model.Options{MaxDrafts: 4, Log: slog.New(slog.DiscardHandler)})
+		m, err := Generate(shape, weights.BitsForm(bits), dev, model.Options{MaxDrafts: 4, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkTower(b *testing.B) {
 			b.Run(fmt.Sprintf("shape=2b/bits=%d/picture=%dx%d", bits, size[0], size[1]), func(b *testing.B) {
 				dev := backendtest.Open(b, backend.Options{})
 				l := newLoader(dev, model.Options{})
-				l.Generated(bits)
+				l.Generated(weights.BitsForm(bits))
 				tower := newTower(releasedShapes[1].config().vision)
 				if err := tower.load(l); err != nil {
 					b.Fatal(err)

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"math"
@@ -12,9 +13,11 @@ import (
 
 // generator is a source that makes weights up. All matrices are views of the same few bytes.
 type generator struct {
-	bits          int
-	codes, plain  []byte // of quantized matrices and of others
+	form          Form
+	codes, plain  []byte // of encoded matrices and of others
 	scale, biases []byte
+	zeros         []byte
+	inputs        map[int]*dtype.Input // by columns
 }
 
 var _ source = (*generator)(nil)
@@ -32,76 +35,186 @@ func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
 	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
 }
 
-// generatedGroup is the columns that have a scale and a bias.
-const generatedGroup = 64
-
-// quantizes reports whether a matrix of that many columns is.
-func (g *generator) quantizes(cols int, plain bool) bool {
-	return g.bits < 16 && cols%generatedGroup == 0 && !plain
+// encodes reports whether a matrix of that many columns has the form. Others are bf16.
+func (g *generator) encodes(cols int, plain bool) bool {
+	return cols%g.form.unit() == 0 && !plain && (g.form.input == nil || cols%dtype.RotationGroup == 0)
 }
 
-// Generated surveys the tables' weights as Loader.Generated makes them up, with that many bits.
-func (s *Survey) Generated(bits int, t Tables) {
-	g := &generator{bits: bits}
+// Generated surveys the tables' weights as Loader.Generated makes them up in that form.
+func (s *Survey) Generated(form Form, t Tables) {
+	g := &generator{form: form}
 	for _, table := range []iter.Seq[*Weight]{t.Model, t.Head, t.Tower} {
 		if table == nil {
 			continue
 		}
 		for w := range table {
 			bytes := 4 * w.Parameters()
+			matrix := w.IsMatrix() && w.Kind != Table
+			m := dtype.Matrix{Type: dtype.BF16}
 			switch {
 			case w.copied != "":
 				continue
-			case !w.IsMatrix() || w.Kind == Table:
-			case g.quantizes(w.Cols, w.Kind == Kernel):
-				bytes = w.Parameters() * int64(bits*generatedGroup+32) / (8 * generatedGroup)
-			default:
-				bytes = 2 * w.Parameters()
+			case matrix:
+				if g.encodes(w.Cols, w.Kind == Kernel) {
+					m = form.matrix
+				}
+				m.Cols = w.Cols
+				bytes = w.Parameters() / int64(w.Cols) * int64(m.LoadedRowBytes())
 			}
 			s.add(w, bytes)
-			if w.IsMatrix() && w.Kind != Table && g.quantizes(w.Cols, w.Kind == Kernel) {
-				s.form(w, &dtype.Matrix{Format: dtype.Affine, Bits: bits, Group: generatedGroup, ScaleType: dtype.BF16}, bytes)
+			if matrix && m.Format != dtype.Plain {
+				s.form(w, &m, bytes)
 			}
 		}
 	}
 }
 
-// matrix is noise of a size that keeps activations near one. It is not quantized if it must not be,
+// Matrix is a matrix of the form, of noise that keeps products near one.
+func (f Form) Matrix(rows, cols int) (dtype.Matrix, error) {
+	return (&generator{form: f}).matrix(rows, cols, false)
+}
+
+// matrix is noise of a size that keeps activations near one. It is bf16 if it must not be encoded,
 // or if its rows cannot be cut into groups.
 func (g *generator) matrix(rows, cols int, plain bool) (dtype.Matrix, error) {
-	m := dtype.Matrix{Rows: rows, Cols: cols, Type: dtype.BF16}
+	m := dtype.Matrix{Type: dtype.BF16}
+	if g.encodes(cols, plain) {
+		m = g.form.matrix
+	}
+	m.Rows, m.Cols = rows, cols
 	deviation := 1 / math.Sqrt(float64(cols))
-	if !g.quantizes(cols, plain) {
-		n := 2 * rows * cols
-		for i := len(g.plain) / 2; len(g.plain) < n; i++ {
-			x := dtype.ToBF16(float32(deviation * noise(i)))
-			g.plain = append(g.plain, byte(x), byte(x>>8))
+	if m.Format == dtype.Plain {
+		n, size := rows*m.RowBytes(), m.Type.Size()
+		for i := len(g.plain) / size; len(g.plain) < n; i++ {
+			g.plain = append(g.plain, make([]byte, size)...)
+			dtype.FromF32(g.plain[i*size:], m.Type, []float32{float32(deviation * noise(i))})
 		}
 		m.Data = g.plain[:n]
 		return m, m.Validate()
 	}
-	m.Format, m.Type, m.Bits, m.Group, m.ScaleType = dtype.Affine, dtype.Invalid, g.bits, generatedGroup, dtype.BF16
-	n, scales := rows*m.RowBytes(), rows*m.ScaleRowBytes()
-	for i := len(g.codes); len(g.codes) < n; i++ {
-		g.codes = append(g.codes, byte(noise(i)*512))
+	m.Data = g.random(rows * m.RowBytes())
+	if m.Format.Blocks() {
+		g.blocks(&m, deviation)
+	} else {
+		g.groups(&m, deviation)
 	}
-	// Codes are uniform: their deviation is their range over the root of twelve.
-	top := float64(int(1)<<g.bits - 1)
-	scale := deviation * math.Sqrt(12) / top
-	g.scale = fill(g.scale, scales, float32(scale))
-	g.biases = fill(g.biases, scales, float32(-scale*top/2))
-	m.Data, m.Scales, m.Biases = g.codes[:n], g.scale[:scales], g.biases[:scales]
+	if g.form.input != nil {
+		if g.inputs == nil {
+			g.inputs = map[int]*dtype.Input{}
+		}
+		if g.inputs[cols] == nil {
+			g.inputs[cols] = g.form.input(cols)
+		}
+		own := *g.inputs[cols] // each module has one
+		m.Input = &own
+	}
 	return m, m.Validate()
 }
 
-// fill makes b at least n bytes of the same bf16 number.
-func fill(b []byte, n int, x float32) []byte {
+// random is n bytes that look random. None is an E4M3 that is no number.
+func (g *generator) random(n int) []byte {
+	mask := ^uint64(0)
+	if f := g.form.matrix.Format; f == dtype.FP8 || f == dtype.MXFP8 {
+		mask = 0xbfbfbfbfbfbfbfbf
+	}
+	for i := len(g.codes) / 8; len(g.codes) < n; i++ {
+		g.codes = binary.LittleEndian.AppendUint64(g.codes, hash(i)&mask)
+	}
+	return g.codes[:n]
+}
+
+// groups completes a matrix of codes with scales.
+func (g *generator) groups(m *dtype.Matrix, deviation float64) {
+	scales, set := m.Rows*m.ScaleRowBytes(), func(scale float64) {}
+	switch m.Format {
+	case dtype.Affine, dtype.ZeroPoint:
+		set = func(scale float64) {
+			g.scale = fill(g.scale, scales, m.ScaleType, scale)
+			if m.Scales = g.scale[:scales]; m.Format == dtype.Affine {
+				g.biases = fill(g.biases, scales, m.ScaleType, -scale*float64(int(1)<<m.Bits-1)/2)
+				m.Biases = g.biases[:scales]
+			}
+		}
+		if m.Zeros != nil {
+			n := m.Rows * m.Groups()
+			for i := len(g.zeros); i < n; i++ {
+				g.zeros = append(g.zeros, uint8(1<<(m.Bits-1)+i%2))
+			}
+			m.Zeros = g.zeros[:n]
+		}
+	case dtype.FP8:
+		set = func(scale float64) {
+			g.scale = fill(g.scale, scales, m.ScaleType, scale)
+			m.Scales = g.scale[:scales]
+		}
+	case dtype.NVFP4:
+		g.scale = slices.Grow(g.scale[:0], scales)[:scales]
+		for i := range g.scale {
+			g.scale[i] = e4m3One
+		}
+		m.Scales = g.scale
+		set = func(scale float64) { m.Global = float32(scale) }
+	default:
+		set = func(scale float64) {
+			g.scale = slices.Grow(g.scale[:0], scales)[:scales]
+			for i := range g.scale {
+				g.scale[i] = exponent(scale)
+			}
+			m.Scales = g.scale
+		}
+	}
+	set(1)
+	set(deviation / spread(m))
+}
+
+// e4m3One is the number one as E4M3.
+const e4m3One = 0x38
+
+// exponent is the E8M0 nearest to a number.
+func exponent(x float64) byte { return byte(127 + math.Round(math.Log2(x))) }
+
+// blocks completes a matrix of random blocks with scales.
+func (g *generator) blocks(m *dtype.Matrix, deviation float64) {
+	_, size := m.Format.BlockSize()
+	set := func(data []byte, scale float64) {
+		half := dtype.ToF16(float32(scale))
+		for at := 0; at < len(data); at += size {
+			switch block := data[at : at+size]; m.Format {
+			case dtype.MXFP4Blocks:
+				block[0] = exponent(scale)
+			case dtype.NVFP4Blocks:
+				copy(block, []byte{e4m3One, e4m3One, e4m3One, e4m3One})
+			default:
+				m.Format.PutHalves(block, func() uint16 { return half })
+			}
+		}
+		if m.Format == dtype.NVFP4Blocks {
+			m.Global = float32(scale)
+		}
+	}
+	set(m.Data[:m.RowBytes()], 1)
+	set(m.Data, deviation/spread(m))
+}
+
+// spread is the root of the mean square of the first row.
+func spread(m *dtype.Matrix) float64 {
+	row, sum := make([]float32, m.Cols), 0.0
+	m.Row(row, 0)
+	for _, x := range row {
+		sum += float64(x) * float64(x)
+	}
+	return math.Sqrt(sum / float64(len(row)))
+}
+
+// fill makes b at least n bytes of the same number.
+func fill(b []byte, n int, t dtype.Type, x float64) []byte {
 	if len(b) < n {
 		b = make([]byte, n)
 	}
-	h := dtype.ToBF16(x)
-	for i := 0; i < n; i += 2 {
-		b[i], b[i+1] = byte(h), byte(h>>8)
+	size := t.Size()
+	dtype.FromF32(b[:size], t, []float32{float32(x)})
+	for at := size; at < n; at *= 2 {
+		copy(b[at:n], b[:at])
 	}
 	return b
 }
@@ -119,9 +232,13 @@ func (g *generator) values(w *Weight) ([]float32, error) {
 
 // noise is a number in [-1, 1) that looks random.
 func noise(i int) float64 {
+	return float64(int64(hash(i))) / (1 << 63)
+}
+
+// hash is 64 bits that look random.
+func hash(i int) uint64 {
 	x := uint64(i)*0x9e3779b97f4a7c15 + 0x632be59bd9b4e019
 	x ^= x >> 29
 	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 32
-	return float64(int64(x)) / (1 << 63)
+	return x ^ x>>32
 }

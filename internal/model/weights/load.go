@@ -53,9 +53,8 @@ func (l *Loader) From(f *Files) {
 	l.from, l.total = f, f.source.Bytes()
 }
 
-// Generated makes the loader generate weights that mean nothing: of the given bits of
-// dtype.Affine in groups of 64, or 16 for bf16.
-func (l *Loader) Generated(bits int) { l.from = &generator{bits: bits} }
+// Generated makes the loader generate weights of a form that mean nothing.
+func (l *Loader) Generated(f Form) { l.from = &generator{form: f} }
 
 // Parameters is the number of numbers loaded so far.
 func (l *Loader) Parameters() int64 { return l.parameters }

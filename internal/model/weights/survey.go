@@ -112,7 +112,7 @@ type HeadSurvey struct {
 	Sidecar  bool     `json:"sidecar"` // in a file beside the main weights
 	Files    []string `json:"files"`
 	Origin   string   `json:"origin,omitempty"` // ORG/NAME@COMMIT of one that was fetched apart from the model
-	Ignored  []string `json:"ignored"` // sidecars whose head is not used, since there is another
+	Ignored  []string `json:"ignored"`          // sidecars whose head is not used, since there is another
 	PreNorm  bool     `json:"pre_norm"`
 	Norms    []Norm   `json:"norms"`
 }

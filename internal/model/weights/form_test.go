@@ -1,0 +1,103 @@
+package weights
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// allForms are the names of all forms, with every width of those of several.
+func allForms() []string {
+	names := slices.Clone(FormNames()[len(openForms):])
+	for _, width := range []string{"2", "3", "4:32", "5", "6", "8:16"} {
+		for _, o := range openForms {
+			names = append(names, o.name+":"+width)
+		}
+	}
+	return names
+}
+
+// TestFormsMakeNumbersNearOne: products of generated weights of every form with ones of a normal
+// size are of a normal size, and no number is infinite.
+func TestFormsMakeNumbersNearOne(t *testing.T) {
+	const rows, cols = 37, 512
+	row := make([]float32, cols)
+	for _, name := range allForms() {
+		f, err := ParseForm(name, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := f.Matrix(rows, cols)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if (m.Input != nil) != (strings.HasPrefix(name, "act-order") || strings.HasPrefix(name, "paro")) {
+			t.Errorf("%s: input %v", name, m.Input)
+		}
+		if m.Format == dtype.Plain != slices.Contains([]string{"bf16", "f16", "f32"}, name) {
+			t.Errorf("%s: %v", name, m.Format)
+		}
+		sum := 0.0
+		for r := range rows {
+			m.Row(row, r)
+			for _, x := range row {
+				sum += float64(x) * float64(x)
+			}
+		}
+		if size := math.Sqrt(sum / rows); math.IsNaN(size) || size < 0.5 || size > 1.5 {
+			t.Errorf("%s: rows have a length of %g, want 1", name, size)
+		}
+	}
+}
+
+// TestFormsTakeThePlannedMemory: weights of every form take what is planned for them.
+func TestFormsTakeThePlannedMemory(t *testing.T) {
+	const rows, cols = 48, 512
+	b := backendtest.Open(t, backend.Options{})
+	for _, name := range allForms() {
+		f, err := ParseForm(name, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := f.Matrix(rows, cols)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Format.Grid() {
+			continue
+		}
+		w, err := b.Load(backend.Int8, m)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		planned, more := int64(rows*m.LoadedRowBytes())+m.Input.Bytes(), int64(0)
+		if m.Input != nil && m.Input.Rotation != nil {
+			more = cols // places of the numbers after the last round
+		}
+		if w.Bytes() != planned+more {
+			t.Errorf("%s: %d bytes are loaded, %d are planned", name, w.Bytes(), planned+more)
+		}
+		b.Unload(w)
+	}
+}
+
+// TestParseFormMistakes names what is wrong.
+func TestParseFormMistakes(t *testing.T) {
+	for name, says := range map[string]string{
+		"affine:7": "affine matrix of 7 bits", "zero-point:4:24": "groups of 24, want a multiple of 16", "paro:x": "want paro:BITS or paro:BITS:GROUP",
+		"affine:4:y": "want affine:BITS", "q9_k": `format "q9_k" is unknown; known: affine`, "fp8:8": "unknown", "": "unknown",
+	} {
+		if _, err := ParseForm(name, 4); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", name, err, says)
+		}
+	}
+	if f, err := ParseForm("Q2_K", 4); err != nil || f.Bits() != 2 || f.String() != "q2_k" {
+		t.Errorf("Q2_K: %v, %v", f, err)
+	}
+}
