@@ -57,9 +57,10 @@ func (s *Survey) Generated(form Form, t Tables) {
 			case matrix:
 				if g.encodes(w.Cols, w.Kind == Kernel) {
 					m = form.matrix
+					m.Input = g.input(w.Cols)
 				}
 				m.Cols = w.Cols
-				bytes = w.Parameters() / int64(w.Cols) * int64(m.LoadedRowBytes())
+				bytes = w.Parameters()/int64(w.Cols)*int64(m.LoadedRowBytes()) + m.InputBytes()
 			}
 			s.add(w, bytes)
 			if matrix && m.Format != dtype.Plain {
@@ -98,17 +99,23 @@ func (g *generator) matrix(rows, cols int, plain bool) (dtype.Matrix, error) {
 	} else {
 		g.groups(&m, deviation)
 	}
-	if g.form.input != nil {
-		if g.inputs == nil {
-			g.inputs = map[int]*dtype.Input{}
-		}
-		if g.inputs[cols] == nil {
-			g.inputs[cols] = g.form.input(cols)
-		}
-		own := *g.inputs[cols] // each module has one
-		m.Input = &own
-	}
+	m.Input = g.input(cols)
 	return m, m.Validate()
+}
+
+// input is the transformation of a matrix's input, nil if there is none. Each has one of its own.
+func (g *generator) input(cols int) *dtype.Input {
+	if g.form.input == nil {
+		return nil
+	}
+	if g.inputs == nil {
+		g.inputs = map[int]*dtype.Input{}
+	}
+	if g.inputs[cols] == nil {
+		g.inputs[cols] = g.form.input(cols)
+	}
+	own := *g.inputs[cols]
+	return &own
 }
 
 // random is n bytes that look random. None is an E4M3 that is no number.

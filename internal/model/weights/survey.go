@@ -274,7 +274,7 @@ func (s *Survey) matrices(w *Weight) {
 func (s *Survey) form(w *Weight, m *dtype.Matrix, bytes int64) {
 	p := partOf(w.Name)
 	x := s.Sizes[p]
-	form := dtype.Matrix{Format: m.Format, Type: m.Type, Bits: m.Bits, Group: m.Group, ScaleType: m.ScaleType}
+	form := dtype.Matrix{Format: m.Format, Type: m.Type, Bits: m.Bits, Group: m.Group, ScaleType: m.ScaleType, Zeros: m.Zeros, Global: m.Global}
 	x.Matrices = append(x.Matrices, Matrices{form, bytes})
 	s.Sizes[p] = x
 }
