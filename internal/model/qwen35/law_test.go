@@ -27,7 +27,7 @@ type subject struct {
 }
 
 // subjects are both compute paths over dense, mixture-of-experts and trained quantized
-// weights, and keys and values of 8 bits. The text crosses a page border for the small models.
+// weights, keys and values of 8 bits, and weights with rotated inputs. The text crosses a page border for the small models.
 func subjects(t *testing.T) []subject {
 	var list []subject
 	for _, name := range golden.Names {
@@ -51,6 +51,9 @@ func subjects(t *testing.T) []subject {
 				list = append(list, subject{fmt.Sprintf("%s/%v/kv=8", name, c), golden.Dir(t, name), o, last.Tokens[:n]})
 			}
 		}
+	}
+	if !testing.Short() {
+		list = append(list, rotated(t))
 	}
 	return list
 }
