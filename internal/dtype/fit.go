@@ -6,13 +6,7 @@ import "math"
 // of each group small, instead of those that reach its outermost numbers. At 4 bits a sixth
 // of the squared error goes away, for more than ten times the work.
 func FitRows(dst, src *Matrix, r0, r1 int) error {
-	round := func(x float32) float32 { return x }
-	switch dst.ScaleType {
-	case F16:
-		round = func(x float32) float32 { return FromF16(ToF16(x)) }
-	case BF16:
-		round = func(x float32) float32 { return FromBF16(ToBF16(x)) }
-	}
+	round := dst.ScaleType.rounding()
 	return quantizeRows(dst, src, r0, r1, func(q []uint8, w []float32, bits int) (float32, float32, bool) {
 		return fitGroup(q, w, bits, round)
 	})

@@ -7,7 +7,21 @@ import (
 
 // NewAffine is an Affine matrix of zeros, in new memory, for QuantizeRows to fill.
 func NewAffine(rows, cols, bits, group int, scaleType Type) (Matrix, error) {
-	m := Matrix{Rows: rows, Cols: cols, Format: Affine, Bits: bits, Group: group, ScaleType: scaleType}
+	m, err := newIntegers(rows, cols, Matrix{Format: Affine, Bits: bits, Group: group, ScaleType: scaleType})
+	if err == nil {
+		m.Biases = make([]byte, rows*m.ScaleRowBytes())
+	}
+	return m, err
+}
+
+// NewSymmetric is a ZeroPoint matrix without stored zero points, in new memory, for QuantizeRows to fill.
+func NewSymmetric(rows, cols, bits, group int, scaleType Type) (Matrix, error) {
+	return newIntegers(rows, cols, Matrix{Format: ZeroPoint, Bits: bits, Group: group, ScaleType: scaleType})
+}
+
+// newIntegers is a matrix of a form, with codes and scales in new memory.
+func newIntegers(rows, cols int, m Matrix) (Matrix, error) {
+	m.Rows, m.Cols = rows, cols
 	if rows < 0 || cols < 1 {
 		return Matrix{}, fmt.Errorf("dtype: matrix of %d×%d", rows, cols)
 	}
@@ -20,7 +34,6 @@ func NewAffine(rows, cols, bits, group int, scaleType Type) (Matrix, error) {
 	}
 	m.Data = make([]byte, rows*m.RowBytes())
 	m.Scales = make([]byte, rows*m.ScaleRowBytes())
-	m.Biases = make([]byte, rows*m.ScaleRowBytes())
 	return m, nil
 }
 
@@ -36,10 +49,17 @@ func Quantize(m *Matrix, bits, group int, scaleType Type) (Matrix, error) {
 }
 
 // QuantizeRows quantizes rows [r0, r1) of src into the same rows of dst, which is
-// Affine and of the same shape. Calls on disjoint ranges may run at the same time.
+// of the same shape and Affine, by Quantize's rule, or of NewSymmetric: then the largest
+// magnitude of a group has the largest code. Calls on disjoint ranges may run at the same time.
 // It is an error when a row holds a NaN or an infinity, or a value that the type
 // of the scales cannot hold; dst is then unfinished.
 func QuantizeRows(dst, src *Matrix, r0, r1 int) error {
+	if dst.Format == ZeroPoint {
+		round := dst.ScaleType.rounding()
+		return quantizeRows(dst, src, r0, r1, func(q []uint8, w []float32, bits int) (float32, float32, bool) {
+			return symmetricGroup(q, w, bits, round)
+		})
+	}
 	return quantizeRows(dst, src, r0, r1, quantizeGroup)
 }
 
@@ -49,7 +69,7 @@ type groupRule func(q []uint8, w []float32, bits int) (scale, bias float32, ok b
 
 // quantizeRows is QuantizeRows with any rule for a group.
 func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
-	if dst.Format != Affine || dst.Rows != src.Rows || dst.Cols != src.Cols || r0 < 0 || r1 < r0 || r1 > src.Rows {
+	if dst.Format != Affine && (dst.Format != ZeroPoint || dst.Zeros != nil) || dst.Rows != src.Rows || dst.Cols != src.Cols || r0 < 0 || r1 < r0 || r1 > src.Rows {
 		panic(fmt.Sprintf("dtype: quantize rows %d to %d of %d×%d into %v %d×%d",
 			r0, r1, src.Rows, src.Cols, dst.Format, dst.Rows, dst.Cols))
 	}
@@ -68,9 +88,11 @@ func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
 		}
 		Pack(dst.Data[r*n:(r+1)*n], dst.Bits, q)
 		FromF32(dst.Scales[r*sn:(r+1)*sn], dst.ScaleType, scales)
-		FromF32(dst.Biases[r*sn:(r+1)*sn], dst.ScaleType, biases)
+		if dst.Format == Affine {
+			FromF32(dst.Biases[r*sn:(r+1)*sn], dst.ScaleType, biases)
+		}
 		for g := range groups {
-			if infinite(dst.ScaleType, dst.Scales, r*groups+g) || infinite(dst.ScaleType, dst.Biases, r*groups+g) {
+			if infinite(dst.ScaleType, dst.Scales, r*groups+g) || dst.Format == Affine && infinite(dst.ScaleType, dst.Biases, r*groups+g) {
 				return fmt.Errorf("dtype: row %d, columns from %d: scale %g or bias %g exceeds %v",
 					r, g*dst.Group, scales[g], biases[g], dst.ScaleType)
 			}
@@ -112,6 +134,36 @@ func quantizeGroup(q []uint8, w []float32, bits int) (scale, bias float32, ok bo
 		q[i] = uint8(min(max(x, 0), top))
 	}
 	return scale, bias, true
+}
+
+// symmetricGroup writes the codes of w to q, the middle for zero, and returns the scale as it will be stored.
+func symmetricGroup(q []uint8, w []float32, bits int, round func(float32) float32) (scale, bias float32, ok bool) {
+	lo, hi, ok := bounds(w)
+	if !ok {
+		return 0, 0, false
+	}
+	middle := int32(1) << (bits - 1)
+	scale = round(max(-lo, hi) / float32(middle-1))
+	for i, v := range w[:len(q)] {
+		const shift = 0x1.8p23 // as in quantizeGroup
+		x := int32(0)
+		if scale != 0 { // or numbers are too small for the type of the scales
+			x = int32(math.Float32bits(v/scale+shift) - 0x4b400000)
+		}
+		q[i] = uint8(min(max(x, 1-middle), middle-1) + middle)
+	}
+	return scale, 0, true
+}
+
+// rounding rounds numbers to those of a type of scales.
+func (t Type) rounding() func(float32) float32 {
+	switch t {
+	case F16:
+		return func(x float32) float32 { return FromF16(ToF16(x)) }
+	case BF16:
+		return func(x float32) float32 { return FromBF16(ToBF16(x)) }
+	}
+	return func(x float32) float32 { return x }
 }
 
 // bounds is the least and the greatest number of w; ok is false when one is a NaN or an

@@ -203,6 +203,54 @@ func TestQuantizeRefuses(t *testing.T) {
 	}
 }
 
+// TestSymmetricGroups: every number is within half a step, zero is zero, and the largest magnitude has the
+// largest code.
+func TestSymmetricGroups(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 16))
+	m := bf16Row(256, func(i int) float64 { return r.NormFloat64() * math.Exp(float64(i/32)) * float64(min(i%32, 1)) })
+	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
+		for _, scale := range []Type{BF16, F16, F32} {
+			q, err := NewSymmetric(1, m.Cols, bits, 32, scale)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := QuantizeRows(&q, &m, 0, 1); err != nil {
+				t.Fatal(err)
+			}
+			want, got, codes := make([]float32, m.Cols), make([]float32, m.Cols), make([]uint8, m.Cols)
+			m.Row(want, 0)
+			q.Row(got, 0)
+			Unpack(codes, bits, q.Data)
+			for g := 0; g < m.Cols; g += 32 {
+				s := number(scale, q.Scales, g/32)
+				top := 1<<(bits-1) - 1
+				if low, high := int(slices.Min(codes[g:][:32])), int(slices.Max(codes[g:][:32])); high != 2*top+1 && low != 1 {
+					t.Errorf("%d bits, %v: codes %d to %d, want one at an end", bits, scale, low, high)
+				}
+				for i, x := range want[g:][:32] {
+					// A scale of few digits may be too small for the largest number.
+					if d := math.Abs(float64(got[g+i] - x)); d > float64(s)*(0.5+float64(top)/256) || x == 0 && got[g+i] != 0 {
+						t.Errorf("%d bits, %v: number %d is %g, want %g", bits, scale, g+i, got[g+i], x)
+					}
+				}
+			}
+		}
+	}
+	tiny := bf16Row(32, func(int) float64 { return 1e-9 })
+	q, err := NewSymmetric(1, 32, 8, 32, F16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := QuantizeRows(&q, &tiny, 0, 1); err != nil || q.Data[0] != 128 {
+		t.Errorf("numbers that are too small for their scale: %v, code %d, want the middle", err, q.Data[0])
+	}
+	for name, bad := range map[string]Matrix{"not finite": bf16Row(32, math.Inf), "exceeds F16": bf16Row(32, func(int) float64 { return 1e9 })} {
+		if err := QuantizeRows(&q, &bad, 0, 1); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want %q", err, name)
+		}
+	}
+}
+
 func BenchmarkQuantize(b *testing.B) {
 	r := rand.New(rand.NewPCG(13, 14))
 	m := bf16Row(64*4096, func(int) float64 { return r.NormFloat64() * 0.02 })

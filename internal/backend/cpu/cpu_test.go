@@ -94,6 +94,19 @@ func formats(tb testing.TB, rng *rand.Rand, rows, cols int) map[string]dtype.Mat
 					tb.Fatal(err)
 				}
 				list[fmt.Sprintf("affine bits=%d group=%d scale=%v", bits, group, scale)] = q
+				if q, err = dtype.NewSymmetric(rows, cols, bits, group, scale); err == nil {
+					err = dtype.QuantizeRows(&q, &m, 0, rows)
+				}
+				if err != nil {
+					tb.Fatal(err)
+				}
+				if group%64 == 0 { // with zero points that are stored
+					q.Zeros = make([]byte, rows*q.Groups())
+					for i := range q.Zeros {
+						q.Zeros[i] = byte(rng.IntN(1 << bits))
+					}
+				}
+				list[fmt.Sprintf("zero-point bits=%d group=%d scale=%v", bits, group, scale)] = q
 			}
 		}
 	}

@@ -205,6 +205,23 @@ func BenchmarkZeroPoints(b *testing.B) {
 	}
 }
 
+// BenchmarkFP8 multiplies with integers of 8 bits as --quantize 8 makes them of FP8, and in turn with FP8 by floats.
+func BenchmarkFP8(b *testing.B) {
+	const n, k = 2048, 4096
+	floats := dtype.Matrix{Rows: n, Cols: k, Format: dtype.FP8, Group: 128, ScaleType: dtype.F32}
+	floats.Data, floats.Scales = make([]byte, n*floats.RowBytes()), make([]byte, n*floats.ScaleRowBytes())
+	for i := range floats.Data {
+		floats.Data[i] = byte(i*7) & 0x3f
+	}
+	m, err := dtype.NewSymmetric(n, k, 8, 64, dtype.BF16)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, rows := range []int{1, 4, 8, 512} {
+		b.Run(fmt.Sprintf("m=%d", rows), func(b *testing.B) { compareInTurn(b, rows, m, floats) })
+	}
+}
+
 // compareInTurn multiplies with two matrices in turn, several of each, so that no cache has them. The ratio is that of
 // the medians.
 func compareInTurn(b *testing.B, rows int, m, other dtype.Matrix) {

@@ -21,6 +21,8 @@ func TestRowsTakeWhatTheySay(t *testing.T) {
 	list := []dtype.Matrix{
 		{Rows: 32, Cols: 1024, Type: dtype.BF16},
 		{Rows: 32, Cols: 1024, Format: dtype.Affine, Bits: 5, Group: 64, ScaleType: dtype.BF16},
+		{Rows: 32, Cols: 1024, Format: dtype.ZeroPoint, Bits: 4, Group: 64, ScaleType: dtype.BF16},
+		{Rows: 32, Cols: 1024, Format: dtype.ZeroPoint, Bits: 4, Group: 32, ScaleType: dtype.F16, Zeros: []byte{}},
 		{Rows: 32, Cols: 1024, Format: dtype.FP8, Group: 128, ScaleType: dtype.F32},
 		microscale(dtype.MXFP4, 0), microscale(dtype.MXFP8, 0), microscale(dtype.NVFP4, 1), microscale(dtype.NVFP4, 0.3),
 	}

@@ -1,10 +1,14 @@
 package qwen35
 
 import (
+	"bytes"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 )
@@ -102,4 +106,73 @@ func logProb(logits []float32, id int32) float64 {
 		sum += math.Exp(float64(x) - top)
 	}
 	return float64(logits[id]) - top - math.Log(sum)
+}
+
+// TestFP8BecomesIntegers measures what --quantize 8 costs the trained model in FP8.
+func TestFP8BecomesIntegers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads hundreds of tokens twice")
+	}
+	f := golden.Load(t, "tiny")
+	dir := fp8Folder(t, "tiny").write(t)
+	want, _ := perplexity(t, f, open(t, dir, 0, model.Options{}))
+	got, _ := perplexity(t, f, open(t, dir, 0, model.Options{Quantize: 8}))
+	change := got/want - 1
+	t.Logf("perplexity %.4f, of FP8 %.4f, change %+.3f %%, tolerance %g %%", got, want, 100*change, 100*golden.Tol.Perplexity)
+	if math.Abs(change) > golden.Tol.Perplexity {
+		t.Errorf("perplexity changes by %+.3f %%", 100*change)
+	}
+	if got == want {
+		t.Error("nothing was quantized")
+	}
+}
+
+// fp8Folder is a fixture whose matrices, those of the tower apart, are FP8 with a scale per row.
+func fp8Folder(t *testing.T, name string) *folder {
+	t.Helper()
+	c, err := checkpoint.Open(golden.Dir(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	f := newFolder(t, c.Config())
+	delete(f.config, "quantization")
+	f.config["quantization_config"] = map[string]any{"quant_method": "compressed-tensors"}
+	for _, name := range c.Tensors() {
+		s, err := c.Tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		module, ok := strings.CutSuffix(name, ".weight")
+		tower := strings.Contains(name, "visual")
+		if !tower && (strings.HasSuffix(name, ".scales") || strings.HasSuffix(name, ".biases")) {
+			continue
+		}
+		if !ok || len(s.Shape) != 2 || tower {
+			f.main().add(tensor{name: name, typ: s.Type, shape: s.Shape, data: bytes.Clone(s.Data)})
+			continue
+		}
+		cols := s.Shape[1]
+		if s.Type == dtype.U32 { // four codes of 8 bits
+			cols *= 4
+		}
+		m, err := c.Matrix(module, s.Shape[0], cols)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, scales, data := make([]float32, m.Cols), make([]float32, m.Rows), make([]byte, m.Rows*m.Cols)
+		for r := range m.Rows {
+			m.Row(row, r)
+			scales[r] = max(largest(row)/448, 1e-9)
+			for i, v := range row {
+				data[r*m.Cols+i] = dtype.ToE4M3(v / scales[r])
+			}
+		}
+		f.main().add(tensor{name, dtype.F8E4M3, []int{m.Rows, m.Cols}, data}, numbers(name+"_scale", dtype.F32, []int{m.Rows, 1}, scales))
+	}
+	return f
 }

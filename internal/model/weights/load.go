@@ -165,24 +165,30 @@ func (l *Loader) release(m *dtype.Matrix) {
 }
 
 // requantize returns m with the given bits, or m itself if it has no more already or if its
-// rows cannot be cut into groups. Pages of the file are released as they are read: those
+// rows cannot be cut into groups. Floats of 8 bits become integers of 8 bits, of which products are faster. Pages of the file are released as they are read: those
 // of one large matrix may be more than the whole model takes in fewer bits.
 func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	group := 64
 	for group > 32 && m.Cols%group != 0 {
 		group /= 2
 	}
-	if m.Cols%group != 0 || m.Format != dtype.Plain && m.ElementBits() <= bits {
+	floats := m.Format == dtype.FP8 || m.Format == dtype.MXFP8
+	if m.Cols%group != 0 || m.Format != dtype.Plain && (m.ElementBits() < bits || m.ElementBits() == bits && !floats) {
 		return *m, nil
 	}
 	scale := dtype.BF16
 	if m.Type == dtype.F16 || m.ScaleType == dtype.F16 {
 		scale = dtype.F16
 	}
-	q, err := dtype.NewAffine(m.Rows, m.Cols, bits, group, scale)
+	create := dtype.NewAffine
+	if floats && bits == 8 {
+		create = dtype.NewSymmetric
+	}
+	q, err := create(m.Rows, m.Cols, bits, group, scale)
 	if err != nil {
 		return q, err
 	}
+	q.Input = m.Input
 	q.Input = m.Input // rows are quantized as they are stored
 	quantize := dtype.QuantizeRows
 	if bits <= 5 {
