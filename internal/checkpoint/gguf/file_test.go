@@ -305,6 +305,10 @@ func FuzzParse(f *testing.F) {
 		w.Add("x", typ, []int{1, 256}, make([]float32, 256))
 		f.Add(w.Bytes())
 	}
+	var w gguftest.File
+	stored := w.Add("x.weight", "NVFP4", []int{2, 1, 64}, make([]float32, 128))
+	w.AddFactors("x.weight", []int{2, 1, 64}, stored)
+	f.Add(w.Bytes())
 	path := write(f, "x.gguf", sample().Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var p *part
@@ -316,7 +320,15 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		file := opened(t, path)
-		file.values = p.values
+		file.values, file.Tensors, file.names = p.values, p.tensors, map[string]*Tensor{}
+		for _, x := range p.tensors {
+			x.File = file.Parts[0]
+			file.names[x.Name] = x
+		}
+		if file.factors() != nil {
+			return
+		}
+		_ = file.Refuse()
 		for key := range p.values {
 			_, _ = file.Whole(key)
 			_, _ = file.Number(key)
@@ -325,8 +337,7 @@ func FuzzParse(f *testing.F) {
 			_, _ = file.Text(key)
 			_, _ = file.Texts(key)
 		}
-		for _, x := range p.tensors {
-			x.File = file.Parts[0]
+		for _, x := range file.Tensors {
 			m, err := x.Matrix()
 			if err != nil {
 				continue
