@@ -174,8 +174,14 @@ func (op *expertsOp) job(n, first, rows int, gate, up, down backend.Weight) {
 }
 
 func (op *expertsOp) part(worker, from, to int) {
-	if op.phase == widening || op.phase == narrowing {
+	switch op.phase {
+	case widening, narrowing:
 		op.products(worker, from, to)
+		return
+	case transforming:
+		for _, t := range op.turned {
+			op.b.isa.TransformRows(rowsOf(t.x.RowRange(from, to)).Data, rowsOf(op.x.RowRange(from, to)), t.input, &op.b.workers[worker].kernel)
+		}
 		return
 	}
 	for i := from; i < to; i++ {
@@ -183,10 +189,6 @@ func (op *expertsOp) part(worker, from, to int) {
 		case choosing:
 			k := op.e.TopK
 			op.choose(&op.b.workers[worker], op.chosen[i*k:][:k], op.weights[i*k:][:k], row(op.logits, i))
-		case transforming:
-			for _, t := range op.turned {
-				op.b.isa.Transform(row(t.x, i), row(op.x, i), t.input)
-			}
 		case gathering:
 			j := &op.jobs[op.owner[i]]
 			x := row(op.x, int(op.rows[i]))

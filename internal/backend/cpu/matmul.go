@@ -245,16 +245,22 @@ const (
 	transformAlone = 2 << 10
 )
 
+// transformRows is how many rows are transformed together.
+const transformRows = 16
+
 // fill sets all rows.
 func (op *matmulOp) fill() {
-	alone := quantizeAlone
+	grain := max(1, quantizeAlone/op.x.Cols)
 	for i := range op.forms() {
 		if op.form(i) != nil {
-			alone = transformAlone
+			grain = min(grain, max(1, transformAlone/op.x.Cols))
 		}
 	}
+	if op.x.Rows >= 2*transformRows {
+		grain = max(grain, transformRows)
+	}
 	op.put.op = op
-	op.b.pool.run(&op.put, op.forms()*op.x.Rows, max(1, alone/op.x.Cols))
+	op.b.pool.run(&op.put, op.forms()*op.x.Rows, grain)
 }
 
 // putOp sets rows of a product's input. A part is a row of one of its forms.
@@ -262,10 +268,29 @@ type putOp struct{ op *matmulOp }
 
 func (p *putOp) part(worker, from, to int) {
 	op := p.op
-	for i := from; i < to; i++ {
-		form, r := i/op.x.Rows, i%op.x.Rows
-		op.setForm(form, r, op.b.transform(worker, op.form(form), row(op.x, r)))
+	for from < to {
+		form, r := from/op.x.Rows, from%op.x.Rows
+		n := min(to-from, op.x.Rows-r, transformRows)
+		x, in := op.x.RowRange(r, r+n), op.form(form)
+		for i := range n {
+			if in == nil {
+				op.setForm(form, r+i, row(x, i))
+				continue
+			}
+			op.setForm(form, r+i, op.b.transformed(worker, in, x, i))
+		}
+		from += n
 	}
+}
+
+// transformed is row i of a few, all of which are transformed with the first.
+func (b *Backend) transformed(worker int, in *kernel.Input, x backend.Tensor, i int) []float32 {
+	s := &b.workers[worker]
+	if i == 0 {
+		s.turned = kernel.Grow(s.turned, x.Rows*x.Cols)
+		b.isa.TransformRows(s.turned, rowsOf(x), in, &s.kernel)
+	}
+	return s.turned[i*x.Cols:][:x.Cols]
 }
 
 // transform is a row as in has it, in memory of the worker that lasts until its next call.

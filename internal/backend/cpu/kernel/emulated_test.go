@@ -37,4 +37,5 @@ func TestKernels(t *testing.T) {
 	run("PromptEqualsPages", TestPromptEqualsPages)
 	run("ZeroPointsOfExtremesEqualTheirTwin", TestZeroPointsOfExtremesEqualTheirTwin)
 	run("TransformKeepsToItsDefinition", TestTransformKeepsToItsDefinition)
+	run("TransformRowsEqualsEach", TestTransformRowsEqualsEach)
 }

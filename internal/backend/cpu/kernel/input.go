@@ -90,3 +90,24 @@ func (k *Set) Transform(dst, src []float32, in *Input) {
 		dst[i] = src[c]
 	}
 }
+
+// TurnRows is Vector.Turn for as many rows as a vector has lanes: each has the numbers of one row, so that the tables are read once for
+// all. buffer has place for 256 columns.
+type TurnRows struct {
+	Rows int
+	Turn func(dst []float32, dstStride int, src []float32, stride int, scales []float32, places []uint8, turns []float32, rounds int, buffer []float32)
+}
+
+// TransformRows writes the transformed rows of x to dst, row after row.
+func (k *Set) TransformRows(dst []float32, x Rows, in *Input, s *Scratch) {
+	r := 0
+	if t := k.Vector.TurnRows; t != nil && in.order == nil {
+		s.columns = Grow(s.columns, 2*turnGroup*t.Rows)
+		for ; r+t.Rows <= x.N; r += t.Rows {
+			t.Turn(dst[r*x.Cols:], x.Cols, x.Data[r*x.Stride:], x.Stride, in.scales, in.places, in.turns, in.rounds, s.columns)
+		}
+	}
+	for ; r < x.N; r++ {
+		k.Transform(dst[r*x.Cols:], x.at(r), in)
+	}
+}

@@ -65,6 +65,34 @@ func TestTransformKeepsToItsDefinition(t *testing.T) {
 	}
 }
 
+// TestTransformRowsEqualsEach compares rows together with each alone.
+func TestTransformRowsEqualsEach(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	const cols, gap = 384, 5
+	in := NewInput(randomRotation(rng, 3, cols))
+	for _, set := range Sets() {
+		if set.Missing != "" {
+			continue
+		}
+		for _, rows := range []int{1, 7, 8, 16, 35} {
+			x := Rows{Data: floatsOf(guarded(t, 4*(rows*(cols+gap)-gap))), N: rows, Cols: cols, Stride: cols + gap}
+			for i := range x.Data {
+				x.Data[i] = float32(rng.NormFloat64())
+			}
+			got, want := floatsOf(guarded(t, 4*rows*cols)), make([]float32, cols)
+			set.TransformRows(got, x, in, &Scratch{})
+			for r := range rows {
+				Generic.Transform(want, x.at(r), in)
+				for i, w := range want {
+					if g := got[r*cols+i]; math.Float32bits(g) != math.Float32bits(w) {
+						t.Fatalf("%s, %d rows: row %d, number %d: %g, want %g", set.Name, rows, r, i, g, w)
+					}
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkTransform(b *testing.B) {
 	const cols = 5120
 	in := NewInput(randomRotation(rand.New(rand.NewPCG(1, 2)), 8, cols))
@@ -75,6 +103,12 @@ func BenchmarkTransform(b *testing.B) {
 				b.SetBytes(in.Bytes())
 				for b.Loop() {
 					set.Transform(y, x, in)
+				}
+			})
+			b.Run(set.Name+"/rows=16", func(b *testing.B) {
+				x, y, s := make([]float32, 16*cols), make([]float32, 16*cols), &Scratch{}
+				for b.Loop() {
+					set.TransformRows(y, Rows{Data: x, N: 16, Cols: cols, Stride: cols}, in, s)
 				}
 			})
 		}

@@ -65,6 +65,7 @@ type Scratch struct {
 	ints    []int16   // the codes of one block
 	codes   []int8    // of a row's group
 	floats  []float32 // accumulators and decoded blocks
+	columns []float32 // of rows that are rotated together
 	tiles   []byte    // codes and products of AMX kernels
 	float   floatArgs // operands of kernels; here, handing them over allocates nothing
 	decode  decodeArgs

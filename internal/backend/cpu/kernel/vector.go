@@ -25,6 +25,7 @@ type Vector struct {
 	Rotate      func(x, cos, sin []float32)
 	Softmax     func(x []float32) (top, sum float32)
 	Turn        func(dst, src, scales []float32, places []uint8, turns []float32, rounds int) // see Input
+	TurnRows    *TurnRows                                                                     // nil: there is none
 
 	Narrow func(dst []uint16, x []float32)
 	Page   Page

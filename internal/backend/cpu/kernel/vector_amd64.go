@@ -9,7 +9,7 @@ var vectorAVX512 = Vector{
 	Dot: dotAVX512, Add: addAVX512, AddScaled: addScaledAVX512,
 	Norm: normAVX512, WideNorm: wideNormAVX512, LayerNorm: layerNormAVX512,
 	SwiGLU: swigluAVX512, GELU: geluAVX512, GELUTanh: geluTanhAVX512, GateSigmoid: gateSigmoidAVX512,
-	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512, Turn: turnAVX512,
+	Sigmoids: sigmoidsAVX512, Decays: decaysAVX512, Rotate: rotateAVX512, Softmax: softmaxAVX512, Turn: turnAVX512, TurnRows: &TurnRows{16, turnRowsAVX512},
 	Narrow: narrowAVX512,
 	Page: Page{
 		Scores32: scores32AVX512, Scores16: scores16AVX512, Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Merge: mergeAVX512,
@@ -28,7 +28,7 @@ var vectorAVX2 = Vector{
 	Dot: dotAVX2, Add: addAVX2, AddScaled: addScaledAVX2,
 	Norm: normAVX2, WideNorm: wideNormAVX2, LayerNorm: layerNormAVX2,
 	SwiGLU: swigluAVX2, GELU: geluAVX2, GELUTanh: geluTanhAVX2, GateSigmoid: gateSigmoidAVX2,
-	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2, Turn: turnAVX2,
+	Sigmoids: sigmoidsAVX2, Decays: decaysAVX2, Rotate: rotateAVX2, Softmax: softmaxAVX2, Turn: turnAVX2, TurnRows: &TurnRows{8, turnRowsAVX2},
 	Narrow: narrowAVX2,
 	Page: Page{
 		Scores32: scores32AVX2, Scores16: scores16AVX2, Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Merge: mergeAVX2,
@@ -281,3 +281,13 @@ func turnAVX512(dst, src, scales []float32, places []uint8, turns []float32, rou
 //
 //go:noescape
 func turnAVX2(dst, src, scales []float32, places []uint8, turns []float32, rounds int)
+
+// turnRowsAVX512 is turn of several rows.
+//
+//go:noescape
+func turnRowsAVX512(dst []float32, dstStride int, src []float32, stride int, scales []float32, places []uint8, turns []float32, rounds int, buffer []float32)
+
+// turnRowsAVX2 is turn of several rows.
+//
+//go:noescape
+func turnRowsAVX2(dst []float32, dstStride int, src []float32, stride int, scales []float32, places []uint8, turns []float32, rounds int, buffer []float32)

@@ -41,6 +41,7 @@ func (m *machine) vectors() {
 	m.delta()
 	m.deltaInputs()
 	m.turn()
+	m.turnRows()
 }
 
 // machine collects the assembly of one instruction set.

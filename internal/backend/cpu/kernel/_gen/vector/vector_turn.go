@@ -125,3 +125,106 @@ func (m *machine) gather(at, to int) {
 	m.op("VPCMPEQD Y%d, Y%d, Y%d", 8+to, 8+to, 8+to)
 	m.op("VGATHERDPS Y%d, (R11)(Y%d*4), Y%d", 8+to, 6+to, to)
 }
+
+// turnRows writes the rotation of as many rows as a register has numbers, a row in each lane: the tables are read once for all.
+func (m *machine) turnRows() {
+	n := m.wide()
+	line := 4 * n // bytes of a column of all rows
+	m.function("turnRows", `DI dst, R13 bytes of its rows, SI src, R12 bytes of its rows, R8 scales, R9 places, R10 turns, R15 groups left, BX rounds or
+		squares left, R11 the columns of a group, R14 those after a round, AX, CX and DX places. Twin: turn.`, 0, "", with(floats("dst"), param{"dstStride", "int"},
+		param{"src", "[]float32"}, param{"stride", "int"}, param{"scales", "[]float32"}, param{"places", "[]uint8"}, param{"turns", "[]float32"},
+		param{"rounds", "int"}, param{"buffer", "[]float32"})...)
+	m.take("DI", "*dst", "R13", "dstStride", "SI", "*src", "R12", "stride", "R8", "*scales", "R15", "len(scales)", "R9", "*places", "R10", "*turns")
+	m.ops("SHLQ $2, R13", "SHLQ $2, R12", "SHRQ $7, R15")
+	m.rows(func() {
+		m.take("R11", "*buffer")
+		m.columnSquares(func() {
+			m.ops("MOVQ SI, AX", "LEAQ (R12)(R12*2), DX")
+			for i := range n {
+				if i > 0 && i%4 == 0 {
+					m.op("LEAQ (AX)(R12*4), AX")
+				}
+				m.op("VMOVUPS %s, %s", times(0, "AX", "R12", "DX", i%4), m.r(i))
+				m.op("VMULPS (R8), %s, %s", m.r(i), m.r(i))
+			}
+			at := m.transpose()
+			for i := range n {
+				m.op("VMOVUPS %s, %d(R11)", m.r(at(i)), line*i)
+			}
+			m.op("ADDQ $%d, SI", line)
+			m.op("ADDQ $%d, R8", line)
+			m.op("ADDQ $%d, R11", line*n)
+		})
+		m.take("R11", "*buffer")
+		m.op("LEAQ %d(R11), R14", line*turnGroup)
+		m.turnColumns(line)
+		m.columnSquares(func() {
+			for i := range n {
+				m.placed(i, "AX", "", line, i)
+			}
+			at := m.transpose()
+			m.ops("MOVQ DI, AX", "LEAQ (R13)(R13*2), DX")
+			for i := range n {
+				if i > 0 && i%4 == 0 {
+					m.op("LEAQ (AX)(R13*4), AX")
+				}
+				m.op("VMOVUPS %s, %s", m.r(at(i)), times(0, "AX", "R13", "DX", i%4))
+			}
+			m.op("ADDQ $%d, DI", line)
+			m.op("ADDQ $%d, R9", n)
+		})
+	})
+	m.end()
+}
+
+// columnSquares writes a loop over the columns of a group, as many at a time as there are rows.
+func (m *machine) columnSquares(body func()) {
+	square := m.label("square")
+	m.op("MOVQ $%d, BX", turnGroup/m.wide())
+	m.at(square)
+	body()
+	m.op("DECQ BX")
+	m.op("JNZ %s", square)
+}
+
+// placed loads the column whose place is at R9, some bytes on, and index.
+func (m *machine) placed(at int, reg, index string, line, to int) {
+	m.op("MOVBLZX %d(R9)%s, %s", at, index, reg)
+	m.op("SHLQ $%d, %s", map[int]int{64: 6, 32: 5}[line], reg)
+	m.op("VMOVUPS (R11)(%s*1), %s", reg, m.r(to))
+}
+
+// turnColumns writes the rounds.
+func (m *machine) turnColumns(line int) {
+	round, pair, done := m.label("round"), m.label("pair"), m.label("turned")
+	m.take("BX", "rounds")
+	m.at(round)
+	m.op("DECQ BX")
+	m.op("JLT %s", done)
+	m.op("XORQ AX, AX")
+	m.at(pair)
+	const unrolled = 2
+	for i := range unrolled {
+		r := func(j int) string { return m.r(6*i + j) }
+		m.placed(i, "CX", "(AX*1)", line, 6*i)
+		m.placed(turnGroup/2+i, "DX", "(AX*1)", line, 6*i+1)
+		m.op("VBROADCASTSS %d(R10)(AX*4), %s", 4*i, r(2))
+		m.op("VBROADCASTSS %d(R10)(AX*4), %s", 2*turnGroup+4*i, r(3))
+		m.op("VMULPS %s, %s, %s", r(3), r(1), r(4))
+		m.op("VFMADD231PS %s, %s, %s", r(2), r(0), r(4))
+		m.op("VMULPS %s, %s, %s", r(3), r(0), r(5))
+		m.op("VFMSUB231PS %s, %s, %s", r(2), r(1), r(5))
+		m.op("VMOVUPS %s, %d(R14)", r(4), line*i)
+		m.op("VMOVUPS %s, %d(R14)", r(5), line*(turnGroup/2+i))
+	}
+	m.op("ADDQ $%d, R14", unrolled*line)
+	m.op("ADDQ $%d, AX", unrolled)
+	m.op("CMPQ AX, $%d", turnGroup/2)
+	m.op("JLT %s", pair)
+	m.op("SUBQ $%d, R14", line*turnGroup/2)
+	m.op("XCHGQ R11, R14")
+	m.op("ADDQ $%d, R9", turnGroup)
+	m.op("ADDQ $%d, R10", 4*turnGroup)
+	m.op("JMP %s", round)
+	m.at(done)
+}
