@@ -125,11 +125,15 @@ const gridRun = 2
 // gridStrips multiplies with w, a weight of a grid format, strip after strip: see integerStrips.
 func gridStrips(kernels []func(*integerArgs), by expanders, out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	args, supers, rows := &s.integer, w.groups/w.per, a.OutRows()
+	s.expanded = w.expansion()
+	args.set(&s.expanded)
+	args.decoded = s.decoded()
 	args.outTile = rows * Tile * 4
 	for t := from; t < to; t += 2 {
 		args.tiles = min(2, to-t)
 		for i := 0; i < supers; i += gridRun {
 			args.supers, args.more = min(gridRun, supers-i), min(i, 1)
+			args.groups = args.supers * w.per
 			e := s.expand(w, n, t, t+args.tiles, i, i+args.supers, by)
 			args.weights = unsafe.Pointer(unsafe.SliceData(e.Data))
 			for r := 0; r < rows; r += a.height {

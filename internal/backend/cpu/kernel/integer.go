@@ -131,7 +131,7 @@ type integerArgs struct {
 // integerFormat is the format of w as an index.
 func (w *Weight) integerFormat() int {
 	switch {
-	case w.expanded:
+	case w.format.Grid():
 		return integerGrid
 	case w.fp4():
 		return integerFP4
@@ -174,10 +174,6 @@ func (args *integerArgs) set(w *Weight) {
 // integerStrips multiplies strip after strip, by kernels indexed by the number of rows less
 // one, the last of them for more rows, too.
 func integerStrips(kernels []func(*integerArgs), out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.portable() {
-		integerTiles(out, w, n, from, to, a, s)
-		return
-	}
 	c := integerCall{&s.integer, out, w, n, a}
 	c.open(s)
 	c.strips(kernels, 0, from, to, from)

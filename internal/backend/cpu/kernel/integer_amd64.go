@@ -13,7 +13,7 @@ func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activation
 		return
 	}
 	format := w.integerFormat()
-	if format != integer8 || a.rows < 2*wideRows || w.portable() {
+	if format != integer8 || a.rows < 2*wideRows {
 		integerStrips(integerAVX512[format][:], out, w, n, from, to, a, s)
 		return
 	}
@@ -41,7 +41,7 @@ func stripsAVX2(int, rounding) strips   { return strips{height: len(integerAVX2[
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512.
 func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if !a.byRow || w.portable() && !w.grid() {
+	if !a.byRow {
 		integerTilesAVX512(out, w, n, from, to, a, s)
 		return
 	}

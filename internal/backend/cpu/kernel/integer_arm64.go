@@ -9,25 +9,29 @@ import (
 
 // integerTilesNEON is integerTiles with the multiplications every arm64 processor has.
 func integerTilesNEON(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	integerStrips(w.kernelsOf(&integerNEON, &superNEON), out, w, n, from, to, a, s)
+	stripsOf(&integerNEON, &superNEON, out, w, n, from, to, a, s)
 }
 
 // integerTilesDot is integerTiles with SDOT.
 func integerTilesDot(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	integerStrips(w.kernelsOf(&integerDot, &superDot), out, w, n, from, to, a, s)
+	stripsOf(&integerDot, &superDot, out, w, n, from, to, a, s)
 }
 
 // integerTilesI8MM is integerTiles with SDOT, USDOT, SMMLA and USMMLA.
 func integerTilesI8MM(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	integerStrips(w.kernelsOf(&integerI8MM, &superI8MM), out, w, n, from, to, a, s)
+	stripsOf(&integerI8MM, &superI8MM, out, w, n, from, to, a, s)
 }
 
-// kernelsOf are those for w, by the number of rows, of those of a set.
-func (w *Weight) kernelsOf(plain, super *[integerFormats][4]func(*integerArgs)) []func(*integerArgs) {
-	if w.per > 1 {
-		return super[w.integerFormat()][:]
+// stripsOf is integerStrips, or gridStrips, with the kernels of a set.
+func stripsOf(plain, super *[integerFormats][4]func(*integerArgs), out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	switch format := w.integerFormat(); {
+	case w.grid():
+		gridStrips(super[format][:], nil, out, w, n, from, to, a, s)
+	case w.per > 1:
+		integerStrips(super[format][:], out, w, n, from, to, a, s)
+	default:
+		integerStrips(plain[format][:], out, w, n, from, to, a, s)
 	}
-	return plain[w.integerFormat()][:]
 }
 
 // stripsNEON is Set.strips.

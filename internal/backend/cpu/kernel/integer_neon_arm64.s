@@ -17575,6 +17575,861 @@ step:
 	BNE tile
 	RET
 
+// func superNEONGridRows1(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superNEONGridRows1(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $2, R15
+	MUL R21, R15, R14
+	ADD $4, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	FSTPQ (F8, F9), 512(R23)
+	FSTPQ (F10, F11), 544(R23)
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVD 0(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(0, 1, 16, 18)
+	DOT_PAIR_8H(2, 3, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	FLDPQ 96(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVD 8(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(0, 1, 16, 18)
+	DOT_PAIR_8H(2, 3, 17, 19)
+	FLDPQ 160(R8), (F16, F17)
+	FLDPQ 224(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
+	ADD $16, R5
+	ADD R20, R22
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 512(R23), (F16, F17)
+	SADDLP_4S(0, 0)
+	SADDLP_4S(1, 1)
+	ADDP_4S(0, 0, 1)
+	MLA_4S(16, 0, 20)
+	SADDLP_4S(2, 2)
+	SADDLP_4S(3, 3)
+	ADDP_4S(2, 2, 3)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 512(R23)
+	FLDPQ 544(R23), (F16, F17)
+	SADDLP_4S(4, 4)
+	SADDLP_4S(5, 5)
+	ADDP_4S(4, 4, 5)
+	MLA_4S(16, 4, 22)
+	SADDLP_4S(6, 6)
+	SADDLP_4S(7, 7)
+	ADDP_4S(6, 6, 7)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 544(R23)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	FLDPQ 512(R23), (F8, F9)
+	FLDPQ 544(R23), (F10, F11)
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	ADD R13, R12, R15
+	FLDPQ 32(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func superNEONGridRows2(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superNEONGridRows2(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $4, R15
+	MUL R21, R15, R14
+	ADD $8, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	FSTPQ (F8, F9), 512(R23)
+	FSTPQ (F10, F11), 544(R23)
+	FSTPQ (F12, F13), 576(R23)
+	FSTPQ (F14, F15), 608(R23)
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 0(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
+	DOT_PAIR_8H(0, 1, 16, 18)
+	DOT_PAIR_8H(2, 3, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 32(R8), (F16, F17)
+	FLDPQ 96(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 16(R5), F20
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
+	DOT_PAIR_8H(0, 1, 16, 18)
+	DOT_PAIR_8H(2, 3, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 160(R8), (F16, F17)
+	FLDPQ 224(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	VDUP V20.S[0], V22.S4
+	VDUP V20.S[2], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V20.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
+	ADD $32, R5
+	ADD R20, R22
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	FLDPQ 512(R23), (F16, F17)
+	SADDLP_4S(0, 0)
+	SADDLP_4S(1, 1)
+	ADDP_4S(0, 0, 1)
+	MLA_4S(16, 0, 20)
+	SADDLP_4S(2, 2)
+	SADDLP_4S(3, 3)
+	ADDP_4S(2, 2, 3)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 512(R23)
+	FLDPQ 544(R23), (F16, F17)
+	SADDLP_4S(4, 4)
+	SADDLP_4S(5, 5)
+	ADDP_4S(4, 4, 5)
+	MLA_4S(16, 4, 22)
+	SADDLP_4S(6, 6)
+	SADDLP_4S(7, 7)
+	ADDP_4S(6, 6, 7)
+	MLA_4S(17, 6, 23)
+	FSTPQ (F16, F17), 544(R23)
+	FLDPQ 576(R23), (F16, F17)
+	SADDLP_4S(8, 8)
+	SADDLP_4S(9, 9)
+	ADDP_4S(8, 8, 9)
+	MLA_4S(16, 8, 20)
+	SADDLP_4S(10, 10)
+	SADDLP_4S(11, 11)
+	ADDP_4S(10, 10, 11)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 576(R23)
+	FLDPQ 608(R23), (F16, F17)
+	SADDLP_4S(12, 12)
+	SADDLP_4S(13, 13)
+	ADDP_4S(12, 12, 13)
+	MLA_4S(16, 12, 22)
+	SADDLP_4S(14, 14)
+	SADDLP_4S(15, 15)
+	ADDP_4S(14, 14, 15)
+	MLA_4S(17, 14, 23)
+	FSTPQ (F16, F17), 608(R23)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	FLDPQ 512(R23), (F8, F9)
+	FLDPQ 544(R23), (F10, F11)
+	FLDPQ 576(R23), (F12, F13)
+	FLDPQ 608(R23), (F14, F15)
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13, R12, R15
+	FLDPQ 32(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func superNEONGridRows3(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superNEONGridRows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $6, R15
+	MUL R21, R15, R14
+	ADD $12, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+half:
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	FSTPQ (F8, F9), 512(R23)
+	FSTPQ (F10, F11), 544(R23)
+	FSTPQ (F12, F13), 576(R23)
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 0(R5), F20
+	FMOVQ 12(R5), F21
+	VDUP V20.S[0], V22.S4
+	VDUP V21.S[0], V23.S4
+	DOT_PAIR_8H(0, 1, 16, 18)
+	DOT_PAIR_8H(2, 3, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V21.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[2], V22.S4
+	VDUP V21.S[2], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 24(R5), F20
+	FMOVQ 36(R5), F21
+	VDUP V20.S[0], V22.S4
+	VDUP V21.S[0], V23.S4
+	DOT_PAIR_8H(0, 1, 16, 18)
+	DOT_PAIR_8H(2, 3, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V21.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[2], V22.S4
+	VDUP V21.S[2], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	ADD $48, R5
+	ADD R20, R22
+	FMOVD (R10), F20
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 512(R23), (F16, F17)
+	SADDLP_4S(0, 0)
+	SADDLP_4S(1, 1)
+	ADDP_4S(0, 0, 1)
+	MLA_4S(16, 0, 20)
+	SADDLP_4S(2, 2)
+	SADDLP_4S(3, 3)
+	ADDP_4S(2, 2, 3)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 512(R23)
+	FLDPQ 544(R23), (F16, F17)
+	SADDLP_4S(4, 4)
+	SADDLP_4S(5, 5)
+	ADDP_4S(4, 4, 5)
+	MLA_4S(16, 4, 20)
+	SADDLP_4S(6, 6)
+	SADDLP_4S(7, 7)
+	ADDP_4S(6, 6, 7)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 544(R23)
+	FLDPQ 576(R23), (F16, F17)
+	SADDLP_4S(8, 8)
+	SADDLP_4S(9, 9)
+	ADDP_4S(8, 8, 9)
+	MLA_4S(16, 8, 20)
+	SADDLP_4S(10, 10)
+	SADDLP_4S(11, 11)
+	ADDP_4S(10, 10, 11)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 576(R23)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	FLDPQ 512(R23), (F8, F9)
+	FLDPQ 544(R23), (F10, F11)
+	FLDPQ 576(R23), (F12, F13)
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	FMOVS 8(R5), F4
+	FLDPQ 128(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 128(R15)
+	EOR $32, R13
+	CBNZ R13, half
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func superNEONGridRows4(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V15 sums of a group    V8-V15 of the superblock, at its end
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superNEONGridRows4(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $8, R15
+	MUL R21, R15, R14
+	ADD $16, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	FMOVQ F0, 192(R6)
+	FMOVQ F0, 208(R6)
+	FMOVQ F0, 224(R6)
+	FMOVQ F0, 240(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+half:
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	FSTPQ (F8, F9), 512(R23)
+	FSTPQ (F10, F11), 544(R23)
+	FSTPQ (F12, F13), 576(R23)
+	FSTPQ (F14, F15), 608(R23)
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V15.B16, V15.B16, V15.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FLDPQ 0(R5), (F20, F21)
+	VDUP V20.S[0], V22.S4
+	VDUP V21.S[0], V23.S4
+	DOT_PAIR_8H(0, 1, 16, 18)
+	DOT_PAIR_8H(2, 3, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V21.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[2], V22.S4
+	VDUP V21.S[2], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	VDUP V20.S[3], V22.S4
+	VDUP V21.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FLDPQ 32(R5), (F20, F21)
+	VDUP V20.S[0], V22.S4
+	VDUP V21.S[0], V23.S4
+	DOT_PAIR_8H(0, 1, 16, 18)
+	DOT_PAIR_8H(2, 3, 17, 19)
+	VDUP V20.S[1], V22.S4
+	VDUP V21.S[1], V23.S4
+	DOT_PAIR_8H(4, 5, 16, 18)
+	DOT_PAIR_8H(6, 7, 17, 19)
+	VDUP V20.S[2], V22.S4
+	VDUP V21.S[2], V23.S4
+	DOT_PAIR_8H(8, 9, 16, 18)
+	DOT_PAIR_8H(10, 11, 17, 19)
+	VDUP V20.S[3], V22.S4
+	VDUP V21.S[3], V23.S4
+	DOT_PAIR_8H(12, 13, 16, 18)
+	DOT_PAIR_8H(14, 15, 17, 19)
+	ADD $64, R5
+	ADD R20, R22
+	FMOVD (R10), F20
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	FLDPQ 512(R23), (F16, F17)
+	SADDLP_4S(0, 0)
+	SADDLP_4S(1, 1)
+	ADDP_4S(0, 0, 1)
+	MLA_4S(16, 0, 20)
+	SADDLP_4S(2, 2)
+	SADDLP_4S(3, 3)
+	ADDP_4S(2, 2, 3)
+	MLA_4S(17, 2, 21)
+	FSTPQ (F16, F17), 512(R23)
+	FLDPQ 544(R23), (F16, F17)
+	SADDLP_4S(4, 4)
+	SADDLP_4S(5, 5)
+	ADDP_4S(4, 4, 5)
+	MLA_4S(16, 4, 20)
+	SADDLP_4S(6, 6)
+	SADDLP_4S(7, 7)
+	ADDP_4S(6, 6, 7)
+	MLA_4S(17, 6, 21)
+	FSTPQ (F16, F17), 544(R23)
+	FLDPQ 576(R23), (F16, F17)
+	SADDLP_4S(8, 8)
+	SADDLP_4S(9, 9)
+	ADDP_4S(8, 8, 9)
+	MLA_4S(16, 8, 20)
+	SADDLP_4S(10, 10)
+	SADDLP_4S(11, 11)
+	ADDP_4S(10, 10, 11)
+	MLA_4S(17, 10, 21)
+	FSTPQ (F16, F17), 576(R23)
+	FLDPQ 608(R23), (F16, F17)
+	SADDLP_4S(12, 12)
+	SADDLP_4S(13, 13)
+	ADDP_4S(12, 12, 13)
+	MLA_4S(16, 12, 20)
+	SADDLP_4S(14, 14)
+	SADDLP_4S(15, 15)
+	ADDP_4S(14, 14, 15)
+	MLA_4S(17, 14, 21)
+	FSTPQ (F16, F17), 608(R23)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	FLDPQ 512(R23), (F8, F9)
+	FLDPQ 544(R23), (F10, F11)
+	FLDPQ 576(R23), (F12, F13)
+	FLDPQ 608(R23), (F14, F15)
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	FMOVS 8(R5), F4
+	FLDPQ 128(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 128(R15)
+	FMOVS 12(R5), F4
+	FLDPQ 192(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 192(R15)
+	EOR $32, R13
+	CBNZ R13, half
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerDot2Rows1(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -33323,6 +34178,627 @@ step:
 	BNE tile
 	RET
 
+// func superDotGridRows1(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superDotGridRows1(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $2, R15
+	MUL R21, R15, R14
+	ADD $4, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVD 0(R5), F20
+	PAIR_SDOT_4S_AT(0, 0, 20, 1)
+	FLDPQ 32(R8), (F16, F17)
+	FLDPQ 96(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	PAIR_SDOT_4S_AT(2, 0, 20, 1)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVD 8(R5), F20
+	PAIR_SDOT_4S_AT(0, 0, 20, 1)
+	FLDPQ 160(R8), (F16, F17)
+	FLDPQ 224(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	PAIR_SDOT_4S_AT(2, 0, 20, 1)
+	ADD $16, R5
+	ADD R20, R22
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 22)
+	MLA_4S(11, 3, 23)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	ADD R13, R12, R15
+	FLDPQ 32(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func superDotGridRows2(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superDotGridRows2(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $4, R15
+	MUL R21, R15, R14
+	ADD $8, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 0(R5), F20
+	PAIR_SDOT_4S_AT(0, 0, 20, 2)
+	PAIR_SDOT_4S_AT(4, 1, 20, 3)
+	FLDPQ 32(R8), (F16, F17)
+	FLDPQ 96(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	PAIR_SDOT_4S_AT(2, 0, 20, 2)
+	PAIR_SDOT_4S_AT(6, 1, 20, 3)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 16(R5), F20
+	PAIR_SDOT_4S_AT(0, 0, 20, 2)
+	PAIR_SDOT_4S_AT(4, 1, 20, 3)
+	FLDPQ 160(R8), (F16, F17)
+	FLDPQ 224(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	PAIR_SDOT_4S_AT(2, 0, 20, 2)
+	PAIR_SDOT_4S_AT(6, 1, 20, 3)
+	ADD $32, R5
+	ADD R20, R22
+	FMOVQ 0(R10), F20
+	SSHLL2_8H_0(22, 20)
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	SSHLL2_4S_0(23, 22)
+	SSHLL_4S_0(22, 22)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 22)
+	MLA_4S(11, 3, 23)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 22)
+	MLA_4S(15, 7, 23)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	ADD R13, R12, R15
+	FLDPQ 32(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 32(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 32(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 96(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 96(R15)
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func superDotGridRows3(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superDotGridRows3(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $6, R15
+	MUL R21, R15, R14
+	ADD $12, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+half:
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 0(R5), F20
+	FMOVQ 12(R5), F21
+	PAIR_SDOT_4S_AT(0, 0, 21, 0)
+	PAIR_SDOT_4S_AT(2, 1, 21, 1)
+	PAIR_SDOT_4S_AT(4, 2, 21, 2)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FMOVQ 24(R5), F20
+	FMOVQ 36(R5), F21
+	PAIR_SDOT_4S_AT(0, 0, 21, 0)
+	PAIR_SDOT_4S_AT(2, 1, 21, 1)
+	PAIR_SDOT_4S_AT(4, 2, 21, 2)
+	ADD $48, R5
+	ADD R20, R22
+	FMOVD (R10), F20
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	FMOVS 8(R5), F4
+	FLDPQ 128(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 128(R15)
+	EOR $32, R13
+	CBNZ R13, half
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func superDotGridRows4(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superDotGridRows4(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $8, R15
+	MUL R21, R15, R14
+	ADD $16, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	FMOVQ F0, 192(R6)
+	FMOVQ F0, 208(R6)
+	FMOVQ F0, 224(R6)
+	FMOVQ F0, 240(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+half:
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FLDPQ 0(R5), (F20, F21)
+	PAIR_SDOT_4S_AT(0, 0, 21, 0)
+	PAIR_SDOT_4S_AT(2, 1, 21, 1)
+	PAIR_SDOT_4S_AT(4, 2, 21, 2)
+	PAIR_SDOT_4S_AT(6, 3, 21, 3)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FLDPQ 32(R5), (F20, F21)
+	PAIR_SDOT_4S_AT(0, 0, 21, 0)
+	PAIR_SDOT_4S_AT(2, 1, 21, 1)
+	PAIR_SDOT_4S_AT(4, 2, 21, 2)
+	PAIR_SDOT_4S_AT(6, 3, 21, 3)
+	ADD $64, R5
+	ADD R20, R22
+	FMOVD (R10), F20
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	MLA_4S(8, 0, 20)
+	MLA_4S(9, 1, 21)
+	MLA_4S(10, 2, 20)
+	MLA_4S(11, 3, 21)
+	MLA_4S(12, 4, 20)
+	MLA_4S(13, 5, 21)
+	MLA_4S(14, 6, 20)
+	MLA_4S(15, 7, 21)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	SCVTF_4S(8, 8)
+	FMUL_4S(8, 8, 0)
+	FMLA_4S_AT(6, 8, 4, 0)
+	SCVTF_4S(9, 9)
+	FMUL_4S(9, 9, 1)
+	FMLA_4S_AT(7, 9, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 64(R15), (F6, F7)
+	SCVTF_4S(10, 10)
+	FMUL_4S(10, 10, 0)
+	FMLA_4S_AT(6, 10, 4, 0)
+	SCVTF_4S(11, 11)
+	FMUL_4S(11, 11, 1)
+	FMLA_4S_AT(7, 11, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	FMOVS 8(R5), F4
+	FLDPQ 128(R15), (F6, F7)
+	SCVTF_4S(12, 12)
+	FMUL_4S(12, 12, 0)
+	FMLA_4S_AT(6, 12, 4, 0)
+	SCVTF_4S(13, 13)
+	FMUL_4S(13, 13, 1)
+	FMLA_4S_AT(7, 13, 4, 0)
+	FSTPQ (F6, F7), 128(R15)
+	FMOVS 12(R5), F4
+	FLDPQ 192(R15), (F6, F7)
+	SCVTF_4S(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S(15, 15)
+	FMUL_4S(15, 15, 1)
+	FMLA_4S_AT(7, 15, 4, 0)
+	FSTPQ (F6, F7), 192(R15)
+	EOR $32, R13
+	CBNZ R13, half
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
 // func integerI8MM2Rows4(a *integerArgs)
 //
 // The twin is integerTile. Nothing need be aligned. Sums of a tile are kept in its output.
@@ -39405,6 +40881,204 @@ step:
 	FMOVQ 0(R15), F0
 	FCVTL2_4S(1, 0)
 	FCVTL_4S(0, 0)
+	ADD R13, R6, R15
+	FMOVS 0(R5), F4
+	FLDPQ 0(R15), (F6, F7)
+	UZP1_4S(5, 8, 10)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 0)
+	FMLA_4S_AT(6, 5, 4, 0)
+	UZP1_4S(5, 12, 14)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 1)
+	FMLA_4S_AT(7, 5, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	FMOVS 4(R5), F4
+	FLDPQ 64(R15), (F6, F7)
+	UZP2_4S(5, 8, 10)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 0)
+	FMLA_4S_AT(6, 5, 4, 0)
+	UZP2_4S(5, 12, 14)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 1)
+	FMLA_4S_AT(7, 5, 4, 0)
+	FSTPQ (F6, F7), 64(R15)
+	FMOVS 8(R5), F4
+	FLDPQ 128(R15), (F6, F7)
+	UZP1_4S(5, 9, 11)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 0)
+	FMLA_4S_AT(6, 5, 4, 0)
+	UZP1_4S(5, 13, 15)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 1)
+	FMLA_4S_AT(7, 5, 4, 0)
+	FSTPQ (F6, F7), 128(R15)
+	FMOVS 12(R5), F4
+	FLDPQ 192(R15), (F6, F7)
+	UZP2_4S(5, 9, 11)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 0)
+	FMLA_4S_AT(6, 5, 4, 0)
+	UZP2_4S(5, 13, 15)
+	SCVTF_4S(5, 5)
+	FMUL_4S(5, 5, 1)
+	FMLA_4S_AT(7, 5, 4, 0)
+	FSTPQ (F6, F7), 192(R15)
+	EOR $32, R13
+	CBNZ R13, half
+	ADD R14, R5, R9
+	MOVD integerArgs_tail(R0), R15
+	ADD R15, R12, R1
+	SUBS R21, R3
+	BNE super
+	MOVD integerArgs_outTile(R0), R15
+	ADD R15, R6
+	SUBS $1, R2
+	BNE tile
+	RET
+
+// func superI8MMGridRows4(a *integerArgs)
+//
+// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
+//
+//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
+//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
+//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
+//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
+//	V0-V7 sums of a group    V8-V15 of the superblock
+//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
+TEXT ·superI8MMGridRows4(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	MOVD integerArgs_weights(R0), R1
+	MOVD integerArgs_out(R0), R6
+	MOVD integerArgs_tiles(R0), R2
+	MOVD integerArgs_block(R0), R20
+	MOVD integerArgs_per(R0), R21
+	MOVD integerArgs_plane(R0), R19
+	MOVD integerArgs_decoded(R0), R23
+	MOVD $8, R15
+	MUL R21, R15, R14
+	ADD $16, R14
+	MOVD $0, R13
+	MOVD $integerNibble<>(SB), R15
+	FMOVQ 0(R15), F24
+	VMOVI $64, V26.B16
+tile:
+	MOVD integerArgs_acts(R0), R9
+	MOVD integerArgs_groups(R0), R3
+	MOVD integerArgs_more(R0), R15
+	CBNZ R15, super
+	VEOR V0.B16, V0.B16, V0.B16
+	FMOVQ F0, 0(R6)
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ F0, 64(R6)
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ F0, 128(R6)
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	FMOVQ F0, 192(R6)
+	FMOVQ F0, 208(R6)
+	FMOVQ F0, 224(R6)
+	FMOVQ F0, 240(R6)
+super:
+	MUL R21, R20, R12
+	ADD R1, R12
+half:
+	MOVD R9, R5
+	MOVD R1, R22
+	MOVD R21, R11
+	ADD R13>>2, R12, R10
+	ADD $64, R10
+	VEOR V8.B16, V8.B16, V8.B16
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	VEOR V13.B16, V13.B16, V13.B16
+	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V15.B16, V15.B16, V15.B16
+group:
+	ADD R13, R22, R8
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	FLDPQ 0(R8), (F16, F17)
+	FLDPQ 64(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FLDPQ 0(R5), (F20, F21)
+	ZIP1_4S(22, 20, 21)
+	ZIP2_4S(23, 20, 21)
+	ZIP1_4S(20, 16, 18)
+	ZIP2_4S(21, 16, 18)
+	SMMLA_4S(0, 20, 22)
+	SMMLA_4S(1, 20, 23)
+	SMMLA_4S(2, 21, 22)
+	SMMLA_4S(3, 21, 23)
+	ZIP1_4S(20, 17, 19)
+	ZIP2_4S(21, 17, 19)
+	SMMLA_4S(4, 20, 22)
+	SMMLA_4S(5, 20, 23)
+	SMMLA_4S(6, 21, 22)
+	SMMLA_4S(7, 21, 23)
+	FLDPQ 128(R8), (F16, F17)
+	FLDPQ 192(R8), (F18, F19)
+	VSUB V26.B16, V16.B16, V16.B16
+	VSUB V26.B16, V17.B16, V17.B16
+	VSUB V26.B16, V18.B16, V18.B16
+	VSUB V26.B16, V19.B16, V19.B16
+	FLDPQ 32(R5), (F20, F21)
+	ZIP1_4S(22, 20, 21)
+	ZIP2_4S(23, 20, 21)
+	ZIP1_4S(20, 16, 18)
+	ZIP2_4S(21, 16, 18)
+	SMMLA_4S(0, 20, 22)
+	SMMLA_4S(1, 20, 23)
+	SMMLA_4S(2, 21, 22)
+	SMMLA_4S(3, 21, 23)
+	ZIP1_4S(20, 17, 19)
+	ZIP2_4S(21, 17, 19)
+	SMMLA_4S(4, 20, 22)
+	SMMLA_4S(5, 20, 23)
+	SMMLA_4S(6, 21, 22)
+	SMMLA_4S(7, 21, 23)
+	ADD $64, R5
+	ADD R20, R22
+	FMOVD (R10), F20
+	SSHLL_8H_0(20, 20)
+	SSHLL2_4S_0(21, 20)
+	SSHLL_4S_0(20, 20)
+	ZIP1_4S(16, 20, 20)
+	ZIP2_4S(17, 20, 20)
+	ZIP1_4S(18, 21, 21)
+	ZIP2_4S(19, 21, 21)
+	MLA_4S(8, 0, 16)
+	MLA_4S(9, 1, 16)
+	MLA_4S(10, 2, 17)
+	MLA_4S(11, 3, 17)
+	MLA_4S(12, 4, 18)
+	MLA_4S(13, 5, 18)
+	MLA_4S(14, 6, 19)
+	MLA_4S(15, 7, 19)
+	ADD $16, R10
+	SUBS $1, R11
+	BNE group
+	ADD R13, R12, R15
+	FLDPQ 0(R15), (F0, F1)
 	ADD R13, R6, R15
 	FMOVS 0(R5), F4
 	FLDPQ 0(R15), (F6, F7)

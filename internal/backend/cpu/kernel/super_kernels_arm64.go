@@ -42,6 +42,12 @@ var superNEON = [integerFormats][4]func(a *integerArgs){
 		superNEONLevelsRows3,
 		superNEONLevelsRows4,
 	},
+	integerGrid: {
+		superNEONGridRows1,
+		superNEONGridRows2,
+		superNEONGridRows3,
+		superNEONGridRows4,
+	},
 }
 
 // superDot has the kernels for superblocks by format and number of rows.
@@ -82,6 +88,12 @@ var superDot = [integerFormats][4]func(a *integerArgs){
 		superDotLevelsRows3,
 		superDotLevelsRows4,
 	},
+	integerGrid: {
+		superDotGridRows1,
+		superDotGridRows2,
+		superDotGridRows3,
+		superDotGridRows4,
+	},
 }
 
 // superI8MM has the kernels for superblocks by format and number of rows.
@@ -121,6 +133,12 @@ var superI8MM = [integerFormats][4]func(a *integerArgs){
 		superDotLevelsRows2,
 		superDotLevelsRows3,
 		superI8MMLevelsRows4,
+	},
+	integerGrid: {
+		superDotGridRows1,
+		superDotGridRows2,
+		superDotGridRows3,
+		superI8MMGridRows4,
 	},
 }
 
@@ -199,6 +217,18 @@ func superNEONLevelsRows3(a *integerArgs)
 func superNEONLevelsRows4(a *integerArgs)
 
 //go:noescape
+func superNEONGridRows1(a *integerArgs)
+
+//go:noescape
+func superNEONGridRows2(a *integerArgs)
+
+//go:noescape
+func superNEONGridRows3(a *integerArgs)
+
+//go:noescape
+func superNEONGridRows4(a *integerArgs)
+
+//go:noescape
 func superDot2Rows1(a *integerArgs)
 
 //go:noescape
@@ -271,6 +301,18 @@ func superDotLevelsRows3(a *integerArgs)
 func superDotLevelsRows4(a *integerArgs)
 
 //go:noescape
+func superDotGridRows1(a *integerArgs)
+
+//go:noescape
+func superDotGridRows2(a *integerArgs)
+
+//go:noescape
+func superDotGridRows3(a *integerArgs)
+
+//go:noescape
+func superDotGridRows4(a *integerArgs)
+
+//go:noescape
 func superI8MM2Rows4(a *integerArgs)
 
 //go:noescape
@@ -287,3 +329,6 @@ func superI8MM6Rows4(a *integerArgs)
 
 //go:noescape
 func superI8MMLevelsRows4(a *integerArgs)
+
+//go:noescape
+func superI8MMGridRows4(a *integerArgs)

@@ -126,11 +126,6 @@ func (w *Weight) pointed() bool { return w.format == dtype.ZeroPoint }
 // least reports whether superblocks have biases.
 func (w *Weight) least() bool { return w.factors == FactorsK || w.factors == Factors2K }
 
-// portable reports whether only portable code multiplies w.
-func (w *Weight) portable() bool {
-	return w.grid()
-}
-
 // coded reports whether codes lie as integers do.
 func (w *Weight) coded() bool { return w.biased() || w.pointed() || w.fp4() || w.format.Leveled() }
 

@@ -188,6 +188,7 @@ type codes struct {
 	fp4           bool   // places in a table of values; there are no biases
 	levels        bool   // and the values are dtype.Levels
 	first, second string // registers of the planes
+	grid          bool   // expanded superblocks of the grid formats
 }
 
 const (

@@ -3,6 +3,8 @@ package main
 // factors names what is in the tails of superblocks, "" if no format with such codes has them.
 func (k integer) factors() string {
 	switch {
+	case k.grid:
+		return "Grid"
 	case k.levels:
 		return "XS"
 	case k.fp4:

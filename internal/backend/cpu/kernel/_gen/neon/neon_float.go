@@ -8,10 +8,10 @@ func floatFile(s *source) {
 	}
 	s.define("decode", "Nibble", "Two", "Byte", "Bits", "Spread0", "Spread1", "Spread2", "Spread3", "Halves", "Levels", "Half", "Sign16", "256")
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
-		decoder{codes{s, "decode", bits, false, false, "R1", "R7"}, fmt.Sprintf("Affine%d", bits)}.function()
+		decoder{codes{s, "decode", bits, false, false, "R1", "R7", false}, fmt.Sprintf("Affine%d", bits)}.function()
 	}
-	decoder{codes{s, "decode", 4, true, false, "R1", "R7"}, "FP4"}.function()
-	decoder{codes{s, "decode", 4, true, true, "R1", "R7"}, "Levels"}.function()
+	decoder{codes{s, "decode", 4, true, false, "R1", "R7", false}, "FP4"}.function()
+	decoder{codes{s, "decode", 4, true, true, "R1", "R7", false}, "Levels"}.function()
 	decodeBytes(s)
 }
 

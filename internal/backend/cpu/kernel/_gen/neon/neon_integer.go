@@ -71,6 +71,8 @@ func (k integer) format() string {
 	switch {
 	case k.levels:
 		return "Levels"
+	case k.grid:
+		return "Grid"
 	case k.fp4:
 		return "FP4"
 	}
@@ -84,7 +86,7 @@ func (k integer) name() string {
 // best is the set whose kernel the set uses: unsigned codes and matrices of I8MM are of no use
 // to a few rows of short codes.
 func (k integer) best() string {
-	if k.set == setI8MM && k.rows < 4 && k.bits < 8 {
+	if k.set == setI8MM && k.rows < 4 && (k.bits < 8 || k.grid) {
 		return setDot
 	}
 	return k.set

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// superFormats are the codes of formats with superblocks: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS.
+// superFormats are the codes of formats with superblocks: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, and grid formats.
 var superFormats = []codes{
 	{bits: 2},
 	{bits: 3},
@@ -10,6 +10,7 @@ var superFormats = []codes{
 	{bits: 5},
 	{bits: 6},
 	{bits: 4, fp4: true, levels: true},
+	{bits: 8, grid: true},
 }
 
 // super is a kernel for superblocks. With three rows and more it goes through one twice, for half a
@@ -76,6 +77,10 @@ func (k super) function() {
 	k.line("tile:")
 	k.op("MOVD integerArgs_acts(R0), R9")
 	k.op("MOVD integerArgs_groups(R0), R3")
+	if k.grid { // the sums may go on
+		k.op("MOVD integerArgs_more(R0), R15")
+		k.op("CBNZ R15, super")
+	}
 	k.zero(0)
 	for q := range 4 * k.rows {
 		k.store(0, 16*q, "R6")
@@ -83,7 +88,7 @@ func (k super) function() {
 	k.line("super:")
 	k.op("MUL R21, R20, R12")
 	k.op("ADD R1, R12")
-	if f := k.factors(); f != "6K" {
+	if f := k.factors(); f != "6K" && f != "Grid" {
 		k.op("CALL superFactors%s<>(SB)", f)
 	}
 	if k.span() == 2 {
@@ -138,6 +143,8 @@ func (k super) prepare() {
 		if k.span() == 2 {
 			k.op("VMOVI $4, V%d.B16", regSpreads+2)
 		}
+	case k.grid:
+		k.op("VMOVI $64, V%d.B16", regShifts)
 	case k.bits == 6:
 		k.op("VMOVI $48, V%d.B16", regHigh)
 		k.op("VMOVI $32, V%d.B16", regShifts)
@@ -146,7 +153,7 @@ func (k super) prepare() {
 
 // steps is how many steps a group has.
 func (k super) steps() int {
-	if k.factors() == "6K" || k.factors() == "2K" {
+	if f := k.factors(); f == "6K" || f == "2K" || f == "Grid" {
 		return 1
 	}
 	return 2
@@ -157,9 +164,13 @@ func (k super) pass() {
 	k.op("MOVD R9, R5")
 	k.op("MOVD R1, R22")
 	k.op("MOVD R21, R11")
-	if k.factors() == "6K" { // factors are bytes in the tail
+	if f := k.factors(); f == "6K" || f == "Grid" { // factors are bytes in the tail
 		k.op("ADD R13>>2, R12, R10")
-		k.op("ADD $32, R10")
+		if k.grid {
+			k.op("ADD $64, R10")
+		} else {
+			k.op("ADD $32, R10")
+		}
 	} else {
 		k.op("ADD R13>>2, R23, R10")
 	}
@@ -186,7 +197,7 @@ func (k super) pass() {
 		k.line("step:")
 	}
 	first, _ := k.strides()
-	for at := 0; at < first; at += 64 {
+	for at := 0; at < first && !k.grid; at += 64 {
 		k.op("PRFM %d(R8), PLDL1KEEP", 3072+at)
 	}
 	for p := range 2 {
@@ -235,9 +246,18 @@ func (k super) sums(format string) {
 
 // unpack puts quarters h and h+1 of vectors 2p and 2p+1 of a step into V16 and V17, V18 and V19.
 func (k super) unpack(p, h int) {
-	if k.bits < 4 {
+	switch {
+	case k.grid:
+		for v := range 2 {
+			k.load2(16+2*v, 128*p+64*v+16*h, "R8")
+		}
+		for c := 16; c < 20; c++ {
+			k.op("VSUB V%d.B16, V%d.B16, V%d.B16", regShifts, c, c)
+		}
+		return
+	case k.bits < 4:
 		k.twoBits(p, h)
-	} else {
+	default:
 		k.load2(16, 64*p+16*h, "R8")
 		for q := range 2 {
 			k.op("VUSHR $4, V%d.B16, V%d.B16", 16+q, 18+q)
@@ -310,7 +330,7 @@ func (k super) multiply(p, h int) {
 		second, index = 21, 0
 	}
 	switch {
-	case h > 0 && k.bits == 4: // unpacking has left them
+	case h > 0 && (k.bits == 4 || k.grid): // unpacking has left them
 	case k.rows == 1:
 		k.op("FMOVD %d(R5), F20", at)
 	case k.rows == 2:
@@ -465,10 +485,15 @@ func (k super) finish(h int) {
 	if k.wide() && h == 0 {
 		k.sums("FLDPQ %[3]d(R23), (F%[1]d, F%[2]d)")
 	}
-	k.op("ADD R13>>1, R12, R15")
-	k.load(0, 8*h, "R15")
-	k.fcvtl2(1, 0)
-	k.fcvtl(0, 0)
+	if k.grid {
+		k.op("ADD R13, R12, R15")
+		k.load2(0, 16*h, "R15")
+	} else {
+		k.op("ADD R13>>1, R12, R15")
+		k.load(0, 8*h, "R15")
+		k.fcvtl2(1, 0)
+		k.fcvtl(0, 0)
+	}
 	if k.integer.least() {
 		k.load(2, 32+8*h, "R15")
 		k.fcvtl2(3, 2)
