@@ -42,6 +42,12 @@ var activations = []string{
 	".input_scale", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale",
 }
 
+// Ignored reports whether a tensor, by its name, is a scale of activations or of the KV cache: an engine that quantizes these itself has
+// no use for it. It counts as used.
+func Ignored(name string) bool {
+	return slices.ContainsFunc(activations, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+}
+
 // foreign is the error of a format that is refused by name, nil if there is none. Scales of activations are marked as used.
 func (w *Weights) foreign() error {
 	coded := false
@@ -52,7 +58,7 @@ func (w *Weights) foreign() error {
 				return e.errorf("the format is %s, which is not supported: %s", u.name, u.instead)
 			}
 		}
-		if slices.ContainsFunc(activations, ends) {
+		if Ignored(e.name) {
 			e.used.Store(true)
 		}
 		coded = coded || e.blocks == nil && e.typ != dtype.F32 && e.typ != dtype.F16 && e.typ != dtype.BF16

@@ -3,6 +3,7 @@ package golden
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/dtype"
 )
@@ -251,8 +252,9 @@ func fp4(group int, elements, global string, stored float32) func(values []float
 		for i, v := range values {
 			g, s := i/group, float32(math.Ldexp(1, -6))
 			if scales[g] = 127 - 6; global != "" {
-				scales[g] = dtype.ToE4M3(float32(5 + g%7))
-				s = dtype.FromE4M3(scales[g])
+				all := values[g*group:][:group]
+				scales[g] = dtype.ToE4M3(max(slices.Max(all), -slices.Min(all)) / 6 / factor)
+				s = max(dtype.FromE4M3(scales[g]), 1e-9)
 			}
 			code, near := 0, math.Inf(1)
 			for n, level := range levels {
@@ -260,7 +262,10 @@ func fp4(group int, elements, global string, stored float32) func(values []float
 					code, near = n, d
 				}
 			}
-			if decoded[i] = levels[code] * s * factor; v < 0 {
+			if decoded[i] = levels[code] * dtype.FromE4M3(scales[g]) * factor; global == "" {
+				decoded[i] = levels[code] * s
+			}
+			if v < 0 {
 				code |= 8
 				decoded[i] = -decoded[i]
 			}

@@ -36,7 +36,7 @@ func (f *Files) FindTower(table iter.Seq[*Weight]) error {
 func (f *Files) CheckTower(table iter.Seq[*Weight]) error {
 	left := map[string]bool{}
 	for _, name := range f.source.Tensors() {
-		left[name] = f.ofTower(name)
+		left[name] = f.ofTower(name) && !checkpoint.Ignored(name)
 	}
 	for w := range table {
 		f.find(w)
