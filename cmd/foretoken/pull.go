@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/model"
 )
@@ -33,8 +35,9 @@ func newPullCommand() *cobra.Command {
 folder. Every --model then accepts ORG/NAME. Cached files are not fetched again, and interrupted
 downloads resume. Every file is checked against the hash that the hub announces.
 
-By default it fetches the configuration, tokenizer, chat template and *.safetensors weights, or the
-only *.gguf file. A pattern with a slash is matched against the whole path of a file, a pattern
+By default it fetches the smallest set of files that works: the configuration, tokenizer, chat
+template and the *.safetensors weights that the index names, or the only *.gguf file, or the only
+folder with a model. Of several models it lists names and sizes, and --include chooses. A pattern with a slash is matched against the whole path of a file, a pattern
 without one against each path element.
 
 Many converters drop the multi-token-prediction head. --with-head fetches its tensors, and nothing
@@ -132,6 +135,11 @@ func (p *pulling) fetch(ctx context.Context, c *console, client *hub.Client, rep
 	if err != nil {
 		return "", err
 	}
+	if len(p.include) == 0 {
+		if files, err = indexed(ctx, client, l, files); err != nil {
+			return "", err
+		}
+	}
 	if !p.force {
 		if err := runnableModel(ctx, client, l, files); err != nil {
 			return "", err
@@ -149,10 +157,47 @@ func (p *pulling) fetch(ctx context.Context, c *console, client *hub.Client, rep
 	show := newPullShow(c, l, files)
 	folder, err := client.Fetch(ctx, l, files, show.event)
 	show.end()
-	if err == nil && isFolder(files) {
-		err = head.complete(ctx, folder)
+	if err != nil || !isFolder(files) {
+		return folder, err
 	}
-	return folder, err
+	head.inside = modelFolder(files)
+	folder = filepath.Join(folder, filepath.FromSlash(head.inside))
+	return folder, head.complete(ctx, folder)
+}
+
+// indexed is files without those weights that an index of the repository leaves out, which are
+// another variant of the model.
+func indexed(ctx context.Context, client *hub.Client, l *hub.Listing, files []hub.File) ([]hub.File, error) {
+	i := slices.IndexFunc(files, func(f hub.File) bool { return f.Path == indexName })
+	if i < 0 {
+		return files, nil
+	}
+	text, err := client.Read(ctx, l, files[i], maxIndex)
+	if err != nil {
+		return nil, err
+	}
+	shards, err := checkpoint.ParseIndex(text)
+	if err != nil {
+		return files, nil // opening the model says what is wrong with it
+	}
+	return slices.DeleteFunc(slices.Clone(files), func(f hub.File) bool {
+		_, listed := shards[f.Path]
+		return path.Ext(f.Path) == ".safetensors" && !strings.Contains(f.Path, "/") && !listed && !checkpoint.IsSidecar(f.Path)
+	}), nil
+}
+
+// modelFolder is the folder in which all weights of a checkpoint are, "" for that of the repository.
+func modelFolder(files []hub.File) string {
+	inside := ""
+	for _, f := range files {
+		if path.Ext(f.Path) != ".safetensors" {
+			continue
+		}
+		if inside = path.Dir(f.Path); inside == "." || checkpoint.IsSidecar(f.Path) {
+			return ""
+		}
+	}
+	return inside
 }
 
 // maxConfig is the maximum size of a config.json in bytes.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -205,6 +206,31 @@ func TestPullChoosesAmongFiles(t *testing.T) {
 	}
 	if _, err := resolveModel("Org/GGUF"); err == nil || !strings.Contains(err.Error(), "has several models: give the file of one:\n  "+filepath.Join(folder, "a-Q4_K_M.gguf")) {
 		t.Errorf("two files: %v", err)
+	}
+}
+
+// TestPullFetchesTheSmallestSet leaves out files of other variants, and runs what is in a folder.
+func TestPullFetchesTheSmallestSet(t *testing.T) {
+	more, inside := maps.Clone(tiny.Files()), map[string]string{"README.md": "#"}
+	more["consolidated.safetensors"], more["model.safetensors"], more["hf_quant_config.json"] = "x", "x", "{}"
+	for name, text := range tiny.Files() {
+		inside["4bit/"+name] = text
+	}
+	serveHub(t, map[string]map[string]string{"Org/More": more, "Org/Inside": inside}, nil)
+	o := runIn(t, nil, "pull", "Org/More")
+	if o.code != exitOK || strings.Contains(o.err, "consolidated") || strings.Contains(o.err, "\nmodel.safetensors,") || !strings.Contains(o.err, "hf_quant_config.json") {
+		t.Errorf("%+v", o)
+	}
+	o = runIn(t, nil, "pull", "Org/Inside")
+	folder := strings.TrimSpace(o.out)
+	if o.code != exitOK || filepath.Base(folder) != "4bit" {
+		t.Errorf("%+v", o)
+	}
+	if path, err := resolveModel("Org/Inside"); err != nil || path != folder {
+		t.Errorf("--model Org/Inside is %s, %v", path, err)
+	}
+	if o = runIn(t, nil, "list"); strings.Count(o.out, "qwen3_5") != 2 || strings.Contains(o.out, "incomplete") {
+		t.Errorf("list: %+v", o)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
+
+// indexName is the index of a checkpoint in shards.
+const indexName = "model.safetensors.index.json"
 
 // byCard is the value of --with-head that stands for the base model of the model card.
 const byCard = "base_model"
@@ -50,6 +54,7 @@ type lostHead struct {
 	l      *hub.Listing // of the model
 	from   *hub.Listing // of the original; nil: not asked for
 	head   *hub.Composition
+	inside string // the folder of the model in the repository
 }
 
 // bases are the base models that the card of the model names.
@@ -125,9 +130,9 @@ func (h *lostHead) complete(ctx context.Context, folder string) error {
 	if err := h.fits(folder, s, size); err != nil {
 		return err
 	}
-	show := newPullShow(h.c, h.from, []hub.File{{Path: checkpoint.SidecarFile, Size: size}})
+	show := newPullShow(h.c, h.from, []hub.File{{Path: path.Join(h.inside, checkpoint.SidecarFile), Size: size}})
 	defer show.end()
-	return h.client.Compose(ctx, h.head, h.l, checkpoint.SidecarFile, show.event)
+	return h.client.Compose(ctx, h.head, h.l, path.Join(h.inside, checkpoint.SidecarFile), show.event)
 }
 
 // name is the model as it was asked for.
@@ -263,10 +268,9 @@ func (h *lostHead) read(ctx context.Context, path string, limit int) ([]byte, er
 // files are the files of the original that may hold a part of the head, or tell how it is
 // stored: those that the index names, or the only one, and files beside them.
 func (h *lostHead) files(ctx context.Context, names model.HeadNames) ([]hub.File, error) {
-	const index = "model.safetensors.index.json"
 	paths, inside := []string{"model.safetensors"}, false
-	if _, ok := h.file(index); ok {
-		text, err := h.read(ctx, index, maxIndex)
+	if _, ok := h.file(indexName); ok {
+		text, err := h.read(ctx, indexName, maxIndex)
 		if err != nil {
 			return nil, err
 		}

@@ -31,6 +31,10 @@ const (
 	NormsKey  = "foretoken.norms"  // the convention of its norms
 )
 
+// IsSidecar reports whether a file of a model folder, by its path there, is one of a head beside
+// the weights.
+func IsSidecar(file string) bool { return slices.Contains(sidecarNames, file) }
+
 // Sidecar is a file of weights beside the main ones.
 type Sidecar struct {
 	*Weights

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -237,20 +236,22 @@ func (m *Model) Snapshot(revision string) (*Snapshot, error) {
 	return nil, fmt.Errorf("hub: revision %q of %s is %w; cached revisions: %s", revision, m.Repo, ErrNotCached, strings.Join(known, ", "))
 }
 
-// Path is what to open of a snapshot: its folder, or the GGUF file in it. Of one in parts
-// it is the first.
+// Path is what to open of a snapshot: its folder, the GGUF file in it, or a folder in it. Of a
+// file in parts it is the first.
 func (s *Snapshot) Path() (string, error) {
-	if slices.ContainsFunc(s.Files, func(f string) bool { return path.Ext(f) == ".safetensors" }) {
+	if slices.ContainsFunc(s.Files, func(f string) bool { return matchesWhole(weightFiles, f) && f != indexFile }) {
 		return s.Folder, nil
 	}
 	files := make([]File, len(s.Files))
 	for i, f := range s.Files {
 		files[i].Path = f
 	}
-	variants := variantsOf(files)
-	names := make([]string, len(variants))
-	for i, v := range variants {
-		names[i] = filepath.Join(s.Folder, filepath.FromSlash(v.files[0].Path))
+	var names []string
+	for _, v := range variantsOf(files) {
+		names = append(names, filepath.Join(s.Folder, filepath.FromSlash(v.files[0].Path)))
+	}
+	for _, v := range foldersOf(files) {
+		names = append(names, filepath.Join(s.Folder, filepath.FromSlash(v.name)))
 	}
 	switch len(names) {
 	case 0:

@@ -204,6 +204,9 @@ func TestSnapshotPathIsWhatToOpen(t *testing.T) {
 		"gguf":        {[]string{"config.json", "mmproj-F16.gguf", "q/x.gguf"}, filepath.Join(folder, "q", "x.gguf"), ""},
 		"parts":       {[]string{"x-00001-of-00002.gguf", "x-00002-of-00002.gguf"}, filepath.Join(folder, "x-00001-of-00002.gguf"), ""},
 		"several":     {[]string{"a.gguf", "b.gguf"}, "", "has several models: give the file of one:\n  " + filepath.Join(folder, "a.gguf")},
+		"a folder":    {[]string{"README.md", "4bit/config.json", "4bit/model.safetensors"}, filepath.Join(folder, "4bit"), ""},
+		"folders":     {[]string{"4bit/config.json", "4bit/model.safetensors", "8bit/config.json", "8bit/model.safetensors"}, "", "has several models: give the file of one:\n  " + filepath.Join(folder, "4bit")},
+		"an index":    {[]string{"model.safetensors.index.json"}, "", "the weights of a/b are not in the cache"},
 		"none":        {[]string{"config.json"}, "", "the weights of a/b are not in the cache"},
 	} {
 		s := Snapshot{Repo: "a/b", Folder: folder, Files: c.files}

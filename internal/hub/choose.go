@@ -12,12 +12,17 @@ import (
 // read. Pickles (*.bin, *.pt) run code when they are read, and nothing here reads them.
 var (
 	textFiles = []string{
-		"config.json", "generation_config.json", "tokenizer*", "vocab.json", "merges.txt", "added_tokens.json",
+		"config.json", "generation_config.json", "quantize_config.json", "hf_quant_config.json", "tokenizer*", "vocab.json", "merges.txt", "added_tokens.json",
 		"special_tokens_map.json", "chat_template*", "additional_chat_templates/*", "preprocessor_config.json",
 		"video_preprocessor_config.json", "processor_config.json", "mtplx_runtime.json", "mtp/*.json",
 	}
-	weightFiles = []string{"*.safetensors", "*.safetensors.index.json", "mtp/*.safetensors"}
+	weightFiles = []string{"*.safetensors", indexFile, "mtp/*.safetensors"}
+	// modelFiles are, without an index, the weights where there are any of that name.
+	modelFiles = []string{"model*.safetensors", "mtp.safetensors", "mtp/*.safetensors"}
 )
+
+// indexFile says which files of weights there are.
+const indexFile = "model.safetensors.index.json"
 
 // Choose picks the files to fetch: those that match a pattern of include, or if there is
 // none those that a model is made of; without those that match a pattern of exclude. A
@@ -43,18 +48,33 @@ func (l *Listing) Choose(include, exclude []string) ([]File, error) {
 }
 
 // usual are the files of a model: what is text, and weights as safetensors or, if there
-// are none, the only GGUF file.
+// are none, the only GGUF file, or the only folder with safetensors.
 func (l *Listing) usual(exclude []string) ([]File, error) {
 	texts := l.matching(func(f string) bool { return matchesWhole(textFiles, f) })
 	weights := l.matching(func(f string) bool { return matchesWhole(weightFiles, f) })
-	if slices.ContainsFunc(weights, func(f File) bool { return path.Ext(f.Path) == ".safetensors" }) {
+	has := func(pattern string) bool {
+		return slices.ContainsFunc(weights, func(f File) bool { return matchesWhole([]string{pattern}, f.Path) })
+	}
+	if has("*.safetensors") {
+		if !has(indexFile) && has(modelFiles[0]) {
+			weights = slices.DeleteFunc(weights, func(f File) bool { return !matchesWhole(modelFiles, f.Path) })
+		}
 		return append(texts, weights...), nil
 	}
 	var variants []variant
+	kind, example := "GGUF models: choose one by a part of its name", "*Q4_K_M*"
 	for _, v := range variantsOf(l.Files) {
 		if !matchesPart(exclude, v.name) {
 			variants = append(variants, v)
 		}
+	}
+	if len(variants) == 0 {
+		variants = foldersOf(l.Files)
+		if kind = "models in folders: choose one by the name of its folder"; len(variants) > 0 {
+			example = variants[0].name
+		}
+	} else if !slices.ContainsFunc(variants, func(v variant) bool { return matchesPart([]string{example}, v.name) }) {
+		example = strings.TrimSuffix(path.Base(variants[0].name), ".gguf") + "*"
 	}
 	switch len(variants) {
 	case 0:
@@ -66,8 +86,7 @@ func (l *Listing) usual(exclude []string) ([]File, error) {
 	for _, v := range variants {
 		fmt.Fprintf(&b, "\n  %8.2f GB  %s", float64(v.size)/1e9, v.name)
 	}
-	return nil, fmt.Errorf("hub: %s has %d GGUF models: choose one by a part of its name, such as --include '*Q4_K_M*':%s",
-		l.Repo, len(variants), b.String())
+	return nil, fmt.Errorf("hub: %s has %d %s, such as --include '%s':%s", l.Repo, len(variants), kind, example, b.String())
 }
 
 func (l *Listing) matching(want func(path string) bool) []File {
@@ -98,7 +117,7 @@ func matchesPart(patterns []string, name string) bool {
 	})
 }
 
-// variant is one of several models in a repository: a GGUF file, or the parts of one.
+// variant is one of several models in a repository: a GGUF file, the parts of one, or a folder.
 type variant struct {
 	name  string
 	files []File
@@ -123,6 +142,27 @@ func variantsOf(files []File) []variant {
 		v.files, v.size = append(v.files, f), v.size+f.Size
 	}
 	return found
+}
+
+// foldersOf are the models in folders that have a config and safetensors.
+func foldersOf(files []File) []variant {
+	var found []variant
+	for _, f := range files {
+		folder, name := path.Split(f.Path)
+		if name == "config.json" && folder != "" {
+			found = append(found, variant{name: strings.TrimSuffix(folder, "/")})
+		}
+	}
+	weights := func(f File) bool { return path.Ext(f.Path) == ".safetensors" }
+	for i := range found {
+		v := &found[i]
+		for _, f := range files {
+			if path.Dir(f.Path) == v.name {
+				v.files, v.size = append(v.files, f), v.size+f.Size
+			}
+		}
+	}
+	return slices.DeleteFunc(found, func(v variant) bool { return !slices.ContainsFunc(v.files, weights) })
 }
 
 // fileList names a few of many files.

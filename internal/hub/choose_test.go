@@ -40,6 +40,10 @@ func TestChooseTakesWhatAModelIsMadeOf(t *testing.T) {
 		"one of many":    {gguf, []string{"*Q4_K_M*.gguf"}, nil, []string{"Tiny-Q4_K_M.gguf"}},
 		"in parts":       {gguf, []string{"*BF16*"}, nil, gguf[5:]},
 		"all but one":    {gguf, nil, []string{"*Q*"}, append([]string{"config.json"}, gguf[5:]...)},
+		"quantized":      {[]string{"config.json", "hf_quant_config.json", "quantize_config.json", "recipe.yaml", "model.safetensors"}, nil, nil, []string{"config.json", "hf_quant_config.json", "quantize_config.json", "model.safetensors"}},
+		"consolidated":   {[]string{"config.json", "consolidated.safetensors", "model-00001-of-00001.safetensors", "model-mtp.safetensors"}, nil, nil, []string{"config.json", "model-00001-of-00001.safetensors", "model-mtp.safetensors"}},
+		"other names":    {[]string{"config.json", "weights.00.safetensors"}, nil, nil, []string{"config.json", "weights.00.safetensors"}},
+		"one folder":     {[]string{"README.md", "tokenizer.json", "4bit/config.json", "4bit/model.safetensors", "img/x.png"}, nil, nil, []string{"tokenizer.json", "4bit/config.json", "4bit/model.safetensors"}},
 		"the only model": {gguf[:3], nil, nil, []string{"config.json", "Tiny-Q4_K_M.gguf"}},
 	} {
 		files, err := listing(c.files...).Choose(c.include, c.exclude)
@@ -57,9 +61,11 @@ func TestChooseTakesWhatAModelIsMadeOf(t *testing.T) {
 		}
 	}
 	for says, c := range map[string]struct{ files, include []string }{
-		"has 3 GGUF models: choose one by a part of its name, such as --include '*Q4_K_M*':\n      4.00 GB  BF16/Tiny-BF16.gguf\n      2.00 GB  Tiny-Q4": {gguf, nil},
-		"has neither *.safetensors nor *.gguf files; it has config.json, pytorch_model.bin":                                                              {[]string{"config.json", "pytorch_model.bin"}, nil},
-		"the patterns match none of the 21 files of Org/Tiny-1.5: .gitattributes, LICENSE":                                                               {release, []string{"*.pt"}},
+		"has 3 GGUF models: choose one by a part of its name, such as --include '*Q4_K_M*':\n      4.00 GB  BF16/Tiny-BF16.gguf\n      2.00 GB  Tiny-Q4":          {gguf, nil},
+		"has 2 GGUF models: choose one by a part of its name, such as --include 'M-UD-IQ2_M*':\n      2.00 GB  M-UD-IQ2_M.gguf\n      4.00 GB  M-UD-Q3_K_XL.gguf": {[]string{"M-UD-IQ2_M.gguf", "M-UD-Q3_K_XL-00001-of-00002.gguf", "M-UD-Q3_K_XL-00002-of-00002.gguf"}, nil},
+		"has 2 models in folders: choose one by the name of its folder, such as --include '4bit':\n      4.00 GB  4bit\n      4.00 GB  8bit":                      {[]string{"4bit/config.json", "4bit/model.safetensors", "8bit/config.json", "8bit/model.safetensors", "none/config.json"}, nil},
+		"has neither *.safetensors nor *.gguf files; it has config.json, pytorch_model.bin":                                                                       {[]string{"config.json", "pytorch_model.bin"}, nil},
+		"the patterns match none of the 21 files of Org/Tiny-1.5: .gitattributes, LICENSE":                                                                        {release, []string{"*.pt"}},
 		"it has no files":          {nil, nil},
 		path.ErrBadPattern.Error(): {release, []string{"[a"}},
 	} {
