@@ -69,7 +69,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	const load, barrier = `(ld\.global\S*\s+[^\[\n]*\[%rd\d+)\]`, `\n\s*(bar|barrier)\.(cta\.)?sync\s[^\n]*`
 	for _, f := range []fault{
 		{"an index off by one", "rowwise", "rms_norm", "RMSNorm", load, 0, "$1+4]"},
-		{"an index off by one", "rowwise", "gather", "Gather", load, 1, "$1+4]"},
+		{"an index off by one", "rowwise", "gather", "Gather", load, 0, "$1+4]"},
 		{"an index off by one", "product", "relay_4_64_1", "product", load, 6, "$1+4]"},
 		{"an index off by one", "few", "few_4_64_2", "few", load, 4, "$1+4]"},
 		{"an index off by one", "top", "top_maxima", "Top", load, 0, "$1+4]"},

@@ -2,7 +2,9 @@ package cuda
 
 import (
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // A kernel of one row takes less time than the next one takes to begin, and keeps the one after that from asking
@@ -167,8 +169,16 @@ func pairs(list []product) bool {
 // noPick is struct Pick of kernels/choose.cuh for no choice.
 var noPick = fields{driver.Ptr(0), 0, 0, 0, float32(0)}
 
-// fewGroups is how many groups make a chunk of few.
+// fewGroups is how many groups, or blocks of several groups, make a chunk of few.
 const fewGroups = 8
+
+// fewForm is the shape of few: chunks of groups of 16 have half of the blocks, and twice as many are under way.
+func fewForm(l *kernel.Layout) relayForm {
+	if l.Number == dtype.F8E4M3 {
+		return relayForm{1, fewGroups / 2, 4}
+	}
+	return relayForm{1, fewGroups, 2}
+}
 
 // gate launches two products of one row, and silu of the first times the second, as codes too if there is a
 // place for them. With jobs they are of experts, that pick chooses or that are listed.

@@ -85,7 +85,7 @@ func (u unpacked) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 	}
 	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: u.Backend}
 	if form.Integer() {
-		w.arrange()
+		w.arrange(stack)
 	}
 	w.size = int64(w.Count() * w.Layout.Tiles * w.TileSize)
 	w.at, err = u.memory.alloc(w.size)

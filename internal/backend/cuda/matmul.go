@@ -38,8 +38,8 @@ func (b *Backend) space(rows, cols int, r rounding) quantized {
 	switch {
 	case r.super:
 		chunk, tail = 1, 24
-	case r.group == symmetricGroup:
-		chunk = 16
+	case r.group <= symmetricGroup:
+		chunk = 8 * 64 / r.group
 	}
 	groups := (cols/r.group + chunk - 1) &^ (chunk - 1)
 	q := quantized{rounding: r, stride: groups * r.group, tailRows: (rows + maxRelay - 1) &^ (strip - 1)}
@@ -203,7 +203,7 @@ func joins(list []product, p *product) bool {
 	}
 	first := &list[0]
 	a, b := &first.w.Layout, &p.w.Layout
-	alike := a.Zeros == b.Zeros && a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors
+	alike := a.Kind == b.Kind && a.Zeros == b.Zeros && a.Bits == b.Bits && a.Group == b.Group && a.Number == b.Number && a.TileSize == b.TileSize && a.Factors == b.Factors
 	together := first.narrow && p.narrow || first.relayed() && p.relayed()
 	if len(list) == maxParts || first.in.turn != p.in.turn || !alike || !together || first.only != 0 || p.only != 0 {
 		return false
@@ -312,7 +312,8 @@ const manyTiles = 1500
 type tensorKey struct {
 	bits, group int
 	scales      dtype.Type
-	zeros       bool // beside the scales
+	zeros       bool        // beside the scales
+	kind        kernel.Kind // Halves, Leveled, or Biased for all others
 }
 
 // tensorForms are the kernels for a format, in kernels/MODULE.cu.
@@ -332,30 +333,34 @@ type relayForm struct{ strips, groups, stages int }
 func (f *relayForm) shared(l *kernel.Layout) int { return 8 * f.stages * f.groups * l.Block }
 
 var tensors = map[tensorKey]tensorForms{
-	{4, 64, dtype.BF16, false}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "few", nibblePanels, true, true},
-	{8, 64, dtype.BF16, false}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
-	{4, 32, dtype.BF16, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 32, dtype.BF16, false}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{4, 128, dtype.BF16, false}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
-	{8, 128, dtype.BF16, false}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
-	{4, 32, dtype.F32, false}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 32, dtype.F32, false}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{4, 64, dtype.F32, false}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 64, dtype.F32, false}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
-	{4, 64, dtype.F16, false}:   {"symmetric", []relayForm{{1, 4, 4}, {4, 4, 4}}, "symmetricfew", nibblePanels, true, true},
-	{8, 64, dtype.F16, false}:   {"symmetric", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", bytePanels, true, true},
-	{4, 64, dtype.BF16, true}:   {"zero", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "zerofew", nibblePanels, true, true},
-	{8, 64, dtype.BF16, true}:   {"zero", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
-	{4, 32, dtype.BF16, true}:   {"zero", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 32, dtype.BF16, true}:   {"zero", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{4, 128, dtype.BF16, true}:  {"zero", []relayForm{{1, 4, 2}, {2, 2, 2}, {4, 2, 2}}, "", nil, false, true},
-	{8, 128, dtype.BF16, true}:  {"zero", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
-	{4, 32, dtype.F32, true}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 32, dtype.F32, true}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{4, 64, dtype.F32, true}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
-	{8, 64, dtype.F32, true}:    {"zerowide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
-	{4, 128, dtype.F32, true}:   {"zerowide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
-	{8, 128, dtype.F32, true}:   {"zerowide", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
+	{4, 64, dtype.BF16, false, kernel.Biased}:  {"product", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "few", nibblePanels, true, true},
+	{8, 64, dtype.BF16, false, kernel.Biased}:  {"product", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
+	{4, 32, dtype.BF16, false, kernel.Biased}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.BF16, false, kernel.Biased}:  {"grouped", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 128, dtype.BF16, false, kernel.Biased}: {"grouped", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{8, 128, dtype.BF16, false, kernel.Biased}: {"grouped", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
+	{4, 32, dtype.F32, false, kernel.Biased}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.F32, false, kernel.Biased}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 64, dtype.F32, false, kernel.Biased}:   {"wide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 64, dtype.F32, false, kernel.Biased}:   {"wide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{4, 64, dtype.F16, false, kernel.Biased}:   {"symmetric", []relayForm{{1, 4, 4}, {4, 4, 4}}, "symmetricfew", nibblePanels, true, true},
+	{8, 64, dtype.F16, false, kernel.Biased}:   {"symmetric", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", bytePanels, true, true},
+	{4, 64, dtype.BF16, true, kernel.Biased}:   {"zero", []relayForm{{1, 8, 2}, {2, 4, 2}, {4, 4, 4}}, "zerofew", nibblePanels, true, true},
+	{8, 64, dtype.BF16, true, kernel.Biased}:   {"zero", []relayForm{{1, 4, 2}, {2, 2, 4}, {4, 2, 2}}, "", nil, false, true},
+	{4, 32, dtype.BF16, true, kernel.Biased}:   {"zero", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.BF16, true, kernel.Biased}:   {"zero", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 128, dtype.BF16, true, kernel.Biased}:  {"zero", []relayForm{{1, 4, 2}, {2, 2, 2}, {4, 2, 2}}, "", nil, false, true},
+	{8, 128, dtype.BF16, true, kernel.Biased}:  {"zero", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
+	{4, 32, dtype.F32, true, kernel.Biased}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 32, dtype.F32, true, kernel.Biased}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{4, 64, dtype.F32, true, kernel.Biased}:    {"zerowide", []relayForm{{1, 8, 2}, {4, 4, 2}}, "", nil, false, false},
+	{8, 64, dtype.F32, true, kernel.Biased}:    {"zerowide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{4, 128, dtype.F32, true, kernel.Biased}:   {"zerowide", []relayForm{{1, 4, 2}, {4, 2, 2}}, "", nil, false, false},
+	{8, 128, dtype.F32, true, kernel.Biased}:   {"zerowide", []relayForm{{1, 2, 2}, {4, 1, 2}}, "", nil, false, false},
+
+	{4, 64, dtype.BF16, false, kernel.Halves}:   {"micro", []relayForm{{1, 4, 4}, {4, 2, 4}}, "microfew", tablePanels, true, true},
+	{4, 64, dtype.F8E4M3, false, kernel.Halves}: {"nano", []relayForm{{1, 2, 4}, {4, 1, 4}}, "nanofew", nanoPanels, true, true},
+	{4, 64, dtype.F16, false, kernel.Leveled}:   {"levels", []relayForm{{1, 4, 4}, {4, 2, 4}}, "levelsfew", tablePanels, true, true},
 }
 
 // packedRows is how many rows the kernels for few have at most.
@@ -364,7 +369,7 @@ const packedRows = 4
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 	if f.few != "" && rows <= packedRows {
-		return fmt.Sprintf("%s.few_%d_%d_%d", f.few, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), relayForm{1, fewGroups, 2}
+		return fmt.Sprintf("%s.few_%d_%d_%d", f.few, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), fewForm(l)
 	}
 	form := f.relays[0]
 	for _, form = range f.relays {
@@ -375,8 +380,13 @@ func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 	return fmt.Sprintf("%s.relay_%d_%d_%d", f.module, l.Bits, l.Group, form.strips), form
 }
 
-func (w *weight) tensorKey() tensorKey {
-	return tensorKey{w.Bits, w.Layout.Group, w.Number, w.Layout.Zeros > 0}
+// keyOf is the format of blocks that lie for tensor cores.
+func keyOf(l *kernel.Layout) tensorKey {
+	k := tensorKey{l.Bits, l.Group, l.Number, l.Zeros > 0, l.Kind}
+	if l.Kind == kernel.Pointed {
+		k.kind = kernel.Biased
+	}
+	return k
 }
 
 // forms are the kernels for w.
@@ -384,7 +394,7 @@ func (w *weight) forms() tensorForms {
 	if !w.laid() {
 		return tensorForms{}
 	}
-	return tensors[w.tensorKey()]
+	return tensors[keyOf(&w.Layout)]
 }
 
 // maxRelay is how many rows a relay multiplies.

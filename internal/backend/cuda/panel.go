@@ -32,6 +32,27 @@ var bytePanels = []panelForm{
 	{"4", 4, 1, 4, 2, 3, 14, false},
 }
 
+// tablePanels are those for codes that are looked up, in groups of 32; nanoPanels in groups of 16.
+var tablePanels = []panelForm{
+	{"1", 1, 1, 8, 3, 3, 14, false},
+	{"2_narrow", 2, 2, 8, 4, 1, 2, false},
+	{"2", 2, 1, 8, 2, 3, 18, false},
+	{"3_narrow", 3, 3, 8, 4, 1, 2, false},
+	{"3", 3, 1, 8, 2, 3, 18, false},
+	{"4_narrow", 4, 4, 8, 2, 1, 2, false},
+	{"4", 4, 1, 8, 2, 3, 12, false},
+}
+
+var nanoPanels = []panelForm{
+	{"1", 1, 1, 4, 6, 3, 14, false},
+	{"2_narrow", 2, 2, 4, 4, 1, 2, false},
+	{"2", 2, 1, 4, 4, 3, 18, false},
+	{"3_narrow", 3, 3, 4, 4, 1, 2, false},
+	{"3", 3, 1, 4, 4, 3, 18, false},
+	{"4_narrow", 4, 4, 4, 2, 1, 2, false},
+	{"4", 4, 1, 4, 4, 3, 12, false},
+}
+
 const (
 	rowWarps   = 2         // warps of a block that copy rows
 	panelSpan  = 16        // groups that rows lie in shared memory for
@@ -59,7 +80,7 @@ func (b *Backend) paneled(p *product, tiles int) (s panelShape, ok bool) {
 				continue
 			}
 			span := min(panelSpan, (l.Groups+f.groups-1)/f.groups*f.groups)
-			s = panelShape{f, size, span, max(panelLeast, size*f.stages*f.groups*l.Block+2*span*f.strips*strip*(l.Group+8))}
+			s = panelShape{f, size, span, max(panelLeast, size*f.stages*f.groups*l.Block+2*span*f.strips*strip*(l.Group+p.w.tails()))}
 			if s.shared <= b.info.Shared {
 				return s, true
 			}

@@ -25,12 +25,16 @@ func TestPanelsEqualCPU(t *testing.T) {
 		}
 	}
 	for rows := packedRows + 1; rows <= maxRelay; rows++ {
-		for _, wide := range []int{4, 8, 12} {
-			if wide == 12 && rows%4 != 3 { // as of 4 bits, and fewer forms
+		for _, wide := range []int{4, 8, 12, 16, 20, 24} {
+			narrow := wide > 12 && rows%8 == 1
+			if wide >= 12 && rows%4 != 3 && !narrow { // as of 4 bits, and fewer forms
 				continue
 			}
 			// Tiles of a multiprocessor: from one to two rounds of the largest panels.
 			size := 1 + (5*rows+wide)%19
+			if narrow {
+				size = 1 + rows/8%2
+			}
 			outs, groups := 16*b.info.Multiprocessors*size-rng.IntN(60), 1+rng.IntN(24)
 			m := randomMatrix(t, rng, outs, 64*groups, 4, 64, dtype.BF16)
 			switch wide {
@@ -38,6 +42,8 @@ func TestPanelsEqualCPU(t *testing.T) {
 				m = randomBlocks(t, rng, dtype.Q4_0, outs, 64*groups)
 			case 12:
 				m = randomBlocks(t, rng, dtype.Q8_0, outs, 64*groups)
+			case 16, 20, 24:
+				m = randomBlocks(t, rng, []dtype.Format{dtype.NVFP4, dtype.MXFP4, dtype.IQ4NL}[wide/4-4], outs, 64*groups)
 			}
 			p := backend.Product{Add: rows%2 == 0}
 			if rows%5 == 0 {

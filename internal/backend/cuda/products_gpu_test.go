@@ -14,24 +14,19 @@ import (
 // BenchmarkFeedForward is norm, gate and projections of the dense layers of 2B, 9B and 27B, by format.
 func BenchmarkFeedForward(b *testing.B) {
 	dev := open(b, Options{})
-	affine := func(bits int) func(x *bench, rows, cols int) dtype.Matrix {
-		return func(x *bench, rows, cols int) dtype.Matrix {
-			m, err := dtype.NewAffine(rows, cols, bits, 64, dtype.BF16)
-			if err != nil {
-				b.Fatal(err)
-			}
-			for i := range m.Data {
-				m.Data[i] = byte(x.rng.Uint32())
-			}
-			for i := 0; i < len(m.Scales); i += 2 {
-				dtype.FromF32(m.Scales[i:i+2], dtype.BF16, []float32{float32(x.rng.NormFloat64())})
-				dtype.FromF32(m.Biases[i:i+2], dtype.BF16, []float32{float32(x.rng.NormFloat64())})
-			}
+	integers := func(f dtype.Format, bits, group int, scale dtype.Type) func(rows, cols int) dtype.Matrix {
+		return func(rows, cols int) dtype.Matrix {
+			m := dtype.Matrix{Rows: rows, Cols: cols, Format: f, Bits: bits, Group: group, ScaleType: scale, Global: 0.3}
+			fillMatrix(&m, false)
 			return m
 		}
 	}
-	blocks := func(f dtype.Format) func(x *bench, rows, cols int) dtype.Matrix {
-		return func(x *bench, rows, cols int) dtype.Matrix { return randomBlocks(b, x.rng, f, rows, cols) }
+	blocks := func(f dtype.Format) func(rows, cols int) dtype.Matrix {
+		return func(rows, cols int) dtype.Matrix {
+			m := dtype.NewBlocks(f, rows, cols)
+			fillMatrix(&m, false)
+			return m
+		}
 	}
 	for _, size := range []struct {
 		name       string
@@ -39,46 +34,47 @@ func BenchmarkFeedForward(b *testing.B) {
 	}{{"2b", 2048, 6144}, {"9b", 4096, 12_288}, {"27b", 5120, 17_408}} {
 		for _, format := range []struct {
 			name   string
-			matrix func(x *bench, rows, cols int) dtype.Matrix
-		}{{"affine4", affine(4)}, {"Q4_0", blocks(dtype.Q4_0)}, {"affine8", affine(8)}, {"Q8_0", blocks(dtype.Q8_0)}} {
-			x := &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}
-			var all [][3]backend.Weight
-			bytes := int64(0)
-			up, down := format.matrix(x, size.wide, size.cols), format.matrix(x, size.cols, size.wide)
-			for range layers {
-				var layer [3]backend.Weight
-				for i, m := range []dtype.Matrix{up, up, down} {
-					w, err := dev.Load(backend.Int8, m)
-					if err != nil {
-						b.Fatal(err)
-					}
-					layer[i] = w
-					bytes += w.(*weight).Bytes()
-				}
-				all = append(all, layer)
-			}
-			for _, rows := range []int{1, 2, 4, 8, 16, 32, 512} {
-				b.Run(fmt.Sprintf("%s/%s/rows=%d", size.name, format.name, rows), func(b *testing.B) {
-					x := &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}
-					defer x.free()
-					in, h, gain := x.random(rows, size.cols, 1), x.random(rows, size.cols, 1), x.random(1, size.cols, 1)
-					gate, up, one := x.random(rows, size.wide, 1), x.random(rows, size.wide, 1), x.random(1, 1, 1)
-					replay(b, dev, backend.Pass{Of: x, Batch: []backend.Seq{{N: rows}}}, one, func() {
-						for _, w := range all {
-							dev.RMSNorm(h, in, gain, 1e-6)
-							dev.MatMul(h, backend.Product{Dst: gate, W: w[0]}, backend.Product{Dst: up, W: w[1]})
-							dev.SwiGLU(gate, gate, up)
-							dev.MatMul(gate, backend.Product{Dst: in, W: w[2]})
+			matrix func(rows, cols int) dtype.Matrix
+		}{
+			{"affine4", integers(dtype.Affine, 4, 64, dtype.BF16)}, {"Q4_0", blocks(dtype.Q4_0)}, {"IQ4_NL", blocks(dtype.IQ4NL)},
+			{"nvfp4", integers(dtype.NVFP4, 0, 16, dtype.F8E4M3)}, {"mxfp4", integers(dtype.MXFP4, 0, 32, dtype.F8E8M0)},
+			{"affine8", integers(dtype.Affine, 8, 64, dtype.BF16)}, {"Q8_0", blocks(dtype.Q8_0)},
+		} {
+			b.Run(size.name+"/"+format.name, func(b *testing.B) {
+				var all [][3]backend.Weight
+				bytes := int64(0)
+				up, down := format.matrix(size.wide, size.cols), format.matrix(size.cols, size.wide)
+				for range layers {
+					var layer [3]backend.Weight
+					for i, m := range []dtype.Matrix{up, up, down} {
+						w, err := dev.Load(backend.Int8, m)
+						if err != nil {
+							b.Fatal(err)
 						}
-					})
-					b.ReportMetric(float64(bytes)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
-				})
-			}
-			for _, layer := range all {
-				for _, w := range layer {
-					dev.Unload(w)
+						defer dev.Unload(w)
+						layer[i] = w
+						bytes += w.(*weight).Bytes()
+					}
+					all = append(all, layer)
 				}
-			}
+				for _, rows := range []int{1, 2, 4, 8, 16, 32, 512} {
+					b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+						x := &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}
+						defer x.free()
+						in, h, gain := x.random(rows, size.cols, 1), x.random(rows, size.cols, 1), x.random(1, size.cols, 1)
+						gate, up, one := x.random(rows, size.wide, 1), x.random(rows, size.wide, 1), x.random(1, 1, 1)
+						replay(b, dev, backend.Pass{Of: x, Batch: []backend.Seq{{N: rows}}}, one, func() {
+							for _, w := range all {
+								dev.RMSNorm(h, in, gain, 1e-6)
+								dev.MatMul(h, backend.Product{Dst: gate, W: w[0]}, backend.Product{Dst: up, W: w[1]})
+								dev.SwiGLU(gate, gate, up)
+								dev.MatMul(gate, backend.Product{Dst: in, W: w[2]})
+							}
+						})
+						b.ReportMetric(float64(bytes)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+					})
+				}
+			})
 		}
 	}
 }

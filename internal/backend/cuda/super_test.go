@@ -14,11 +14,22 @@ import (
 // randomBlocks is a matrix of a block format with random bytes and mild halves.
 func randomBlocks(tb testing.TB, rng *rand.Rand, f dtype.Format, rows, cols int) dtype.Matrix {
 	tb.Helper()
+	if f == dtype.MXFP4 || f == dtype.NVFP4 {
+		return randomMicroscaled(tb, rng, f, rows, cols)
+	}
 	columns, size := f.BlockSize()
 	m := dtype.NewBlocks(f, rows, cols)
 	m.Data = make([]byte, rows*cols/columns*size)
 	for i := range m.Data {
 		m.Data[i] = byte(rng.Uint32())
+	}
+	switch f {
+	case dtype.MXFP4Blocks:
+		for at := 0; at < len(m.Data); at += size {
+			m.Data[at] = byte(110 + rng.IntN(30))
+		}
+	case dtype.NVFP4Blocks:
+		m.Global = 0.3
 	}
 	for at := 0; at < len(m.Data); at += size {
 		f.PutHalves(m.Data[at:], func() uint16 { return dtype.ToF16(float32(rng.NormFloat64())) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -63,7 +64,7 @@ func TestSymmetricTakesWhatTheFileHas(t *testing.T) {
 
 // Rows of a table of symmetric codes are those of the CPU.
 func TestSymmetricEmbeds(t *testing.T) {
-	for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0} {
+	for _, f := range append([]dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0}, tableFormats...) {
 		alike(t, open(t, Options{}), func(x *bench) [][]float32 {
 			w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, 40, 192))
 			if err != nil {
@@ -81,13 +82,17 @@ func TestSymmetricEmbeds(t *testing.T) {
 func TestSymmetricProductsOfOneRowNormAndGate(t *testing.T) {
 	for _, c := range []struct {
 		cols, wide, outs int
-		last             dtype.Format // of the last product
+		format, last     dtype.Format // last: of the last product
 		launches         map[string]int
 	}{
-		{4288, 192, 40, dtype.Q4_0, map[string]int{"quantize": 1}},               // chunks that are not whole, tiles that end with other warps
-		{4096, 128, 320, dtype.Q8_0, map[string]int{"swiglu": 1, "quantize": 1}}, // whose kernels take nothing over
-		{6144, 64, 16, dtype.Q4_0, map[string]int{"quantize": 1}},
-		{4096, 128, 40, dtype.Affine, map[string]int{"swiglu": 1, "quantize": 1}}, // rounded in groups of 64
+		{4288, 192, 40, dtype.Q4_0, dtype.Q4_0, map[string]int{"quantize": 1}},               // chunks that are not whole, tiles that end with other warps
+		{4096, 128, 320, dtype.Q4_0, dtype.Q8_0, map[string]int{"swiglu": 1, "quantize": 1}}, // whose kernels take nothing over
+		{6144, 64, 16, dtype.Q4_0, dtype.Q4_0, map[string]int{"quantize": 1}},
+		{4096, 128, 40, dtype.Q4_0, dtype.Affine, map[string]int{"swiglu": 1, "quantize": 1}}, // rounded in groups of 64
+		{4288, 192, 40, dtype.NVFP4, dtype.NVFP4, map[string]int{"quantize": 1}},
+		{6144, 64, 16, dtype.NVFP4, dtype.NVFP4, map[string]int{"quantize": 1}},
+		{4096, 128, 40, dtype.MXFP4, dtype.MXFP4, map[string]int{"quantize": 1}},
+		{4096, 128, 40, dtype.IQ4NL, dtype.IQ4NL, map[string]int{"quantize": 1}},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			b := open(t, Options{})
@@ -95,7 +100,7 @@ func TestSymmetricProductsOfOneRowNormAndGate(t *testing.T) {
 			alike(t, b, func(x *bench) [][]float32 {
 				last = x
 				load := func(outs, cols int) backend.Weight {
-					w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, dtype.Q4_0, outs, cols))
+					w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, c.format, outs, cols))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -133,12 +138,15 @@ func TestSymmetricExpertsOfOneRow(t *testing.T) {
 	for _, c := range []struct {
 		cols, wide, n, choices int
 		shared                 bool
-		down                   dtype.Format
+		format, down           dtype.Format
 		launches               map[string]int
 	}{
-		{2048, 64, 9, 8, true, dtype.Q4_0, map[string]int{"product": 3}},
-		{1600, 576, 3, 2, false, dtype.Q4_0, map[string]int{"product": 3}},
-		{1600, 64, 3, 2, true, dtype.Q8_0, map[string]int{"product": 3, "choose_one": 1, "swiglu": 1, "combine": 1}},
+		{2048, 64, 9, 8, true, dtype.Q4_0, dtype.Q4_0, map[string]int{"product": 3}},
+		{1600, 576, 3, 2, false, dtype.Q4_0, dtype.Q4_0, map[string]int{"product": 3}},
+		{1600, 576, 3, 2, true, dtype.NVFP4, dtype.NVFP4, map[string]int{"product": 3}},
+		{1600, 64, 3, 2, true, dtype.MXFP4, dtype.MXFP4, map[string]int{"product": 3}},
+		{1600, 64, 3, 2, false, dtype.IQ4NL, dtype.IQ4NL, map[string]int{"product": 3}},
+		{1600, 64, 3, 2, true, dtype.Q4_0, dtype.Q8_0, map[string]int{"product": 3, "choose_one": 1, "swiglu": 1, "combine": 1}},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			b := open(t, Options{})
@@ -157,11 +165,11 @@ func TestSymmetricExpertsOfOneRow(t *testing.T) {
 					return w
 				}
 				e := &backend.Experts{
-					Router: stack(dtype.Q4_0, 1, c.n, c.cols), Gate: stack(dtype.Q4_0, c.n, c.wide, c.cols), Up: stack(dtype.Q4_0, c.n, c.wide, c.cols), Down: stack(c.down, c.n, c.cols, c.wide),
+					Router: stack(c.format, 1, c.n, c.cols), Gate: stack(c.format, c.n, c.wide, c.cols), Up: stack(c.format, c.n, c.wide, c.cols), Down: stack(c.down, c.n, c.cols, c.wide),
 					TopK: c.choices, Normalize: true,
 				}
 				if c.shared {
-					e.SharedGate, e.SharedUp, e.SharedDown = stack(dtype.Q4_0, 1, c.wide, c.cols), stack(dtype.Q4_0, 1, c.wide, c.cols), stack(c.down, 1, c.cols, c.wide)
+					e.SharedGate, e.SharedUp, e.SharedDown = stack(c.format, 1, c.wide, c.cols), stack(c.format, 1, c.wide, c.cols), stack(c.down, 1, c.cols, c.wide)
 				}
 				in, gain, h, dst := x.random(1, c.cols, 1), x.random(1, c.cols, 1), x.alloc(dtype.F32, 1, c.cols), x.random(1, c.cols, 1)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
@@ -188,12 +196,16 @@ func TestTallBlocksEqualCPU(t *testing.T) {
 		const rows = 4*manyRows - 9
 		block := key.group*2*key.bits + 64
 		name := fmt.Sprintf("%s.many_%d_%d_8", forms.module, key.bits, key.group)
-		blocks := b.occupancy(name, 64, manyStages*(manyOutputs*block+2*manyRows*(key.group+8)))
+		blocks := b.occupancy(name, 64, manyStages*(manyOutputs*block+2*manyRows*(key.group+max(8, 4*map[bool]int{true: 4}[key.scales == dtype.F8E4M3]))))
 		outs := (blocks+1)/2*manyOutputs*16 - 20
 		m := randomMatrix(t, rng, outs, 5*64, key.bits, key.group, dtype.BF16)
 		switch {
 		case key.zeros:
 			m = randomPoints(t, rng, outs, 5*64, key.bits, key.group, dtype.F16, true)
+		case key.kind == kernel.Halves:
+			m = randomBlocks(t, rng, map[dtype.Type]dtype.Format{dtype.BF16: dtype.MXFP4, dtype.F8E4M3: dtype.NVFP4}[key.scales], outs, 5*64)
+		case key.kind == kernel.Leveled:
+			m = randomBlocks(t, rng, dtype.IQ4NL, outs, 5*64)
 		case key.scales == dtype.F16:
 			m = randomBlocks(t, rng, map[int]dtype.Format{4: dtype.Q4_0, 8: dtype.Q8_0}[key.bits], outs, 5*64)
 		}

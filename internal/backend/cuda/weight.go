@@ -24,7 +24,8 @@ type weight struct {
 	at             driver.Ptr
 	size           int64
 	packed         kernel.Layout // by the CPU
-	places         []uint16      // of the words of a block; nil: the layout is the CPU's
+	places         []uint16      // of the words of a block; nil: the layout is the CPU's, or another one
+	tabled         bool          // codes lie to be looked up: see table.go
 	params         fields        // what param has returned
 	turn           *transformation
 }
@@ -38,7 +39,7 @@ func (w *weight) Bytes() int64 {
 }
 
 // laid reports whether w lies for tensor cores.
-func (w *weight) laid() bool { return w.Integer() && (w.places != nil || w.super()) }
+func (w *weight) laid() bool { return w.Integer() && (w.places != nil || w.tabled || w.super()) }
 
 // parts is how many groups of columns a block has.
 func (w *weight) parts() int { return max(1, w.Layout.Group/w.packed.Group) }
@@ -52,7 +53,7 @@ func widens(m *dtype.Matrix) float64 {
 		return 1 // loading it says what is wrong
 	}
 	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout()}
-	w.arrange()
+	w.arrange([]dtype.Matrix{sample})
 	return float64(w.TileSize) / float64(w.packed.TileSize)
 }
 
@@ -67,7 +68,7 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 		return nil, err
 	}
 	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: b}
-	w.arrange()
+	w.arrange(stack)
 	w.size = int64(w.Count() * w.Layout.Tiles * w.TileSize)
 	if w.at, err = b.memory.alloc(w.size); err != nil {
 		return nil, err
@@ -133,7 +134,7 @@ var tiles = sync.Pool{New: func() any { return new([]byte) }}
 
 // pack writes tile t of a matrix to dst.
 func (w *weight) pack(dst []byte, m *dtype.Matrix, t int) {
-	if w.places == nil && !w.super() {
+	if w.places == nil && !w.tabled && !w.super() {
 		clear(dst)
 		w.PackTiles(dst, m, t, t+1)
 		return
@@ -143,8 +144,12 @@ func (w *weight) pack(dst []byte, m *dtype.Matrix, t int) {
 	*buffer = kernel.Grow(*buffer, w.packed.TileSize)
 	clear(*buffer)
 	w.PackTiles(*buffer, m, t, t+1)
-	if w.super() {
+	switch {
+	case w.super():
 		w.laySuper(dst, *buffer)
+		return
+	case w.tabled:
+		w.layTable(dst, *buffer, m, t)
 		return
 	}
 	n := w.parts()
@@ -236,12 +241,15 @@ const symmetricGroup = 32
 // arrange changes the layout to that of tensor cores, if there are kernels for it. Codes of other
 // widths than 4 and 8 bits get the next of them, and scales that have biases and are not bf16 become float32: more
 // memory than the file has, for products that are several times as fast.
-func (w *weight) arrange() {
-	if w.super() {
+func (w *weight) arrange(stack []dtype.Matrix) {
+	switch {
+	case w.super():
 		w.arrangeSuper()
 		return
-	}
-	if !w.Integer() {
+	case !w.Integer():
+		return
+	case w.Kind == kernel.Halves || w.Kind == kernel.Leveled:
+		w.arrangeTable(stack)
 		return
 	}
 	l := w.Layout
@@ -263,7 +271,7 @@ func (w *weight) arrange() {
 	if !brief {
 		scale, l.Number = 8, dtype.F32
 	}
-	if _, ok := tensors[tensorKey{l.Bits, l.Group, l.Number, l.Zeros > 0}]; !ok {
+	if _, ok := tensors[keyOf(&l)]; !ok {
 		return
 	}
 	l.Codes = l.Group * kernel.Tile * l.Bits / 8
@@ -329,12 +337,14 @@ func (w *weight) param() fields {
 	if w.params != nil {
 		return w.params
 	}
-	number := map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2}[w.Number]
+	number := map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2, dtype.F8E4M3: 3}[w.Number]
 	l := &w.Layout
 	laid := 0
 	switch {
 	case w.super():
 		laid = 2
+	case w.tabled:
+		laid = 3
 	case w.laid():
 		laid = 1
 	}

@@ -15,11 +15,9 @@ struct Answer {
 // warp an expert at a time, whose numbers it rounds itself. The kernel before this one lets it begin when it
 // has waited for what the choice is made of, so weights are asked for before await.
 template <int SCALES> __device__ __forceinline__ void answer(const Product& p, const Parts& parts, const Answer& a) {
-  constexpr bool PAIRS = SCALES == SYMMETRIC;
-  constexpr int H = PAIRS ? 2 : 1;  // groups of a block
-  constexpr int G = 8, S = 2, BLOCK = blockBytes<4, 64, SCALES>(), CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
+  constexpr int H = groupsIn<SCALES>, G = chunkOf<SCALES>, S = stagesOf<SCALES>, BLOCK = blockBytes<4, 64, SCALES>(), CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
   extern __shared__ __align__(16) byte space[];
-  __shared__ __align__(16) typename std::conditional<PAIRS, Halves<1>, Turned<1>>::type turned[16];
+  __shared__ __align__(16) typename std::conditional<H != 1, Halves<1>, Turned<1>>::type turned[16];
   __shared__ __align__(16) signed char codes[16][G * 64];
   __shared__ __align__(16) float2 tails[16][G * H];
   __shared__ Picked picked;
@@ -60,9 +58,14 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
   float acc = 0;
 #pragma unroll 1
   for (int n = 0, stage = 0, k = 0, job = warp; job < jobs; n++) {
+    float factor = 0;
+    if constexpr (SCALES == NV) {
+      const int matrix = picked.chosen[job];
+      factor = factorOf<BLOCK, SCALES>((matrix < 0 ? part.other : part.data + matrix * p.w.matrix) + (long long)tile * p.w.tileBytes, groups);
+    }
     const float* x = p.x + (long long)(8 * job) * p.xStride + k * (G * 64);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
+    for (int half = 0; half < G / 4; half++) {
       const int at = half * 256 + lane / 8 * 64 + 4 * (lane & 7);
       float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
       if (k * (G * 64) + at < p.w.cols) {
@@ -72,19 +75,21 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
       word c[2];
       float2 tail[H];
       roundBlock<H, zeroed<SCALES>>(v, c, tail);
-      *(word*)(codes[warp] + at) = c[0], *(word*)(codes[warp] + at + 32) = c[1];
-      if ((lane & 7) == 0) {
-        tails[warp][at / 64 * H] = tail[0];
-        if constexpr (PAIRS) tails[warp][at / 64 * H + 1] = tail[1];
-      }
+      keepCodes<H>(codes[warp], at, c);
+#pragma unroll
+      for (int h = 0; h < H; h++)
+        if ((lane & 7) == 0) tails[warp][at / 64 * H + h] = tail[h];
     }
     arrived<S - 1>();
     __syncwarp();
     Acts<64> acts[1];
     word scale[G];
-    if constexpr (PAIRS) {
-      const signed char* at = codes[warp] + lane / 4 * 64 + quad * 8;
-      loadPair(acts[0], at, at + 32);
+    if constexpr (tabled<SCALES>) {
+      Lookup<SCALES, 1> lookup;
+      lookup.template load<true>(codes[warp] + lookup.place(lane / 4, quad), &tails[warp][2 * quad], 1);
+      lookup.multiply(mine + stage * CHUNK, turned[warp], scale);
+    } else if constexpr (H == 2) {
+      loadGroups<SCALES>(acts[0], codes[warp] + lane / 4 * 64, quad);
       const float2* of = &tails[warp][4 * quad];
       const float4 tail[1] = {make_float4(of[0].x, of[1].x, of[2].x, of[3].x)};
       multiplyPairs<1>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
@@ -95,18 +100,23 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
     }
     __syncwarp();
     ask(n + S, stage);
-    stage ^= 1;
+    stage = (stage + 1) % S;
     float sums[1][G * H], others[1][G];
-    if constexpr (PAIRS) {
+    if constexpr (H > 1)
       turned[warp].template get<1>(lane, sums);
-#pragma unroll
-      for (int g = 0; g < G; g++)
-        if (g < groups - k * G) acc = __fmaf_rn(sums[0][2 * g + 1], half16(scale[g] >> 16), __fmaf_rn(sums[0][2 * g], half16(scale[g]), acc));
-    } else {
+    else
       turned[warp].get(lane, sums, others);
 #pragma unroll
-      for (int g = 0; g < G; g++)
-        if (g < groups - k * G) acc = linked<SCALES>(acc, sums[0][g], slopeIn<SCALES>(scale[g]), __uint_as_float(scale[g] & 0xffff0000u), others[0][g]);
+    for (int g = 0; g < G; g++) {
+      float slope[H < 2 ? 2 : H];
+      scalesOf<SCALES>(slope, scale[g], factor);
+      if (g >= groups - k * G) continue;
+      if constexpr (H > 1) {
+#pragma unroll
+        for (int h = 0; h < H; h++) acc = __fmaf_rn(sums[0][H * g + h], slope[h], acc);
+      } else {
+        acc = linked<SCALES>(acc, sums[0][g], slope[0], slope[1], others[0][g]);
+      }
     }
     if (++k == chunks) {
       if (lane < 16) answers[job * 16 + output] = acc;

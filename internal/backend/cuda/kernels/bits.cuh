@@ -146,3 +146,7 @@ __device__ __forceinline__ void await() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+// placeOf is where a column of a row in groups of 16 is: the words of four groups take turns, so that the four lanes which
+// multiply a row with tensor cores have 16 bytes each.
+__device__ __forceinline__ int placeOf(int column) { return (column & ~63) + (column & 12) * 4 + (column >> 2 & 12) + (column & 3); }

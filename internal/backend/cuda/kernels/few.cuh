@@ -1,5 +1,5 @@
-// Products of one, two or four rows with weights of 4 bits in groups of 64, or symmetric ones in pairs of groups
-// of 32: the relay, with no column of the tensor cores idle.
+// Products of one, two or four rows with weights of 4 bits in groups of 64, or signed ones in groups of 32 or 16: the
+// relay, with no column of the tensor cores idle.
 //
 // Tensor cores multiply a block with eight columns at once. Where rows are fewer, the columns are
 // several groups of each row: of the block of one group only the columns of that group count, so a
@@ -73,9 +73,6 @@ template <> struct Turned<4> {
   }
 };
 
-// slopeIn is the scale of a word of scale and bias, or of scale and zero point.
-template <int SCALES> __device__ __forceinline__ float slopeIn(word w) { return zeroed<SCALES> ? scaleIn(w) : __uint_as_float(w << 16); }
-
 // multiplyChunk leaves the sums of a chunk times the scales of the rows, and the scales of a lane's output.
 template <int SCALES, int R>
 __device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64> (&acts)[R], const float4 (&tail)[R], Turned<R>& turned, word (&scale)[8]) {
@@ -135,6 +132,24 @@ template <int R> struct Halves {
     }
   }
 
+  // setGroups has the sums of columns 2*quad and one more, which are rows of groups: part i of the chunk.
+  __device__ __forceinline__ void setGroups(int lane, int i, const float (&x)[4]) {
+    const int quad = lane & 3;
+#pragma unroll
+    for (int o = 0; o < 4; o += 2) {
+      const int output = lane / 4 + 4 * o;
+      if constexpr (R == 1) {
+        ((float2*)at(0, output, 2 * i + quad / 2))[quad & 1] = make_float2(x[o], x[o + 1]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          const int row = (2 * quad + j) % R, group = i * (8 / R) + (2 * quad + j) / R;
+          ((float*)at(row, output, group / 4))[group & 3] = x[o + j];
+        }
+      }
+    }
+  }
+
   // get has those of an output and row, or two rows of four.
   template <int CHAINS> __device__ __forceinline__ void get(int lane, float (&x)[CHAINS][16]) {
 #pragma unroll
@@ -155,9 +170,9 @@ __device__ __forceinline__ void multiplyPairs(const byte* blocks, const Acts<64>
 #pragma unroll
     for (int s = 0; s < SUB; s++) {
       Codes<64> c;
-      unpackSigned<4>(c, blocks + (i * SUB + s) * BLOCK, lane);
+      unpackSigned<4, SYMMETRIC>(c, blocks + (i * SUB + s) * BLOCK, lane);
       int d[2][4];
-      multiplySigned<4>(d, c, acts[i]);
+      multiplySigned<4, SYMMETRIC>(d, c, acts[i]);
 #pragma unroll
       for (int j = 0; j < 4; j++)
         if (s == 0 || (2 * quad + (j & 1)) / R == s) sums[0][j] = d[0][j], sums[1][j] = d[1][j];
@@ -165,14 +180,76 @@ __device__ __forceinline__ void multiplyPairs(const byte* blocks, const Acts<64>
     float x[2][4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-      x[0][j] = __fmul_rn(signedSum<4>(sums[0][j]), j & 1 ? tail[i].z : tail[i].x);
-      x[1][j] = __fmul_rn(signedSum<4>(sums[1][j]), j & 1 ? tail[i].w : tail[i].y);
+      x[0][j] = __fmul_rn(signedSum<4, SYMMETRIC>(sums[0][j]), j & 1 ? tail[i].z : tail[i].x);
+      x[1][j] = __fmul_rn(signedSum<4, SYMMETRIC>(sums[1][j]), j & 1 ? tail[i].w : tail[i].y);
     }
     turned.set(lane, i, x);
   }
 #pragma unroll
   for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + 512))[2 * (output & 7) + (output >> 3)];
 }
+
+// Lookup is the rows of a chunk of blocks whose codes are looked up, 16 groups: columns of the tensor cores are rows and
+// groups, those of 8/R groups at a time.
+template <int SCALES, int R> struct Lookup {
+  static constexpr int H = groupsIn<SCALES>, G = 16 / H, SUB = 8 / R, WORDS = 4 / H;
+  word acts[2 * R][WORDS];  // of column lane/4, a lane's columns of the group
+  float2 tail[2 * R];       // scales of columns 2*quad and one more
+
+  // place is where the codes of group g of a row are, or a lane's part of them.
+  static __device__ __forceinline__ int place(int g, int quad) { return H == 4 ? g / 4 * 64 + g % 4 * 4 + quad * 16 : g * 32 + quad * 8; }
+
+  // load reads the rows. Codes are those of the group of column lane/4 in the first part, tails those of the groups of
+  // the other two columns.
+  template <bool TOGETHER> __device__ __forceinline__ void load(const signed char* codes, const float2* tails, int tailRows) {
+#pragma unroll
+    for (int i = 0; i < 2 * R; i++) {
+      const signed char* from = codes + place(i * SUB, 0);
+      if constexpr (H == 4)
+        acts[i][0] = *(const word*)from;
+      else
+        *(uint2*)acts[i] = *(const uint2*)from;
+      const float2* at = tails + i * SUB * tailRows;
+      if constexpr (R == 1 && !TOGETHER) {
+        tail[i] = make_float2(at[0].x, at[tailRows].x);
+      } else {
+        const float4 both = *(const float4*)at;
+        tail[i] = make_float2(both.x, both.z);
+      }
+    }
+  }
+
+  // multiply leaves the sums of a chunk times the scales of the rows, and the scales of a lane's output. A product with
+  // 32 columns has the codes of their one or two groups on the right, and zeros in the columns of other groups: so the
+  // sums of all groups of a part add up side by side.
+  __device__ __forceinline__ void multiply(const byte* blocks, Halves<R>& turned, word (&scale)[G]) const {
+    constexpr int BLOCK = blockBytes<4, 64, SCALES>(), STEPS = H == 4 ? SUB / 2 : SUB;  // products of a part
+    const int lane = threadIdx.x & 31, output = lane & 15, own = lane / 4 / R;
+    int d[4];
+#pragma unroll
+    for (int b = 0; b < G; b++) {
+      Codes<64> c;
+      unpackSigned<4, SCALES>(c, blocks + b * BLOCK, lane);
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        const int i = (2 * b + k) / STEPS, step = (2 * b + k) % STEPS;
+        const word first = own == (H == 4 ? 2 * step : step) ? acts[i][0] : 0;
+        const word second = own == (H == 4 ? 2 * step + 1 : step) ? acts[i][WORDS - 1] : 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          if (step == 0) d[j] = MAGIC;
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+            : "r"(c.a[k][0]), "r"(c.a[k][1]), "r"(c.a[k][2]), "r"(c.a[k][3]), "r"(first), "r"(second));
+        if (step + 1 < STEPS) continue;
+        const float x[4] = {__fmul_rn(sumOf(d[0]), tail[i].x), __fmul_rn(sumOf(d[1]), tail[i].y), __fmul_rn(sumOf(d[2]), tail[i].x), __fmul_rn(sumOf(d[3]), tail[i].y)};
+        turned.setGroups(lane, i, x);
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < G; b++) scale[b] = ((const word*)(blocks + b * BLOCK + 512))[2 * (output & 7) + (output >> 3)];
+  }
+};
 
 // Gates is where what is gated goes as integers: arrived counts the tiles of a group that are there, and is
 // zero before and after. Without it there are none to write.
@@ -213,22 +290,25 @@ template <int H, bool WHOLE> __device__ __forceinline__ void roundGates(const Ga
     word codes[2];
     float2 tails[H];
     roundBlock<H, WHOLE>(v, codes, tails);
-    if (lane < 8) *(word*)(gates.codes + at) = codes[0], *(word*)(gates.codes + at + 32) = codes[1];
+    if (lane < 8) keepCodes<H>(gates.codes, at, codes);
 #pragma unroll
     for (int h = 0; h < H; h++)
       if (lane == 0) gates.tails[(size_t)(group * H + h) * gates.tailRows] = tails[h];
   }
 }
 
-template <int SCALES, int R, int S, bool ROW, bool GATED>
+// chunkOf is how many blocks make a chunk, stagesOf how many chunks are under way.
+template <int SCALES> constexpr int chunkOf = SCALES == NV ? 4 : 8;
+template <int SCALES> constexpr int stagesOf = 16 / chunkOf<SCALES>;
+
+template <int SCALES, int R, bool ROW, bool GATED>
 __device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift, const Row& row, const Gates& gates) {
-  constexpr int G = 8, GROUP = 64, BLOCK = blockBytes<4, GROUP, BRIEF>(), CHUNK = G * BLOCK;
-  constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // blocks of a row that are columns together; rows of a lane
-  constexpr bool PAIRS = SCALES == SYMMETRIC;
-  constexpr int H = PAIRS ? 2 : 1;  // groups of a block
+  constexpr int H = groupsIn<SCALES>, G = chunkOf<SCALES>, S = stagesOf<SCALES>, GROUP = 64, BLOCK = blockBytes<4, GROUP, BRIEF>(), CHUNK = G * BLOCK;
+  constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // blocks, or groups, of a row that are columns together; rows of a lane
+  constexpr bool PAIRS = SCALES == SYMMETRIC, TABLED = tabled<SCALES>;
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
-  __shared__ __align__(16) typename std::conditional<PAIRS, Halves<R>, Turned<R>>::type turned[8];
+  __shared__ __align__(16) typename std::conditional<H != 1, Halves<R>, Turned<R>>::type turned[8];
   __shared__ float gate[4][2][16], upper[33];  // of two tiles of a warp, by turns; of the norm
   __shared__ Picked picked;
   __shared__ __align__(16) Job list[maxPicks + 1];
@@ -281,24 +361,29 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   // column lane/4, of sums columns 2*quad and one more.
   const signed char* codes;
   const float2* tails;
+  float factor;
   auto look = [&] {
     const int first = ROW || parts.same ? 0 : now.piece.first, n = lane / 4;
-    const int at = (now.k * G + n / R) * GROUP + quad * (16 / H);
+    const int at = TABLED ? now.k * G * GROUP + Lookup<TABLED ? SCALES : MX, R>::place(n / R, quad) : (now.k * G + n / R) * GROUP + quad * (16 / H);
+    const int group = now.k * G * H + (TABLED ? 1 : H) * (2 * quad / R);
     if constexpr (ROW) {
       codes = space.codes + at;
-      tails = space.tails + (now.k * G + 2 * quad) * H;
+      tails = space.tails + group;
     } else {
       codes = p.codes + (long long)(first + min(n % R, now.piece.rows - 1)) * p.codeStride + at;
-      tails = p.tails + ((long long)now.k * G + 2 * quad / R) * H * tailRows + first + 2 * quad % R;
+      tails = p.tails + (long long)group * tailRows + first + 2 * quad % R;
     }
+    factor = w.template factor<SCALES>(now.piece);
   };
   Acts<GROUP> acts[R];
   float4 tail[R];
+  Lookup<TABLED ? SCALES : MX, R> lookup;
   auto ahead = [&] {
+    if constexpr (TABLED) lookup.template load<ROW>(codes, tails, tailRows);
 #pragma unroll
-    for (int i = 0; i < R; i++) {
+    for (int i = 0; i < (TABLED ? 0 : R); i++) {
       if constexpr (PAIRS) {
-        loadPair(acts[i], codes + i * SUB * GROUP, codes + i * SUB * GROUP + 32);
+        loadGroups<SCALES>(acts[i], codes + i * SUB * GROUP, 0);
         const float2* at = tails + i * SUB * 2 * tailRows;
         if constexpr (ROW) {
           const float4 a = *(const float4*)at, b = *(const float4*)(at + 2);
@@ -332,7 +417,10 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     arrived<S - 1>();
     __syncwarp();
     word scale[G];
-    if constexpr (PAIRS)
+    const float by = factor;
+    if constexpr (TABLED)
+      lookup.multiply(mine + stage * CHUNK, turned[warp], scale);
+    else if constexpr (PAIRS)
       multiplyPairs<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     else
       multiplyChunk<SCALES, R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
@@ -347,16 +435,13 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
       look();
     }
     if (now.item < total) ahead();
-    float x[CHAINS][G * H], others[CHAINS][G], slope[G], shifted[G];
-    if constexpr (PAIRS) {
+    float x[CHAINS][G * H], others[CHAINS][G], slope[G][H < 2 ? 2 : H];
+    if constexpr (H > 1)
       turned[warp].template get<CHAINS>(lane, x);
-#pragma unroll
-      for (int g = 0; g < G; g++) slope[g] = half16(scale[g]), shifted[g] = half16(scale[g] >> 16);
-    } else {
+    else
       turned[warp].get(lane, x, others);
 #pragma unroll
-      for (int g = 0; g < G; g++) slope[g] = slopeIn<SCALES>(scale[g]), shifted[g] = __uint_as_float(scale[g] & 0xffff0000u);
-    }
+    for (int g = 0; g < G; g++) scalesOf<SCALES>(slope[g], scale[g], by);
     const bool last = was.k == w.chunks - 1;
     const int count = last ? groups - was.k * G : G;
 
@@ -370,10 +455,12 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
       if (g < count)
 #pragma unroll
         for (int i = 0; i < CHAINS; i++) {
-          if constexpr (PAIRS)
-            acc[i] = __fmaf_rn(x[i][2 * g + 1], shifted[g], __fmaf_rn(x[i][2 * g], slope[g], acc[i]));
-          else
-            acc[i] = linked<SCALES>(acc[i], x[i][g], slope[g], shifted[g], others[i][g]);
+          if constexpr (H > 1) {
+#pragma unroll
+            for (int h = 0; h < H; h++) acc[i] = __fmaf_rn(x[i][H * g + h], slope[g][h], acc[i]);
+          } else {
+            acc[i] = linked<SCALES>(acc[i], x[i][g], slope[g][0], slope[g][1], others[i][g]);
+          }
         }
 #pragma unroll
     for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = last ? 0.0f : acc[i];
@@ -399,19 +486,19 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     if (gates.arrived) roundGates<H, zeroed<SCALES>>(gates, parts.part[2], parts.tiles);
 }
 
-#define FEW(NAME, SCALES, R, S)                                                                   \
+#define FEW(NAME, SCALES, R)                                                                      \
   extern "C" __global__ void __launch_bounds__(256, 2)                                            \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {   \
-    few<SCALES, R, S, false, false>(p, parts, shift, Row(), Gates());                             \
+    few<SCALES, R, false, false>(p, parts, shift, Row(), Gates());                                \
   }
 
 // One row that comes as floats, and two matrices of which one gates the other.
 #define ROWS(ROW_NAME, GATED_NAME, SCALES)                                                                                                                               \
   extern "C" __global__ void __launch_bounds__(256, 2)                                                                                                                   \
       ROW_NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row) {                                     \
-    few<SCALES, 1, 2, true, false>(p, parts, shift, row, Gates());                                                                                                       \
+    few<SCALES, 1, true, false>(p, parts, shift, row, Gates());                                                                                                       \
   }                                                                                                                                                                      \
   extern "C" __global__ void __launch_bounds__(256, 2)                                                                                                                   \
       GATED_NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row, const __grid_constant__ Gates gates) { \
-    few<SCALES, 1, 2, true, true>(p, parts, shift, row, gates);                                                                                                          \
+    few<SCALES, 1, true, true>(p, parts, shift, row, gates);                                                                                                          \
   }

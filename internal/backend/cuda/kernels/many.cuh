@@ -6,7 +6,9 @@
 
 template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forceinline__ void many(const Product& p) {
   constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CODES = GROUP * 2 * BITS, ROWS = DOWN * 8 * STRIPS, TILES = 2 * ACROSS, THREADS = 32 * ACROSS * DOWN;
-  constexpr int WEIGHTS = TILES * BLOCK, ACTS = ROWS * GROUP, STAGE = WEIGHTS + ACTS + ROWS * 8, ROW = GROUP / 16;
+  constexpr int WEIGHTS = TILES * BLOCK, ACTS = ROWS * GROUP, H = groupsIn<SCALES>;
+  constexpr int TAILS = 2 * lists<SCALES>, STAGE = WEIGHTS + ACTS + ROWS * TAILS, ROW = GROUP / 16;  // TAILS: bytes of a row's
+  constexpr bool SIGNED = SCALES >= SYMMETRIC;
   static_assert(ROWS <= THREADS);
   extern __shared__ __align__(16) byte stages[];
   release();
@@ -28,7 +30,7 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
     code[i] = p.codes + (long long)min(row0 + k / ROW, p.rows - 1) * p.codeStride + k % ROW * 16;
   }
   const float2* tail = p.tails + min(row0 + 2 * (int)threadIdx.x, p.tailRows - 2);
-  if constexpr (SCALES == SYMMETRIC) tail = p.tails + min(row0 + (int)threadIdx.x, p.tailRows - 1);
+  if constexpr (SIGNED) tail = p.tails + min(row0 + (int)threadIdx.x, p.tailRows - 1);
   auto weights = [&](word to) {
 #pragma unroll
     for (int i = 0; i < NW; i++) {
@@ -40,24 +42,27 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
 #pragma unroll
     for (int i = 0; i < NA; i++) {
       if (threadIdx.x + i * THREADS < ROWS * ROW) {
-        if constexpr (SCALES == SYMMETRIC)
-          copyPair(to + WEIGHTS + (threadIdx.x + i * THREADS) / ROW * GROUP, (threadIdx.x + i * THREADS) % ROW, code[i]);
+        if constexpr (SIGNED)
+          copyGroups<SCALES>(to + WEIGHTS + (threadIdx.x + i * THREADS) / ROW * GROUP, (threadIdx.x + i * THREADS) % ROW, code[i]);
         else
           copy16(to + WEIGHTS + (threadIdx.x + i * THREADS) * 16, code[i]);
       }
       code[i] += GROUP;
     }
-    if constexpr (SCALES == SYMMETRIC) {
+    if constexpr (SIGNED) {
       if (threadIdx.x < ROWS) {
-        copyScale(to + WEIGHTS + ACTS + threadIdx.x * 8, tail);
-        copyScale(to + WEIGHTS + ACTS + threadIdx.x * 8 + 4, tail + p.tailRows);
+#pragma unroll
+        for (int h = 0; h < H; h++) copyScale(to + WEIGHTS + ACTS + threadIdx.x * TAILS + 4 * h, tail + h * p.tailRows);
       }
-      tail += 2 * p.tailRows;
+      tail += H * p.tailRows;
     } else {
       if (threadIdx.x < ROWS / 2) copy16(to + WEIGHTS + ACTS + threadIdx.x * 16, tail);
       tail += p.tailRows;
     }
   };
+  float factor[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) factor[i] = factorOf<BLOCK, SCALES>(tileAt(p.w, 0, min(tile0 + wo * 2 + i, p.w.tiles - 1)), groups);
   const word base = (word)__cvta_generic_to_shared(stages);
 #pragma unroll 1
   for (int g = 0; g < S - 1; g++)
@@ -85,24 +90,25 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
     const byte* stage = stages + now * STAGE;
     now = now + 1 == S ? 0 : now + 1, ask = ask + 1 == S ? 0 : ask + 1;
     Codes<GROUP> c[2];
-    float s[2][4];
+    float s[2][lists<SCALES>];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const byte* block = stage + (wo * 2 + i) * BLOCK;
-      if constexpr (SCALES == SYMMETRIC)
-        unpackSigned<BITS>(c[i], block, lane);
+      if constexpr (SIGNED)
+        unpackSigned<BITS, SCALES>(c[i], block, lane);
       else
         unpack<BITS, GROUP>(c[i], block, lane);
-      readScales<SCALES>(s[i], block + CODES, lane);
+      readScales<SCALES>(s[i], block + CODES, lane, factor[i]);
     }
 #pragma unroll
     for (int n = 0; n < STRIPS; n++) {
       Acts<GROUP> a;
       loadActs<GROUP>(a, (const signed char*)stage + WEIGHTS + (wr * STRIPS + n) * 8 * GROUP + lane * (GROUP / 4));
-      const float4 t = ((const float4*)(stage + WEIGHTS + ACTS))[(wr * STRIPS + n) * 4 + (lane & 3)];
-      if constexpr (SCALES == SYMMETRIC) {
+      Tails<SCALES> t;
+      readTails<SCALES>(t, stage + WEIGHTS + ACTS + (wr * STRIPS + n) * 8 * TAILS, lane & 3);
+      if constexpr (SIGNED) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) addPair<BITS>(acc[i][n], c[i], a, t, s[i]);
+        for (int i = 0; i < 2; i++) addGroups<BITS, SCALES>(acc[i][n], c[i], a, t, s[i]);
       } else {
 #pragma unroll
         for (int i = 0; i < 2; i++) {

@@ -24,31 +24,31 @@ __device__ __forceinline__ const Part& tileOf(const Product& p, const Parts& par
 // copyRows copies spans of rows, codes [group, row] and then tails, to one of two buffers after the other. Beyond the
 // last row it copies what lies there, and nobody looks at the results.
 template <int GROUP, int ROWS, int SCALES> __device__ __forceinline__ void copyRows(const Product& p, int panels, int span, int thread, word to) {
-  constexpr int PIECE = GROUP / 16, THREADS = 32 * rowWarps, HALF = ROWS / 2;
+  constexpr int PIECE = GROUP / 16, THREADS = 32 * rowWarps, HALF = ROWS / 2, H = groupsIn<SCALES>, TAILS = 2 * lists<SCALES>;
   const int groups = p.w.groups;
   int next = blockIdx.x, from = 0, buffer = 0;
   auto ask = [&] {
     if (next >= panels) return;
     const int count = min(span, groups - from);
     const signed char* codes = p.codes + from * GROUP;
-    const float2* tails = p.tails + (long long)from * (SCALES == SYMMETRIC ? 2 : 1) * p.tailRows;
-    const word at = to + buffer * span * ROWS * (GROUP + 8);
+    const float2* tails = p.tails + (long long)from * H * p.tailRows;
+    const word at = to + buffer * span * ROWS * (GROUP + TAILS);
 #pragma unroll 1
     for (int i = thread; i < count * PIECE; i += THREADS) {
       const word into = at + i / PIECE * (ROWS * GROUP) + i % PIECE * 16;
       const signed char* code = codes + i * 16;
-      if constexpr (SCALES == SYMMETRIC) {
+      if constexpr (H == 2) {
 #pragma unroll 8
-        for (int r = 0; r < ROWS; r++, code += p.codeStride) copyPair(at + i / PIECE * (ROWS * GROUP) + r * GROUP, i % PIECE, code);
+        for (int r = 0; r < ROWS; r++, code += p.codeStride) copyGroups<SCALES>(at + i / PIECE * (ROWS * GROUP) + r * GROUP, i % PIECE, code);
       } else {
 #pragma unroll
         for (int r = 0; r < ROWS; r++, code += p.codeStride) copy16(into + r * GROUP, code);
       }
     }
-    if constexpr (SCALES == SYMMETRIC) {
+    if constexpr (H > 1) {
 #pragma unroll 1
-      for (int i = thread; i < count * 2 * ROWS; i += THREADS)
-        copyScale(at + span * ROWS * GROUP + (i / (2 * ROWS) * ROWS + i % ROWS) * 8 + i / ROWS % 2 * 4, tails + (long long)(i / ROWS) * p.tailRows + i % ROWS);
+      for (int i = thread; i < count * H * ROWS; i += THREADS)
+        copyScale(at + span * ROWS * GROUP + (i / (H * ROWS) * ROWS + i % ROWS) * TAILS + i / ROWS % H * 4, tails + (long long)(i / ROWS) * p.tailRows + i % ROWS);
     } else {
 #pragma unroll 1
       for (int i = thread; i < count * HALF; i += THREADS) copy16(at + span * ROWS * GROUP + i * 16, tails + (long long)(i / HALF) * p.tailRows + i % HALF * 2);
@@ -81,7 +81,8 @@ template <int PARTS> __device__ __forceinline__ void together(int tile) {
 // number of chunks.
 template <int BITS, int GROUP, int SCALES, int NB, int PARTS, int G, int S>
 __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int span) {
-  constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, ROWS = 8 * NB * PARTS;
+  constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS, ROWS = 8 * NB * PARTS, TAILS = 2 * lists<SCALES>;
+  constexpr bool SIGNED = SCALES >= SYMMETRIC;
   extern __shared__ __align__(16) byte memory[];
   release();
   const int lane = threadIdx.x & 31, all = blockDim.x / 32 - rowWarps, size = all / PARTS;
@@ -91,7 +92,7 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
     copyRows<GROUP, ROWS, SCALES>(p, panels, span, threadIdx.x - all * 32, (word)__cvta_generic_to_shared(memory));
     return;
   }
-  const int groups = p.w.groups, chunks = (groups + G - 1) / G, spanBytes = span * ROWS * (GROUP + 8);
+  const int groups = p.w.groups, chunks = (groups + G - 1) / G, spanBytes = span * ROWS * (GROUP + TAILS);
   byte* ring = memory + 2 * spanBytes + warp * (S * CHUNK);
   const int mine = part * 512 + lane * 16;  // of a chunk, what this thread copies first
   const word into = (word)__cvta_generic_to_shared(ring) + mine;
@@ -121,22 +122,23 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
   for (int i = 0; i < S; i++) issue(into + i * CHUNK);
   await();
 
-  float acc[NB][4];
+  float acc[NB][4], factor = 0;
   auto group = [&](const byte* weights, const byte* codes, const byte* tails) {
     Codes<GROUP> c;
-    float s[4];
-    if constexpr (SCALES == SYMMETRIC)
-      unpackSigned<BITS>(c, weights, lane);
+    float s[lists<SCALES>];
+    if constexpr (SIGNED)
+      unpackSigned<BITS, SCALES>(c, weights, lane);
     else
       unpack<BITS, GROUP>(c, weights, lane);
-    readScales<SCALES>(s, weights + CODES, lane);
+    readScales<SCALES>(s, weights + CODES, lane, factor);
 #pragma unroll
     for (int n = 0; n < NB; n++) {
       Acts<GROUP> b;
       loadActs<GROUP>(b, (const signed char*)codes + n * 8 * GROUP);
-      const float4 f = *(const float4*)(tails + n * 64);
-      if constexpr (SCALES == SYMMETRIC) {
-        addPair<BITS>(acc[n], c, b, f, s);
+      Tails<SCALES> f;
+      readTails<SCALES>(f, tails + n * 8 * TAILS, lane & 3);
+      if constexpr (SIGNED) {
+        addGroups<BITS, SCALES>(acc[n], c, b, f, s);
       } else {
         int d[4];
         multiply<GROUP>(d, c, b);
@@ -148,6 +150,11 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
   int stage = 0, buffer = 0;
 #pragma unroll 1
   for (int now = blockIdx.x; now < panels; now += gridDim.x) {
+    if constexpr (SCALES == NV) {
+      int tile;
+      const Part& of = tileOf(p, parts, min(now * size + warp, tiles - 1), tile);
+      factor = factorOf<BLOCK, SCALES>(of.data + (long long)tile * p.w.tileBytes, groups);
+    }
 #pragma unroll
     for (int n = 0; n < NB; n++)
 #pragma unroll
@@ -156,7 +163,7 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
     for (int first = 0; first < groups; first += span) {
       everybody();
       const byte* codes = memory + buffer * spanBytes + part * NB * 8 * GROUP + lane * (GROUP / 4);
-      const byte* tails = memory + buffer * spanBytes + span * ROWS * GROUP + part * NB * 64 + (lane & 3) * 16;
+      const byte* tails = memory + buffer * spanBytes + span * ROWS * GROUP + part * NB * 8 * TAILS;
       buffer ^= 1;
       const int end = min(first + span, groups);
 #pragma unroll 1
@@ -166,12 +173,12 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
         const byte* weights = ring + stage * CHUNK;
         if (k + G <= groups) {
 #pragma unroll
-          for (int g = 0; g < G; g++) group(weights + g * BLOCK, codes + g * ROWS * GROUP, tails + g * ROWS * 8);
+          for (int g = 0; g < G; g++) group(weights + g * BLOCK, codes + g * ROWS * GROUP, tails + g * ROWS * TAILS);
         } else {
 #pragma unroll 1
-          for (int g = 0; g < groups - k; g++) group(weights + g * BLOCK, codes + g * ROWS * GROUP, tails + g * ROWS * 8);
+          for (int g = 0; g < groups - k; g++) group(weights + g * BLOCK, codes + g * ROWS * GROUP, tails + g * ROWS * TAILS);
         }
-        codes += G * ROWS * GROUP, tails += G * ROWS * 8;
+        codes += G * ROWS * GROUP, tails += G * ROWS * TAILS;
         together<PARTS>(warp);
         issue(into + stage * CHUNK);
         stage = stage + 1 == S ? 0 : stage + 1;

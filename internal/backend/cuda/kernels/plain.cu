@@ -13,11 +13,11 @@ extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int x
   if (g * group >= cols) return;
   const int row = slots ? slots[blockIdx.y] : blockIdx.y;
   x += (long long)(!share ? row : blockIdx.y < alone ? blockIdx.y / share : blockIdx.y - alone) * xStride + g * group;
-  codes += (long long)row * codeStride + g * group;
+  codes += (long long)row * codeStride;
   float v[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] = lane + 32 * i < group ? x[lane + 32 * i] : 0;
-  quantizeGroup(v, group, codes, tails + (long long)g * tailRows + row, whole);
+  quantizeGroup(v, group, codes, g * group, tails + (long long)g * tailRows + row, whole);
 }
 
 // quantize_super is quantize for superblocks.
@@ -58,7 +58,7 @@ __device__ __forceinline__ void groupSums(int (&sum)[8], int (&total)[8], const 
   const signed char* in[8];
 #pragma unroll
   for (int r = 0; r < 8; r++) {
-    in[r] = p.codes + (long long)(first + min(r, rows - 1)) * p.codeStride + g * w.group;
+    in[r] = p.codes + (long long)(first + min(r, rows - 1)) * p.codeStride + (w.group == 16 ? placeOf(g * 16) : g * w.group);
     sum[r] = total[r] = 0;
   }
   for (int v = 0; v < w.group / 4; v++) {
@@ -66,7 +66,7 @@ __device__ __forceinline__ void groupSums(int (&sum)[8], int (&total)[8], const 
 #pragma unroll
     for (int r = 0; r < 8; r++)
       if (r < rows) {
-        const word a = ((const word*)in[r])[v];
+        const word a = ((const word*)in[r])[w.group == 16 ? 4 * v : v];
         sum[r] = dot(w, q, a, sum[r]), total[r] = __dp4a((int)a, 0x01010101, total[r]);
       }
   }

@@ -5,8 +5,9 @@
 #include "quantizesuper.cuh"
 
 // quantizeGroup rounds what the lanes of a warp have, number i of lane l being column l+32i of the
-// group, and writes codes and, by the first lane, the scale and the sum of the codes, scaled unless it is to be whole.
-__device__ __forceinline__ void quantizeGroup(const float v[4], int group, signed char *codes, float2 *tail, bool whole) {
+// group, and writes codes, from column `first` of a row on, and, by the first lane, the scale and the sum of the codes,
+// scaled unless it is to be whole.
+__device__ __forceinline__ void quantizeGroup(const float v[4], int group, signed char *row, int first, float2 *tail, bool whole) {
   const int lane = threadIdx.x & 31;
   uint32_t top = 0;
 #pragma unroll
@@ -23,7 +24,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
     if (lane + 32 * i < group) {
       int n = none ? 0 : __float_as_int(add(mul(v[i], inverse), 12582912.0f)) - 0x4b400000;
       n = min(max(n, -127), 127);
-      codes[lane + 32 * i] = (signed char)n;
+      row[group == 16 ? placeOf(first + lane) : first + lane + 32 * i] = (signed char)n;
       sum += n;
     }
   sum = __reduce_add_sync(~0u, sum);
@@ -48,7 +49,7 @@ __device__ __forceinline__ void quantizeGroups(const float v[4], int columns, co
     float part[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) part[i] = k + i < 4 ? v[k + i < 4 ? k + i : 3] : 0.0f;
-    quantizeGroup(part, c.group, c.codes + row * c.stride + first + 32 * k, c.tails + (size_t)((first + 32 * k) / c.group) * c.tailRows + row, c.whole);
+    quantizeGroup(part, c.group, c.codes + row * c.stride, first + 32 * k, c.tails + (size_t)((first + 32 * k) / c.group) * c.tailRows + row, c.whole);
   }
 }
 

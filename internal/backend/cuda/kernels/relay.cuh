@@ -117,7 +117,19 @@ template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk 
   __device__ __forceinline__ void seek() {
     int tile = ask.piece.tile;
     const Part& part = this->part(tile);
-    source = (ask.piece.matrix < 0 ? part.other : part.data + ask.piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes + ask.k * CHUNK;
+    source = tileOf(part, ask.piece, tile) + ask.k * CHUNK;
+  }
+
+  __device__ __forceinline__ const byte* tileOf(const Part& part, const Piece& piece, int tile) const {
+    return (piece.matrix < 0 ? part.other : part.data + piece.matrix * p.w.matrix) + (long long)tile * p.w.tileBytes;
+  }
+
+  // factor is that of a piece: see factorOf.
+  template <int SCALES> __device__ __forceinline__ float factor(const Piece& piece) const {
+    if constexpr (SCALES != NV) return 0.0f;
+    int tile = piece.tile;
+    const Part& part = this->part(tile);
+    return factorOf<BLOCK, SCALES>(tileOf(part, piece, tile), groups);
   }
 
   // issue asks for a chunk. Where it is not whole, something is copied for the rest too.
@@ -155,7 +167,8 @@ __device__ __forceinline__ void put(const Part& part, const Piece& piece, int ro
 template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, const Parts& parts, int shift) {
   constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS;
   constexpr bool AHEAD = NB * G <= 4;  // registers have space for the rows of the next chunk
-  constexpr int H = SCALES == SYMMETRIC ? 2 : 1;  // groups of a block
+  constexpr bool SIGNED = SCALES >= SYMMETRIC;
+  constexpr int H = groupsIn<SCALES>;
   extern __shared__ __align__(16) byte ring[];
   __shared__ float4 baton[8][NB][32];
   release();
@@ -176,23 +189,30 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
   // Where a lane's rows of the chunk begin, and its tails.
   const signed char* rows[NB];
   const float2* tails;
+  float factor;
   auto look = [&] {
     const int first = parts.same ? 0 : now.piece.first;
 #pragma unroll
     for (int n = 0; n < NB; n++)
-      rows[n] = p.codes + (long long)(first + min(n * 8 + lane / 4, now.piece.rows - 1)) * p.codeStride + now.k * (G * GROUP) + (lane & 3) * (GROUP / 4 / H);
+      rows[n] = p.codes + (long long)(first + min(n * 8 + lane / 4, now.piece.rows - 1)) * p.codeStride + now.k * (G * GROUP) + (SIGNED ? 0 : (lane & 3) * (GROUP / 4));
     tails = p.tails + (long long)now.k * (G * H) * tailRows + first + 2 * (lane & 3);
+    factor = w.template factor<SCALES>(now.piece);
   };
   Acts<GROUP> acts[AHEAD ? G : 1][AHEAD ? NB : 1];
-  float4 tail[AHEAD ? G : 1][AHEAD ? NB : 1];
-  auto fetch = [&](int g, int n, Acts<GROUP>& a, float4& t) {
-    if constexpr (SCALES == SYMMETRIC) {
-      loadPair(a, rows[n] + g * GROUP, rows[n] + g * GROUP + 32);
-      const float2* at = tails + 2 * g * tailRows + n * 8;
-      t = make_float4(at[0].x, at[tailRows].x, at[1].x, at[tailRows + 1].x);
+  Tails<SCALES> tail[AHEAD ? G : 1][AHEAD ? NB : 1];
+  auto fetch = [&](int g, int n, Acts<GROUP>& a, Tails<SCALES>& t) {
+    const float2* at = tails + g * H * tailRows + n * 8;
+    if constexpr (SIGNED) {
+      loadGroups<SCALES>(a, rows[n] + g * GROUP, lane & 3);
+#pragma unroll
+      for (int h = 0; h < H; h++) {
+        const float4 both = *(const float4*)(at + h * tailRows);
+        t.of[0][h] = both.x, t.of[1][h] = both.z;
+      }
     } else {
       loadActs<GROUP>(a, rows[n] + g * GROUP);
-      t = *(const float4*)(tails + g * tailRows + n * 8);
+      const float4 both = *(const float4*)at;
+      t.of[0][0] = both.x, t.of[0][1] = both.y, t.of[1][0] = both.z, t.of[1][1] = both.w;
     }
   };
   auto ahead = [&] {
@@ -213,38 +233,37 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
   while (now.item < total) {
     arrived<S - 1>();
     __syncwarp();
-    float x[G][NB][4], y[G][NB][2 * H], scale[G][4];  // y: the sums of the rows, or the second groups' x
+    float x[G][NB][H][4], y[G][NB][2], scale[G][lists<SCALES>];  // y: the sums of the rows
     const byte* blocks = mine + stage * CHUNK;
 #pragma unroll
     for (int g = 0; g < G; g++) {
-      readScales<SCALES>(scale[g], blocks + g * BLOCK + CODES, lane);
+      readScales<SCALES>(scale[g], blocks + g * BLOCK + CODES, lane, factor);
       Codes<GROUP> c;
-      if constexpr (SCALES == SYMMETRIC)
-        unpackSigned<BITS>(c, blocks + g * BLOCK, lane);
+      if constexpr (SIGNED)
+        unpackSigned<BITS, SCALES>(c, blocks + g * BLOCK, lane);
       else
         unpack<BITS, GROUP>(c, blocks + g * BLOCK, lane);
 #pragma unroll
       for (int n = 0; n < NB; n++) {
         Acts<GROUP> a;
-        float4 t;
+        Tails<SCALES> t;
         if constexpr (AHEAD)
           a = acts[g][n], t = tail[g][n];
         else
           fetch(g, n, a, t);
-        if constexpr (SCALES == SYMMETRIC) {
-          int d[2][4];
-          multiplySigned<BITS>(d, c, a);
+        if constexpr (SIGNED) {
+          int d[H][4];
+          multiplySigned<BITS, SCALES>(d, c, a);
 #pragma unroll
-          for (int j = 0; j < 4; j++) {
-            x[g][n][j] = __fmul_rn(signedSum<BITS>(d[0][j]), j & 1 ? t.z : t.x);
-            y[g][n][j] = __fmul_rn(signedSum<BITS>(d[1][j]), j & 1 ? t.w : t.y);
-          }
+          for (int h = 0; h < H; h++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) x[g][n][h][j] = __fmul_rn(signedSum<BITS, SCALES>(d[h][j]), t.of[j & 1][h]);
         } else {
           int d[4];
           multiply<GROUP>(d, c, a);
 #pragma unroll
-          for (int j = 0; j < 4; j++) x[g][n][j] = weighed<SCALES>(d[j], j & 1 ? t.z : t.x, j & 1 ? t.w : t.y, scale[g][j / 2 * 2 + 1]);
-          y[g][n][0] = t.y, y[g][n][1] = t.w;
+          for (int j = 0; j < 4; j++) x[g][n][0][j] = weighed<SCALES>(d[j], t.of[j & 1][0], t.of[j & 1][1], scale[g][j / 2 * 2 + 1]);
+          y[g][n][0] = t.of[0][1], y[g][n][1] = t.of[1][1];
         }
       }
     }
@@ -272,11 +291,12 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
       for (int n = 0; n < NB; n++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-          const int o = j / 2 * 2;
-          if constexpr (SCALES == SYMMETRIC)
-            acc[n][j] = __fmaf_rn(y[g][n][j], scale[g][o + 1], __fmaf_rn(x[g][n][j], scale[g][o], acc[n][j]));
-          else
-            acc[n][j] = linked<SCALES>(acc[n][j], x[g][n][j], scale[g][o], scale[g][o + 1], y[g][n][j & 1]);
+          if constexpr (SIGNED) {
+#pragma unroll
+            for (int h = 0; h < H; h++) acc[n][j] = __fmaf_rn(x[g][n][h][j], scale[g][j / 2 * H + h], acc[n][j]);
+          } else {
+            acc[n][j] = linked<SCALES>(acc[n][j], x[g][n][0][j], scale[g][j / 2 * 2], scale[g][j / 2 * 2 + 1], y[g][n][j & 1]);
+          }
         }
     };
     if (whole) {

@@ -1,5 +1,5 @@
 // One row in shared memory. If it comes as floats, every block of a product norms it, where that is asked for, and
-// rounds it in groups of 64 or 32, while its weights are on their way. That is a kernel less to wait for. The
+// rounds it in groups of 64, 32 or 16, while its weights are on their way. That is a kernel less to wait for. The
 // bits are those of rms_norm and quantizeGroup.
 #pragma once
 #include "bits.cuh"
@@ -58,15 +58,15 @@ template <bool WHOLE> __device__ __forceinline__ float2 roundEight(const float (
   return make_float2(scale, WHOLE ? (float)sum : mul((float)sum, scale));
 }
 
-// roundPair is roundEight for two groups of 32: eight lanes have four columns of each.
-__device__ __forceinline__ void roundPair(const float (&v)[8], word (&codes)[2], float2 (&tails)[2]) {
+// roundParts is roundEight for two groups of 32 or four of 16: eight lanes have four columns of each half of the block.
+template <int H> __device__ __forceinline__ void roundParts(const float (&v)[8], word (&codes)[2], float2 (&tails)[H]) {
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     word top = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) top = max(top, __float_as_uint(v[4 * h + i]) & 0x7fffffffu);
 #pragma unroll
-    for (int d = 4; d > 0; d /= 2) top = max(top, __shfl_xor_sync(~0u, top, d));
+    for (int d = 8 / H; d > 0; d /= 2) top = max(top, __shfl_xor_sync(~0u, top, d));
     const float most = __uint_as_float(top), inverse = quot(127.0f, most);
     const bool finite = top < 0x7f800000u, none = top == 0 || !finite || __float_as_uint(inverse) == 0x7f800000u;
     const float scale = none ? finite ? 0.0f : __uint_as_float(0x7fc00000u) : quot(most, 127.0f);
@@ -76,17 +76,28 @@ __device__ __forceinline__ void roundPair(const float (&v)[8], word (&codes)[2],
     codes[h] = none ? 0 : __byte_perm(__byte_perm(n[0], n[1], 0x40), __byte_perm(n[2], n[3], 0x40), 0x5410);
     int sum = __dp4a((int)codes[h], 0x01010101, 0);
 #pragma unroll
-    for (int d = 4; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
-    tails[h] = make_float2(scale, mul((float)sum, scale));
+    for (int d = 8 / H; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    tails[h * (H / 2)] = make_float2(scale, mul((float)sum, scale));
+    if constexpr (H == 4) {  // the first four lanes have the first group of a half
+      const float2 own = tails[2 * h], other = make_float2(__shfl_xor_sync(~0u, own.x, 4), __shfl_xor_sync(~0u, own.y, 4));
+      const bool second = threadIdx.x & 4;
+      tails[2 * h] = second ? other : own, tails[2 * h + 1] = second ? own : other;
+    }
   }
 }
 
 // roundBlock rounds 64 columns that eight neighboring lanes have, as H groups.
 template <int H, bool WHOLE> __device__ __forceinline__ void roundBlock(const float (&v)[8], word (&codes)[2], float2 (&tails)[H]) {
-  if constexpr (H == 2)
-    roundPair(v, codes, tails);
+  if constexpr (H > 1)
+    roundParts<H>(v, codes, tails);
   else
     tails[0] = roundEight<WHOLE>(v, codes);
+}
+
+// keepCodes writes what roundBlock leaves to the codes of a row, from which column `at` on.
+template <int H> __device__ __forceinline__ void keepCodes(signed char* row, int at, const word (&codes)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; h++) *(word*)(row + (H == 4 ? placeOf(at + 32 * h) : at + 32 * h)) = codes[h];
 }
 
 // Rounding is a thread's part of it. A lane has columns 4*(lane%8) to +3 of block lane/8 of a piece, and those 32
@@ -110,7 +121,9 @@ template <int H, bool WHOLE> struct Rounding {
 #pragma unroll
       for (int i = 0; i < 2; i++)
         if (threadIdx.x + 256 * i < 4 * RowSpace<H>::padded(r)) part[i] = ((const float4*)r.codes)[threadIdx.x + 256 * i];
-      if (threadIdx.x < H * RowSpace<H>::padded(r)) *(float2*)&part[2] = r.tails[(size_t)threadIdx.x * r.tailRows];
+#pragma unroll
+      for (int i = 0; i < (H + 1) / 2; i++)
+        if (threadIdx.x + 256 * i < H * RowSpace<H>::padded(r)) *(float2*)&part[2 + i] = r.tails[(size_t)(threadIdx.x + 256 * i) * r.tailRows];
       return;
     }
 #pragma unroll
@@ -126,7 +139,9 @@ template <int H, bool WHOLE> struct Rounding {
 #pragma unroll
       for (int i = 0; i < 2; i++)
         if (threadIdx.x + 256 * i < 4 * RowSpace<H>::padded(r)) ((float4*)space.codes)[threadIdx.x + 256 * i] = part[i];
-      if (threadIdx.x < H * RowSpace<H>::padded(r)) space.tails[threadIdx.x] = *(const float2*)&part[2];
+#pragma unroll
+      for (int i = 0; i < (H + 1) / 2; i++)
+        if (threadIdx.x + 256 * i < H * RowSpace<H>::padded(r)) space.tails[threadIdx.x + 256 * i] = *(const float2*)&part[2 + i];
       __syncthreads();
       return;
     }
@@ -164,12 +179,12 @@ template <int H, bool WHOLE> struct Rounding {
       word codes[2];
       float2 tails[H];
       roundBlock<H, WHOLE>(v, codes, tails);
-      *(word*)(space.codes + at) = codes[0], *(word*)(space.codes + at + 32) = codes[1];
+      keepCodes<H>(space.codes, at, codes);
 #pragma unroll
       for (int h = 0; h < H; h++)
         if ((threadIdx.x & 7) == 0) space.tails[group + h] = tails[h];
       if (leaves && r.codes && at < r.cols) {
-        *(word*)(r.codes + at) = codes[0], *(word*)(r.codes + at + 32) = codes[1];
+        keepCodes<H>(r.codes, at, codes);
 #pragma unroll
         for (int h = 0; h < H; h++)
           if ((threadIdx.x & 7) == 0) r.tails[(size_t)(group + h) * r.tailRows] = tails[h];

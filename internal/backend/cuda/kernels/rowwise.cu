@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(float *dst, int dstStri
       v[i] = 0.0f;
       if (lane + 32 * i < c.group && k < cols) v[i] = dst[r * dstStride + k] = from[k];
     }
-    if (c.codes) quantizeGroup(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + r, c.whole);
+    if (c.codes) quantizeGroup(v, c.group, c.codes + r * c.stride, g * c.group, c.tails + (size_t)g * c.tailRows + r, c.whole);
   }
 }
 
@@ -124,7 +124,7 @@ __device__ __forceinline__ void norm(float *dst, int dstStride, const float *x, 
     }
     ask(g + gridDim.y * warps);
     if (SUPER) roundSuper(v, c, blockIdx.x, g);
-    else if (c.codes) quantizeGroup(v, c.group, c.codes + (size_t)blockIdx.x * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + blockIdx.x, c.whole);
+    else if (c.codes) quantizeGroup(v, c.group, c.codes + (size_t)blockIdx.x * c.stride, g * c.group, c.tails + (size_t)g * c.tailRows + blockIdx.x, c.whole);
   }
 }
 
@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStri
     }
     if (!c.codes) continue;
     if (unit != c.group) quantizeRow(v, unit, c, r, g * unit);
-    else quantizeGroup(v, c.group, c.codes + r * c.stride + g * c.group, c.tails + (size_t)g * c.tailRows + r, c.whole);
+    else quantizeGroup(v, c.group, c.codes + r * c.stride, g * c.group, c.tails + (size_t)g * c.tailRows + r, c.whole);
   }
 }
 

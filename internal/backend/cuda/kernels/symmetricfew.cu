@@ -2,8 +2,8 @@
 // know the shapes.
 #include "answer.cuh"
 
-FEW(few_4_64_1, SYMMETRIC, 1, 2)
-FEW(few_4_64_2, SYMMETRIC, 2, 2)
-FEW(few_4_64_4, SYMMETRIC, 4, 2)
+FEW(few_4_64_1, SYMMETRIC, 1)
+FEW(few_4_64_2, SYMMETRIC, 2)
+FEW(few_4_64_4, SYMMETRIC, 4)
 ROWS(row_4_64, gated_4_64, SYMMETRIC)
 ANSWER(answer_4_64, SYMMETRIC)

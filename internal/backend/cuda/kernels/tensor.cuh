@@ -8,11 +8,23 @@
 
 __device__ __forceinline__ float sumOf(int d) { return __fsub_rn(__int_as_float(d), 12582912.0f); }
 
-// What scales the codes of a block: a scale and a bias for each output, of bf16 or float32 (WIDE); or
-// codes are signed, scales are halves, and a block of 64 columns is two groups of 32. Or codes have zero points. A word
-// then has the first 24 bits of a scale as float32, which are all that a bf16 or a half has, and the zero point (ZEROED).
-// Scales of float32 have what is to be added to a code beside them (ZEROED_WIDE).
-enum { BRIEF, WIDE, SYMMETRIC, ZEROED, ZEROED_WIDE };
+// What scales the codes of a block. There is a scale and a bias for each output, of bf16 or float32 (WIDE). Or codes have zero
+// points. A word then has the first 24 bits of a scale as float32, which are all that a bf16 or a half has, and the zero point
+// (ZEROED). Scales of float32 have what is to be added to a code beside them (ZEROED_WIDE). Or codes stand for signed bytes, and
+// a block of 64 columns is two groups of 32 or four of 16, each with a scale. SYMMETRIC codes are less eight, or the bytes
+// themselves, and scales are halves. Others have 4 bits and are looked up in a table (tabled), with scales of bf16 (MX), bytes
+// of E4M3 (NV) or halves (NL).
+enum { BRIEF, WIDE, ZEROED, ZEROED_WIDE, SYMMETRIC, MX, NV, NL };
+
+// groupsIn is how many groups a block has, and lists how many numbers readScales has for two outputs.
+template <int SCALES> constexpr int groupsIn = SCALES == NV ? 4 : SCALES < SYMMETRIC ? 1 : 2;
+template <int SCALES> constexpr int lists = SCALES == NV ? 8 : 4;
+template <int SCALES> constexpr bool tabled = SCALES > SYMMETRIC;
+
+// Tails is what a lane has of the tails of two rows: scale and scaled sum of each, or the scales of all groups.
+template <int SCALES> struct Tails {
+  float of[2][lists<SCALES> / 2];
+};
 
 template <int SCALES> constexpr bool zeroed = SCALES == ZEROED || SCALES == ZEROED_WIDE;
 
@@ -29,16 +41,18 @@ template <int SCALES> __device__ __forceinline__ float linked(float acc, float x
 }
 
 // added is both: number j of what multiply leaves, with the tails of two rows and the scales that readScales leaves.
-template <int SCALES> __device__ __forceinline__ float added(float acc, int d, const float4& t, const float (&s)[4], int j) {
-  const float total = j & 1 ? t.w : t.y;
-  return linked<SCALES>(acc, weighed<SCALES>(d, j & 1 ? t.z : t.x, total, s[j / 2 * 2 + 1]), s[j / 2 * 2], s[j / 2 * 2 + 1], total);
+template <int SCALES> __device__ __forceinline__ float added(float acc, int d, const Tails<SCALES>& t, const float (&s)[4], int j) {
+  const float total = t.of[j & 1][1];
+  return linked<SCALES>(acc, weighed<SCALES>(d, t.of[j & 1][0], total, s[j / 2 * 2 + 1]), s[j / 2 * 2], s[j / 2 * 2 + 1], total);
 }
 
-// Signed codes of 4 bits are multiplied as the high halves of bytes. Their sums, sixteen times what they
+// Symmetric codes of 4 bits are multiplied as the high halves of bytes. Their sums, sixteen times what they
 // should be, begin at the bits of a float whose last bit counts a sixteenth.
-template <int BITS> constexpr int signedMagic = BITS == 4 ? 0x49400000 : MAGIC;
+template <int BITS, int SCALES> constexpr int signedMagic = BITS == 4 && SCALES == SYMMETRIC ? 0x49400000 : MAGIC;
 
-template <int BITS> __device__ __forceinline__ float signedSum(int d) { return __fsub_rn(__int_as_float(d), BITS == 4 ? 786432.0f : 12582912.0f); }
+template <int BITS, int SCALES> __device__ __forceinline__ float signedSum(int d) {
+  return __fsub_rn(__int_as_float(d), BITS == 4 && SCALES == SYMMETRIC ? 786432.0f : 12582912.0f);
+}
 
 __device__ __forceinline__ void copy16(word to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
@@ -106,75 +120,135 @@ template <int GROUP> __device__ __forceinline__ void multiply(int (&d)[4], const
 }
 
 template <int BITS, int GROUP, int SCALES> constexpr int blockBytes() {
-  static_assert(SCALES != SYMMETRIC || GROUP == 64);
+  static_assert(SCALES < SYMMETRIC || GROUP == 64);
   return GROUP * 2 * BITS + (SCALES == WIDE || SCALES == ZEROED_WIDE ? 128 : 64);
 }
 
-// readScales reads the scale and the bias of output lane/4, and those of the output eight further; of symmetric
-// codes the scales of both groups.
-template <int SCALES> __device__ __forceinline__ void readScales(float (&s)[4], const byte* scales, int lane) {
+// nanoScale is scale i of four that a word has as E4M3, none of them negative or NaN. By is 2^119 times the factor of the
+// matrix: as bits of a float a byte, moved to where its digits belong, is what it stands for times 2^-120, and half of that
+// counts, for codes count halves.
+__device__ __forceinline__ float nanoScale(word bytes, int i, float by) {
+  return __fmul_rn(__uint_as_float((i == 3 ? bytes >> 4 : bytes << (20 - 8 * i)) & 0x07f00000), by);
+}
+
+// scalesOf is the scale and the bias, or zero point, of an output in a word, or its scales in the groups of a block.
+template <int SCALES> __device__ __forceinline__ void scalesOf(float* s, word w, float by) {
+  if constexpr (SCALES == NV) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[i] = nanoScale(w, i, by);
+  } else if constexpr (SCALES == ZEROED) {
+    s[0] = scaleIn(w), s[1] = zeroIn(w);
+  } else if constexpr (SCALES == BRIEF || SCALES == MX) {
+    s[0] = __uint_as_float(w << 16), s[1] = __uint_as_float(w & 0xffff0000u);
+  } else {
+    s[0] = half16(w), s[1] = half16(w >> 16);
+  }
+}
+
+// factorOf is what nanoScale has from the tile: it lies behind the blocks.
+template <int BLOCK, int SCALES> __device__ __forceinline__ float factorOf(const byte* tile, int blocks) {
+  return SCALES == NV ? *(const float*)(tile + blocks * BLOCK) : 0.0f;
+}
+
+// readScales reads the scale and the bias of output lane/4, and those of the output eight further; or the scales of all
+// groups of the one, and of the other.
+template <int SCALES> __device__ __forceinline__ void readScales(float (&s)[lists<SCALES>], const byte* scales, int lane, float by) {
   if constexpr (SCALES == WIDE || SCALES == ZEROED_WIDE) {
     const float4 v = ((const float4*)scales)[lane / 4];
     s[0] = v.x, s[1] = v.y, s[2] = v.z, s[3] = v.w;
-  } else if constexpr (SCALES == SYMMETRIC) {
-    const uint2 v = ((const uint2*)scales)[lane / 4];
-    s[0] = half16(v.x), s[1] = half16(v.x >> 16);
-    s[2] = half16(v.y), s[3] = half16(v.y >> 16);
-  } else if constexpr (SCALES == ZEROED) {
-    const uint2 v = ((const uint2*)scales)[lane / 4];
-    s[0] = scaleIn(v.x), s[1] = zeroIn(v.x), s[2] = scaleIn(v.y), s[3] = zeroIn(v.y);
   } else {
     const uint2 v = ((const uint2*)scales)[lane / 4];
-    s[0] = __uint_as_float(v.x << 16), s[1] = __uint_as_float(v.x & 0xffff0000u);
-    s[2] = __uint_as_float(v.y << 16), s[3] = __uint_as_float(v.y & 0xffff0000u);
+    scalesOf<SCALES>(s, v.x, by);
+    scalesOf<SCALES>(s + lists<SCALES> / 2, v.y, by);
   }
 }
 
-// unpackSigned reads a lane's codes of a block of two groups of 32, those of 4 bits times sixteen.
-template <int BITS> __device__ __forceinline__ void unpackSigned(Codes<64>& c, const byte* block, int lane) {
+// signs is a byte of ones for every byte of w whose highest bit is one.
+__device__ __forceinline__ word signs(word w) {
+  word m;
+  asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(m) : "r"(w));
+  return m;
+}
+
+// lookUp is what eight codes of a word stand for. The low three bits of each are those of a nibble, which is what prmt
+// selects bytes by. The fourth bits of the first four codes are the highest bits of the word's bytes, and those of the
+// others lie four bits lower.
+template <int SCALES> __device__ __forceinline__ void lookUp(word& first, word& second, word w) {
+  constexpr word A = SCALES == NL ? 0xbfad9881 : 0x03020100, B = SCALES == NL ? 0xf6eaddcf : 0x0c080604;  // fourth bit zero
+  constexpr word C = SCALES == NL ? 0x26190d01 : 0xfdfeff00, D = SCALES == NL ? 0x71594535 : 0xf4f8fafc;
+  const word low = w & 0x77777777, high = low >> 16, m = signs(w), n = signs(w << 4);
+  first = (__byte_perm(A, B, low) & ~m) | (__byte_perm(C, D, low) & m);
+  second = (__byte_perm(A, B, high) & ~n) | (__byte_perm(C, D, high) & n);
+}
+
+// unpackSigned reads a lane's codes of a block of several groups, symmetric ones of 4 bits times sixteen. Of two groups
+// it has the operands one after the other; of four, the first two words of each operand are one group.
+template <int BITS, int SCALES> __device__ __forceinline__ void unpackSigned(Codes<64>& c, const byte* block, int lane) {
   if constexpr (BITS == 8) {
     unpack<8, 64>(c, block, lane);
   } else {
-    const word m = 0xf0f0f0f0;
     const uint4 w = ((const uint4*)block)[lane];
-    c.a[0][0] = w.x << 4 & m, c.a[0][1] = w.y << 4 & m, c.a[0][2] = w.x & m, c.a[0][3] = w.y & m;
-    c.a[1][0] = w.z << 4 & m, c.a[1][1] = w.w << 4 & m, c.a[1][2] = w.z & m, c.a[1][3] = w.w & m;
+    if constexpr (tabled<SCALES>) {
+      lookUp<SCALES>(c.a[0][0], c.a[0][2], w.x), lookUp<SCALES>(c.a[0][1], c.a[0][3], w.y);
+      lookUp<SCALES>(c.a[1][0], c.a[1][2], w.z), lookUp<SCALES>(c.a[1][1], c.a[1][3], w.w);
+    } else {
+      const word m = 0xf0f0f0f0;
+      c.a[0][0] = w.x << 4 & m, c.a[0][1] = w.y << 4 & m, c.a[0][2] = w.x & m, c.a[0][3] = w.y & m;
+      c.a[1][0] = w.z << 4 & m, c.a[1][1] = w.w << 4 & m, c.a[1][2] = w.z & m, c.a[1][3] = w.w & m;
+    }
   }
 }
 
-// multiplySigned leaves the sums of both groups, each as multiply does.
-template <int BITS> __device__ __forceinline__ void multiplySigned(int (&d)[2][4], const Codes<64>& c, const Acts<64>& a) {
+// multiplySigned leaves the sums of all groups, each as multiply does.
+template <int BITS, int SCALES> __device__ __forceinline__ void multiplySigned(int (&d)[groupsIn<SCALES>][4], const Codes<64>& c, const Acts<64>& a) {
 #pragma unroll
-  for (int h = 0; h < 2; h++)
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
-        : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3])
-        : "r"(c.a[h][0]), "r"(c.a[h][1]), "r"(c.a[h][2]), "r"(c.a[h][3]), "r"(a.b[2 * h]), "r"(a.b[2 * h + 1]), "r"(signedMagic<BITS>));
+  for (int h = 0; h < groupsIn<SCALES>; h++)
+    if constexpr (SCALES == NV)
+      asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%7,%7,%7,%7};"
+          : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3]) : "r"(c.a[h / 2][h % 2 * 2]), "r"(c.a[h / 2][h % 2 * 2 + 1]), "r"(a.b[h]), "r"(MAGIC));
+    else
+      asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
+          : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3])
+          : "r"(c.a[h][0]), "r"(c.a[h][1]), "r"(c.a[h][2]), "r"(c.a[h][3]), "r"(a.b[2 * h]), "r"(a.b[2 * h + 1]), "r"(signedMagic<BITS, SCALES>));
 }
 
-// addPair adds the products of both groups, with the scales of outputs as readScales leaves them, and in t those of
-// two rows: both of the one and then of the other.
-template <int BITS> __device__ __forceinline__ void addPair(float (&acc)[4], const Codes<64>& c, const Acts<64>& a, const float4& t, const float (&s)[4]) {
-  int d[2][4];
-  multiplySigned<BITS>(d, c, a);
+// addGroups adds the products of all groups, with the scales of outputs as readScales leaves them.
+template <int BITS, int SCALES> __device__ __forceinline__ void addGroups(float (&acc)[4], const Codes<64>& c, const Acts<64>& a, const Tails<SCALES>& t, const float (&s)[lists<SCALES>]) {
+  constexpr int H = groupsIn<SCALES>;
+  int d[H][4];
+  multiplySigned<BITS, SCALES>(d, c, a);
 #pragma unroll
-  for (int j = 0; j < 4; j++) {
-    const float first = __fmul_rn(signedSum<BITS>(d[0][j]), j & 1 ? t.z : t.x), second = __fmul_rn(signedSum<BITS>(d[1][j]), j & 1 ? t.w : t.y);
-    acc[j] = __fmaf_rn(second, s[j / 2 * 2 + 1], __fmaf_rn(first, s[j / 2 * 2], acc[j]));
+  for (int h = 0; h < H; h++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) acc[j] = __fmaf_rn(__fmul_rn(signedSum<BITS, SCALES>(d[h][j]), t.of[j & 1][h]), s[j / 2 * H + h], acc[j]);
+}
+
+// readTails reads those of rows 2*quad and one more, which lie one after another.
+template <int SCALES> __device__ __forceinline__ void readTails(Tails<SCALES>& t, const void* at, int quad) {
+#pragma unroll
+  for (int i = 0; i < lists<SCALES> / 4; i++) *(float4*)&t.of[i][0] = ((const float4*)at)[quad * (lists<SCALES> / 4) + i];
+}
+
+// loadGroups reads a lane's columns of a block, whose groups are half a block apart or, if they are four, lie as
+// placeOf says.
+template <int SCALES> __device__ __forceinline__ void loadGroups(Acts<64>& a, const signed char* row, int quad) {
+  if constexpr (SCALES == NV) {
+    loadActs<64>(a, row + 16 * quad);
+  } else {
+    const uint2 v = *(const uint2*)(row + 8 * quad), w = *(const uint2*)(row + 32 + 8 * quad);
+    a.b[0] = v.x, a.b[1] = v.y, a.b[2] = w.x, a.b[3] = w.y;
   }
 }
 
-// Of two groups lane 4r+q has eight columns of each, from 8q on, in the first and last words of Acts.
-__device__ __forceinline__ void loadPair(Acts<64>& a, const signed char* first, const signed char* second) {
-  const uint2 v = *(const uint2*)first, w = *(const uint2*)second;
-  a.b[0] = v.x, a.b[1] = v.y, a.b[2] = w.x, a.b[3] = w.y;
-}
-
-// copyPair copies 16 columns of a pair of groups: piece i of a row of 64, from lane to lane those of both groups side
-// by side, so that loadActs reads a lane's columns at once.
-__device__ __forceinline__ void copyPair(word row, int i, const signed char* from) {
-  const word to = row + (i & 1) * 32 + (i >> 1) * 8;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + 16), "l"(from + 8) : "memory");
+// copyGroups copies 16 columns of a block: piece i of a row of 64, so that loadActs reads a lane's columns at once.
+template <int SCALES> __device__ __forceinline__ void copyGroups(word row, int i, const signed char* from) {
+  if constexpr (groupsIn<SCALES> == 2) {
+    const word to = row + (i & 1) * 32 + (i >> 1) * 8;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + 16), "l"(from + 8) : "memory");
+  } else {
+    copy16(row + i * 16, from);
+  }
 }
 
 // copyScale copies the scale of a row's group.

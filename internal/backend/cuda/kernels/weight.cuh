@@ -15,14 +15,14 @@ struct Weight {
   int kind, bits;        // how codes become numbers; of a code
   int number, factors;   // type of scales or plain numbers; of the tail
   float zero;            // what biases are in scales
-  int laid;              // words lie for tensor cores, SUPER: as super.cuh says
+  int laid;              // words lie for tensor cores, SUPER: as super.cuh says, TABLED: as lookUp of tensor.cuh reads them
   int zeros, unused;     // where the zero points of a block begin, a byte each; if it is laid: they lie with the scales; 0: there are none
 };
 
 enum { BIASED, HALVES, LEVELED, BYTES, PLAIN, POINTED };
 enum { NO_FACTORS, FACTORS_K, FACTORS_6K, FACTORS_XS, FACTORS_2K, FACTORS_GRID };
-enum { BF16, F16, F32 };
-enum { SUPER = 2 };
+enum { BF16, F16, F32, E4M3 };
+enum { SUPER = 2, TABLED };
 
 typedef unsigned char byte;
 typedef unsigned int word;
@@ -224,10 +224,24 @@ __device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int 
   return __fadd_rn(y, w.zero != 0 ? __fmul_rn(w.zero, s) : -__fmul_rn(floatAt(scales + 32, F16, place), (float)least));
 }
 
+// tabledAt is a number of a tile whose codes lie to be looked up, in groups of 16 or 32. A word has four codes of each of
+// two groups of 16, or eight of a group of 32. Behind blocks with scales of E4M3 there is what these are multiplied with.
+__device__ __forceinline__ float tabledAt(const Weight& w, const byte* tile, int col, int r) {
+  const byte *block = tile + (long long)(col / 64) * w.block, *scales = block + w.codes + 4 * pairOf(r);
+  const bool nano = w.number == E4M3;
+  const int part = col % 64 / 32, k = col & 3, quad = nano ? col % 16 / 4 : col % 32 / 8, second = nano ? col % 32 / 16 : col % 8 / 4;
+  const word codes = ((const word*)block)[4 * (4 * (r & 7) + quad) + 2 * part + (r >> 3)];
+  const word q = (codes >> (4 * k + 16 * second) & 7) | (codes >> (8 * k + (second ? 3 : 7)) & 1) << 3;
+  const float by = nano ? ((const float*)(tile + (long long)w.groups * w.block))[0] : 0.0f;
+  const float s = nano ? __fmul_rn(__uint_as_float((word)scales[col % 64 / 16] << 20), by) : floatAt(scales, w.number, part);
+  return __fmul_rn(s, (float)integer(w, q));
+}
+
 // numberAt is a number of a matrix.
 __device__ __forceinline__ float numberAt(const Weight& w, int matrix, int row, int col) {
   const byte* tile = w.data + matrix * w.matrix + (long long)(row / 16) * w.tileBytes;
   if (w.laid == SUPER) return superAt(w, tile, col, row % 16);
+  if (w.laid == TABLED) return tabledAt(w, tile, col, row % 16);
   const int g = col / w.group, k = col % w.group, r = row % 16;
   const byte* block = blockOf(w, tile, g);
   if (w.kind == PLAIN) return plainAt(w, block, k, r);

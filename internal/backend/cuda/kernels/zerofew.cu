@@ -2,8 +2,8 @@
 // and experts.go know the shapes.
 #include "answer.cuh"
 
-FEW(few_4_64_1, ZEROED, 1, 2)
-FEW(few_4_64_2, ZEROED, 2, 2)
-FEW(few_4_64_4, ZEROED, 4, 2)
+FEW(few_4_64_1, ZEROED, 1)
+FEW(few_4_64_2, ZEROED, 2)
+FEW(few_4_64_4, ZEROED, 4)
 ROWS(row_4_64, gated_4_64, ZEROED)
 ANSWER(answer_4_64, ZEROED)
