@@ -286,9 +286,19 @@ func TestReadRefusesDamagedScales(t *testing.T) {
 		{"TQ2_0", 64, 0x7c00},
 		{"Q1_0", 0, 0x7e00},
 		{"Q2_0", 0, 0x7c00},
+		{"IQ1_S", 0, 0x7c00},
+		{"IQ1_M", 54, 0x7000}, // the highest bits of its half
+		{"IQ2_XXS", 0, 0x7e00},
+		{"IQ2_XS", 0, 0xfc00},
+		{"IQ2_S", 0, 0x7c00},
+		{"IQ3_XXS", 0, 0x7c01},
+		{"IQ3_S", 0, 0x7c00},
 	} {
 		data, _ := gguftest.Encode(c.typ, make([]float32, 512))
 		binary.LittleEndian.PutUint16(data[len(data)/2+c.at:], c.bad)
+		if c.typ == "IQ1_M" {
+			binary.LittleEndian.PutUint16(data[len(data)/2+c.at-2:], 0xf000)
+		}
 		var w gguftest.File
 		w.AddRaw("x", gguftest.Types[c.typ], []int{1, 512}, data)
 		_, err := opened(t, write(t, "x.gguf", w.Bytes())).Tensor("x").Matrix()

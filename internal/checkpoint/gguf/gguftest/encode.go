@@ -11,6 +11,7 @@ var Types = map[string]uint32{
 	"F32": 0, "F16": 1, "BF16": 30, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14,
 	"IQ4_NL": 20, "IQ4_XS": 23,
 	"Q2_K": 10, "Q3_K": 11, "TQ1_0": 34, "TQ2_0": 35, "MXFP4": 39, "NVFP4": 40, "Q1_0": 41, "Q2_0": 42,
+	"IQ1_S": 19, "IQ1_M": 29, "IQ2_XXS": 16, "IQ2_XS": 17, "IQ2_S": 22, "IQ3_XXS": 18, "IQ3_S": 21,
 }
 
 // Columns is how many numbers a block of a type has.
@@ -24,9 +25,11 @@ func Columns(typ string) int {
 		return 128
 	case "Q2_0", "NVFP4":
 		return 64
-	default:
-		return 32
 	}
+	if _, ok := grids[typ]; ok {
+		return 256
+	}
+	return 32
 }
 
 // Encode writes numbers, whole blocks of them, as a type, and returns those that the bytes
@@ -111,6 +114,9 @@ func encodeLow(typ string, v []float32) ([]byte, []float64) {
 		return blockMX(v)
 	case "NVFP4":
 		return blockNV(v)
+	}
+	if g, ok := grids[typ]; ok {
+		return g.block(typ, v)
 	}
 	panic(fmt.Sprintf("gguftest: no type %q", typ))
 }
