@@ -165,17 +165,23 @@ const tileRows = 256
 
 // gptqColumns writes the columns [from, to) of words as rows: a row of a matrix is the bit stream down a column.
 func gptqColumns(dst, src []byte, x *dtype.Matrix, from, to int) {
-	const wide, high = 16, 64 // words of a tile: it is written where it fits the first cache, and then copied
+	const wide, high, low = 16, 64, 1<<32 - 1 // words of a tile, which fits the first cache; a word
 	var tile [wide][4 * high]byte
 	rows := x.RowBytes() / 4
 	for c := from; c < to; c += wide {
 		n := min(wide, to-c)
 		for r := 0; r < rows; r += high {
 			h := min(high, rows-r)
-			for i := range h {
+			for i := 0; i < h; i += 2 { // two words of two rows at a time
 				line := src[4*((r+i)*x.Rows+c):][:4*n]
-				for j := range n {
-					binary.LittleEndian.PutUint32(tile[j][4*i:], binary.LittleEndian.Uint32(line[4*j:]))
+				next := line // not copied if there is no such row
+				if i+1 < h {
+					next = src[4*((r+i+1)*x.Rows+c):][:4*n]
+				}
+				for j := 0; j < n; j += 2 {
+					a, b := binary.LittleEndian.Uint64(line[4*j:]), binary.LittleEndian.Uint64(next[4*j:])
+					binary.LittleEndian.PutUint64(tile[j][4*i:], a&low|b<<32)
+					binary.LittleEndian.PutUint64(tile[j+1][4*i:], a>>32|b&^low)
 				}
 			}
 			for j := range n {
