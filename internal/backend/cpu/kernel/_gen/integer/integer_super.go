@@ -5,7 +5,8 @@ const superAMXDoc = `//
 //
 // The same for superblocks, the second with biases, and the third with those of 16 groups. Codes are multiplied by the factors of their groups
 // when they are unpacked, and the products are two planes: the low bytes, unsigned, and the high ones. With
-// biases a plane is the products with one digit of the factor, three bits. So tiles add up a whole
+// biases a plane is the products with one digit of the factor, three bits. Those of Q2_K are one plane, since
+// they are less than 256 with the whole factor. So tiles add up a whole
 // superblock, and vectors have little to do.
 //
 // A turn is a superblock of a tile and two strips. Two things go on in it: its products are
@@ -35,6 +36,12 @@ type superKernel struct {
 	least bool // there are biases
 	pairs int  // of groups, if there are
 }
+
+// single reports whether products of codes and factors are one plane.
+func (k superKernel) single() bool { return k.pairs == 8 }
+
+// absent reports whether tile t of products is not used.
+func (k superKernel) absent(t int) bool { return k.single() && t%2 == 1 }
 
 // pair is the vector with the factors of the biases of pair p of groups.
 func (k superKernel) pair(p int) string { return sprint("Z%d", []int{4, 5, 6, 7, 2, 3, 11, 16}[p]) }
@@ -271,13 +278,15 @@ func (k superKernel) seconds() {
 func (k superKernel) fullStep(first bool) {
 	k.op("TILELOADD(4, 0, %d, %d)", regDX, regBX)
 	k.op("TILELOADD(6, 0, %d, %d)", regR10, regBX)
-	k.op("TILELOADD(7, %d, %d, %d)", superPlane, regR10, regBX)
+	if !k.single() {
+		k.op("TILELOADD(7, %d, %d, %d)", superPlane, regR10, regBX)
+	}
 	k.op("TILELOADD(5, 0, %d, %d)", regR12, regBX)
 	if first {
 		k.op("SHLQ $1, BX")
 	}
 	for t := range 4 {
-		if first {
+		if first && !k.absent(t) {
 			k.op("TILESTORED(%d, %d, %d, %d)", t, 2048*t, regR9, regBX)
 			k.op("TILEZERO(%d)", t)
 		}
@@ -316,7 +325,9 @@ func (k superKernel) step() {
 	k.op("CMPQ integerArgs_multiplyLeft(AX), $0")
 	k.op("JEQ loaded")
 	for _, t := range []int{4, 6, 7, 5} {
-		k.load(t)
+		if t != 7 || !k.single() {
+			k.load(t)
+		}
 	}
 	k.line("loaded:")
 	k.arg("rows", "DI")
@@ -355,6 +366,9 @@ func (k superKernel) load(t int) {
 
 // product multiplies by plane t%2. Low ones are unsigned, and high ones too where they are digits.
 func (k superKernel) product(t int) {
+	if k.absent(t) {
+		return
+	}
 	name := "TDPBSUD"
 	if t%2 == 1 && !k.least {
 		name = "TDPBSSD"
@@ -364,6 +378,9 @@ func (k superKernel) product(t int) {
 
 // dot is tile instruction t of a step.
 func (k superKernel) dot(t int) {
+	if k.absent(t) {
+		return
+	}
 	k.op("CMPQ integerArgs_stepsLeft(AX), $%d", superStep)
 	k.op("JNE kept%d", t)
 	k.op("XORQ $64, R11")
@@ -404,14 +421,19 @@ func (k superKernel) sumsAt(p int, first, second string) string {
 // row scales the products of row m of a strip and adds them.
 func (k superKernel) row(m, strip int, out, scales string, sums func(p int) string) {
 	at := 4096*strip + 128*m
-	if k.least {
+	switch {
+	case k.single():
+		k.op("VCVTDQ2PS %d(R11), Z12", at)
+	case k.least:
 		k.op("VPSLLD $3, %d(R11), Z12", at+2048)
-	} else {
+	default:
 		k.op("VMOVDQU32 %d(R11), Z12", at+2048)
 		k.op("VPSHUFB Z18, Z12, Z12")
 	}
-	k.op("VPADDD %d(R11), Z12, Z12", at)
-	k.op("VCVTDQ2PS Z12, Z12")
+	if !k.single() {
+		k.op("VPADDD %d(R11), Z12, Z12", at)
+		k.op("VCVTDQ2PS Z12, Z12")
+	}
 	k.op("VMULPS Z0, Z12, Z12")
 	if k.least {
 		k.op("VMOVDQA64 Z15, Z13")

@@ -65,10 +65,13 @@ func (k superGroup) write() {
 	k.line("\n// integerPlanes%s writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves", k.name)
 	k.line("// R8 to the end of its groups.")
 	k.line("TEXT integerPlanes%s<>(SB), NOSPLIT, $0-0", k.name)
-	if k.least() {
+	single := k.least() && k.sixteen() // products are less than 256, and one plane
+	switch {
+	case single:
+	case k.least():
 		k.op("MOVL $0x00070007, R12")
 		k.op("VPBROADCASTD R12, Z8")
-	} else {
+	default:
 		for i, name := range []string{"Even", "Odd", "Words"} {
 			k.op("VBROADCASTI32X4 super%s<>(SB), Z%d", name, 8+i)
 		}
@@ -85,9 +88,13 @@ func (k superGroup) write() {
 	k.arg("per", "R13")
 	k.line("group:")
 	k.op("VMOVDQU32 (R14), Z23")
-	if k.least() {
+	switch {
+	case single:
+		k.op("VPSLLD $16, Z23, Z21")
+		k.op("VPORD Z21, Z23, Z21")
+	case k.least():
 		k.digits()
-	} else {
+	default:
 		k.bytes()
 	}
 	k.op("MOVQ R8, SI")
@@ -102,11 +109,16 @@ func (k superGroup) write() {
 		if k.least() {
 			high = "Z29"
 			k.op("VPMULLW Z21, %s, Z28", w)
-			k.op("VPMULLW Z22, %s, Z29", w)
 		} else {
 			k.products(w)
 		}
 		k.op("VMOVDQU32 Z28, %d(R9)", 64*v)
+		if single {
+			return
+		}
+		if k.least() {
+			k.op("VPMULLW Z22, %s, Z29", w)
+		}
 		k.op("VMOVDQU32 %s, %d(R9)", high, superPlane+64*v)
 	})
 	k.op("ADDQ $%d, SI", step16(k.low()))
