@@ -195,7 +195,7 @@ func (m *module) zeroPoints(bits, groups, repeat int) ([]byte, error) {
 		zeros = make([]byte, len(b))
 		for i, z := range b {
 			if z += half; bits < 8 && z>>bits != 0 {
-				return nil, e.errorf("zero point %d is none of %d bits", int8(b[i]), bits)
+				return nil, e.errorf("zero point %d does not fit %d bits", int8(b[i]), bits)
 			} else {
 				zeros[i] = z
 			}

@@ -91,7 +91,7 @@ func TestMatrixRefusesMistakesOfFormats(t *testing.T) {
 		{"packed, unused bits of words", "", with(packed, random("m.weight_packed", dtype.I32, 32, 22)), []string{`"m.weight_packed"`, "22 words", "newer compressed-tensors"}},
 		{"packed, zero points of another shape", "", with(packed, random("m.weight_zero_point", dtype.I32, 32, 4)), []string{`"m.weight_zero_point"`, "[32, 4], want [4, 4]"}},
 		{"packed, zero points of floats", "", with(packed, random("m.weight_zero_point", dtype.F16, 32, 4)), []string{`"m.weight_zero_point"`, "type F16, want I32 or I8"}},
-		{"packed, zero point out of range", "", with(packed, tensor{Decl{"m.weight_zero_point", dtype.I8, []int{32, 4}}, slices.Repeat([]byte{8}, 128)}), []string{`"m.weight_zero_point"`, "zero point 8 is none of 4 bits"}},
+		{"packed, zero point out of range", "", with(packed, tensor{Decl{"m.weight_zero_point", dtype.I8, []int{32, 4}}, slices.Repeat([]byte{8}, 128)}), []string{`"m.weight_zero_point"`, "zero point 8 does not fit 4 bits"}},
 		{"packed, no scales", "", packed[:1], []string{`"m.weight_packed"`, `"m.weight_scale"`, "missing"}},
 		{"packed, scale that is no number", "", with(packed[:3], numbers("m.weight_scale", dtype.F32, []int{32, 1}, slices.Repeat([]float32{nan}, 32)...)), []string{`"m.weight_packed"`, "the scale NaN"}},
 		{"packed, scales of integers", "", with(packed, random("m.weight_scale", dtype.I32, 32, 4)), []string{"scales of I32"}},

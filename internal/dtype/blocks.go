@@ -157,7 +157,7 @@ func (m *Matrix) Sound(r0, r1 int) error {
 			}
 		}
 		if m.Format == MXFP4Blocks && m.Data[at] == 255 {
-			return fmt.Errorf("row %d: a block has the exponent 255, which is no number: the file is damaged", at/n)
+			return fmt.Errorf("row %d: a block has the exponent 255, which is not a number: the file is damaged", at/n)
 		}
 	}
 	return nil
