@@ -44,13 +44,15 @@ func module32(format string) []tensor {
 			groups[i] = int64(i % 4)
 		}
 		return []tensor{random("m.qweight", dtype.I32, 16, 32), random("m.qzeros", dtype.I32, 4, 4), random("m.scales", dtype.F16, 4, 32), whole("m.g_idx", dtype.I32, groups...)}
+	case "paroquant":
+		return rotatedModule(32)
 	default: // awq
 		return []tensor{random("m.qweight", dtype.I32, 128, 4), random("m.qzeros", dtype.I32, 4, 4), random("m.scales", dtype.F16, 4, 32)}
 	}
 }
 
 // formats32 are the formats of module32.
-var formats32 = []string{"packed", "int8", "nvfp4", "modelopt", "mxfp4", "mxfp8", "fp8", "gptq", "awq"}
+var formats32 = []string{"packed", "int8", "nvfp4", "modelopt", "mxfp4", "mxfp8", "fp8", "gptq", "awq", "paroquant"}
 
 // with puts a tensor in the place of the one with its name, or adds it.
 func with(list []tensor, x tensor) []tensor {

@@ -10,14 +10,14 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// rotatedModule is a module of ParoQuant with 8 rows and 128 columns.
-func rotatedModule() []tensor {
+// rotatedModule is a module of ParoQuant with 128 columns.
+func rotatedModule(rows int) []tensor {
 	pairs := tensor{Decl{"m.pairs", dtype.I16, []int{2, 128}}, make([]byte, 2*2*128)}
 	for i := range 256 {
 		binary.LittleEndian.PutUint16(pairs.data[2*i:], uint16(i%128))
 	}
 	return []tensor{
-		random("m.qweight", dtype.I32, 128, 1), random("m.qzeros", dtype.I32, 1, 1), random("m.scales", dtype.F16, 1, 8),
+		random("m.qweight", dtype.I32, 128, rows/8), random("m.qzeros", dtype.I32, 1, rows/8), random("m.scales", dtype.F16, 1, rows),
 		random("m.theta", dtype.F16, 2, 64), pairs, random("m.channel_scales", dtype.F16, 1, 128),
 	}
 }
@@ -26,7 +26,7 @@ func rotatedModule() []tensor {
 func TestMatrixRefusesRotations(t *testing.T) {
 	const paro = `{"quantization_config":{"quant_method":"paroquant","bits":4,"group_size":128,"krot":2}}`
 	open := func(config string, change ...tensor) error {
-		list := rotatedModule()
+		list := rotatedModule(8)
 		for _, x := range change {
 			i := slices.IndexFunc(list, func(y tensor) bool { return y.Name == x.Name })
 			if list[i] = x; x.Shape == nil {
@@ -52,7 +52,7 @@ func TestMatrixRefusesRotations(t *testing.T) {
 	if err := open(paro, random("m.channel_scales", dtype.F16, 128)); err != nil {
 		t.Error(err)
 	}
-	pairs := rotatedModule()[4]
+	pairs := rotatedModule(8)[4]
 	twice, outside := slices.Clone(pairs.data), slices.Clone(pairs.data)
 	twice[2*7] = 6
 	binary.LittleEndian.PutUint16(outside[2*130:], 128)

@@ -192,7 +192,7 @@ func (m *mixture) answers() driver.Ptr {
 	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
 	b.launch(middle.kernel("rowwise.swiglu"), groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, middle.param())
 	if down.turn != nil {
-		middle = b.transform(middle, slots.Rows, m.rows, down, down.wants(), m.slots)
+		middle = b.transform(middle, slots.Rows, m.rows, m.slots, down)[0]
 	}
 	answers := b.scratch(4 * m.rows * m.x.Cols)
 	b.multiply(m.product(down, e.SharedDown, middle, answers))
@@ -288,7 +288,7 @@ func (m *mixture) transformed(w *weight) input {
 			return in
 		}
 	}
-	m.turned = append(m.turned, m.b.transform(x, m.x.Rows, m.x.Rows, w, rounding{}, 0))
+	m.turned = append(m.turned, m.b.turned(x, m.x.Rows, w))
 	return m.turned[len(m.turned)-1]
 }
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
@@ -87,7 +89,7 @@ func (b *Backend) prepare(x input, rows, cols int, w *weight, known *[]input) in
 	}
 	in := x
 	if w.turn != nil {
-		in = b.transform(x, rows, rows, w, w.wants(), 0)
+		in = b.transform(x, rows, rows, 0, w)[0]
 	} else {
 		in.quantized = b.quantize(x, rows, cols, w.rounding())
 	}
@@ -103,34 +105,89 @@ func (w *weight) wants() rounding {
 	return w.rounding()
 }
 
-// transform is rows transformed for w, as integers if r says how. With slots, of which there are `space`, rows
-// come from there and stay there.
-func (b *Backend) transform(x input, rows, space int, w *weight, r rounding, slots driver.Ptr) input {
-	cols := w.Cols()
-	in := input{rows: cols}
-	var c quantized // what the kernel rounds
-	if r.group >= 32 && r.group <= maxCoded && !r.super {
-		c = b.space(space, cols, r)
-	} else {
-		in.x = b.scratch(4 * space * cols)
+// maxForms is how many forms of rows a kernel makes at once.
+const maxForms = 4
+
+// prepareAll adds the forms of rows that products want whose weights transform them, as few launches as possible.
+func (b *Backend) prepareAll(x backend.Tensor, products []backend.Product, known *[]input) {
+	var list []*weight
+	for i := range products {
+		p := &products[i]
+		if p.Each || x.Rows == 0 || p.Only != nil && len(p.Only) == 0 {
+			continue
+		}
+		w := b.weight(p.W)
+		if w.turn == nil || x.Cols != w.Cols() {
+			continue
+		}
+		same := func(turn *transformation, r rounding) bool { return turn == w.turn && r == w.wants() }
+		if !slices.ContainsFunc(list, func(o *weight) bool { return same(o.turn, o.wants()) }) &&
+			!slices.ContainsFunc(*known, func(in input) bool { return same(in.turn, in.rounding) }) {
+			list = append(list, w)
+		}
 	}
+	for part := range slices.Chunk(list, maxForms) {
+		*known = append(*known, b.transform(input{x: b.at(x), rows: x.Stride}, x.Rows, x.Rows, 0, part...)...)
+	}
+}
+
+// transform is rows transformed for each of a few weights, as integers if they want them.
+func (b *Backend) transform(x input, rows, space int, slots driver.Ptr, weights ...*weight) []input {
+	var list []input
+	for _, w := range weights {
+		list = append(list, b.form(space, w, w.wants()))
+	}
+	b.launchForms(x, rows, slots, list)
+	for i, w := range weights {
+		in := &list[i]
+		if r := w.wants(); r.group > in.group {
+			in.quantized = b.space(space, w.Cols(), r)
+			in.turn = w.turn
+			b.quantizeInto(in.quantized, *in, slots, 0, 0, rows, w.Cols())
+		}
+	}
+	return list
+}
+
+// turned is rows transformed for a weight as floats, whatever it wants.
+func (b *Backend) turned(x input, rows int, w *weight) input {
+	list := []input{b.form(rows, w, rounding{})}
+	b.launchForms(x, rows, 0, list)
+	return list[0]
+}
+
+// form is memory for rows as transform writes them: integers, if that kernel can round them so, or floats.
+func (b *Backend) form(rows int, w *weight, r rounding) input {
+	in := input{rows: w.Cols()}
+	if r.group >= 32 && r.group <= maxCoded && !r.super {
+		in.quantized = b.space(rows, w.Cols(), r)
+	} else {
+		in.x = b.scratch(4 * rows * w.Cols())
+	}
+	in.turn = w.turn
+	return in
+}
+
+// launchForms fills in forms of rows. With slots, rows come from there and stay there.
+func (b *Backend) launchForms(x input, rows int, slots driver.Ptr, list []input) {
 	if slots != 0 && rows > maxRows {
 		panic("cuda: too many rows for experts")
 	}
 	const columns = 8 * 128 // of a block
+	cols := list[0].rows
 	eachRows(rows, func(from, to int) {
-		part := c
-		if part.group > 0 {
-			part.codes += driver.Ptr(from * part.stride)
-			part.tails += driver.Ptr(8 * from)
+		var forms fields
+		for i := range maxForms {
+			in := list[min(i, len(list)-1)]
+			if in.group > 0 {
+				in.codes += driver.Ptr(from * in.stride)
+				in.tails += driver.Ptr(8 * from)
+			} else {
+				in.x += driver.Ptr(4 * from * cols)
+			}
+			forms = append(forms, in.turn.param, in.x, in.quantized.param())
 		}
-		b.launch("input.transform", grid{x: (cols + columns - 1) / columns, y: to - from, threads: 256},
-			x.x+driver.Ptr(4*from*x.rows), x.rows, in.x+driver.Ptr(4*from*cols), cols, w.turn.param, part.param(), slots)
+		b.launch("input.transform", grid{x: (cols + columns - 1) / columns, y: to - from, z: len(list), threads: 256},
+			x.x+driver.Ptr(4*from*x.rows), x.rows, slots, forms)
 	})
-	if in.quantized = c; r.group > c.group {
-		in.quantized = b.space(space, cols, r)
-		b.quantizeInto(in.quantized, in, slots, 0, 0, rows, cols)
-	}
-	in.turn = w.turn
-	return in
 }

@@ -60,6 +60,7 @@ func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
 // one launch. Known is what x is already as some weights want it.
 func (b *Backend) products(x backend.Tensor, known []input, products ...backend.Product) {
 	var list, later []product
+	b.prepareAll(x, products, &known)
 	ahead := b.narrowAhead(x, products)
 	for i := range products {
 		p := &products[i]

@@ -281,6 +281,18 @@ func (s *Survey) form(w *Weight, m *dtype.Matrix, bytes int64) {
 
 // writing names how a matrix is written.
 func writing(m *dtype.Matrix) string {
+	switch {
+	case m.Input == nil:
+		return format(m)
+	case m.Input.Rotation != nil:
+		return format(m) + ", rotated inputs"
+	default:
+		return format(m) + ", reordered inputs"
+	}
+}
+
+// format is writing without the input.
+func format(m *dtype.Matrix) string {
 	switch m.Format {
 	case dtype.Plain:
 		return strings.ToLower(m.Type.String())

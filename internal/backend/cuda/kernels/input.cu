@@ -12,11 +12,25 @@ struct Turn {
   int rounds, cols;
 };
 
-// transform has a warp for 128 columns of a row. It writes floats to y or, with codes, integers. With slots, row i is
-// slots[i] of both.
-extern "C" __global__ void __launch_bounds__(256) transform(const float* x, int xStride, float* y, int yStride, const Turn t, const Codes c, const int* slots) {
+// Form is a form of the rows: transformed, as floats at y or, with codes, as integers.
+struct Form {
+  Turn turn;
+  float* y;
+  Codes codes;
+};
+
+// Forms are those that the products of a call want.
+struct Forms {
+  Form form[4];
+};
+
+// transform has a warp for 128 columns of a row and a form. With slots, row i is slots[i] of both.
+extern "C" __global__ void __launch_bounds__(256) transform(const float* x, int xStride, const int* slots, const __grid_constant__ Forms forms) {
   __shared__ float numbers[8][2][128];
   release();
+  const Turn& t = forms.form[blockIdx.z].turn;
+  const Codes& c = forms.form[blockIdx.z].codes;
+  float* y = forms.form[blockIdx.z].y;
   const int lane = threadIdx.x & 31, group = blockIdx.x * 8 + threadIdx.x / 32, first = 128 * group;
   await();
   if (first >= t.cols) return;
@@ -53,5 +67,5 @@ extern "C" __global__ void __launch_bounds__(256) transform(const float* x, int 
   }
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    if (lane + 32 * i < columns) y[(long long)row * yStride + first + lane + 32 * i] = v[i];
+    if (lane + 32 * i < columns) y[(long long)row * t.cols + first + lane + 32 * i] = v[i];
 }
