@@ -69,60 +69,45 @@ func (m *module) grouped(x dtype.Matrix) ([]dtype.Matrix, error) {
 		return nil, err
 	}
 	x.ScaleType = scales.typ
-	groups := last(scales.shape)
-	if scales.numbers() == 1 || len(scales.shape) == len(m.with(0, 0))-1 && groups == m.rows { // [1], [] or [rows]
-		groups = 1
-	}
-	repeat := 1
-	switch rows := m.with(m.rows, groups); {
-	case groups == 1:
+	groups, repeat, parts := last(scales.shape), 1, scales
+	n := scales.numbers()
+	if n == 1 || n == m.rows*m.count() && (groups == 1 || len(scales.shape) < len(m.with(0, 0))) { // for all rows, or one for each
 		if x.Group = channelGroup(m.cols); x.Group == 0 {
-			return nil, m.elements.errorf("rows of %d columns are not a whole number of groups of 16", m.cols)
+			return nil, m.whole(16)
 		}
-		repeat = m.cols / x.Group
-		if scales.numbers() != 1 && scales.numbers() != m.rows*m.count() {
-			return nil, scales.errorf("%v of shape %s, want %s", scales.typ, shapeText(scales.shape), shapeText(rows))
-		}
-	default:
-		if x.Group, err = m.group(scales, groups); err == nil {
-			err = scales.want(rows)
-		}
-		if err != nil {
-			return nil, err
-		}
+		groups, repeat, parts = 1, m.cols/x.Group, nil
+	} else if x.Group, err = m.group(scales, groups); err == nil {
+		err = scales.want(m.with(m.rows, groups))
+	}
+	if err != nil {
+		return nil, err
 	}
 	zeros, err := m.zeroPoints(x.Bits, groups, repeat)
 	if err != nil {
 		return nil, err
 	}
-	if repeat == 1 {
-		ms, err := m.split(x, scales, nil)
-		if err == nil {
-			attach(ms, zeros)
-		}
-		return ms, err
-	}
-	ms, err := m.split(x, nil, nil)
-	if err != nil || m.look {
-		attach(ms, zeros)
-		return ms, err
-	}
-	b, err := scales.load()
-	if err != nil {
-		return nil, err
-	}
-	size := scales.typ.Size()
-	for i := range ms {
-		part := b
-		if len(b) == size {
-			part = bytes.Repeat(b, m.rows)
-		} else {
-			part = b[i*m.rows*size:][:m.rows*size]
-		}
-		ms[i].Scales = repeated(part, size, repeat)
+	ms, err := m.split(x, parts, nil)
+	if err == nil && parts == nil && !m.look {
+		err = m.spreadRows(ms, scales, repeat)
 	}
 	attach(ms, zeros)
-	return ms, nil
+	return ms, err
+}
+
+// spreadRows repeats the scale of each row, or the only one, for the groups of the rows.
+func (m *module) spreadRows(ms []dtype.Matrix, scales *entry, repeat int) error {
+	b, err := scales.load()
+	if err != nil {
+		return err
+	}
+	size := scales.typ.Size()
+	if len(b) == size {
+		b = bytes.Repeat(b, m.rows*len(ms))
+	}
+	for i := range ms {
+		ms[i].Scales = repeated(b[i*m.rows*size:][:m.rows*size], size, repeat)
+	}
+	return nil
 }
 
 // attach gives each matrix its zero points; zeros are nil, empty, or those of all matrices.
@@ -201,24 +186,30 @@ func (m *module) zeroPoints(bits, groups, repeat int) ([]byte, error) {
 			}
 		}
 	} else {
-		column, codes := make([]byte, 4*words), make([]byte, m.rows)
-		zeros = make([]byte, m.count()*m.rows*groups)
 		for i := range m.count() {
-			for g := range groups {
-				for w := range words {
-					copy(column[4*w:][:4], b[4*((i*words+w)*groups+g):])
-				}
-				dtype.Unpack(codes, bits, column)
-				for r, z := range codes {
-					zeros[(i*m.rows+r)*groups+g] = z
-				}
-			}
+			zeros = append(zeros, unpackDown(b[4*words*groups*i:][:4*words*groups], bits, m.rows, groups)...)
 		}
 	}
 	if uniform(zeros, half) {
 		return nil, nil
 	}
 	return repeated(zeros, 1, repeat), nil
+}
+
+// unpackDown is rows × cols codes that are bit streams down the columns of words.
+func unpackDown(words []byte, bits, rows, cols int) []byte {
+	high := len(words) / (4 * cols)
+	out, column, codes := make([]byte, rows*cols), make([]byte, 4*high), make([]byte, rows)
+	for c := range cols {
+		for w := range high {
+			copy(column[4*w:][:4], words[4*(w*cols+c):])
+		}
+		dtype.Unpack(codes, bits, column)
+		for r, q := range codes {
+			out[r*cols+c] = q
+		}
+	}
+	return out
 }
 
 // uniform reports whether all of b are x.
