@@ -35,9 +35,10 @@ var modelCases = []modelCase{
 func TestModelsHaveTheBitsOfTheCPU(t *testing.T) {
 	for _, c := range modelCases {
 		t.Run(fmt.Sprintf("%s, %d bits, keys of %d bits, %v", c.name, c.o.Quantize, c.o.KVBits, c.o.Compute), func(t *testing.T) {
-			want := dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), c.name, c.o, c.rounds)
+			dir := golden.Dir(t, c.name)
+			want := dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), dir, c.o, c.rounds)
 			b := open(t, Options{})
-			got := dialog(t, b, c.name, c.o, c.rounds)
+			got := dialog(t, b, dir, c.o, c.rounds)
 			for i, w := range want {
 				if i >= len(got) || got[i] != w {
 					t.Fatalf("step %d differs", i)
@@ -53,9 +54,9 @@ func TestModelsHaveTheBitsOfTheCPU(t *testing.T) {
 
 // dialog has two sequences of a model and of its head go on side by side, and returns all that was
 // computed, a line for each step.
-func dialog(t *testing.T, b backend.Backend, name string, o model.Options, rounds int) (steps []string) {
+func dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds int) (steps []string) {
 	t.Helper()
-	c, err := checkpoint.Open(golden.Dir(t, name))
+	c, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

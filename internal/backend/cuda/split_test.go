@@ -6,6 +6,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/split"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 )
 
@@ -21,13 +22,13 @@ func TestModelsOnTheGPUAndTheCPU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := model.Options{Quantize: 8}
-			want := dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), c.model, o, 3)
+			want := dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), golden.Dir(t, c.model), o, 3)
 			b := open(t, Options{})
 			d, err := split.New(b, backendtest.CPU(t, backend.Options{Threads: 1}), c.onHost)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, got := range dialog(t, d, c.model, o, 3) {
+			for i, got := range dialog(t, d, golden.Dir(t, c.model), o, 3) {
 				if got != want[i] {
 					t.Fatalf("step %d differs", i)
 				}
