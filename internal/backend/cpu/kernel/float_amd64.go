@@ -20,7 +20,7 @@ var avx512Floats = floatKernels{
 		{floatF32x1AVX512, floatF32x2AVX512},
 	},
 	rows:      6,
-	expanders: &expandAVX512,
+	expanders: best512,
 	decode: [decoders]func(*decodeArgs){
 		decodeFP4: decodeFP4AVX512, decodeE4M3: decodeE4M3AVX512,
 		2: decodeAffine2AVX512, 3: decodeAffine3AVX512, 4: decodeAffine4AVX512,
@@ -32,7 +32,7 @@ var avx512Floats = floatKernels{
 var avx2Floats = floatKernels{
 	product:   [3][2]func(*floatArgs){{floatBF16AVX2}, {floatF16AVX2}, {floatF32AVX2}},
 	rows:      3,
-	expanders: &expandAVX2,
+	expanders: expandersAVX2,
 	decode: [decoders]func(*decodeArgs){
 		decodeFP4: decodeFP4AVX2, decodeE4M3: decodeE4M3AVX2,
 		2: decodeAffine2AVX2, 3: decodeAffine3AVX2, 4: decodeAffine4AVX2,

@@ -24,15 +24,30 @@ const (
 // expandArgs are the operands of a kernel that expands superblocks of one tile which follow one another.
 type expandArgs struct {
 	dst, src unsafe.Pointer
-	table    unsafe.Pointer // of the format
+	table    unsafe.Pointer // of the expander
 	count    int            // superblocks, at least one
 	signs    [64]uint64     // signs of a superblock: number 8*(4*half+n)+h is of columns 32h+8n+4*half to 3 more
 
 	indices [64 * Tile]uint16 // of a superblock, high bits included, as low bits lie
 }
 
-// expanders expand superblocks on one instruction set, by format from dtype.IQ1S on; nil: portable code.
-type expanders *[len(gridPlaces)]func(a *expandArgs)
+// expander expands superblocks of a format.
+type expander struct {
+	run   func(a *expandArgs)
+	table []byte
+}
+
+// expanders are those of one instruction set, by format from dtype.IQ1S on; nil: portable code.
+type expanders *[len(gridPlaces)]expander
+
+// gridExpanders are kernels that take the tables of dtype.
+func gridExpanders(kernels [len(gridPlaces)]func(a *expandArgs)) expanders {
+	var by [len(gridPlaces)]expander
+	for i, run := range kernels {
+		by[i] = expander{run, (dtype.IQ1S + dtype.Format(i)).GridTable()}
+	}
+	return &by
+}
 
 // layGrid lays out a grid format.
 func (w *Weight) layGrid() {
@@ -67,9 +82,10 @@ func (s *Scratch) expand(w *Weight, n, from, to, first, end int, by expanders) *
 		}
 		a := &s.expandArgs
 		a.dst, a.src = unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
-		a.table = unsafe.Pointer(unsafe.SliceData(w.format.GridTable()))
+		x := &by[w.format-dtype.IQ1S]
+		a.table = unsafe.Pointer(unsafe.SliceData(x.table))
 		a.count = end - first
-		by[w.format-dtype.IQ1S](a)
+		x.run(a)
 		a.dst, a.src, a.table = nil, nil, nil
 	}
 	return e

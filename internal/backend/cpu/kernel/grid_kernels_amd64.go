@@ -123,3 +123,26 @@ func gridAVX2Rows3(a *integerArgs)
 
 //go:noescape
 func gridAVX2Rows4(a *integerArgs)
+
+// expandVBMI are expanders with AVX-512 VBMI, nil where there is none.
+var expandVBMI = [len(gridPlaces)]func(a *expandArgs){
+	nil,
+	nil,
+	expandIQ2XXSVBMI,
+	expandIQ2XSVBMI,
+	nil,
+	expandIQ3XXSVBMI,
+	expandIQ3SVBMI,
+}
+
+//go:noescape
+func expandIQ2XXSVBMI(a *expandArgs)
+
+//go:noescape
+func expandIQ2XSVBMI(a *expandArgs)
+
+//go:noescape
+func expandIQ3XXSVBMI(a *expandArgs)
+
+//go:noescape
+func expandIQ3SVBMI(a *expandArgs)

@@ -9,7 +9,7 @@ import "unsafe"
 // integerTilesAVX512 is integerTiles. Of many rows with 8 bits, most go to the wide kernel.
 func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	if w.grid() {
-		gridStrips(gridAVX512[:], &expandAVX512, out, w, n, from, to, a, s)
+		gridStrips(gridAVX512[:], best512, out, w, n, from, to, a, s)
 		return
 	}
 	format := w.integerFormat()
@@ -28,7 +28,7 @@ func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activation
 // integerTilesAVX2 is integerTiles.
 func integerTilesAVX2(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	if w.grid() {
-		gridStrips(gridAVX2[:], &expandAVX2, out, w, n, from, to, a, s)
+		gridStrips(gridAVX2[:], expandersAVX2, out, w, n, from, to, a, s)
 		return
 	}
 	integerStrips(integerAVX2[w.integerFormat()][:], out, w, n, from, to, a, s)
@@ -69,7 +69,7 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 			end := min(t+step, to)
 			c := integerCall{args: args, w: w, n: n, a: a, out: out[(t-from)*rows*Tile:]}
 			if w.grid() { // these tiles and columns become a weight
-				c.w, c.n = s.expand(w, n, t, end, g/w.per, (g+groups)/w.per, &expandAVX512), 0
+				c.w, c.n = s.expand(w, n, t, end, g/w.per, (g+groups)/w.per, best512), 0
 				c.spans(0, end-t, 0, g, groups)
 			} else {
 				c.spans(t, end, g, g, groups)

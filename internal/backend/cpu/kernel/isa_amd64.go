@@ -37,7 +37,7 @@ func avx512() Set {
 		Integer:   integerTilesAVX512,
 		Float:     floatAVX512,
 		strips:    stripsAVX512,
-		expanders: &expandAVX512,
+		expanders: best512,
 		quantize:  quantizeRowAVX512,
 		scatter:   scatterAVX2,
 	}
@@ -53,7 +53,7 @@ func avx2() Set {
 		Integer:   integerTilesAVX2,
 		Float:     floatAVX2,
 		strips:    stripsAVX2,
-		expanders: &expandAVX2,
+		expanders: expandersAVX2,
 		quantize:  quantizeRowAVX2,
 		scatter:   scatterAVX2,
 	}

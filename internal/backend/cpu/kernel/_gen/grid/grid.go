@@ -17,6 +17,7 @@ func main() {
 		write     func(*source)
 	}{
 		{"avx512", avx512Doc, avx512},
+		{"vbmi", vbmiDoc, vbmi},
 		{"avx2", avx2Doc, avx2},
 	} {
 		s := &source{}
@@ -105,6 +106,21 @@ func declarations() []byte {
 		}
 		for m := range set.rows {
 			s.line("//go:noescape\nfunc grid%sRows%d(a *integerArgs)\n", set.name, m+1)
+		}
+	}
+	s.line("// expandVBMI are expanders with AVX-512 VBMI, nil where there is none.")
+	s.line("var expandVBMI = [len(gridPlaces)]func(a *expandArgs){")
+	for _, g := range grids {
+		if g.vbmi() {
+			s.line("\texpand%sVBMI,", g.name)
+		} else {
+			s.line("\tnil,")
+		}
+	}
+	s.line("}\n")
+	for _, g := range grids {
+		if g.vbmi() {
+			s.line("//go:noescape\nfunc expand%sVBMI(a *expandArgs)\n", g.name)
 		}
 	}
 	out, err := format.Source(s.Bytes())
