@@ -24,9 +24,11 @@ import (
 // mixed gives matrices all types in turn, as far as the width of their rows allows.
 func mixed() func(string, int) string {
 	turn := 0
-	types := []string{"Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "IQ4_NL", "IQ4_XS",
+	types := []string{
+		"Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "IQ4_NL", "IQ4_XS",
 		"NVFP4", "Q2_K", "Q3_K", "TQ1_0", "MXFP4", "TQ2_0", "Q1_0", "Q2_0",
-		"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"}
+		"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
+	}
 	return func(_ string, cols int) string {
 		for {
 			if turn++; cols%gguftest.Columns(types[turn%len(types)]) == 0 {
