@@ -37,8 +37,8 @@ const (
 	IQ4XS
 	Q2K
 	Q3K
-	TQ1_0
-	TQ2_0
+	TQ1
+	TQ2
 	Q1_0
 	Q2_0
 	MXFP4Blocks

@@ -160,7 +160,7 @@ func BenchmarkBlocks(b *testing.B) {
 	const n, k = 2048, 4096
 	for _, f := range []dtype.Format{
 		dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4NL, dtype.IQ4XS,
-		dtype.Q2K, dtype.Q3K, dtype.TQ2_0, dtype.Q2_0, dtype.MXFP4Blocks, dtype.NVFP4Blocks,
+		dtype.Q2K, dtype.Q3K, dtype.TQ2, dtype.Q2_0, dtype.MXFP4Blocks, dtype.NVFP4Blocks,
 	} {
 		m := blockMatrix(f, n, k)
 		wide := m

@@ -35,7 +35,7 @@ var kinds = []struct {
 	{dtype.ZeroPoint, -4, 128, dtype.BF16}, {dtype.ZeroPoint, -4, 32, dtype.BF16}, {dtype.ZeroPoint, -4, 32, dtype.F16},
 	{dtype.ZeroPoint, 8, 128, dtype.BF16}, {dtype.ZeroPoint, -8, 128, dtype.F32},
 	{format: dtype.Q4_0}, {format: dtype.Q4K}, {format: dtype.Q5K}, {format: dtype.Q6K}, {format: dtype.IQ4XS},
-	{format: dtype.Q3K}, {format: dtype.Q2K}, {format: dtype.TQ2_0}, {format: dtype.Q1_0}, {format: dtype.Q2_0},
+	{format: dtype.Q3K}, {format: dtype.Q2K}, {format: dtype.TQ2}, {format: dtype.Q1_0}, {format: dtype.Q2_0},
 	{format: dtype.IQ3S}, {format: dtype.IQ3XXS}, {format: dtype.IQ2S}, {format: dtype.IQ2XS}, {format: dtype.IQ2XXS}, {format: dtype.IQ1S}, {format: dtype.IQ1M},
 	{dtype.MXFP4, 4, 32, dtype.F8E8M0}, {dtype.NVFP4, 4, 16, dtype.F8E4M3},
 }

@@ -153,7 +153,7 @@ func TestArrangedWeights(t *testing.T) {
 	for f, laid := range map[dtype.Format]bool{
 		dtype.Q4_0: true, dtype.Q4_1: true, dtype.Q5_0: true, dtype.Q5_1: true, dtype.Q8_0: true,
 		dtype.Q4K: true, dtype.Q5K: true, dtype.Q6K: true, dtype.IQ4NL: true, dtype.IQ4XS: true,
-		dtype.Q2K: true, dtype.Q3K: true, dtype.TQ1_0: true, dtype.Q1_0: true, dtype.Q2_0: true, dtype.IQ2XXS: true,
+		dtype.Q2K: true, dtype.Q3K: true, dtype.TQ1: true, dtype.Q1_0: true, dtype.Q2_0: true, dtype.IQ2XXS: true,
 	} {
 		m := dtype.NewBlocks(f, 16, 256)
 		m.Data = make([]byte, m.Rows*m.RowBytes())

@@ -13,7 +13,7 @@ import (
 // blockFormats are GGUF's formats.
 var blockFormats = append([]dtype.Format{
 	dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q8_0, dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4NL, dtype.IQ4XS,
-	dtype.Q2K, dtype.Q3K, dtype.TQ1_0, dtype.TQ2_0, dtype.Q1_0, dtype.Q2_0, dtype.MXFP4Blocks, dtype.NVFP4Blocks,
+	dtype.Q2K, dtype.Q3K, dtype.TQ1, dtype.TQ2, dtype.Q1_0, dtype.Q2_0, dtype.MXFP4Blocks, dtype.NVFP4Blocks,
 }, gridFormats...)
 
 // gridFormats are those with tables.

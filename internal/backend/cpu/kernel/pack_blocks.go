@@ -15,7 +15,7 @@ type blockPacker func(dst []byte, r, per int, block []byte)
 // blockPackers are those of the formats, from dtype.Q4_0 on.
 var blockPackers = [...]blockPacker{
 	pack40, pack41, pack50, pack51, pack80, packQ4K, packQ5K, packQ6K, pack40, packIQ4XS,
-	packQ2K, packQ3K, packTwos(dtype.TQ1_0, 52), packTwos(dtype.TQ2_0, 64), packTwos(dtype.Q1_0, 0), packTwos(dtype.Q2_0, 0),
+	packQ2K, packQ3K, packTwos(dtype.TQ1, 52), packTwos(dtype.TQ2, 64), packTwos(dtype.Q1_0, 0), packTwos(dtype.Q2_0, 0),
 	nil, nil, // packE2M1
 }
 

@@ -22,7 +22,7 @@ func BenchmarkIntegerPrompt(b *testing.B) {
 		b.Run(fmt.Sprintf("m=%d/k=%d/n=%d/isa=%s", m, k, n, set.Name), func(b *testing.B) {
 			names := []string{"affine4"}
 			weights := []*Weight{packed(b, integers, heap, integerMatrix(b, n, k, 4))}
-			for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q8_0, dtype.Q4K, dtype.Q6K, dtype.Q3K, dtype.Q2K, dtype.TQ2_0, dtype.Q2_0, dtype.NVFP4Blocks} {
+			for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q8_0, dtype.Q4K, dtype.Q6K, dtype.Q3K, dtype.Q2K, dtype.TQ2, dtype.Q2_0, dtype.NVFP4Blocks} {
 				names = append(names, fmt.Sprint(f))
 				weights = append(weights, packed(b, integers, heap, randomBlocks(blockCase{format: f, rows: n, cols: k}, r)))
 			}

@@ -286,7 +286,7 @@ func (w *Weight) layBlocks(m *dtype.Matrix) (extras int) {
 		w.zero = -16
 	case dtype.Q8_0:
 		w.zero = -128
-	case dtype.TQ1_0, dtype.TQ2_0:
+	case dtype.TQ1, dtype.TQ2:
 		w.zero, w.first = -2, true
 	case dtype.Q1_0, dtype.Q2_0:
 		w.zero = -2
