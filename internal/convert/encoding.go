@@ -210,19 +210,11 @@ func (r *recipe) matrix(w *weights.Weight, stored []dtype.Matrix) (dtype.Matrix,
 			return s, fmt.Errorf("convert: %s: its experts have different encodings: choose one with an override", w.Name)
 		}
 	}
-	if a, ok := s.AffineForm(); ok {
-		s = a
+	only := r.Type
+	if w.Keeps {
+		only = dtype.Invalid
 	}
-	switch {
-	case s.Input != nil: // MLX transforms no inputs: numbers of the matrix without it
-		s = Encoding{Format: dtype.Plain}.form(t)
-	case s.Format == dtype.Plain:
-		s.Type = t
-	case s.Format == dtype.Affine && slices.Contains(groups, s.Group):
-		s.ScaleType = t
-	case s.Format == dtype.Affine || s.Format == dtype.FP8 || s.Format.Blocks(): // nothing that MLX knows: numbers instead
-		s = Encoding{Format: dtype.Plain}.form(t)
-	}
+	s = kept(&s, only)
 	s.Rows, s.Cols = w.Rows, w.Cols
 	return s, nil
 }

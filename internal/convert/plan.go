@@ -2,7 +2,6 @@ package convert
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -14,10 +13,10 @@ import (
 // item is one weight to be written: a few tensors of one file.
 type item struct {
 	weight *weights.Weight
-	form   dtype.Matrix              // of each matrix
-	data   func() ([]byte, error)    // the bytes of the first tensor of an item that is not written by rows
-	decls  []checkpoint.Decl         // numbers or codes, scales, biases
-	global func() ([]float32, error) // of the last tensor of a stack that has factors; else nil
+	form   dtype.Matrix           // of each matrix
+	data   func() ([]byte, error) // the bytes of the first tensor of an item that is not written by rows
+	decls  []checkpoint.Decl      // numbers or codes, scales, biases
+	global []float32              // of the last tensor of a stack that has factors; else nil
 
 	file int     // which of the files
 	at   []int64 // where in it each tensor begins
@@ -101,34 +100,15 @@ func (r *recipe) item(w *weights.Weight, name naming) (*item, error) {
 		return it, nil
 	}
 	it.decls[1].Type = dtype.U8
-	if f.Format == dtype.NVFP4 && stored[0].Format == dtype.NVFP4 && w.Scaled() {
-		it.global = func() ([]float32, error) { return globals(w) }
+	if from := stored[0].Format; f.Format == dtype.NVFP4 && (from == dtype.NVFP4Blocks || from == dtype.NVFP4 && w.Scaled()) {
+		list, err := globals(w, r.Type == dtype.Invalid)
+		if err != nil {
+			return nil, err
+		}
+		it.global = list
 		it.decls = append(it.decls, checkpoint.Decl{Name: module + ".global_scale", Type: dtype.F32, Shape: []int{w.Count()}})
 	}
 	return it, nil
-}
-
-// globals are the numbers from which a reader gets the factors of a stack's matrices.
-func globals(w *weights.Weight) ([]float32, error) {
-	ms, err := w.Matrices()
-	if err != nil {
-		return nil, err
-	}
-	list := make([]float32, len(ms))
-	const divisor = 6 * 448
-	for i := range ms {
-		want := ms[i].Global
-		x := want * divisor
-		// The product may have rounded past the number whose quotient is the factor.
-		for _, near := range []float32{x, math.Nextafter32(x, 0), math.Nextafter32(x, x*2)} {
-			if near/divisor == want {
-				x = near
-				break
-			}
-		}
-		list[i] = x
-	}
-	return list, nil
 }
 
 // numbers completes the item of a weight that is no matrix.

@@ -199,11 +199,7 @@ func (w *writer) do(j *job) error {
 
 // globals writes the factors of a stack's matrices, its last tensor.
 func (w *writer) globals(it *item) error {
-	v, err := it.global()
-	if err != nil {
-		return err
-	}
-	b, err := encodeNumbers(dtype.F32, v)
+	b, err := encodeNumbers(dtype.F32, it.global)
 	if err != nil {
 		return err
 	}
@@ -241,12 +237,8 @@ func encode(form, m *dtype.Matrix) ([][]byte, error) {
 	case dtype.Plain:
 		return plainRows(form.Type, m)
 	case dtype.Affine:
-		if a, ok := m.AffineForm(); ok && a.Bits == form.Bits && a.Group == form.Group {
-			wide := m.Widen()
-			return rescaled(form.ScaleType, &wide)
-		}
-		if m.Format == dtype.Affine && m.Bits == form.Bits && m.Group == form.Group {
-			return rescaled(form.ScaleType, m)
+		if a, ok := affineForm(m, true); ok && a.Bits == form.Bits && a.Group == form.Group && m.Input == nil {
+			return rescaled(form.ScaleType, affine(m))
 		}
 		q, err := dtype.NewAffine(m.Rows, m.Cols, form.Bits, form.Group, form.ScaleType)
 		if err != nil {
@@ -254,6 +246,9 @@ func encode(form, m *dtype.Matrix) ([][]byte, error) {
 		}
 		return parts(&q), dtype.QuantizeRows(&q, m, 0, m.Rows)
 	default:
+		if m.Format == dtype.MXFP4Blocks && form.Format == dtype.MXFP4 || m.Format == dtype.NVFP4Blocks && form.Format == dtype.NVFP4 {
+			return smallFloats(m), nil
+		}
 		q, err := dtype.NewMicroscale(m.Rows, m.Cols, form.Format)
 		if err != nil {
 			return nil, err
