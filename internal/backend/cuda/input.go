@@ -185,7 +185,7 @@ func (b *Backend) launchForms(x input, rows int, slots driver.Ptr, list []input)
 			} else {
 				in.x += driver.Ptr(4 * from * cols)
 			}
-			forms = append(forms, in.turn.param, in.x, in.quantized.param())
+			forms = append(forms, in.turn.param, in.x, in.param())
 		}
 		b.launch("input.transform", grid{x: (cols + columns - 1) / columns, y: to - from, z: len(list), threads: 256},
 			x.x+driver.Ptr(4*from*x.rows), x.rows, slots, forms)
