@@ -17,6 +17,7 @@ func TestKernels(t *testing.T) {
 	run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
 	run("CodedPagesEqualGeneric", TestCodedPagesEqualGeneric)
 	run("BlocksEqualTheirTwin", TestBlocksEqualTheirTwin)
+	run("GridStacksEqualTheirMatrices", TestGridStacksEqualTheirMatrices)
 	run("BlocksOfExtremesEqualTheirTwin", TestBlocksOfExtremesEqualTheirTwin)
 	run("BlockProductsInFloats", TestBlockProductsInFloats)
 	run("BlocksEqualGoldens", TestBlocksEqualGoldens)
