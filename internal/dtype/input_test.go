@@ -1,6 +1,7 @@
 package dtype
 
 import (
+	"bytes"
 	"math"
 	"testing"
 )
@@ -101,6 +102,59 @@ func TestRotationKeepsLengths(t *testing.T) {
 		}
 		if math.Abs(before-after) > 1e-4*before {
 			t.Errorf("group at %d: squared length %g became %g", g, before, after)
+		}
+	}
+}
+
+// TestQuantizeUndoesInput quantizes a matrix that multiplies rotated inputs: the result multiplies inputs as they are.
+func TestQuantizeUndoesInput(t *testing.T) {
+	const rows, cols, rounds = 3, 256, 3
+	scales, angles, values := make([]float32, cols), make([]float32, rounds*cols/2), make([]float32, rows*cols)
+	for i := range scales {
+		scales[i] = 0.5 + float32(i%5)/4
+	}
+	for i := range angles {
+		angles[i] = float32(i%17) / 5
+	}
+	for i := range values {
+		values[i] = float32(i*i%41-20) / 16
+	}
+	pairs := make([]uint8, rounds*cols)
+	for i := range pairs {
+		pairs[i] = uint8((i%128*37 + i/128) % 128)
+	}
+	m := Matrix{Rows: rows, Cols: cols, Type: F32, Data: make([]byte, 4*rows*cols), Input: NewRotation(scales, angles, pairs)}
+	FromF32(m.Data, F32, values)
+	if err := m.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	plain := m.Numbers()
+	got, err := Quantize(&m, 4, 64, F16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Quantize(&plain, 4, 64, F16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Input != nil || !bytes.Equal(got.Data, want.Data) || !bytes.Equal(got.Scales, want.Scales) {
+		t.Error("a matrix with an input is quantized otherwise than without it")
+	}
+	x, turned, row := values[:cols], make([]float32, cols), make([]float32, cols)
+	m.Input.Apply(turned, x)
+	for r := range rows {
+		var rotated, same, size float64
+		m.Row(row, r)
+		for i, w := range row {
+			rotated += float64(w) * float64(turned[i])
+		}
+		plain.Row(row, r)
+		for i, w := range row {
+			same += float64(w) * float64(x[i])
+			size += math.Abs(float64(w) * float64(x[i]))
+		}
+		if math.Abs(rotated-same) > 1e-5*size {
+			t.Errorf("row %d: product %g, with rotated inputs %g", r, same, rotated)
 		}
 	}
 }
