@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -28,11 +29,18 @@ func (g *generator) err() error                     { return nil }
 func (g *generator) release(*dtype.Matrix) bool     { return true }
 
 func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
-	m, err := g.matrix(w.Rows, w.Cols, w.Kind == Kernel)
+	m, err := g.matrix(w.Rows, w.Cols, g.plainly(w))
 	if err != nil {
 		return nil, fmt.Errorf("weights: %s: %w", w.module(), err)
 	}
 	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
+}
+
+// plainly reports whether a weight is plain numbers in every form: convolutions, and where inputs
+// are transformed the embedding, which has none, and the output.
+func (g *generator) plainly(w *Weight) bool {
+	kind := partOf(w.Name).Kind
+	return w.Kind == Kernel || g.form.input != nil && (kind == backend.EmbeddingPart || kind == backend.OutputPart)
 }
 
 // encodes reports whether a matrix of that many columns has the form. Others are bf16.
@@ -55,7 +63,7 @@ func (s *Survey) Generated(form Form, t Tables) {
 			case w.copied != "":
 				continue
 			case matrix:
-				if g.encodes(w.Cols, w.Kind == Kernel) {
+				if g.encodes(w.Cols, g.plainly(w)) {
 					m = form.matrix
 					m.Input = g.input(w.Cols)
 				}
