@@ -19,7 +19,8 @@ type inputs struct {
 }
 
 // ordered brings the columns of matrices whose groups are not contiguous into the order of their groups, and gives them
-// the Input that goes with it. The tensor name, of GPTQ's act-order, has the group of each column; there may be none.
+// the Input that goes with it. The tensor name, of GPTQ's act-order, has the group of each column; there may be none. It is read with
+// look too, unless the config says that the groups ascend: the Input decides how a matrix can be written.
 func (m *module) ordered(ms []dtype.Matrix, name string) error {
 	if !m.Has(name) {
 		return nil
@@ -28,7 +29,7 @@ func (m *module) ordered(ms []dtype.Matrix, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := e.want([]int{m.cols}); err != nil || m.look {
+	if err := e.want([]int{m.cols}); err != nil || m.look && m.quant.ascending {
 		return err
 	}
 	order, err := e.order(ms[0].Group)
@@ -38,6 +39,9 @@ func (m *module) ordered(ms []dtype.Matrix, name string) error {
 	in := m.inputs.share(order)
 	for i := range ms {
 		x := &ms[i]
+		if x.Input = in; m.look {
+			continue
+		}
 		data, size := make([]byte, len(x.Data)), x.RowBytes()
 		err := rescue.Deal(x.Rows, 1, worth/size, func(from, to int) error {
 			codes, sorted := make([]byte, x.Cols), make([]byte, x.Cols)
@@ -54,7 +58,7 @@ func (m *module) ordered(ms []dtype.Matrix, name string) error {
 			return m.elements.errorf("%w", err)
 		}
 		m.release(x.Data)
-		x.Data, x.Input = data, in
+		x.Data = data
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ type quantization struct {
 	method    string // quant_method, "" for MLX's or none
 	version   string // of AutoAWQ's layout
 	symmetric bool   // zero points are half of the range
+	ascending bool   // GPTQ's groups of columns are contiguous
 	// zerosAsStored has GPTQ's zero points be what the file has: the first version has them less one.
 	zerosAsStored bool
 	block         [2]int              // rows and columns that share an FP8 scale; zero: it does not say
@@ -150,7 +151,8 @@ func (q *quantization) parseForeign(block map[string]json.RawMessage) error {
 	}
 	copy(q.block[:], size)
 	var format, packing string
-	for key, v := range map[string]any{"version": &q.version, "sym": &q.symmetric, "packing_format": &packing} {
+	var actOrder *bool
+	for key, v := range map[string]any{"version": &q.version, "sym": &q.symmetric, "packing_format": &packing, "desc_act": &actOrder} {
 		_ = field(block, key, v) // of another type: it says nothing
 	}
 	for _, key := range []string{"checkpoint_format", "format"} {
@@ -158,6 +160,7 @@ func (q *quantization) parseForeign(block map[string]json.RawMessage) error {
 			_ = field(block, key, &format) // likewise
 		}
 	}
+	q.ascending = actOrder != nil && !*actOrder
 	q.zerosAsStored = format == "gptq_v2" || packing == "auto_round" || packing == "auto_round:gptqmodel"
 	q.paths = map[string]override{}
 	q.parseModules(block)

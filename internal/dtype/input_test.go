@@ -158,3 +158,30 @@ func TestQuantizeUndoesInput(t *testing.T) {
 		}
 	}
 }
+
+// TestQuantizeWithAnInput quantizes a matrix whose columns are in another order: with that order, and without.
+func TestQuantizeWithAnInput(t *testing.T) {
+	m := Matrix{Rows: 1, Cols: 32, Type: F32, Data: make([]byte, 128), Input: &Input{Order: make([]int32, 32)}}
+	values := make([]float32, 32)
+	for i := range values {
+		values[i], m.Input.Order[i] = float32(i), int32(31-i)
+	}
+	FromF32(m.Data, F32, values)
+	for _, in := range []*Input{nil, m.Input} {
+		q, err := NewAffine(1, 32, 8, 32, F32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Input = in
+		if err := QuantizeRows(&q, &m, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		row := make([]float32, 32)
+		q.PlainRow(row, 0)
+		for i, x := range row {
+			if math.Abs(float64(x)-float64(31-i)) > 0.1 {
+				t.Fatalf("input %p: column %d is %g, want %d", in, i, x, 31-i)
+			}
+		}
+	}
+}

@@ -67,7 +67,7 @@ func QuantizeRows(dst, src *Matrix, r0, r1 int) error {
 // is false when the numbers are not finite.
 type groupRule func(q []uint8, w []float32, bits int) (scale, bias float32, ok bool)
 
-// quantizeRows is QuantizeRows with any rule for a group.
+// quantizeRows is QuantizeRows with any rule for a group. dst has the Input of src, or none: its rows then do the same without it.
 func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
 	if dst.Format != Affine && (dst.Format != ZeroPoint || dst.Zeros != nil) || dst.Rows != src.Rows || dst.Cols != src.Cols || r0 < 0 || r1 < r0 || r1 > src.Rows {
 		panic(fmt.Sprintf("dtype: quantize rows %d to %d of %d×%d into %v %d×%d",
@@ -78,7 +78,11 @@ func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
 	scales, biases := make([]float32, groups), make([]float32, groups)
 	n, sn := dst.RowBytes(), dst.ScaleRowBytes()
 	for r := r0; r < r1; r++ {
-		src.PlainRow(w, r)
+		if dst.Input != nil {
+			src.Row(w, r)
+		} else {
+			src.PlainRow(w, r)
+		}
 		for g := range groups {
 			lo, hi := g*dst.Group, (g+1)*dst.Group
 			var ok bool

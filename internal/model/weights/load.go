@@ -188,7 +188,6 @@ func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	if err != nil {
 		return q, err
 	}
-	q.Input = m.Input
 	q.Input = m.Input // rows are quantized as they are stored
 	quantize := dtype.QuantizeRows
 	if bits <= 5 {
