@@ -120,6 +120,7 @@ func TestMatrixRefusesMistakesOfFormats(t *testing.T) {
 		{"gptq, scales of another shape", "", with(gptq, random("m.scales", dtype.F16, 4, 16)), []string{`"m.scales"`, "[4, 16], want 32 columns"}},
 		{"gptq, groups that do not divide", "", with(gptq, random("m.scales", dtype.F16, 3, 32)), []string{`"m.scales"`, "3 groups do not divide 128 columns"}},
 		{"gptq, zero points of another shape", "", with(gptq, random("m.qzeros", dtype.I32, 4, 8)), []string{`"m.qzeros"`, "[4, 8], want [4, 4]"}},
+		{"gptq, zero points of another type", "", with(gptq, random("m.qzeros", dtype.F64, 4, 4)), []string{`"m.qzeros"`, "type F64, want I32"}},
 		{"gptq of another shape", "", with(gptq, random("m.qweight", dtype.I32, 15, 32)), []string{`"m.qweight"`, "[15, 32], want [128, 4] (AutoAWQ) or [128*bits/32, 32] (GPTQ)"}},
 		{"gptq of 7 bits", "", with(gptq, random("m.qweight", dtype.I32, 28, 32)), []string{`"m.q`}},
 		{"gptq, scale that is no number", "", changed(gptq, "m.scales", 2, 0, 0x7e), []string{`"m.qweight"`, "row 1", "the scale NaN"}},

@@ -40,6 +40,9 @@ func (m *module) words() ([]dtype.Matrix, error) {
 	if err := zeros.want([]int{groups, m.rows * l.bits / 32}); err != nil {
 		return nil, err
 	}
+	if zeros.typ != dtype.I32 {
+		return nil, zeros.errorf("type %v, want I32", zeros.typ)
+	}
 	if err := x.ValidateFormat(); err != nil {
 		return nil, m.elements.errorf("%w", err)
 	}
