@@ -111,6 +111,7 @@ var recorded = []struct {
 	{"blocks of GGUF's other kinds", blockBits(blockFormats[10:18]), 0x9fa447b5e35e17f0},
 	{"grids", blockBits(gridFormats), 0x5eafb182cc2da372},
 	{"tower", towerBits, 0x8efd74b430f74e69},
+	{"rotations", inputBits, 0xc1754b15fdb01707},
 	{"zero points", pointBits, 0x1f461463a14aff35},
 }
 
