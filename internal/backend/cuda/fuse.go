@@ -172,9 +172,9 @@ var noPick = fields{driver.Ptr(0), 0, 0, 0, float32(0)}
 // fewGroups is how many groups, or blocks of several groups, make a chunk of few.
 const fewGroups = 8
 
-// fewForm is the shape of few: chunks of groups of 16 have half of the blocks, and twice as many are under way.
-func fewForm(l *kernel.Layout) relayForm {
-	if l.Number == dtype.F8E4M3 {
+// fewForm is the shape of few: four rows in groups of 16 have chunks of half as many blocks.
+func fewForm(l *kernel.Layout, rows int) relayForm {
+	if l.Number == dtype.F8E4M3 && rows > 2 {
 		return relayForm{1, fewGroups / 2, 4}
 	}
 	return relayForm{1, fewGroups, 2}

@@ -370,7 +370,7 @@ const packedRows = 4
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 	if f.few != "" && rows <= packedRows {
-		return fmt.Sprintf("%s.few_%d_%d_%d", f.few, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), fewForm(l)
+		return fmt.Sprintf("%s.few_%d_%d_%d", f.few, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), fewForm(l, rows)
 	}
 	form := f.relays[0]
 	for _, form = range f.relays {

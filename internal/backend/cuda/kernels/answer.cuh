@@ -15,7 +15,7 @@ struct Answer {
 // warp an expert at a time, whose numbers it rounds itself. The kernel before this one lets it begin when it
 // has waited for what the choice is made of, so weights are asked for before await.
 template <int SCALES> __device__ __forceinline__ void answer(const Product& p, const Parts& parts, const Answer& a) {
-  constexpr int H = groupsIn<SCALES>, G = chunkOf<SCALES>, S = stagesOf<SCALES>, BLOCK = blockBytes<4, 64, SCALES>(), CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
+  constexpr int H = groupsIn<SCALES>, G = chunkOf<SCALES, 1>, S = stagesOf<SCALES, 1>, BLOCK = blockBytes<4, 64, SCALES>(), CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
   extern __shared__ __align__(16) byte space[];
   __shared__ __align__(16) typename std::conditional<H != 1, Halves<1>, Turned<1>>::type turned[16];
   __shared__ __align__(16) signed char codes[16][G * 64];
@@ -84,10 +84,19 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
     __syncwarp();
     Acts<64> acts[1];
     word scale[G];
+    float sums[1][G * H], others[1][G];
     if constexpr (tabled<SCALES>) {
-      Lookup<SCALES, 1> lookup;
-      lookup.template load<true>(codes[warp] + lookup.place(lane / 4, quad), &tails[warp][2 * quad], 1);
-      lookup.multiply(mine + stage * CHUNK, turned[warp], scale);
+      using Looked = Lookup<SCALES, 1>;
+#pragma unroll
+      for (int i = 0; i < G / Looked::G; i++) {
+        Looked lookup;
+        lookup.template load<true>(codes[warp] + i * Looked::G * 64 + lookup.place(lane / 4, quad), &tails[warp][16 * i + 2 * quad], 1);
+        lookup.multiply(mine + stage * CHUNK + i * Looked::G * BLOCK, turned[warp], scale + i * Looked::G);
+        if (i + 1 == G / Looked::G) continue;
+        __syncwarp();
+        turned[warp].get(lane, sums, 16 * i);
+        __syncwarp();
+      }
     } else if constexpr (H == 2) {
       loadGroups<SCALES>(acts[0], codes[warp] + lane / 4 * 64, quad);
       const float2* of = &tails[warp][4 * quad];
@@ -101,9 +110,8 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
     __syncwarp();
     ask(n + S, stage);
     stage = (stage + 1) % S;
-    float sums[1][G * H], others[1][G];
     if constexpr (H > 1)
-      turned[warp].template get<1>(lane, sums);
+      turned[warp].get(lane, sums, G * H - 16);
     else
       turned[warp].get(lane, sums, others);
 #pragma unroll

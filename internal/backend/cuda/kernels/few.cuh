@@ -150,12 +150,12 @@ template <int R> struct Halves {
     }
   }
 
-  // get has those of an output and row, or two rows of four.
-  template <int CHAINS> __device__ __forceinline__ void get(int lane, float (&x)[CHAINS][16]) {
+  // get has those of an output and row, or two rows of four, which are 16 of the chunk's.
+  template <int CHAINS, int N> __device__ __forceinline__ void get(int lane, float (&x)[CHAINS][N], int from) {
 #pragma unroll
     for (int c = 0; c < CHAINS; c++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) *(float4*)&x[c][4 * i] = *at(R == 1 ? 0 : lane / 16 * CHAINS + c, lane & 15, i);
+      for (int i = 0; i < 4; i++) *(float4*)&x[c][from + 4 * i] = *at(R == 1 ? 0 : lane / 16 * CHAINS + c, lane & 15, i);
   }
 };
 
@@ -189,10 +189,10 @@ __device__ __forceinline__ void multiplyPairs(const byte* blocks, const Acts<64>
   for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + 512))[2 * (output & 7) + (output >> 3)];
 }
 
-// Lookup is the rows of a chunk of blocks whose codes are looked up, 16 groups: columns of the tensor cores are rows and
+// Lookup is the rows of some blocks whose codes are looked up, 16 groups: columns of the tensor cores are rows and
 // groups, those of 8/R groups at a time.
 template <int SCALES, int R> struct Lookup {
-  static constexpr int H = groupsIn<SCALES>, G = 16 / H, SUB = 8 / R, WORDS = 4 / H;
+  static constexpr int H = groupsIn<SCALES>, G = 16 / H, SUB = 8 / R, WORDS = 4 / H;  // G: blocks
   word acts[2 * R][WORDS];  // of column lane/4, a lane's columns of the group
   float2 tail[2 * R];       // scales of columns 2*quad and one more
 
@@ -222,25 +222,28 @@ template <int SCALES, int R> struct Lookup {
   // multiply leaves the sums of a chunk times the scales of the rows, and the scales of a lane's output. A product with
   // 32 columns has the codes of their one or two groups on the right, and zeros in the columns of other groups: so the
   // sums of all groups of a part add up side by side.
-  __device__ __forceinline__ void multiply(const byte* blocks, Halves<R>& turned, word (&scale)[G]) const {
+  __device__ __forceinline__ void multiply(const byte* blocks, Halves<R>& turned, word* scale) const {
     constexpr int BLOCK = blockBytes<4, 64, SCALES>(), STEPS = H == 4 ? SUB / 2 : SUB;  // products of a part
     const int lane = threadIdx.x & 31, output = lane & 15, own = lane / 4 / R;
     int d[4];
 #pragma unroll
     for (int b = 0; b < G; b++) {
-      Codes<64> c;
-      unpackSigned<4, SCALES>(c, blocks + b * BLOCK, lane);
+      const uint4 words = ((const uint4*)(blocks + b * BLOCK))[lane];
 #pragma unroll
       for (int k = 0; k < 2; k++) {
+        word c[4][2];  // the operand as a sum of two
+        lookUpParts<SCALES>(c[0], c[2], k ? words.z : words.x), lookUpParts<SCALES>(c[1], c[3], k ? words.w : words.y);
         const int i = (2 * b + k) / STEPS, step = (2 * b + k) % STEPS;
         const word first = own == (H == 4 ? 2 * step : step) ? acts[i][0] : 0;
         const word second = own == (H == 4 ? 2 * step + 1 : step) ? acts[i][WORDS - 1] : 0;
 #pragma unroll
         for (int j = 0; j < 4; j++)
           if (step == 0) d[j] = MAGIC;
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-            : "r"(c.a[k][0]), "r"(c.a[k][1]), "r"(c.a[k][2]), "r"(c.a[k][3]), "r"(first), "r"(second));
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+          asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+              : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+              : "r"(c[0][j]), "r"(c[1][j]), "r"(c[2][j]), "r"(c[3][j]), "r"(first), "r"(second));
         if (step + 1 < STEPS) continue;
         const float x[4] = {__fmul_rn(sumOf(d[0]), tail[i].x), __fmul_rn(sumOf(d[1]), tail[i].y), __fmul_rn(sumOf(d[2]), tail[i].x), __fmul_rn(sumOf(d[3]), tail[i].y)};
         turned.setGroups(lane, i, x);
@@ -297,15 +300,17 @@ template <int H, bool WHOLE> __device__ __forceinline__ void roundGates(const Ga
   }
 }
 
-// chunkOf is how many blocks make a chunk, stagesOf how many chunks are under way.
-template <int SCALES> constexpr int chunkOf = SCALES == NV ? 4 : 8;
-template <int SCALES> constexpr int stagesOf = 16 / chunkOf<SCALES>;
+// chunkOf is how many blocks make a chunk, stagesOf how many chunks are under way. Four rows in groups of 16 have no registers
+// for more.
+template <int SCALES, int R> constexpr int chunkOf = SCALES == NV && R == 4 ? 4 : 8;
+template <int SCALES, int R> constexpr int stagesOf = 16 / chunkOf<SCALES, R>;
 
 template <int SCALES, int R, bool ROW, bool GATED>
 __device__ __forceinline__ void few(const Product& p, const Parts& parts, int shift, const Row& row, const Gates& gates) {
-  constexpr int H = groupsIn<SCALES>, G = chunkOf<SCALES>, S = stagesOf<SCALES>, GROUP = 64, BLOCK = blockBytes<4, GROUP, BRIEF>(), CHUNK = G * BLOCK;
+  constexpr int H = groupsIn<SCALES>, G = chunkOf<SCALES, R>, S = stagesOf<SCALES, R>, GROUP = 64, BLOCK = blockBytes<4, GROUP, BRIEF>(), CHUNK = G * BLOCK;
   constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // blocks, or groups, of a row that are columns together; rows of a lane
   constexpr bool PAIRS = SCALES == SYMMETRIC, TABLED = tabled<SCALES>;
+  constexpr int PARTS = TABLED ? G * H / 16 : 1;  // of a chunk, 16 groups each
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
   __shared__ __align__(16) typename std::conditional<H != 1, Halves<R>, Turned<R>>::type turned[8];
@@ -377,9 +382,12 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   };
   Acts<GROUP> acts[R];
   float4 tail[R];
-  Lookup<TABLED ? SCALES : MX, R> lookup;
+  using Looked = Lookup<TABLED ? SCALES : MX, R>;
+  Looked lookup[PARTS];
   auto ahead = [&] {
-    if constexpr (TABLED) lookup.template load<ROW>(codes, tails, tailRows);
+    if constexpr (TABLED)
+#pragma unroll
+      for (int i = 0; i < PARTS; i++) lookup[i].template load<ROW>(codes + i * Looked::G * GROUP, tails + i * 16 * tailRows, tailRows);
 #pragma unroll
     for (int i = 0; i < (TABLED ? 0 : R); i++) {
       if constexpr (PAIRS) {
@@ -418,9 +426,17 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     __syncwarp();
     word scale[G];
     const float by = factor;
-    if constexpr (TABLED)
-      lookup.multiply(mine + stage * CHUNK, turned[warp], scale);
-    else if constexpr (PAIRS)
+    float x[CHAINS][G * H], others[CHAINS][G], slope[G][H < 2 ? 2 : H];
+    if constexpr (TABLED) {
+#pragma unroll
+      for (int i = 0; i < PARTS; i++) {
+        lookup[i].multiply(mine + stage * CHUNK + i * Looked::G * BLOCK, turned[warp], scale + i * Looked::G);
+        if (i + 1 == PARTS) continue;
+        __syncwarp();
+        turned[warp].get(lane, x, 16 * i);
+        __syncwarp();
+      }
+    } else if constexpr (PAIRS)
       multiplyPairs<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     else
       multiplyChunk<SCALES, R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
@@ -435,9 +451,8 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
       look();
     }
     if (now.item < total) ahead();
-    float x[CHAINS][G * H], others[CHAINS][G], slope[G][H < 2 ? 2 : H];
     if constexpr (H > 1)
-      turned[warp].template get<CHAINS>(lane, x);
+      turned[warp].get(lane, x, 16 * (PARTS - 1));
     else
       turned[warp].get(lane, x, others);
 #pragma unroll

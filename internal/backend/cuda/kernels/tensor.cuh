@@ -163,22 +163,30 @@ template <int SCALES> __device__ __forceinline__ void readScales(float (&s)[list
   }
 }
 
-// signs is a byte of ones for every byte of w whose highest bit is one.
-__device__ __forceinline__ word signs(word w) {
-  word m;
-  asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(m) : "r"(w));
-  return m;
+// select is prmt as it is: a selector whose fourth bit is one gives eight times the highest bit of the byte.
+__device__ __forceinline__ word select(word low, word high, word by) {
+  word v;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(low), "r"(high), "r"(by));
+  return v;
 }
 
-// lookUp is what eight codes of a word stand for. The low three bits of each are those of a nibble, which is what prmt
-// selects bytes by. The fourth bits of the first four codes are the highest bits of the word's bytes, and those of the
-// others lie four bits lower.
+// lookUp is what eight codes of a word stand for: bytes of two tables, by the low three bits of a code; the fourth says which.
 template <int SCALES> __device__ __forceinline__ void lookUp(word& first, word& second, word w) {
   constexpr word A = SCALES == NL ? 0xbfad9881 : 0x03020100, B = SCALES == NL ? 0xf6eaddcf : 0x0c080604;  // fourth bit zero
   constexpr word C = SCALES == NL ? 0x26190d01 : 0xfdfeff00, D = SCALES == NL ? 0x71594535 : 0xf4f8fafc;
-  const word low = w & 0x77777777, high = low >> 16, m = signs(w), n = signs(w << 4);
-  first = (__byte_perm(A, B, low) & ~m) | (__byte_perm(C, D, low) & m);
-  second = (__byte_perm(A, B, high) & ~n) | (__byte_perm(C, D, high) & n);
+  const word low = w & 0x77777777, high = low >> 16, up = w << 4, m = select(up, w, 0xd9c8), n = select(up, w, 0xfbea);
+  first = (select(A, B, low) & ~m) | (select(C, D, low) & m);
+  second = (select(A, B, high) & ~n) | (select(C, D, high) & n);
+}
+
+// lookUpParts is lookUp in fewer instructions: what codes stand for is the sum of two bytes. Where the fourth bit is not the
+// table's, select leaves 0 or -1, and the other table has one more.
+template <int SCALES> __device__ __forceinline__ void lookUpParts(word (&first)[2], word (&second)[2], word w) {
+  constexpr word A = SCALES == NL ? 0xbfad9881 : 0x04030200, B = SCALES == NL ? 0xf6eaddcf : 0x0d090705;
+  constexpr word C = SCALES == NL ? 0x271a0e02 : 0xfdfeff00, D = SCALES == NL ? 0x725a4636 : 0xf4f8fafc;
+  const word other = w ^ 0x88888888;
+  first[0] = select(A, B, w), first[1] = select(C, D, other);
+  second[0] = select(A, B, w >> 16), second[1] = select(C, D, other >> 16);
 }
 
 // unpackSigned reads a lane's codes of a block of several groups, symmetric ones of 4 bits times sixteen. Of two groups
@@ -199,17 +207,17 @@ template <int BITS, int SCALES> __device__ __forceinline__ void unpackSigned(Cod
   }
 }
 
-// multiplySigned leaves the sums of all groups, each as multiply does.
-template <int BITS, int SCALES> __device__ __forceinline__ void multiplySigned(int (&d)[groupsIn<SCALES>][4], const Codes<64>& c, const Acts<64>& a) {
+// multiplySigned leaves the sums of all groups, each as multiply does, or with another number that they begin at.
+template <int BITS, int SCALES, int BEGIN = signedMagic<BITS, SCALES>> __device__ __forceinline__ void multiplySigned(int (&d)[groupsIn<SCALES>][4], const Codes<64>& c, const Acts<64>& a) {
 #pragma unroll
   for (int h = 0; h < groupsIn<SCALES>; h++)
     if constexpr (SCALES == NV)
       asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%7,%7,%7,%7};"
-          : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3]) : "r"(c.a[h / 2][h % 2 * 2]), "r"(c.a[h / 2][h % 2 * 2 + 1]), "r"(a.b[h]), "r"(MAGIC));
+          : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3]) : "r"(c.a[h / 2][h % 2 * 2]), "r"(c.a[h / 2][h % 2 * 2 + 1]), "r"(a.b[h]), "r"(BEGIN));
     else
       asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
           : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3])
-          : "r"(c.a[h][0]), "r"(c.a[h][1]), "r"(c.a[h][2]), "r"(c.a[h][3]), "r"(a.b[2 * h]), "r"(a.b[2 * h + 1]), "r"(signedMagic<BITS, SCALES>));
+          : "r"(c.a[h][0]), "r"(c.a[h][1]), "r"(c.a[h][2]), "r"(c.a[h][3]), "r"(a.b[2 * h]), "r"(a.b[2 * h + 1]), "r"(BEGIN));
 }
 
 // addGroups adds the products of all groups, with the scales of outputs as readScales leaves them.

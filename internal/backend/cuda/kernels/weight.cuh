@@ -231,7 +231,7 @@ __device__ __forceinline__ float tabledAt(const Weight& w, const byte* tile, int
   const bool nano = w.number == E4M3;
   const int part = col % 64 / 32, k = col & 3, quad = nano ? col % 16 / 4 : col % 32 / 8, second = nano ? col % 32 / 16 : col % 8 / 4;
   const word codes = ((const word*)block)[4 * (4 * (r & 7) + quad) + 2 * part + (r >> 3)];
-  const word q = (codes >> (4 * k + 16 * second) & 7) | (codes >> (8 * k + (second ? 3 : 7)) & 1) << 3;
+  const word q = codes >> (4 * k + 16 * second) & 15;
   const float by = nano ? ((const float*)(tile + (long long)w.groups * w.block))[0] : 0.0f;
   const float s = nano ? __fmul_rn(__uint_as_float((word)scales[col % 64 / 16] << 20), by) : floatAt(scales, w.number, part);
   return __fmul_rn(s, (float)integer(w, q));
