@@ -8,8 +8,9 @@ func floatNEON(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch) {
 }
 
 var neonFloats = floatKernels{
-	product: [3][2]func(*floatArgs){{floatBF16NEON}, {floatF16NEON}, {floatF32NEON}},
-	rows:    3,
+	product:   [3][2]func(*floatArgs){{floatBF16NEON}, {floatF16NEON}, {floatF32NEON}},
+	rows:      3,
+	expanders: expandersNEON,
 	decode: [decoders]func(*decodeArgs){
 		decodeFP4: decodeFP4NEON, decodeE4M3: decodeE4M3NEON,
 		2: decodeAffine2NEON, 3: decodeAffine3NEON, 4: decodeAffine4NEON,

@@ -26,13 +26,16 @@ func integerTilesI8MM(out []float32, w *Weight, n, from, to int, a *Activations,
 func stripsOf(plain, super *[integerFormats][4]func(*integerArgs), out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	switch format := w.integerFormat(); {
 	case w.grid():
-		gridStrips(super[format][:], nil, out, w, n, from, to, a, s)
+		gridStrips(super[format][:], expandersNEON, out, w, n, from, to, a, s)
 	case w.per > 1:
 		integerStrips(super[format][:], out, w, n, from, to, a, s)
 	default:
 		integerStrips(plain[format][:], out, w, n, from, to, a, s)
 	}
 }
+
+// expandersNEON are those of all sets.
+var expandersNEON = gridExpanders(expandNEON)
 
 // stripsNEON is Set.strips.
 func stripsNEON(int, rounding) strips { return strips{height: len(integerNEON[0])} }

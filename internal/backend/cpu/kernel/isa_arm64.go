@@ -12,12 +12,13 @@ func Sets() []Set {
 // neon has vectors of 16 bytes, as every arm64 processor does.
 func neon() Set {
 	return Set{
-		Name:     "neon",
-		Vector:   vectorNEON,
-		Integer:  integerTilesNEON,
-		Float:    floatNEON,
-		strips:   stripsNEON,
-		quantize: quantizeNEON,
+		Name:      "neon",
+		Vector:    vectorNEON,
+		Integer:   integerTilesNEON,
+		Float:     floatNEON,
+		strips:    stripsNEON,
+		expanders: expandersNEON,
+		quantize:  quantizeNEON,
 	}
 }
 

@@ -19,6 +19,7 @@ func main() {
 	for name, write := range map[string]func(*source){
 		"coded_neon_arm64.s":   codedFile,
 		"float_neon_arm64.s":   floatFile,
+		"grid_neon_arm64.s":    gridFile,
 		"integer_neon_arm64.s": integerFile,
 		"prompt_neon_arm64.s":  promptFile,
 		"tower_neon_arm64.s":   towerFile,
@@ -37,6 +38,7 @@ func main() {
 	}
 	file("integer_kernels_arm64.go", integerDeclarations())
 	file("super_kernels_arm64.go", superDeclarations())
+	file("grid_kernels_arm64.go", gridDeclarations())
 }
 
 func file(name string, b []byte) {
