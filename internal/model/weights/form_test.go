@@ -94,3 +94,24 @@ func TestParseFormMistakes(t *testing.T) {
 		t.Errorf("Q2_K: %v, %v", f, err)
 	}
 }
+
+// TestWritingNamesEveryForm: inspect names formats with what tells them apart.
+func TestWritingNamesEveryForm(t *testing.T) {
+	for name, want := range map[string]string{
+		"affine:4:64": "affine 4 bits in groups of 64", "symmetric:4:32": "int4 in groups of 32", "zero-point:8": "int8 with zero points in groups of 128",
+		"act-order": "int4 with zero points in groups of 128, reordered inputs", "paro": "int4 with zero points in groups of 128, rotated inputs",
+		"fp8": "fp8 in blocks of 128", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "mxfp8": "mxfp8", "bf16": "bf16", "iq2_xs": "IQ2_XS", "q3_k": "Q3_K", "gguf-nvfp4": "NVFP4",
+	} {
+		f, err := ParseForm(name, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := f.Matrix(1, 512)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := writing(&m); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}

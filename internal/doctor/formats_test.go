@@ -1,0 +1,95 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
+)
+
+// foreignTiny is the trained model with each matrix in the layout that choose names, as files; ""
+// leaves it as it is.
+func foreignTiny(t *testing.T, choose func(module string) string) map[string]string {
+	t.Helper()
+	files := editTiny(t, asIs, nil)
+	from := openEdited(t, files)
+	layouts := golden.Layouts()
+	var decls []checkpoint.Decl
+	var contents [][]byte
+	coded := func(module string) bool { return from.Has(module+".scales") && choose(module) != "" }
+	for _, name := range from.Tensors() {
+		module := name[:max(strings.LastIndexByte(name, '.'), 0)]
+		if coded(module) && !strings.HasSuffix(name, ".scales") {
+			continue
+		}
+		x, err := from.Tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !coded(module) {
+			decls, contents = append(decls, checkpoint.Decl{Name: name, Type: x.Type, Shape: x.Shape}), append(contents, x.Data)
+			continue
+		}
+		rows, cols := x.Shape[0], x.Shape[1]*64
+		m, err := from.Matrix(module, rows, cols)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := make([]float32, rows*cols)
+		for r := range rows {
+			m.Row(values[r*cols:][:cols], r)
+		}
+		l := layouts[slices.IndexFunc(layouts, func(l golden.Layout) bool { return l.Name == choose(module) })]
+		parts, _ := l.Encode(values, rows, cols)
+		for _, p := range parts {
+			decls, contents = append(decls, checkpoint.Decl{Name: module + p.Suffix, Type: p.Type, Shape: p.Shape}), append(contents, p.Data)
+		}
+	}
+	var out strings.Builder
+	w, err := checkpoint.NewWriter(&out, decls, from.Metadata(from.Files()[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range decls {
+		if err := w.WriteTensor(d.Name, contents[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files["model.safetensors"] = out.String()
+	return files
+}
+
+// TestExamineFoldersOfOtherTools inspects and measures a folder that mixes formats of other tools: each
+// part is named with its format, and the head is as sound as it was.
+func TestExamineFoldersOfOtherTools(t *testing.T) {
+	c := openEdited(t, foreignTiny(t, func(module string) string {
+		switch {
+		case strings.Contains(module, "mtp.") && strings.Contains(module, ".mlp."):
+			return "gptq, second version"
+		case strings.Contains(module, ".self_attn."):
+			return "fp8 by row"
+		case strings.Contains(module, ".linear_attn.in_proj_qkv"):
+			return "int-quantized"
+		case strings.Contains(module, ".mlp."):
+			return "pack-quantized, 8 bits by row"
+		}
+		return ""
+	}))
+	facts, m, b := load(t, c)
+	table := facts.Table()
+	for _, want := range []string{"int8 in groups of 128", "int8 with zero points in groups of 32", "fp8 in blocks of", "affine 8 bits in groups of 64"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("%q is not in\n%s", want, table)
+		}
+	}
+	r, err := Examine(t.Context(), facts, m, b, ExamineOptions{Prompts: prompts[:4], Tokens: 24, Limit: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rate := r.used().Rates[0]; !r.Healthy || rate < 0.6 || r.Perplexity < 40 || r.Perplexity > 80 {
+		t.Errorf("healthy %v, %q, perplexity %.1f, the first draft token is accepted at %.3f of the positions", r.Healthy, r.Verdict, r.Perplexity, rate)
+	}
+}
