@@ -373,10 +373,12 @@ func threesK(q []uint8, block []byte) {
 // eight are the low halves of eight bytes, those of the others the high halves, and four bytes more
 // have two high bits each of factors that lie four apart.
 func Factors3K(f *[16]int8, block []byte) {
-	for g := range f {
-		low := block[96+g%8] >> (g / 8 * 4) & 15
-		high := block[104+g%4] >> (g / 4 * 2) & 3
-		f[g] = int8(low|high<<4) - 32
+	low, high := get8(block, 96), uint64(binary.LittleEndian.Uint32(block[104:]))
+	for i := range 2 {
+		x := low>>(4*i)&eachHalf | (high>>(4*i)&(eachPair>>32)|high>>(4*i+2)&(eachPair>>32)<<32)<<4
+		for g := range 8 {
+			f[8*i+g] = int8(x>>(8*g)) - 32
+		}
 	}
 }
 

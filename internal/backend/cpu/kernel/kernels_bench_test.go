@@ -143,6 +143,9 @@ func BenchmarkPack(b *testing.B) {
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
 		formats[fmt.Sprintf("q%d", bits)] = integerMatrix(b, n, k, bits)
 	}
+	for _, f := range blockFormats {
+		formats[f.String()] = dtype.NewBlocks(f, n, k)
+	}
 	for name, m := range formats {
 		m.Rows, m.Cols = n, k
 		if m.Data == nil {

@@ -15,7 +15,7 @@ type blockPacker func(dst []byte, r, per int, block []byte)
 // blockPackers are those of the formats, from dtype.Q4_0 on.
 var blockPackers = [...]blockPacker{
 	pack40, pack41, pack50, pack51, pack80, packQ4K, packQ5K, packQ6K, pack40, packIQ4XS,
-	packQ2K, packQ3K, packTwos(dtype.TQ1, 52), packTwos(dtype.TQ2, 64), packTwos(dtype.Q1_0, 0), packTwos(dtype.Q2_0, 0),
+	packQ2K, packQ3K, packTwos(dtype.TQ1, 52), packTQ2, packTwos(dtype.Q1_0, 0), packQ20,
 	nil, nil, // packE2M1
 }
 
@@ -298,8 +298,35 @@ func packQ3K(dst []byte, r, per int, block []byte) {
 	}
 }
 
-// packTwos is for codes of 2 bits that count from -1, with their scale at byte at. Here they count from -2:
-// so codes are taken from 3, and the scale is the other way round.
+// putNegated copies the half of a block at byte at to place r of a list, with the other sign.
+func putNegated(list []byte, r int, block []byte, at int) {
+	binary.LittleEndian.PutUint16(list[2*r:], binary.LittleEndian.Uint16(block[at:])^1<<15)
+}
+
+func packTQ2(dst []byte, r, _ int, block []byte) {
+	putTwos(dst, r, codes2, block)
+	for k := range 16 {
+		out := dst[codes2*k+4*r:]
+		binary.LittleEndian.PutUint32(out, ^binary.LittleEndian.Uint32(out))
+	}
+	putNegated(dst[16*codes2:], r, block, 64)
+}
+
+// packQ20: four codes of columns that follow one another are in a byte of the file, and here of columns four apart.
+func packQ20(dst []byte, r, _ int, block []byte) {
+	for k := range 4 {
+		x := ^binary.LittleEndian.Uint32(block[2+4*k:])
+		t := (x ^ x>>6) & 0x00cc00cc
+		x ^= t ^ t<<6
+		t = (x ^ x>>12) & 0x0000f0f0
+		x ^= t ^ t<<12
+		binary.LittleEndian.PutUint32(dst[codes2*k+4*r:], x)
+	}
+	putNegated(dst[4*codes2:], r, block, 0)
+}
+
+// packTwos is for codes of 2 bits that count from -1, with their scale at byte at. Here, and in packTQ2 and
+// packQ20, they count from -2: so codes are taken from 3, and the scale is the other way round.
 func packTwos(f dtype.Format, at int) blockPacker {
 	columns, _ := f.BlockSize()
 	return func(dst []byte, r, _ int, block []byte) {
@@ -310,7 +337,7 @@ func packTwos(f dtype.Format, at int) blockPacker {
 			x, y := binary.LittleEndian.Uint64(codes[k:]), binary.LittleEndian.Uint64(codes[k+8:])
 			binary.LittleEndian.PutUint32(out[4*k:], fourTwos(x^eachPair, y^eachPair))
 		}
-		binary.LittleEndian.PutUint16(dst[columns*Tile*2/8+2*r:], binary.LittleEndian.Uint16(block[at:])^1<<15)
+		putNegated(dst[columns*Tile*2/8:], r, block, at)
 	}
 }
 
