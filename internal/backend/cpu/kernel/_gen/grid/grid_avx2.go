@@ -95,10 +95,10 @@ func (k expand2) write() {
 // indices writes whole indices to the arguments, 16 bits each.
 func (k expand2) indices() {
 	per, step := 4, 32 // indices that have a number of high bits, and its bytes
-	switch {
-	case k.name == "IQ2XS" || k.name == "IQ3S":
+	switch k.name {
+	case "IQ2XS", "IQ3S":
 		per, step = 8, 16
-	case k.name == "IQ2S":
+	case "IQ2S":
 		step = 16
 	}
 	bits := map[uint32]int{0x100: 1, 0x300: 2, 0x700: 3}[k.mask]

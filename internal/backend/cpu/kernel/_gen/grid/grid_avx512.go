@@ -119,14 +119,14 @@ func (k expand512) highStep(n int) int {
 
 // factorBytes writes the factors, 2f+1.
 func (k expand512) factorBytes() {
-	switch {
-	case k.name == "IQ1S":
+	switch k.name {
+	case "IQ1S":
 		k.wordConstants()
 		for h := range 8 {
 			k.op("VPSRLW $12, %d(SI), Y1", k.high+32*h)
 			k.factorWords(2*h, 2)
 		}
-	case k.name == "IQ1M":
+	case "IQ1M":
 		k.wordConstants()
 		for g := range 16 {
 			at := sprint("%d(SI)", k.factors+32*(g/4))
