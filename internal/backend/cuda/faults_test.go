@@ -23,7 +23,7 @@ import (
 // fault is a change of a kernel's text.
 type fault struct {
 	name, module, kernel string
-	check                string // of the suite, that finds it; or "pass", "product", "few", "narrow" or "layer"
+	check                string // of the suite, that finds it; or "pass", "product", "few", "narrow", "nano few", "nano many" or "layer"
 	what                 string // a pattern
 	n                    int    // which of those that it matches
 	with                 string // what stands there instead
@@ -79,6 +79,9 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"a missing barrier", "product", "relay_4_64_1", "product", barrier, 0, ""},
 		{"a missing barrier", "few", "few_4_64_2", "few", barrier, 0, ""},
 		{"a missing barrier", "narrow", "narrow_f32", "narrow", barrier, 1, ""},
+		{"a missing barrier", "nanofew", "few_4_64_2", "nano few", barrier, 0, ""},
+		{"a missing barrier", "nano", "many_4_64_2", "nano many", barrier, 0, ""},
+		{"another factor", "nano", "many_4_64_2", "nano many", `0f55800000`, 0, "0f55000000"},
 		{"no wait for copies", "narrow", "narrow_f32", "narrow", `cp\.async\.wait_group\s+6;`, 1, ""},
 		{"no wait for the kernels before", "rowwise", "rms_norm", "pass", `griddepcontrol\.wait;`, 0, ""},
 		{"no wait for the kernels before", "few", "row_4_64", "layer", `griddepcontrol\.wait;`, 1, ""},
@@ -125,8 +128,9 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			case "layer":
 				got, err := denseLayer(t, b)
 				found = err != nil || !slices.Equal(got, want)
-			case "product", "few", "narrow":
-				rows, bits := map[string]int{"product": 5, "few": 2, "narrow": 1}[f.check], map[string]int{"product": 4, "few": 4}[f.check]
+			case "product", "few", "narrow", "nano few", "nano many":
+				rows := map[string]int{"product": 5, "few": 2, "narrow": 1, "nano few": 2, "nano many": 33}[f.check]
+				bits := map[string]int{"product": 4, "few": 4, "nano few": -4, "nano many": -4}[f.check]
 				want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}), rows, bits)
 				got, err := teamwork(t, b, rows, bits)
 				found = err != nil || !slices.Equal(got, want)
@@ -140,11 +144,17 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// teamwork is a product whose sums or whose inputs go from warp to warp.
+// teamwork is a product whose sums or whose inputs go from warp to warp, with nvfp4 where bits are negative.
 func teamwork(t *testing.T, b backend.Backend, rows, bits int) ([]float32, error) {
 	t.Helper()
 	w := newTower(t, b)
-	wide := w.load(randomMatrix(t, rand.New(rand.NewPCG(1, 2)), 48, 64*20, bits, 64, dtype.BF16))
+	rng := rand.New(rand.NewPCG(1, 2))
+	var wide backend.Weight
+	if bits < 0 {
+		wide = w.load(randomMicroscaled(t, rng, dtype.NVFP4, 48, 64*20))
+	} else {
+		wide = w.load(randomMatrix(t, rng, 48, 64*20, bits, 64, dtype.BF16))
+	}
 	x, y := w.alloc(rows, 64*20), w.alloc(rows, 48)
 	list := make([]float32, rows*64*20)
 	for i := range list {
