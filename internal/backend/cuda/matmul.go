@@ -19,7 +19,7 @@ type rounding struct {
 
 // rounding is that of rows that are multiplied with w.
 func (w *weight) rounding() rounding {
-	return rounding{w.packed.Per * w.packed.Group, w.super(), w.places != nil && w.Layout.Zeros > 0}
+	return rounding{w.packed.Per * w.packed.Group, w.super(), w.places != nil && w.Zeros > 0}
 }
 
 // quantized is rows as integers: what struct Product of kernels/product.cuh says of them.

@@ -36,9 +36,13 @@ func BenchmarkFeedForward(b *testing.B) {
 			name   string
 			matrix func(rows, cols int) dtype.Matrix
 		}{
-			{"affine4", integers(dtype.Affine, 4, 64, dtype.BF16)}, {"Q4_0", blocks(dtype.Q4_0)}, {"IQ4_NL", blocks(dtype.IQ4NL)},
-			{"nvfp4", integers(dtype.NVFP4, 0, 16, dtype.F8E4M3)}, {"mxfp4", integers(dtype.MXFP4, 0, 32, dtype.F8E8M0)},
-			{"affine8", integers(dtype.Affine, 8, 64, dtype.BF16)}, {"Q8_0", blocks(dtype.Q8_0)},
+			{"affine4", integers(dtype.Affine, 4, 64, dtype.BF16)},
+			{"Q4_0", blocks(dtype.Q4_0)},
+			{"IQ4_NL", blocks(dtype.IQ4NL)},
+			{"nvfp4", integers(dtype.NVFP4, 0, 16, dtype.F8E4M3)},
+			{"mxfp4", integers(dtype.MXFP4, 0, 32, dtype.F8E8M0)},
+			{"affine8", integers(dtype.Affine, 8, 64, dtype.BF16)},
+			{"Q8_0", blocks(dtype.Q8_0)},
 		} {
 			b.Run(size.name+"/"+format.name, func(b *testing.B) {
 				var all [][3]backend.Weight

@@ -205,7 +205,7 @@ func (w *weight) layScales(dst, tile []byte, g int) {
 		}
 		return
 	}
-	if w.Number == dtype.BF16 && w.Layout.Zeros == 0 { // as they are
+	if w.Number == dtype.BF16 && w.Zeros == 0 { // as they are
 		src := tile[g*w.packed.Block+w.packed.Codes:]
 		for o := range kernel.Tile {
 			to := dst[4*pair(o):]
@@ -216,7 +216,7 @@ func (w *weight) layScales(dst, tile []byte, g int) {
 	}
 	var scales, biases [kernel.Tile]float32
 	w.Scales(&scales, &biases, tile, g)
-	if w.packed.Zero != 0 && w.Layout.Zeros > 0 { // zero points, all of them alike
+	if w.packed.Zero != 0 && w.Zeros > 0 { // zero points, all of them alike
 		for o := range biases {
 			biases[o] = w.packed.Zero
 		}
