@@ -1,8 +1,10 @@
 package cuda
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
@@ -34,6 +36,15 @@ var superForms = map[superKey]*superForm{
 	{kernel.FactorsGrid, 8}: {"supersmall", "s8", 4096, 0, 256, 64, 2},
 }
 
+// gridForms are those of grid formats that lie in their own bits.
+var gridForms = map[dtype.Format]*superForm{
+	dtype.IQ3XXS: {"supergrid", "iq3xxs", 1024, 512, 64, 32, 4},
+	dtype.IQ3S:   {"supergrid", "iq3s", 1024, 640, 64, 32, 4},
+	dtype.IQ2XXS: {"supergrid", "iq2xxs", 512, 512, 64, 32, 4},
+	dtype.IQ2XS:  {"supergrid", "iq2xs", 512, 576, 128, 32, 4},
+	dtype.IQ2S:   {"supergrid", "iq2s", 512, 640, 128, 32, 4},
+}
+
 type superKey struct {
 	factors kernel.Factors
 	bits    int
@@ -47,7 +58,12 @@ func (w *weight) super() bool {
 	return w.Integer() && (w.packed.Per > 1 || w.packed.First) || w.packed.Kind == kernel.Grid
 }
 
-func (w *weight) superForm() *superForm { return superForms[superKey{w.Factors, w.Bits}] }
+func (w *weight) superForm() *superForm {
+	if f := gridForms[w.format]; f != nil {
+		return f
+	}
+	return superForms[superKey{w.Factors, w.Bits}]
+}
 
 // kernel is the name of a kernel for the form.
 func (f *superForm) kernel(name string) string { return f.module + "." + name + "_" + f.name }
@@ -61,6 +77,9 @@ func (w *weight) arrangeSuper() {
 		l.Bits, l.Factors, l.Zero = 8, kernel.FactorsGrid, -dtype.GridMiddle
 	}
 	f := w.superForm()
+	if gridForms[w.format] != nil {
+		w.table = gridTable(w.format)
+	}
 	l.Per, l.Group, l.Groups = 1, superCols, w.Cols()/superCols
 	l.Codes, l.Block, l.Tail = f.low+f.high, f.block(), 0
 	l.TileSize = l.Groups * l.Block
@@ -75,7 +94,11 @@ func (w *weight) laySuper(dst, tile []byte) {
 	for i := range w.Layout.Groups {
 		block, super := dst[i*w.Block:][:w.Block], tile[i*size:][:size]
 		factors, scales := block[f.low+f.high:], block[w.Block-f.scales:]
-		if src.Kind == kernel.Grid {
+		switch {
+		case w.table != nil:
+			w.layIndices(block, super)
+			continue
+		case src.Kind == kernel.Grid:
 			w.layGrid(block, factors, scales, super)
 			continue
 		}
@@ -132,6 +155,67 @@ func (w *weight) layGrid(block, factors, scales, super []byte) {
 			factors[16*pair(r)+g] = e.Factors[kernel.Tile*g+r]
 		}
 		le.PutUint32(scales[4*pair(r):], math.Float32bits(e.Scales[r]))
+	}
+}
+
+// gridTable is the table of a grid format: magnitudes.
+func gridTable(f dtype.Format) []byte {
+	table := bytes.Clone(f.GridTable())
+	for i := range table {
+		table[i] -= dtype.GridMiddle
+	}
+	return table
+}
+
+// grid says what indices and factors are like: see struct Weight of kernels/weight.cuh.
+func (w *weight) grid() int {
+	if w.table == nil {
+		return 0
+	}
+	entry, top := 8, bits.Len(uint(len(w.table)/8-1))-8
+	if w.superForm().low == 1024 {
+		entry, top = 4, top+1
+	}
+	return entry | top<<4 | w.superForm().factors/128<<8
+}
+
+// layIndices writes a block from a superblock of a grid format in its own bits.
+func (w *weight) layIndices(block, super []byte) {
+	var p kernel.GridParts
+	w.GridParts(&p, super)
+	le, f, grid := binary.LittleEndian, w.superForm(), w.grid()
+	entry, top := grid&15, grid>>4&15
+	signs := block[f.low:]
+	high, factors, scales := signs[512:], block[f.low+f.high:], block[w.Block-f.scales:]
+	for r := range kernel.Tile {
+		for v := range superCols / 4 { // words of four columns
+			g, q := v/8, v%4
+			lane, i, n := 4*(r%8)+q, g/2, 4*(g%2)+r/8+2*(v%8/4)
+			index, at := p.Indices[r][4*v/entry], 256*i+8*lane
+			if entry == 8 {
+				at = 128*i + 8*(lane/2)
+			}
+			block[at+n] = byte(index)
+			switch {
+			case top == 1 && entry == 4:
+				high[4*lane+i] |= byte(index>>8) << n
+			case top == 1 && q%2 == 0:
+				high[16*i+lane/2] |= byte(index>>8) << n
+			case top == 2 && q%2 == 0:
+				to := high[2*(16*i+lane/2):]
+				le.PutUint16(to, le.Uint16(to)|index>>8<<(2*n))
+			}
+			for k := range 4 {
+				minus := p.Signs[r][v/2] >> (v%2*4 + k) & 1
+				signs[128*i+4*lane+k] |= minus << n
+			}
+		}
+		groups := f.factors / 8
+		for g := range groups {
+			half := p.Factors[kernel.Tile*(g*16/groups)+r] / 2
+			factors[groups/2*pair(r)+g/2] |= half << (4 * (g % 2))
+		}
+		le.PutUint16(scales[2*pair(r):], p.Halves[r])
 	}
 }
 
@@ -320,20 +404,20 @@ const superWarps, superPart, superPanelStages = 20, 16, 4
 func (b *Backend) panelSuper(tiles int, list ...product) {
 	p := &list[0]
 	f, down := p.w.superForm(), (p.rows+superPart-1)/superPart
-	bytes := func(size int) int { return superPanelStages * (size*p.w.Block + down*superPart*(superCols+24)) }
-	size, blocks := 0, 1
+	space := func(size int) int { return superPanelStages * (size*p.w.Block + down*superPart*(superCols+24)) }
+	size, blocks, limit := 0, 1, b.info.Shared-len(p.w.table)
 	if p.jobs != 0 { // so many that the device is full anyway
 		blocks, tiles = p.tiles/p.w.Layout.Tiles, tiles*p.w.Layout.Tiles/p.tiles
-		for size = min(tiles, superWarps/down); bytes(size) > b.info.Shared/2; size-- {
+		for size = min(tiles, superWarps/down); space(size) > limit/2; size-- {
 		}
 	}
 	for rounds := 1; size == 0; rounds++ {
 		places := b.info.Multiprocessors * rounds
-		if n := (tiles + places - 1) / places; n*down <= superWarps && bytes(n) <= b.info.Shared {
+		if n := (tiles + places - 1) / places; n*down <= superWarps && space(n) <= limit {
 			size = n
 		}
 	}
-	b.launchAs(f.kernel("panel"), sizes(list...), grid{x: (tiles + size - 1) / size * blocks, threads: 32 * size * down, shared: bytes(size)}, p.param(), parts(list), size)
+	b.launchAs(f.kernel("panel"), sizes(list...), grid{x: (tiles + size - 1) / size * blocks, threads: 32 * size * down, shared: space(size)}, p.param(), parts(list), size)
 }
 
 // manySuper launches a product of many rows with such a weight.

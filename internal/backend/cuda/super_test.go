@@ -40,7 +40,7 @@ func randomBlocks(tb testing.TB, rng *rand.Rand, f dtype.Format, rows, cols int)
 	return m
 }
 
-var superFormats = []dtype.Format{dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4XS, dtype.Q2K, dtype.Q3K, dtype.TQ2, dtype.IQ3S}
+var superFormats = []dtype.Format{dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4XS, dtype.Q2K, dtype.Q3K, dtype.TQ2, dtype.IQ1M, dtype.IQ3S, dtype.IQ2XS}
 
 // TestBlocksEqualCPU multiplies with GGUF's blocks: rows around the sizes of strips, widths that are no whole
 // tile, an odd number of superblocks.

@@ -26,7 +26,9 @@ type weight struct {
 	packed         kernel.Layout // by the CPU
 	places         []uint16      // of the words of a block; nil: the layout is the CPU's, or another one
 	tabled         bool          // codes lie to be looked up: see table.go
-	params         fields        // what param has returned
+	format         dtype.Format
+	table          []byte // of a grid format that lies in its own bits: it is behind the tiles
+	params         fields // what param has returned
 	turn           *transformation
 }
 
@@ -52,7 +54,7 @@ func widens(m *dtype.Matrix) float64 {
 	if err != nil {
 		return 1 // loading it says what is wrong
 	}
-	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout()}
+	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), format: m.Format}
 	w.arrange([]dtype.Matrix{sample})
 	return float64(w.TileSize) / float64(w.packed.TileSize)
 }
@@ -67,19 +69,22 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 	if err != nil {
 		return nil, err
 	}
-	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: b}
+	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: b, format: stack[0].Format}
 	w.arrange(stack)
-	w.size = int64(w.Count() * w.Layout.Tiles * w.TileSize)
+	w.size = w.tileBytes() + int64(len(w.table))
 	if w.at, err = b.memory.alloc(w.size); err != nil {
 		return nil, err
 	}
 	b.weights[w] = struct{}{}
-	if err := cmp.Or(b.shareInput(w), b.sendTiles(w, stack)); err != nil {
+	if err := cmp.Or(b.shareInput(w), b.sendTiles(w, stack), b.sendTable(w)); err != nil {
 		b.Unload(w)
 		return nil, err
 	}
 	return w, nil
 }
+
+// tileBytes is what the tiles of all matrices take.
+func (w *weight) tileBytes() int64 { return int64(w.Count() * w.Layout.Tiles * w.TileSize) }
 
 // sendTiles brings the tiles of all matrices of a weight to the device, through the two halves of the
 // staging memory. Each has a stream of its own: while one is copied, the other is packed.
@@ -124,6 +129,17 @@ func (b *Backend) sendTiles(w *weight, stack []dtype.Matrix) (err error) {
 		from += n
 	}
 	return nil
+}
+
+// sendTable brings the table of a grid format to its place behind the tiles.
+func (b *Backend) sendTable(w *weight) error {
+	if w.table == nil {
+		return nil
+	}
+	if err := b.send(w.at+driver.Ptr(w.tileBytes()), w.table); err != nil {
+		return err
+	}
+	return b.stream.Wait()
 }
 
 // maxGroup is the longest group of codes that there are tensor cores for.
@@ -198,10 +214,14 @@ func (w *weight) layCodes(dst, src []byte, places []uint16) {
 // layScales writes the scales and biases of block g of a packed tile.
 func (w *weight) layScales(dst, tile []byte, g int) {
 	le := binary.LittleEndian
-	if w.Number == dtype.F16 { // as they are, one for each part of a block
+	if w.Number == dtype.F16 { // one for each part of a block
 		src, part := tile[g*w.packed.Block+w.packed.Codes:], g%w.parts()
 		for o := range kernel.Tile {
-			le.PutUint16(dst[4*pair(o)+2*part:], le.Uint16(src[2*o:]))
+			scale := le.Uint16(src[2*o:])
+			if w.packed.Number == dtype.BF16 {
+				scale = dtype.ToF16(dtype.FromBF16(scale))
+			}
+			le.PutUint16(dst[4*pair(o)+2*part:], scale)
 		}
 		return
 	}
@@ -238,6 +258,24 @@ func pair(o int) int { return 2*(o%8) + o/8 }
 // symmetricGroup is how many columns a group of symmetric codes has that there are tensor cores for: two are a block.
 const symmetricGroup = 32
 
+// halves reports whether scales of type t are halves or, of bf16, numbers that halves are as well: zero, and from 2^-17 to 65,504.
+// Without data they are taken for such, as they nearly always are.
+func halves(t dtype.Type, stack []dtype.Matrix) bool {
+	if t != dtype.BF16 {
+		return t == dtype.F16
+	}
+	for i := range stack {
+		scales := stack[i].Scales
+		for at := 0; at+1 < len(scales); at += 2 {
+			h := binary.LittleEndian.Uint16(scales[at:]) & 0x7fff
+			if exponent := int(h>>7) - 127; h != 0 && (exponent < -17 || exponent > 15) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // arrange changes the layout to that of tensor cores, if there are kernels for it. Codes of other
 // widths than 4 and 8 bits get the next of them, and scales that have biases and are not bf16 become float32: more
 // memory than the file has, for products that are several times as fast.
@@ -260,7 +298,8 @@ func (w *weight) arrange(stack []dtype.Matrix) {
 	switch {
 	case l.Kind != kernel.Biased && l.Kind != kernel.Pointed:
 		return
-	case l.Zeros == 0 && l.Zero != 0 && l.Number == dtype.F16 && l.Group == symmetricGroup && l.Groups%2 == 0:
+	case l.Zeros == 0 && l.Zero != 0 && l.Group == symmetricGroup && l.Groups%2 == 0 && halves(l.Number, stack):
+		l.Number = dtype.F16
 		l.Group, l.Groups, l.Zero, brief = 2*l.Group, l.Groups/2, -float32(int(1)<<(l.Bits-1)), true
 	case l.Kind == kernel.Pointed || l.Zero != 0: // see ZEROED in kernels/tensor.cuh, which has space for a half, too
 		l.Zeros, l.Zero = l.Codes, 0
@@ -348,10 +387,14 @@ func (w *weight) param() fields {
 	case w.laid():
 		laid = 1
 	}
+	table := driver.Ptr(0)
+	if w.table != nil {
+		table = w.at + driver.Ptr(w.tileBytes())
+	}
 	w.params = fields{
 		w.at, int64(l.Tiles * l.TileSize),
 		w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail,
-		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, laid, l.Zeros, 0,
+		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, laid, l.Zeros, w.grid(), table,
 	}
 	return w.params
 }

@@ -104,6 +104,31 @@ func TestZeroPointsEqualCPU(t *testing.T) {
 	}
 }
 
+// TestScalesAsHalves has scales of bf16 that are halves as well, and some that are not: these keep their bits, in more memory.
+func TestScalesAsHalves(t *testing.T) {
+	b, oracle := open(t, Options{}), backendtest.Open(t, backend.Options{Threads: 1})
+	for _, c := range []struct {
+		scale float32
+		bits  int64 // of four weights
+	}{{0, 18}, {1 << 15, 18}, {-1.9921875 / (1 << 17), 18}, {1.0078125 / (1 << 18), 20}, {1 << 16, 20}, {float32(math.NaN()), 20}} {
+		m := randomPoints(t, rand.New(rand.NewPCG(1, 2)), 16, 64, 4, 32, dtype.BF16, false)
+		dtype.FromF32(m.Scales[6:8], dtype.BF16, []float32{c.scale})
+		w, err := b.Load(backend.Int8, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := w.Bytes(), 16*64/4*c.bits/8; got != want {
+			t.Errorf("scale %g: %d bytes, want %d", c.scale, got, want)
+		}
+		got, want := multiplied(t, b, m, 2, backend.Product{}), multiplied(t, oracle, m, 2, backend.Product{})
+		for i := range want {
+			if got[i] != want[i] && (got[i] == got[i] || want[i] == want[i]) {
+				t.Fatalf("scale %g: number %d is %v, want %v", c.scale, i, got[i], want[i])
+			}
+		}
+	}
+}
+
 // TestZeroPointsOfOneRowNormAndGate has products of one row that take over what comes before them: rounded with whole sums,
 // and not where others want scaled ones.
 func TestZeroPointsOfOneRowNormAndGate(t *testing.T) {

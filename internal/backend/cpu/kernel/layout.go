@@ -157,3 +157,29 @@ func (w *Weight) Expand(e *Expanded, super []byte) {
 		}
 	}
 }
+
+// GridParts is a superblock of a grid format that has signs: of each row the indices of the table, the signs of every eight
+// columns, and the scale as a half; factors are as in Expanded.
+type GridParts struct {
+	Indices [Tile][64]uint16
+	Signs   [Tile][32]byte
+	Halves  [Tile]uint16
+	Factors [gridPer * Tile]byte
+}
+
+// GridParts takes apart a superblock that PackTiles has written.
+func (w *Weight) GridParts(g *GridParts, super []byte) {
+	p := w.places()
+	for r := range Tile {
+		for i := range 256 / p.Entry {
+			g.Indices[r][i] = uint16(super[Tile*i+r]) | uint16(w.highBits(super, r, i))<<8
+		}
+		for e := range g.Signs[r] {
+			g.Signs[r][e] = gridSigns(p, super, r, e)
+		}
+		g.Halves[r] = binary.LittleEndian.Uint16(super[p.Halves+2*r:])
+		for i := range gridPer {
+			g.Factors[Tile*i+r] = w.gridFactor(super, r, i)
+		}
+	}
+}

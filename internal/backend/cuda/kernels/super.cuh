@@ -11,19 +11,30 @@
 //	high bits [pair of groups][lane], of Q6_K a word for each group: bytes have those of all words
 //	factors   [output mod 8][output / 8][group]; and biases likewise, of Q2_K in the high halves of the bytes. TQ has none
 //	scales    [output mod 8][output / 8] as halves, of S8 as floats; and those of biases
+//
+// The grid formats with signs have indices of a table instead, whose entries are four columns (IQ3) or eight (IQ2).
+//
+//	indices   [pair of groups][lane] a byte for each of the eight words; of IQ2 two lanes have the same
+//	signs     [pair of groups][lane]: byte i has those of column i of the words
+//	high bits of indices: IQ3_S [lane][pair], others [pair][two lanes]
+//	factors   [output mod 8][output / 8] with a nibble for each group
 #pragma once
 #include "relay.cuh"
 
-enum { Q4K, Q5K, Q6K, XS, Q2K, Q3K, TQ, S8 };
+enum { Q4K, Q5K, Q6K, XS, Q2K, Q3K, TQ, S8, IQ3XXS, IQ3S, IQ2XXS, IQ2XS, IQ2S };
 
 template <int FORM> struct Super {
   static constexpr bool BIASES = FORM == Q4K || FORM == Q5K;  // of groups of 32
-  static constexpr bool SMALL = FORM == Q6K || FORM == Q2K || FORM == Q3K || FORM == S8;  // groups have 16 columns
+  static constexpr bool GRID = FORM >= IQ3XXS;
+  static constexpr int ENTRY = FORM == IQ3XXS || FORM == IQ3S ? 4 : 8, TOP = FORM == IQ3S || FORM == IQ2XS ? 1 : FORM == IQ2S ? 2 : 0;  // of indices: columns, bits above eight
+  static constexpr int TABLE = GRID ? 256 * ENTRY / 4 << TOP : 0, SIGNS = 256 * ENTRY / 4 * (ENTRY == 4 ? 4 : 1);
+  static constexpr bool SMALL = FORM == Q6K || FORM == Q2K || FORM == Q3K || FORM == S8 || FORM == IQ2XS || FORM == IQ2S;  // groups have 16 columns
   static constexpr bool TWOS = FORM == Q2K || FORM == Q3K || FORM == TQ;
-  static constexpr int HIGH = TWOS ? 1024 : FORM == S8 ? 4096 : 2048, FACTORS = HIGH + (FORM == Q5K || FORM == Q3K ? 512 : FORM == Q6K ? 1024 : 0);
-  static constexpr int LEAST = FACTORS + (SMALL ? 256 : FORM == TQ ? 0 : 128), SCALES = LEAST + (BIASES ? 128 : 0);
+  static constexpr int HIGH = GRID ? SIGNS + 512 : TWOS ? 1024 : FORM == S8 ? 4096 : 2048;
+  static constexpr int FACTORS = HIGH + (FORM == Q5K || FORM == Q3K ? 512 : FORM == Q6K ? 1024 : FORM == IQ3S || FORM == IQ2S ? 128 : FORM == IQ2XS ? 64 : 0);
+  static constexpr int LEAST = FACTORS + (SMALL ? 256 : FORM == TQ ? 0 : 128) / (GRID ? 2 : 1), SCALES = LEAST + (BIASES ? 128 : 0);
   static constexpr int PAIR = BIASES || FORM == Q2K || FORM == S8 ? 64 : 32, BLOCK = SCALES + PAIR;
-  static constexpr float UNIT = FORM == Q6K ? 0.25f : FORM == Q3K ? 0.03125f : FORM == TQ ? 0.015625f : 1.0f;  // of a code as unpackSuper leaves it
+  static constexpr float UNIT = FORM == Q6K ? 0.25f : FORM == Q3K ? 0.03125f : FORM == TQ ? 0.015625f : FORM == IQ3XXS ? 0.25f : FORM >= IQ2XXS ? 0.125f : 1.0f;  // of a code as unpackSuper leaves it
 };
 
 // more adds to sums.
@@ -84,12 +95,51 @@ template <int FORM> __device__ __forceinline__ void unpackSuper(word (&a)[4], wo
   }
 }
 
+// tableOf copies the table of a grid format to shared memory, with all threads of the block. Every kernel has its own, so that the
+// memory is the kernel's and not the module's.
+template <int FORM, int KERNEL> __device__ __forceinline__ const word* tableOf(const Weight& w) {
+  if constexpr (Super<FORM>::GRID) {
+    __shared__ word table[Super<FORM>::TABLE];
+    for (int i = threadIdx.x; i < Super<FORM>::TABLE; i += blockDim.x) table[i] = ((const word*)w.table)[i];
+    __syncthreads();
+    return table;
+  } else {
+    return nullptr;
+  }
+}
+
 // Pair is a lane's part of two groups: codes, and the factors of outputs lane/4 and the one eight further.
 template <int FORM> struct Pair {
   word a[2][4], f[2];
 
-  __device__ __forceinline__ void read(const byte* block, int i, int lane) {
-    if constexpr (FORM == S8) {
+  // look is read for a grid format.
+  __device__ __forceinline__ void look(const byte* block, int i, int lane, const word* table) {
+    typedef Super<FORM> F;
+    const uint2 index = ((const uint2*)block)[F::ENTRY == 4 ? 32 * i + lane : 16 * i + lane / 2];
+    const word signs = ((const word*)(block + F::SIGNS))[32 * i + lane];
+    word high = 0;
+    if constexpr (FORM == IQ3S) high = block[F::HIGH + 4 * lane + i];
+    if constexpr (FORM == IQ2XS) high = block[F::HIGH + 16 * i + lane / 2];
+    if constexpr (FORM == IQ2S) high = ((const unsigned short*)(block + F::HIGH))[16 * i + lane / 2];
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+      word at = (n < 4 ? index.x : index.y) >> 8 * (n & 3) & 0xff;
+      if constexpr (F::TOP > 0) at |= (high >> F::TOP * n & ((1 << F::TOP) - 1)) << 8;
+      const word x = table[F::ENTRY == 4 ? at : 2 * at + (lane & 1)], minus = signs >> n & 0x01010101;
+      a[n / 4][n & 3] = (x ^ 255 * minus) + minus;  // no number is zero
+    }
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+      const int output = 2 * (lane / 4) + o;
+      f[o] = F::SMALL ? ((const unsigned short*)(block + F::FACTORS))[4 * output + i] : block[F::FACTORS + 4 * output + i];
+    }
+  }
+
+  __device__ __forceinline__ void read(const byte* block, int i, int lane, const word* table) {
+    if constexpr (Super<FORM>::GRID) {
+      look(block, i, lane, table);
+      return;
+    } else if constexpr (FORM == S8) {
 #pragma unroll
       for (int g = 0; g < 2; g++) {
         const uint4 v = ((const uint4*)block)[32 * (2 * i + g) + lane];
@@ -118,7 +168,7 @@ template <int FORM> struct Pair {
   }
 
   // factor is that of group i of 16 or 32 columns, and least that of its bias, of Q2_K, in all bytes.
-  __device__ __forceinline__ int factor(int o, int i) const { return FORM == Q2K ? f[o] >> 8 * i & 15 : (signed char)(f[o] >> 8 * i); }
+  __device__ __forceinline__ int factor(int o, int i) const { return Super<FORM>::GRID ? 2 * (f[o] >> 4 * i & 15) + 1 : FORM == Q2K ? f[o] >> 8 * i & 15 : (signed char)(f[o] >> 8 * i); }
   __device__ __forceinline__ word least(int o, int i) const { return __byte_perm(f[o] >> 4 & 0x0f0f0f0f, 0, 0x1111 * i); }
 
   // multiply adds to sums the products with eight rows, and of Q2_K to low those of the biases.
@@ -141,7 +191,7 @@ template <int FORM> struct Pair {
           for (int j = 0; j < 4; j++) sum[j] += factor(j / 2, 2 * g + h) * d[j];
         }
       } else {
-        mma32<FORM == XS>(d, a[g], b0, b1);
+        mma32<FORM == XS || Super<FORM>::GRID>(d, a[g], b0, b1);
 #pragma unroll
         for (int j = 0; j < 4; j++) sum[j] += factor(j / 2, g) * d[j];
       }
@@ -203,6 +253,7 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
   extern __shared__ __align__(16) byte ring[];
   __shared__ float4 baton[8][NB][32];
   release();
+  const word* table = tableOf<FORM, NB>(p.w);
   Walk<BLOCK, 1> w(p, parts, shift);
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, tailRows = p.tailRows;
@@ -265,7 +316,7 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
 #pragma unroll(AHEAD ? 4 : 1)
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
-      two.read(block, i, lane);
+      two.read(block, i, lane, table);
 #pragma unroll
       for (int n = 0; n < NB; n++) {
         const uint4 b = acts[AHEAD ? i : n];
@@ -333,6 +384,7 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
   constexpr int ACTS = TILES * F::BLOCK, TAILS = ACTS + ROWS * 256, STAGE = TAILS + ROWS * 24;
   extern __shared__ __align__(16) byte stages[];
   release();
+  const word* table = tableOf<FORM, 3>(p.w);
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % ACROSS, first = threadIdx.x / (32 * ACROSS) * 8 * STRIPS, odd = lane >> 2 & 1;
   const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, blocks = p.w.groups;
   const word base = (word)__cvta_generic_to_shared(stages);
@@ -397,7 +449,7 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
 #pragma unroll 1
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two[2];
-      two[0].read(block[0], i, lane), two[1].read(block[1], i, lane);
+      two[0].read(block[0], i, lane, table), two[1].read(block[1], i, lane, table);
 #pragma unroll
       for (int n = 0; n < STRIPS; n++) {
         const uint4 b = *(const uint4*)(row + n * 2048 + 64 * (i ^ odd));

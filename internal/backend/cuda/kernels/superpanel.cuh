@@ -9,6 +9,7 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
   constexpr int STRIPS = 2, VECTORS = F::BLOCK / 16;
   extern __shared__ __align__(16) byte stages[];
   release();
+  const word* table = tableOf<FORM, 4>(p.w);
   const int threads = blockDim.x, down = threads / 32 / size, all = 16 * down;  // rows
   const int lane = threadIdx.x & 31, own = threadIdx.x / 32 / down, part = threadIdx.x / 32 % down, first = 16 * part, odd = lane >> 2 & 1;
   const int blocks = p.w.groups;
@@ -72,7 +73,7 @@ template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Prod
 #pragma unroll 2
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
-      two.read(block, i, lane);
+      two.read(block, i, lane, table);
 #pragma unroll
       for (int n = 0; n < STRIPS; n++) two.multiply(sum[n], less[n], *(const uint4*)(row + n * 2048 + 64 * (i ^ odd)));
     }

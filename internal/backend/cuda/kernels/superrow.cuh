@@ -165,6 +165,7 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
   __shared__ float2 baton[8][32];
   __shared__ float upper[33];
   release();
+  const word* table = tableOf<FORM, 5>(p.w);
   Walk<BLOCK, 1> w(p, parts, shift);
   Chunks& now = w.now;
   const int lane = w.lane, warp = w.warp, size = w.size, next = w.next, column = lane / 4, q = lane & 3;
@@ -222,7 +223,7 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       Pair<FORM> two;
-      two.read(block, i, lane);
+      two.read(block, i, lane, table);
 #pragma unroll
       for (int o = 0; o < 2; o++) {
 #pragma unroll

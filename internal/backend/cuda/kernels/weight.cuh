@@ -16,7 +16,9 @@ struct Weight {
   int number, factors;   // type of scales or plain numbers; of the tail
   float zero;            // what biases are in scales
   int laid;              // words lie for tensor cores, SUPER: as super.cuh says, TABLED: as lookUp of tensor.cuh reads them
-  int zeros, unused;     // where the zero points of a block begin, a byte each; if it is laid: they lie with the scales; 0: there are none
+  int zeros, grid;       // where the zero points of a block begin, a byte each; if it is laid: they lie with the scales; 0: there are none.
+                         // Of a grid format in its own bits: columns of an entry, more bits of indices times 16, and 256 if groups have 16 columns
+  const unsigned char* table;  // of that format
 };
 
 enum { BIASED, HALVES, LEVELED, BYTES, PLAIN, POINTED };
@@ -206,9 +208,28 @@ __device__ __forceinline__ int superCode(const Weight& w, const byte* block, int
   return q;
 }
 
+// gridAt is a number of a tile of a grid format in its own bits.
+__device__ __forceinline__ float gridAt(const Weight& w, const byte* block, int col, int r) {
+  const int g = col / 32, v = col % 32 / 4, k = col % 4, lane = 4 * (r & 7) + (v & 3), i = g / 2, n = 4 * (g & 1) + (r >> 3) + 2 * (v >> 2);
+  const int entry = w.grid & 15, top = w.grid >> 4 & 15, at = entry == 4 ? 256 * i + 8 * lane : 128 * i + 8 * (lane / 2);
+  const byte *signs = block + (entry == 4 ? 1024 : 512), *high = signs + 512;
+  int index = block[at + n];
+  if (top == 2) index |= (((const unsigned short*)high)[16 * i + lane / 2] >> 2 * n & 3) << 8;
+  if (top == 1) index |= (high[entry == 4 ? 4 * lane + i : 16 * i + lane / 2] >> n & 1) << 8;
+  int x = w.table[entry * index + (entry == 4 ? 0 : 4 * (lane & 1)) + k];
+  if (signs[128 * i + 4 * lane + k] >> n & 1) x = -x;
+  const int half = w.grid >> 8, group = half ? col / 16 : g, place = pairOf(r);
+  const byte* factors = block + w.codes;
+  const int factor = 2 * (factors[(half ? 8 : 4) * place + group / 2] >> 4 * (group & 1) & 15) + 1;
+  const float unit = entry == 8 ? 0.125f : top ? 1.0f : 0.25f;
+  const float s = __fmul_rn(__fmul_rn(floatAt(factors + (half ? 128 : 64), F16, place), unit), (float)factor);
+  return __fadd_rn(__fmul_rn(s, (float)(x - (int)w.zero)), __fmul_rn(w.zero, s));
+}
+
 // superAt is a number of a tile that lies as super.cuh says.
 __device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int col, int r) {
   const byte *block = tile + (long long)(col / 256) * w.block, *factors = block + w.codes;
+  if (w.grid) return gridAt(w, block, col % 256, r);
   const int place = pairOf(r), per = w.factors == FACTORS_K || w.factors == FACTORS_XS ? 8 : 16, at = per * place + col % 256 / (256 / per);
   const float x = integer(w, superCode(w, block, col % 256, r));
   if (w.factors == NO_FACTORS) {
