@@ -9,7 +9,7 @@ import (
 
 // expertsCase is a mixture of experts.
 type expertsCase struct {
-	bits, group int // of weights; 0: float32
+	bits, group int // of weights; 0: float32, less: with zero points
 	normalize   bool
 }
 
@@ -27,6 +27,10 @@ func (c *expertsCase) block(r *rig) *backend.Experts {
 	load := func(rows, cols, count int) backend.Weight {
 		stack := make([]dtype.Matrix, count)
 		for i := range stack {
+			if c.bits < 0 {
+				stack[i] = pointed{-c.bits, c.group, dtype.BF16, true}.matrix(r, rows, cols)
+				continue
+			}
 			stack[i] = r.quantized(rows, cols, c.bits, c.group)
 		}
 		return r.load(backend.Int8, stack...)
@@ -45,7 +49,7 @@ func (c *expertsCase) block(r *rig) *backend.Experts {
 // for few.
 func (c *checker) experts() {
 	c.on("Experts")
-	for _, k := range some(c, []expertsCase{{4, 64, true}, {8, 32, false}, {0, 0, true}}, 2) {
+	for _, k := range some(c, []expertsCase{{4, 64, true}, {8, 32, false}, {0, 0, true}, {-4, 32, true}}, 2) {
 		for _, rows := range some(c, []int{1, 2, 5, 20}, 2) {
 			c.like(fmt.Sprintf("%+v, %d rows", k, rows), func(r *rig) [][]float32 {
 				e, x, dst := k.block(r), r.random(rows, expertWidth), r.random(rows, expertWidth)

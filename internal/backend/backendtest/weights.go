@@ -158,7 +158,7 @@ func (c *checker) load() {
 		const rows = 37
 		cols := 130
 		if f.group > 1 {
-			cols = (128+f.group-1)/f.group*f.group + 2*f.group
+			cols = wholeGroups(128, f.group) + 2*f.group
 		}
 		what := fmt.Sprintf("%s, %d×%d", f.name, rows, cols)
 		if seen, multiplied := c.seen(f, rows, cols), c.multiplied(f, rows, cols); seen != nil && multiplied != nil {
@@ -273,7 +273,7 @@ func (c *checker) matmul() {
 			// Every format meets some numbers of rows and shapes; all meet all of them together.
 			m, n, k := productRows[(i+int(how)*3)%len(productRows)], []int{1, 16, 37, 70}[i%4], []int{128, 256, 130, 7}[i/4%4]
 			if k%f.group != 0 {
-				k = max(256/f.group, 1) * f.group
+				k = wholeGroups(256, f.group)
 			}
 			c.like(fmt.Sprintf("%s by %v, %d rows, %d×%d", f.name, how, m, n, k), func(r *rig) [][]float32 {
 				x, w := r.random(m, k), r.load(how, f.matrix(r, n, k))
@@ -283,24 +283,24 @@ func (c *checker) matmul() {
 			})
 		}
 	}
-	for _, bits := range []int{0, 4, 8} {
-		what := fmt.Sprintf("%d bits", bits)
+	for _, f := range c.usual() {
+		cols := wholeGroups(192, f.group)
 		for _, m := range productRows {
-			c.like(fmt.Sprintf("%s, %d rows", what, m), func(r *rig) [][]float32 {
-				x, w, y := r.random(m, 192), r.load(backend.Int8, r.quantized(90, 192, bits, 64)), r.random(m, 90)
+			c.like(fmt.Sprintf("%s, %d rows", f.name, m), func(r *rig) [][]float32 {
+				x, w, y := r.random(m, cols), r.load(backend.Int8, f.matrix(r, 90, cols)), r.random(m, 90)
 				r.b.MatMul(x, backend.Product{Dst: y, W: w})
 				return [][]float32{r.read(y)}
 			})
 		}
-		c.holds(what+": 40 rows and each alone", func(r *rig) (got, want []float32) {
-			x, w := r.random(40, 192), r.load(backend.Int8, r.quantized(90, 192, bits, 64))
+		c.holds(f.name+": 40 rows and each alone", func(r *rig) (got, want []float32) {
+			x, w := r.random(40, cols), r.load(backend.Int8, f.matrix(r, 90, cols))
 			y, z := r.random(40, 90), r.random(40, 90)
 			r.b.MatMul(x, backend.Product{Dst: y, W: w})
 			eachRow(40, func(i, j int) { r.b.MatMul(x.RowRange(i, j), backend.Product{Dst: z.RowRange(i, j), W: w}) })
 			return r.read(y), r.read(z)
 		})
-		c.only(what, bits)
-		c.faults(what, bits)
+		c.only(f)
+		c.faults(f)
 	}
 	c.like("several weights of one input", func(r *rig) [][]float32 {
 		x := r.random(5, 192)
@@ -323,6 +323,25 @@ func (c *checker) matmul() {
 		return [][]float32{r.read(y)}
 	})
 }
+
+// usual are formats that meet every number of rows: floats, integers of 4 and 8 bits and, in the whole suite, one of each kind
+// that is multiplied in another way.
+func (c *checker) usual() []format {
+	var list []format
+	for _, bits := range []int{0, 4, 8} {
+		list = append(list, format{fmt.Sprintf("%d bits", bits), func(r *rig, rows, cols int) dtype.Matrix { return r.quantized(rows, cols, bits, 64) }, 64})
+	}
+	if !c.brief {
+		list = append(list, format{"zero points", pointed{4, 64, dtype.F16, true}.matrix, 64})
+		for _, f := range []dtype.Format{dtype.Q2K, dtype.IQ3S} {
+			list = append(list, format{f.String(), func(r *rig, rows, cols int) dtype.Matrix { return r.blocks(f, rows, cols) }, 256})
+		}
+	}
+	return list
+}
+
+// wholeGroups is cols or the next number that groups divide.
+func wholeGroups(cols, group int) int { return (cols + group - 1) / group * group }
 
 // each checks products of every head with a matrix of its own: they have the bits of the heads'
 // products one by one, and what lies between the heads is left alone.
@@ -361,10 +380,11 @@ func (c *checker) each() {
 
 // only checks products of some blocks of rows: they have the bits of the whole product, and the
 // rest is left alone.
-func (c *checker) only(what string, bits int) {
+func (c *checker) only(f format) {
+	what, cols := f.name, wholeGroups(64, f.group)
 	only := []int32{0, 1, 2, 5, 7, 8, 30, 31} // the last block is short
 	c.holds(what+": some blocks of rows", func(r *rig) (got, want []float32) {
-		w, x := r.load(backend.Int8, r.quantized(500, 64, bits, 64)), r.random(3, 64)
+		w, x := r.load(backend.Int8, f.matrix(r, 500, cols)), r.random(3, cols)
 		all, some := r.random(3, 500), r.random(3, 500)
 		r.b.Fill(some, -7)
 		r.b.MatMul(x, backend.Product{Dst: all, W: w})
@@ -382,17 +402,18 @@ func (c *checker) only(what string, bits int) {
 		return r.read(some), want
 	})
 	c.like(what+": some blocks of rows, added", func(r *rig) [][]float32 {
-		w, x, y := r.load(backend.Int8, r.quantized(500, 64, bits, 64)), r.random(3, 64), r.random(3, 500)
+		w, x, y := r.load(backend.Int8, f.matrix(r, 500, cols)), r.random(3, cols), r.random(3, 500)
 		r.b.MatMul(x, backend.Product{Dst: y, W: w, Only: only, Add: true}, backend.Product{Dst: r.random(3, 500), W: w})
 		return [][]float32{r.read(y)}
 	})
 }
 
 // faults checks that a number that is not finite is not rounded away, and stays in its row.
-func (c *checker) faults(what string, bits int) {
+func (c *checker) faults(f format) {
+	what, cols := f.name, wholeGroups(128, f.group)
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		c.holds(fmt.Sprintf("%s: %v in a row", what, bad), func(r *rig) (got, want []float32) {
-			w, x, y := r.load(backend.Int8, r.quantized(16, 128, bits, 64)), r.random(2, 128), r.random(2, 16)
+			w, x, y := r.load(backend.Int8, f.matrix(r, 16, cols)), r.random(2, cols), r.random(2, 16)
 			r.b.Fill(x.RowRange(1, 2).ColRange(70, 71), float32(bad))
 			r.b.MatMul(x, backend.Product{Dst: y, W: w})
 			for i, v := range r.read(y) {

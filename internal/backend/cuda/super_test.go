@@ -180,7 +180,7 @@ func TestExpertsOfSuperblocks(t *testing.T) {
 	for _, c := range []struct {
 		rows, shared   int
 		gate, up, down dtype.Format
-	}{{1, 256, dtype.Q4K, dtype.Q4K, dtype.Q6K}, {3, 256, dtype.Q5K, dtype.Q5K, dtype.Q5K}, {20, 512, dtype.Q4K, dtype.Q4K, dtype.IQ4XS}, {2, 0, dtype.IQ4XS, dtype.Q8_0, dtype.Q4_0}} {
+	}{{1, 256, dtype.Q4K, dtype.Q4K, dtype.Q6K}, {3, 256, dtype.Q5K, dtype.Q5K, dtype.Q2K}, {20, 512, dtype.Q4K, dtype.Q4K, dtype.IQ3XXS}, {2, 0, dtype.IQ4XS, dtype.Q8_0, dtype.Q4_0}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			alike(t, open(t, Options{}), func(x *bench) [][]float32 {
 				stack := func(n int, f dtype.Format, outs, cols int) backend.Weight {
