@@ -21,6 +21,17 @@ func FuzzHeader(f *testing.F) {
 		if n := allocated(func() { err = x.parse() }); n > uint64(1<<20+200*len(data)) {
 			t.Fatalf("%d bytes of file took %d bytes of memory", len(data), n)
 		}
+		if len(data) >= 8 {
+			// The header alone says the same as the whole file.
+			n, refused := HeaderBytes([8]byte(data[:8]))
+			var h *Header
+			if n = min(n, len(data)); refused == nil {
+				h, refused = ParseHeader(data[:n], len(data))
+			}
+			if err == nil && (refused != nil || len(h.Tensors) != len(x.entries)) {
+				t.Fatalf("the header alone: %v, %v", h, refused)
+			}
+		}
 		if err != nil {
 			return
 		}

@@ -42,10 +42,10 @@ func kept(s *dtype.Matrix, t dtype.Type) dtype.Matrix {
 // affineForm is the form of MLX's affine groups with the numbers of m, without data; ok is false
 // where there is none. With rounding the numbers may differ in their last digit.
 func affineForm(m *dtype.Matrix, rounding bool) (a dtype.Matrix, ok bool) {
-	switch {
-	case m.Format == dtype.Affine:
+	switch m.Format {
+	case dtype.Affine:
 		a, ok = *m, true
-	case m.Format == dtype.ZeroPoint:
+	case dtype.ZeroPoint:
 		a, ok = dtype.Matrix{Format: dtype.Affine, Bits: m.Bits, Group: m.Group, ScaleType: m.ScaleType}, rounding || m.ScaleType != dtype.F32
 		if m.Zeros != nil {
 			a.ScaleType = dtype.F32 // a zero point times a scale has more digits than the scale

@@ -184,3 +184,17 @@ func TestBaseModelsOfACard(t *testing.T) {
 		}
 	}
 }
+
+// FuzzBaseModels: whatever a card says, the names are those of repositories.
+func FuzzBaseModels(f *testing.F) {
+	f.Add([]byte("---\nbase_model: Qwen/Qwen3.8-27B\n---\n"))
+	f.Add([]byte("---\nbase_model:\n- a/b\n- 'c/d'\n---"))
+	f.Add([]byte("---\nbase_model: [a/b, c/d]\n---\n"))
+	f.Fuzz(func(t *testing.T, card []byte) {
+		for _, r := range BaseModels(card) {
+			if again, revision, err := ParseName(string(r)); again != r || revision != "" || err != nil {
+				t.Errorf("%q: %q, %v", card, r, err)
+			}
+		}
+	})
+}

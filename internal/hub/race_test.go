@@ -14,5 +14,6 @@ func TestRace(t *testing.T) {
 	t.Run("FetchGivesUpAStalledConnection", TestFetchGivesUpAStalledConnection)
 	t.Run("FetchOfManyFetchesOnce", TestFetchOfManyFetchesOnce)
 	t.Run("FetchWaitsForAnotherProgram", TestFetchWaitsForAnotherProgram)
+	t.Run("ComposeGoesOnFromWhatIsThere", TestComposeGoesOnFromWhatIsThere)
 	t.Run("ListReadsAllPages", TestListReadsAllPages)
 }
