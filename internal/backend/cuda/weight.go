@@ -32,7 +32,8 @@ type weight struct {
 	turn           *transformation
 }
 
-// Bytes is what the weight and the tables of its input take of the device's memory.
+// Bytes is what the weight and the tables of its input take of the device's memory. The table of a grid format, 1 to 8 KB, is
+// left out.
 func (w *weight) Bytes() int64 {
 	if w.turn != nil {
 		return w.size + w.turn.bytes
@@ -71,8 +72,8 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 	}
 	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: b, format: stack[0].Format}
 	w.arrange(stack)
-	w.size = w.tileBytes() + int64(len(w.table))
-	if w.at, err = b.memory.alloc(w.size); err != nil {
+	w.size = w.tileBytes()
+	if w.at, err = b.memory.alloc(w.size + int64(len(w.table))); err != nil {
 		return nil, err
 	}
 	b.weights[w] = struct{}{}
