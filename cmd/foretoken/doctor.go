@@ -63,7 +63,7 @@ Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 in
 	fs.SortFlags = false
 	fs.DurationVar(&f.limit, "limit", f.limit, "approximate time to measure; a slow model takes at least the time of a few hundred tokens")
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
-	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load; 8 turns FP8 into integers, which a CPU multiplies faster (default: as in the files)")
+	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.addDevice(how)
 	f.addOffload(how)
 	output := newFlagGroup("Output")

@@ -57,7 +57,7 @@ func (f *modelFlags) group() flagGroup {
 func (f *modelFlags) addComputing(g flagGroup) {
 	fs := g.flags.Flags()
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
-	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load; 8 turns FP8 into integers, which a CPU multiplies faster (default: as in the files)")
+	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.addDevice(g)
 	f.addOffload(g)
 	fs.Var(&f.context, "context", fmt.Sprintf("context length: maximum tokens of prompt and answer (default: that of the model, at most %d)", foretoken.DefaultContext))

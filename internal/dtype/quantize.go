@@ -19,6 +19,16 @@ func NewSymmetric(rows, cols, bits, group int, scaleType Type) (Matrix, error) {
 	return newIntegers(rows, cols, Matrix{Format: ZeroPoint, Bits: bits, Group: group, ScaleType: scaleType})
 }
 
+// IntegerForm is the form, without Data, in which integer products use a matrix of 8-bit floats: symmetric
+// integers of 8 bits. ok is false for other formats, and where no group divides the columns.
+func (m *Matrix) IntegerForm() (f Matrix, ok bool) {
+	f = Matrix{Rows: m.Rows, Cols: m.Cols, Format: ZeroPoint, Bits: 8, Group: 64, ScaleType: BF16, Input: m.Input}
+	if m.Cols%f.Group != 0 {
+		f.Group = 32
+	}
+	return f, (m.Format == FP8 || m.Format == MXFP8) && m.Cols%f.Group == 0
+}
+
 // newIntegers is a matrix of a form, with codes and scales in new memory.
 func newIntegers(rows, cols int, m Matrix) (Matrix, error) {
 	m.Rows, m.Cols = rows, cols

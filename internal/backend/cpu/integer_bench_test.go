@@ -205,7 +205,7 @@ func BenchmarkZeroPoints(b *testing.B) {
 	}
 }
 
-// BenchmarkFP8 multiplies with integers of 8 bits as --quantize 8 makes them of FP8, and in turn with FP8 by floats.
+// BenchmarkFP8 multiplies with the integers that are loaded in place of FP8, and in turn with FP8 by floats.
 func BenchmarkFP8(b *testing.B) {
 	const n, k = 2048, 4096
 	floats := dtype.Matrix{Rows: n, Cols: k, Format: dtype.FP8, Group: 128, ScaleType: dtype.F32}

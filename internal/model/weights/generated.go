@@ -68,11 +68,11 @@ func (s *Survey) Generated(form Form, t Tables) {
 					m.Input = g.input(w.Cols)
 				}
 				m.Cols = w.Cols
-				bytes = w.Parameters()/int64(w.Cols)*int64(m.LoadedRowBytes()) + m.InputBytes()
+				bytes = w.Parameters()/int64(w.Cols)*int64(planned(&m).LoadedRowBytes()) + m.InputBytes()
 			}
 			s.add(w, bytes)
 			if matrix && m.Format != dtype.Plain {
-				s.form(w, &m, bytes)
+				s.form(w, planned(&m), bytes)
 			}
 		}
 	}

@@ -102,8 +102,8 @@ func (l *Loader) Load(table iter.Seq[*Weight]) error {
 	return nil
 }
 
-// matrices quantizes the matrices of a weight if that was asked for, and brings them to the
-// backend. The file's pages are released afterwards.
+// matrices quantizes the matrices of a weight if that was asked for, or if integer products have no
+// other form of it, and brings them to the backend. The file's pages are released afterwards.
 func (l *Loader) matrices(w *Weight) (backend.Weight, error) {
 	stack, err := l.from.matrices(w)
 	if err != nil {
@@ -113,6 +113,9 @@ func (l *Loader) matrices(w *Weight) (backend.Weight, error) {
 	bits := 0
 	if l.Bits != nil && w.Kind != Kernel {
 		bits = l.Bits(w.module())
+	}
+	if _, floats := stack[0].IntegerForm(); floats && bits == 0 && l.Compute == backend.Int8 {
+		bits = 8
 	}
 	if bits > 0 {
 		use = make([]dtype.Matrix, len(stack))
@@ -165,14 +168,14 @@ func (l *Loader) release(m *dtype.Matrix) {
 }
 
 // requantize returns m with the given bits, or m itself if it has no more already or if its
-// rows cannot be cut into groups. Floats of 8 bits become integers of 8 bits, of which products are faster. Pages of the file are released as they are read: those
-// of one large matrix may be more than the whole model takes in fewer bits.
+// rows cannot be cut into groups. Floats of 8 bits become integers of 8 bits. Pages of the file are
+// released as they are read: those of one large matrix may be more than the whole model takes in fewer bits.
 func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	group := 64
 	for group > 32 && m.Cols%group != 0 {
 		group /= 2
 	}
-	floats := m.Format == dtype.FP8 || m.Format == dtype.MXFP8
+	form, floats := m.IntegerForm()
 	if m.Cols%group != 0 || m.Format != dtype.Plain && (m.ElementBits() < bits || m.ElementBits() == bits && !floats) {
 		return *m, nil
 	}
@@ -180,11 +183,10 @@ func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	if m.Type == dtype.F16 || m.ScaleType == dtype.F16 {
 		scale = dtype.F16
 	}
-	create := dtype.NewAffine
-	if floats && bits == 8 {
-		create = dtype.NewSymmetric
+	q, err := dtype.NewAffine(m.Rows, m.Cols, bits, group, scale)
+	if floats && bits == form.Bits {
+		q, err = dtype.NewSymmetric(m.Rows, m.Cols, bits, form.Group, form.ScaleType)
 	}
-	q, err := create(m.Rows, m.Cols, bits, group, scale)
 	if err != nil {
 		return q, err
 	}

@@ -252,7 +252,7 @@ func (s *Survey) matrices(w *Weight) {
 		if w.Kind == Table {
 			loaded += 4 * w.Parameters()
 		} else {
-			loaded += int64(m.Rows) * int64(m.LoadedRowBytes())
+			loaded += int64(m.Rows) * int64(planned(m).LoadedRowBytes())
 		}
 		if bits := m.ElementBits(); p.Bits == 0 || bits < p.Bits {
 			p.Bits = bits
@@ -266,8 +266,16 @@ func (s *Survey) matrices(w *Weight) {
 	}
 	s.add(w, loaded)
 	if w.Kind != Table && len(stack) > 0 {
-		s.form(w, &stack[0], loaded)
+		s.form(w, planned(&stack[0]), loaded)
 	}
+}
+
+// planned is the form, without Data, that the default loads of a matrix.
+func planned(m *dtype.Matrix) *dtype.Matrix {
+	if f, ok := m.IntegerForm(); ok {
+		return &f
+	}
+	return m
 }
 
 // form takes in how a weight is written that was added.
