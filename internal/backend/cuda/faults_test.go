@@ -81,7 +81,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"a missing barrier", "narrow", "narrow_f32", "narrow", barrier, 1, ""},
 		{"a missing barrier", "nanofew", "few_4_64_2", "nano few", barrier, 0, ""},
 		{"a missing barrier", "nano", "many_4_64_2", "nano many", barrier, 0, ""},
-		{"another factor", "nano", "many_4_64_2", "nano many", `0f55800000`, 0, "0f55000000"},
+		{"a scale without a bit", "nano", "many_4_64_2", "nano many", `133169152`, 2, "66060288"},
 		{"no wait for copies", "narrow", "narrow_f32", "narrow", `cp\.async\.wait_group\s+6;`, 1, ""},
 		{"no wait for the kernels before", "rowwise", "rms_norm", "pass", `griddepcontrol\.wait;`, 0, ""},
 		{"no wait for the kernels before", "few", "row_4_64", "layer", `griddepcontrol\.wait;`, 1, ""},

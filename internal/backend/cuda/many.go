@@ -19,7 +19,7 @@ func (b *Backend) many(p *product) {
 	across, down := (p.tiles+manyOutputs-1)/manyOutputs, (p.rows+manyRows-1)/manyRows
 	rows, strips := manyRows, 4 // of a block, of a warp
 	name := func() string { return fmt.Sprintf("%s.many_%d_%d_%d", forms.module, l.Bits, l.Group, strips) }
-	shared := func() int { return manyStages * (manyOutputs*l.Block + rows*(l.Group+p.w.manyTails())) }
+	shared := func() int { return manyStages * (manyOutputs*l.Block + rows*(l.Group+p.w.tails())) }
 	if forms.tall && down%2 == 0 {
 		rows, strips = 2*manyRows, 8 // weights are read for more rows
 		if !fills(across*down/2, b.occupancy(name(), 64, shared())) {

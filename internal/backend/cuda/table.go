@@ -21,10 +21,10 @@ const (
 func (w *weight) arrangeTable(stack []dtype.Matrix) {
 	l := w.Layout
 	tail := 0
-	switch {
-	case !quick(stack):
-		return
-	case l.Kind == kernel.Halves && l.Group == nanoGroup:
+	if l.Kind == kernel.Halves && l.Group == nanoGroup {
+		if !nano(stack) {
+			return
+		}
 		l.Number, tail = dtype.F8E4M3, tableFactor
 	}
 	n := tableCols / l.Group
@@ -44,41 +44,21 @@ func (w *weight) arrangeTable(stack []dtype.Matrix) {
 // nanoGroup is how many columns a group of nvfp4 has.
 const nanoGroup = 16
 
-// mostE8M0 is the largest scale of mxfp4 that kernels can multiply with 2^44: see kernels/many.cuh.
-const mostE8M0 = 127 + 80
-
-// quick reports whether the scales of all matrices are what kernels expect: of nvfp4 bytes of E4M3 that are neither negative
-// nor NaN, and a factor that can be shifted; of mxfp4 none that is huge or NaN.
-func quick(stack []dtype.Matrix) bool {
+// nano reports whether the scales of all matrices are what kernels expect: bytes of E4M3 that are neither negative nor NaN,
+// and a factor that can be shifted.
+func nano(stack []dtype.Matrix) bool {
 	for i := range stack {
 		m := &stack[i]
-		switch m.Format {
-		case dtype.NVFP4, dtype.NVFP4Blocks:
-			if f := m.Global * factorShift; math.IsInf(float64(f), 0) || f != f || exceeds(m.Scales, 1, 0x7e) {
-				return false
-			}
-		case dtype.MXFP4:
-			if exceeds(m.Scales, 1, mostE8M0) {
-				return false
-			}
-		case dtype.MXFP4Blocks:
-			_, size := m.Format.BlockSize()
-			if exceeds(m.Data, size, mostE8M0) {
+		if f := m.Global * factorShift; math.IsInf(float64(f), 0) || f != f {
+			return false
+		}
+		for _, b := range m.Scales {
+			if b > 0x7e {
 				return false
 			}
 		}
 	}
 	return true
-}
-
-// exceeds reports whether one of every so many bytes is larger than most.
-func exceeds(list []byte, every int, most byte) bool {
-	for i := 0; i < len(list); i += every {
-		if list[i] > most {
-			return true
-		}
-	}
-	return false
 }
 
 // nanoScales writes the scales of a row's groups in a block of 64 columns. In GGUF's blocks they have no sign, and NaN is
@@ -154,11 +134,3 @@ func lookup(first, second uint32) uint32 { return uint32(squeeze(first) | squeez
 
 // tails is how many bytes of scales rows have beside their codes of a block, in shared memory.
 func (w *weight) tails() int { return max(8, 4*w.parts()) }
-
-// manyTails is tails in the kernels for many rows, where codes that are looked up have two numbers for each scale.
-func (w *weight) manyTails() int {
-	if w.tabled {
-		return 8 * w.parts()
-	}
-	return w.tails()
-}

@@ -207,17 +207,17 @@ template <int BITS, int SCALES> __device__ __forceinline__ void unpackSigned(Cod
   }
 }
 
-// multiplySigned leaves the sums of all groups, each as multiply does, or with another number that they begin at.
-template <int BITS, int SCALES, int BEGIN = signedMagic<BITS, SCALES>> __device__ __forceinline__ void multiplySigned(int (&d)[groupsIn<SCALES>][4], const Codes<64>& c, const Acts<64>& a) {
+// multiplySigned leaves the sums of all groups, each as multiply does.
+template <int BITS, int SCALES> __device__ __forceinline__ void multiplySigned(int (&d)[groupsIn<SCALES>][4], const Codes<64>& c, const Acts<64>& a) {
 #pragma unroll
   for (int h = 0; h < groupsIn<SCALES>; h++)
     if constexpr (SCALES == NV)
       asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%7,%7,%7,%7};"
-          : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3]) : "r"(c.a[h / 2][h % 2 * 2]), "r"(c.a[h / 2][h % 2 * 2 + 1]), "r"(a.b[h]), "r"(BEGIN));
+          : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3]) : "r"(c.a[h / 2][h % 2 * 2]), "r"(c.a[h / 2][h % 2 * 2 + 1]), "r"(a.b[h]), "r"(MAGIC));
     else
       asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
           : "=r"(d[h][0]), "=r"(d[h][1]), "=r"(d[h][2]), "=r"(d[h][3])
-          : "r"(c.a[h][0]), "r"(c.a[h][1]), "r"(c.a[h][2]), "r"(c.a[h][3]), "r"(a.b[2 * h]), "r"(a.b[2 * h + 1]), "r"(BEGIN));
+          : "r"(c.a[h][0]), "r"(c.a[h][1]), "r"(c.a[h][2]), "r"(c.a[h][3]), "r"(a.b[2 * h]), "r"(a.b[2 * h + 1]), "r"(signedMagic<BITS, SCALES>));
 }
 
 // addGroups adds the products of all groups, with the scales of outputs as readScales leaves them.
