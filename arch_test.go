@@ -33,12 +33,12 @@ const (
 	maxFuncLines     = 70
 
 	// Hand-written lines without tests. A commit that raises this says what the lines are for; a commit
-	// that deletes lines lowers it. The last raise, by 500, is for JSON Schema: negation, conditions,
-	// ECMA 262 expressions and lengths.
-	maxTreeLines = 108_500
+	// that deletes lines lowers it. The last raise, by 6,000, is for weight formats: readers of five
+	// tools' files, kernels for zero points, small GGUF types, grids and rotated inputs, heads from the hub.
+	maxTreeLines = 114_500
 
 	// The repository travels to other machines for tests, weights included.
-	maxTreeBytes = 50_000_000
+	maxTreeBytes = 55_000_000
 )
 
 // Names that say nothing about what is inside.

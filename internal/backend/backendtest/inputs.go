@@ -2,11 +2,11 @@ package backendtest
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // order is a random order of columns.
@@ -26,8 +26,8 @@ func (r *rig) rotation(rounds, cols int) *dtype.Input {
 			t.Pairs = append(t.Pairs, uint8(p))
 		}
 		for _, angle := range r.list(dtype.RotationGroup / 2) {
-			s, c := math.Sincos(float64(angle))
-			t.Cos, t.Sin = append(t.Cos, float32(c)), append(t.Sin, float32(s))
+			s, c := exactmath.Sincos32(angle)
+			t.Cos, t.Sin = append(t.Cos, c), append(t.Sin, s)
 		}
 	}
 	return &dtype.Input{Rotation: t}

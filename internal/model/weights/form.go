@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // Form is how the matrices of a generated model are written.
@@ -168,8 +169,8 @@ func rotated(cols int) *dtype.Input {
 		r.Pairs = append(r.Pairs, places...)
 	}
 	for i := range rounds * cols / 2 {
-		sin, cos := math.Sincos(math.Pi * noise(i))
-		r.Cos, r.Sin = append(r.Cos, float32(cos)), append(r.Sin, float32(sin))
+		sin, cos := exactmath.Sincos32(float32(math.Pi * noise(i)))
+		r.Cos, r.Sin = append(r.Cos, cos), append(r.Sin, sin)
 	}
 	return &dtype.Input{Rotation: r}
 }

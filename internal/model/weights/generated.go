@@ -185,8 +185,14 @@ func (g *generator) groups(m *dtype.Matrix, deviation float64) {
 // e4m3One is the number one as E4M3.
 const e4m3One = 0x38
 
-// exponent is the E8M0 nearest to a number.
-func exponent(x float64) byte { return byte(127 + math.Round(math.Log2(x))) }
+// exponent is the E8M0 nearest to a number by its logarithm.
+func exponent(x float64) byte {
+	fraction, power := math.Frexp(x)
+	if fraction*fraction < 0.5 {
+		power--
+	}
+	return byte(127 + power)
+}
 
 // blocks completes a matrix of random blocks with scales.
 func (g *generator) blocks(m *dtype.Matrix, deviation float64) {

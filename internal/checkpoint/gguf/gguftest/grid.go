@@ -147,9 +147,7 @@ func (g grid) write(typ string, h uint16, f, index []int, signs []uint8) []byte 
 		}
 	case "IQ2_XXS":
 		for e := 0; e < 32; e += 4 {
-			for n := range 4 {
-				b = append(b, byte(index[e+n]))
-			}
+			b = append(b, byte(index[e]), byte(index[e+1]), byte(index[e+2]), byte(index[e+3]))
 			seven(e)
 		}
 	case "IQ2_XS":
