@@ -13,7 +13,7 @@ import (
 // multiplied with lies behind the blocks of each tile, for the matrices of a stack have their own.
 const (
 	tableCols   = 64
-	tableFactor = 16                // bytes behind the blocks
+	tableFactor = 128               // bytes behind the blocks: tiles begin at whole lines of the cache
 	factorShift = float32(1 << 119) // of the factor: see nanoScale
 )
 
