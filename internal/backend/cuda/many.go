@@ -1,6 +1,10 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
 
 // Blocks of the kernels for many rows.
 const (
@@ -22,7 +26,11 @@ func (b *Backend) many(p *product) {
 	shared := func() int { return manyStages * (manyOutputs*l.Block + rows*(l.Group+p.w.tails())) }
 	if forms.tall && down%2 == 0 {
 		rows, strips = 2*manyRows, 8 // weights are read for more rows
-		if !fills(across*down/2, b.occupancy(name(), 64, shared())) {
+		blocks, atOnce := across*down/2, b.occupancy(name(), 64, shared())
+		if l.Number == dtype.F8E4M3 {
+			blocks = min(blocks, atOnce) // unpacking takes so long that one full wave is enough
+		}
+		if !fills(blocks, atOnce) {
 			rows, strips = manyRows, 4
 		}
 	}
