@@ -76,6 +76,10 @@ export async function send(page, text) {
 // ended waits until the page is no longer answering.
 export const ended = (page) => page.waitForSelector("body:not(.busy) #thread .answer:last-child .foot > *", { state: "attached" });
 
+// whole waits until the page has a whole response. The browser sometimes never reports the end of one that
+// it has: a few seconds are then enough.
+export const whole = (page, response) => Promise.race([response.finished(), page.waitForTimeout(5000)]);
+
 export const answerText = (page) => page.locator(".answer").last().locator("> .prose").innerText();
 
 // says waits until the last answer says this and no more: what is sent together may come, and be

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { readFile } from "node:fs/promises";
-import { answerText, close, ended, figure, launch, open, says, send } from "./browser.js";
+import { answerText, close, ended, figure, launch, open, says, send, whole } from "./browser.js";
 import { Fake, statsOf } from "./fake.js";
 
 let browser, fake, page;
@@ -233,7 +233,7 @@ test("what is written while an answer is compared is kept", async () => {
   await ended(page);
   const last = page.waitForResponse("**/v1/chat/completions"); // the third of the comparison
   go();
-  await (await last).finished();
+  await whole(page, await last);
   await page.evaluate(() => new Promise((done) => setTimeout(done)));
   await page.reload();
   assert.deepEqual(await page.locator(".bubble").allInnerTexts(), ["Go.", "And then?"]);
@@ -434,7 +434,7 @@ test("a model that another tab chooses is not chosen here", async () => {
   await page.route("**/v1/chat/completions", (route) => route.abort("connectionrefused"), { times: 1 });
   const asked = page.waitForResponse("**/v1/models"); // when a server was gone, its models are listed again
   await send(page, "Go.");
-  await (await asked).finished();
+  await whole(page, await asked);
   await page.evaluate(() => new Promise((done) => setTimeout(done)));
   await send(page, "And again.");
   await ended(page);
