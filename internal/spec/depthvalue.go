@@ -5,8 +5,12 @@ import (
 	"strconv"
 )
 
-// MaxDepth is the maximum number of tokens drafted per round.
-const MaxDepth = 8
+const (
+	// MaxDepth is the maximum number of tokens that a drafter computes per round.
+	MaxDepth = 8
+	// MaxCopy is the maximum number of tokens that are copied from the text per round.
+	MaxCopy = 32
+)
 
 // Depth is how many tokens to draft per round: a number from 1 to MaxDepth, or DepthAuto, or
 // DepthOff.
