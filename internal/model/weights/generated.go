@@ -194,11 +194,16 @@ func exponent(x float64) byte {
 	return byte(127 + power)
 }
 
-// blocks completes a matrix of random blocks with scales.
+// blocks completes a matrix of random blocks with scales, and with biases that make the mean of the weights zero:
+// with another mean the states of recurrent layers become subnormal, which processors multiply slowly.
 func (g *generator) blocks(m *dtype.Matrix, deviation float64) {
-	_, size := m.Format.BlockSize()
+	columns, size := m.Format.BlockSize()
+	middle := float64(int(1)<<m.ElementBits()-1) / 2
+	if columns < 256 { // the bias is added; in superblocks it is subtracted
+		middle = -middle
+	}
 	set := func(data []byte, scale float64) {
-		half := dtype.ToF16(float32(scale))
+		halves := [2]uint16{dtype.ToF16(float32(scale)), dtype.ToF16(float32(middle * scale))}
 		for at := 0; at < len(data); at += size {
 			switch block := data[at : at+size]; m.Format {
 			case dtype.MXFP4Blocks:
@@ -206,7 +211,8 @@ func (g *generator) blocks(m *dtype.Matrix, deviation float64) {
 			case dtype.NVFP4Blocks:
 				copy(block, []byte{e4m3One, e4m3One, e4m3One, e4m3One})
 			default:
-				m.Format.PutHalves(block, func() uint16 { return half })
+				next := 0
+				m.Format.PutHalves(block, func() uint16 { next++; return halves[next-1] })
 			}
 		}
 		if m.Format == dtype.NVFP4Blocks {
