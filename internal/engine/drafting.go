@@ -125,6 +125,7 @@ func (d *drafting) run(drafter spec.Drafter) error {
 		// The sequence may be left out of rounds while the drafter goes on with others.
 		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
 		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
+		s.draft.Probs = append(s.draft.Probs[:0], drafts[i].Probs...)
 		s.force()
 		if n := drafts[i].Vocab; n > 0 {
 			s.record.DraftVocab = n

@@ -59,5 +59,6 @@ func (d *Draft) Certain(stop []int32) int {
 func (d *Draft) Cut(n int) {
 	d.Tokens = d.Tokens[:min(n, len(d.Tokens))]
 	d.Dists = d.Dists[:min(n, len(d.Dists))]
+	d.Probs = d.Probs[:min(n, len(d.Probs))]
 	d.Forced = d.Forced[:min(n, len(d.Forced))]
 }

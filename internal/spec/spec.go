@@ -66,6 +66,11 @@ type Run struct {
 	Source    Source          // where they shall come from: one of Sources
 	Sampler   *sample.Sampler // of the request, at the position after Text
 	Dists     bool            // the draft's distributions are needed: the ratio rule asks for them
+	// More reports whether a token after those drafted so far is worth its cost. probs are their
+	// probabilities, as in Draft.Probs. A drafter that computes step by step asks before each further
+	// step and ends the draft at the first false. One that drafts several tokens in one call of the
+	// device may ask less often or never. nil: the draft has Depth tokens.
+	More func(probs []float32) bool
 }
 
 // Plan sets the Sources of each run. A drafter that is no Planner computes its drafts.
@@ -85,6 +90,11 @@ type Draft struct {
 	// Dists are what the tokens were drawn from, if that was asked for. A drafter that does
 	// not draw leaves it empty; its tokens are then taken as certain.
 	Dists []sample.Dist
+	// Probs are the drafter's own probabilities of the tokens, after temperature and filters and out
+	// of the draft vocabulary. Greedy draws have those of temperature 1. They predict acceptance and
+	// decide about speed alone, so devices may differ in them by rounding. A drafter that does not
+	// draw leaves it empty.
+	Probs []float32
 	// Forced tells which tokens a constraint forces, as Force sets it; a token beyond it is not.
 	Forced []bool
 	// Vocab is the size of the draft vocabulary, 0 if the tokens were not drawn.
