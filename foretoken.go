@@ -154,9 +154,9 @@ type Info struct {
 	Layers     int    // without those of the head
 	Context    int    // maximum positions that the model was made for
 	Parameters int64  // without those of the head
-	Bytes      int64  // of weights in memory, head included
+	Bytes      int64  // of weights in memory
 	Compute    Compute
-	Head       bool        // there is a multi-token-prediction head
+	Head       bool        // the checkpoint has a multi-token-prediction head, loaded or not
 	Vision     *VisionInfo // nil: it takes no pictures
 }
 
@@ -251,7 +251,7 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, NoVision: o.Vision.Off, Progress: o.Progress, Log: m.log,
+		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(), Progress: o.Progress, Log: m.log,
 	}
 	if o.Speculation.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth

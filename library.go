@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/models"
+	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
@@ -128,7 +130,16 @@ func (l *Library) open(e *entry) (m *Model, err error) {
 // Size is about the bytes that the weights of a model take in memory, from the headers of its
 // files. It is 0 if they cannot be read: Open says why.
 func Size(path string, o Options) int64 {
-	return models.Size(path, o.Vision.Projector, o.Quantize, !o.Vision.Off)
+	c, err := models.Open(path, o.Vision.Projector)
+	if err != nil {
+		return 0
+	}
+	defer c.Close() //nolint:errcheck // it was only read
+	s, err := model.Survey(c)
+	if err != nil {
+		return 0
+	}
+	return offload.NewNeed(s, o.loading(), nil).Weights()
 }
 
 // release ends a use.

@@ -49,10 +49,8 @@ func (m *Model) Placement() []Placement {
 // openDevice opens what to compute on: a device, and the host's processor beside it if the model is
 // too large for one.
 func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options) error {
-	w := model.Options{Compute: o.Compute, KVBits: o.KVBits}
 	b, plan, err := offload.For(c, o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA, Log: m.log},
-		offload.Want{Layers: o.Offload.Layers, CPUExperts: o.Offload.CPUExperts},
-		offload.Options{Quantize: o.Quantize, KVBits: 8 * w.KVType().Size(), Context: o.Context, KVMemory: o.KVMemory, NoVision: o.Vision.Off})
+		offload.Want{Layers: o.Offload.Layers, CPUExperts: o.Offload.CPUExperts}, o.loading())
 	switch {
 	case errors.Is(err, offload.ErrAlone):
 		return fmt.Errorf("%w: %w", ErrNoDevice, err)
@@ -73,4 +71,13 @@ func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options) error {
 	}
 	m.log.Info(fmt.Sprintf("%s: %s", m.name, plan))
 	return nil
+}
+
+// loading is what the options load, for a plan of memory.
+func (o *Options) loading() offload.Options {
+	w := model.Options{Compute: o.Compute, KVBits: o.KVBits}
+	return offload.Options{
+		Quantize: o.Quantize, KVBits: 8 * w.KVType().Size(), Context: o.Context, KVMemory: o.KVMemory,
+		NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(),
+	}
 }

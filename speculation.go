@@ -61,6 +61,9 @@ const (
 	DepthOff Depth = spec.DepthOff
 )
 
+// usesHead reports whether a head is loaded, if the checkpoint has one.
+func (o Speculation) usesHead() bool { return o.Depth != DepthOff && o.Head != HeadOff }
+
 // HeadUse says whether the head drafts.
 type HeadUse uint8
 
@@ -68,7 +71,7 @@ type HeadUse uint8
 const (
 	HeadAuto     HeadUse = iota // if there is one
 	HeadRequired                // its absence is an error
-	HeadOff                     // it is left out
+	HeadOff                     // it is not loaded
 )
 
 // ErrNoHead is wrapped by the error for a checkpoint without the head that was required.
@@ -99,18 +102,14 @@ func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 	if !d.depth.Valid() {
 		return d, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d.depth, MaxDepth)
 	}
-	var head spec.Drafter
-	if h := m.model.Head(); h != nil {
-		head = mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: o.Vocab, Control: m.tok.Added()})
-	}
-	if head == nil && o.Head == HeadRequired {
+	if o.Head == HeadRequired && !m.info.Head {
 		return d, fmt.Errorf("model %s: %w", m.name, m.noHead(config))
 	}
 	if d.depth == DepthOff {
 		return d, nil
 	}
-	if o.Head != HeadOff {
-		d.head = head
+	if h := m.model.Head(); h != nil {
+		d.head = mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: o.Vocab, Control: m.tok.Added()})
 	}
 	if d.drafter = d.head; !o.Lookup {
 		return d, nil

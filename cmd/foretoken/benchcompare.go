@@ -130,7 +130,7 @@ func (f *compareBench) open(b backend.Backend, bar *progress) (_ model.Model, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	return model.Open(k, b, model.Options{KVBits: f.model.kv.options(), NoVision: true, Progress: bar.report, Log: slog.New(slog.DiscardHandler)})
+	return model.Open(k, b, model.Options{KVBits: f.model.kv.options(), NoVision: true, NoHead: true, Progress: bar.report, Log: slog.New(slog.DiscardHandler)})
 }
 
 func (f *compareBench) validate() (bench.Peer, error) {

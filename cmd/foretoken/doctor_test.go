@@ -25,6 +25,7 @@ func TestInspectSaysWhatAModelIs(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--gpu-memory 1GB":                 "on gpu layers 0-7, embedding, output, head, vision tower on gpu",
+		"--gpu-memory 1GB --mtp off":       "on gpu layers 0-7, embedding, output, vision tower on gpu",
 		"--gpu-memory 1GB --gpu-layers 3":  "on gpu layers 5-7, embedding, output, head, vision tower on gpu, ",
 		"--gpu-memory 1GB --gpu-layers 0":  "on gpu layers 0-7, embedding, output, head, vision tower on cpu",
 		"--gpu-memory 20MB --gpu-layers 3": "on gpu the model does not fit with 3 of its 8 layers on the device",

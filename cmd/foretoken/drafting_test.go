@@ -183,9 +183,10 @@ func TestGenerateWithoutHead(t *testing.T) {
 		{dropped, "--mtp=on", "the weights have no mtp.* tensors (mtp.fc, mtp.norm, "},
 		{dropped, "--mtp=on", "although config.json declares a head (mtp_num_hidden_layers 1): a converter dropped them; foretoken pull ORG/NAME --with-head fetches the original head, and foretoken mtp inject adds one from a file"},
 		{dropped, "--draft=mtp", "or use --mtp=off"},
+		{dropped, "--mtp=on --mtp-depth=0", "the weights have no mtp.* tensors"},
 		{never, "--mtp=on", "no multi-token-prediction head, neither in config.json nor in its tensors"},
 	} {
-		o := runIn(t, nil, append([]string{"generate", "--model", c.dir, c.flag}, ids...)...)
+		o := runIn(t, nil, slices.Concat([]string{"generate", "--model", c.dir}, strings.Fields(c.flag), ids)...)
 		if o.code != exitError || !strings.Contains(o.err, c.says) {
 			t.Errorf("%s: exit code %d, %q, want %q", c.flag, o.code, o.err, c.says)
 		}

@@ -20,11 +20,12 @@ type inspection struct {
 	offloadFlags
 	context, batch setting[int]
 	gpuMemory      setting[int64]
+	mtp            setting[string]
 	json           bool
 }
 
 func newInspectCommand() *cobra.Command {
-	f := &inspection{offloadFlags: newOffloadFlags(), context: whole(1, math.MaxInt32), batch: whole(1, 1<<20), gpuMemory: byteCount()}
+	f := &inspection{offloadFlags: newOffloadFlags(), context: whole(1, math.MaxInt32), batch: whole(1, 1<<20), gpuMemory: byteCount(), mtp: choice("auto", "off")}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",
 		Short: "Describe a checkpoint from its headers",
@@ -42,6 +43,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 		Example: `  foretoken inspect tiny
   foretoken inspect ~/models/Qwen3.5-4B --context 32768 --batch 4
   foretoken inspect ~/models/Qwen3.5-27B --gpu-memory 16GB --gpu-layers 40
+  foretoken inspect ~/models/GLM-4.7-Flash --context 8192 --mtp off
   foretoken inspect ~/models/Qwen3.5-4B --json`,
 		Args:              oneModel,
 		ValidArgsFunction: completeOneModel,
@@ -51,10 +53,12 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 	memory.flags.Flags().Var(&f.context, "context", "context length of the memory estimate in tokens (default: that of the model, at most 4096)")
 	memory.flags.Flags().Var(&f.batch, "batch", "batch size of the memory estimate in sequences (default 1)")
 	memory.flags.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for (default: the GPUs of this machine)")
+	memory.flags.Flags().Var(&f.mtp, "mtp", "off: the memory estimate is for --mtp=off, which does not load the head (default auto)")
 	f.addOffload(memory)
 	output := newFlagGroup("Output")
 	output.flags.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	addGroups(cmd, memory, output)
+	mustFlag(cmd.RegisterFlagCompletionFunc("mtp", cobra.FixedCompletions([]cobra.Completion{"auto", "off"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
@@ -71,7 +75,7 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	facts := inspect(c, doctor.InspectOptions{Name: name, Context: f.context.or(0), Batch: f.batch.or(1), Devices: devices, Offload: offload.Want(f.offload())})
+	facts := inspect(c, doctor.InspectOptions{Name: name, Context: f.context.or(0), Batch: f.batch.or(1), Devices: devices, Offload: offload.Want(f.offload()), NoHead: f.mtp.value == "off"})
 	out := newConsole(cmd)
 	if f.json {
 		err = writeJSON(out, facts)

@@ -20,6 +20,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
@@ -49,7 +50,7 @@ type Facts struct {
 type Memory struct {
 	Context   int   `json:"context"` // tokens of each sequence
 	Batch     int   `json:"batch"`   // sequences
-	Weights   int64 `json:"weights"` // head and vision tower included
+	Weights   int64 `json:"weights"` // vision tower included, and the head if it is loaded
 	KV        int64 `json:"kv"`      // keys and values of the attention layers
 	Recurrent int64 `json:"recurrent"`
 	Head      int64 `json:"head"` // keys and values of the head, and hidden rows it has yet to catch up with
@@ -71,6 +72,7 @@ type InspectOptions struct {
 	Batch   int            // sequences to count memory for; 0: 1
 	Devices []backend.Info // of this machine
 	Offload offload.Want   // what of the model is to lie on a device of its own memory
+	NoHead  bool           // memory is counted without the multi-token-prediction head
 	// Template finds the source of the chat template in the files of a checkpoint, empty
 	// if there is none, and that of a second one for tools. Nil: they are not looked at.
 	Template func(*checkpoint.Checkpoint) (source, tools string, err error)
@@ -97,7 +99,7 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 	f.model(c)
 	if f.Model != nil {
 		f.Memory = newMemory(f.Model, o)
-		f.Devices = offload.PreviewOn(o.Devices, f.Model, o.Offload, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights})
+		f.Devices = offload.PreviewOn(o.Devices, f.Model, o.Offload, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights, NoHead: o.NoHead})
 		f.weights()
 		f.head()
 	}
@@ -153,10 +155,14 @@ func newMemory(n *weights.Survey, o InspectOptions) *Memory {
 	if m.Context == 0 {
 		m.Context = min(defaultContext, n.Context)
 	}
-	need := spec.Need(n.Layout, n.HeadLayout, n.Hidden)
+	need := spec.Need(n.Layout, state.Layout{}, n.Hidden)
 	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
 	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
-	if n.Head.Present {
+	switch {
+	case o.NoHead:
+		m.Weights -= n.Sizes[backend.Part{Kind: backend.HeadPart}].Bytes
+	case n.Head.Present:
+		need = spec.Need(n.Layout, n.HeadLayout, n.Hidden)
 		m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	}
 	m.Total = m.Weights + m.KV + m.Recurrent + m.Head

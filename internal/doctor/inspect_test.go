@@ -55,6 +55,10 @@ func TestInspectKnowsNumbers(t *testing.T) {
 	if m.KV != 2*4096*2*256*2*2 || m.Head != m.KV/2+2*(64*2*256*2+32*4*int64(f.Model.Hidden)) || m.Total != m.Weights+m.KV+m.Head+m.Recurrent || m.Recurrent < 2*6*4*128*128*4 {
 		t.Errorf("%+v", m)
 	}
+	bare := Inspect(c, InspectOptions{Context: 4096, Batch: 2, NoHead: true}).Memory
+	if bare.Head != 0 || bare.KV != m.KV || bare.ServeKV >= m.ServeKV || m.Weights-bare.Weights < 1_600_000 || bare.Total != bare.Weights+bare.KV+bare.Recurrent {
+		t.Errorf("without the head: %+v, with it: %+v", bare, m)
+	}
 	if f.Tokenizer.Size != 8196 || len(f.Tokenizer.Stop) != 2 || f.Tokenizer.Stop[1].Token != "<|im_end|>" {
 		t.Errorf("%+v", f.Tokenizer)
 	}

@@ -20,7 +20,7 @@ type Model interface {
 	// Forward feeds every span to its sequence. Spans are of different sequences. After an
 	// error the spans' states are undefined and must be closed.
 	Forward(batch []Span) (Output, error)
-	// Head is the multi-token-prediction head, nil if there is none.
+	// Head is the multi-token-prediction head, nil if there is none or Options leave it out.
 	Head() Head
 	// Release gives back the memory of calls, the head's too, and so what devices have recorded of them. The next call takes
 	// memory again.
@@ -38,10 +38,10 @@ type Info struct {
 	Context    int     // maximum positions that the model was made for
 	Stop       []int32 // ids that end a text
 	Parameters int64   // without the head's, embedding included
-	Bytes      int64   // of weights in memory, head included
+	Bytes      int64   // of weights in memory
 	PassBytes  int64   // of weights that a pass over one token reads
 	Compute    backend.Compute
-	Head       bool // has a multi-token-prediction head with weights
+	Head       bool // the checkpoint has a multi-token-prediction head with weights, loaded or not
 }
 
 // Output is valid until the next Forward or Release of the same model.
@@ -80,6 +80,7 @@ type Options struct {
 	MaxDrafts int  // maximum draft tokens of one span
 	KVBits    int  // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
 	NoVision  bool // leave a vision tower out
+	NoHead    bool // leave a multi-token-prediction head out
 	TowerBits int  // of the vision tower of a model that is generated; 0: it has none
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)

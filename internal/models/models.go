@@ -1,5 +1,5 @@
-// Package models finds models: the files that a name or a path stands for, what they weigh,
-// and how they want to be sampled.
+// Package models finds models: the files that a name or a path stands for, and how they want to be
+// sampled.
 package models
 
 import (
@@ -10,7 +10,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -47,37 +46,6 @@ func Name(path string) string {
 		path = full
 	}
 	return strings.TrimSuffix(filepath.Base(path), ".gguf")
-}
-
-// Size is about the bytes that the weights of a model take in memory, quantized to bits if that
-// is not 0, with its vision tower or without, from the headers of its files. It is 0 if they cannot
-// be read: Open says why.
-func Size(path, projector string, bits int, vision bool) int64 {
-	c, err := Open(path, projector)
-	if err != nil {
-		return 0
-	}
-	defer c.Close() //nolint:errcheck // it was only read
-	s, err := model.Survey(c)
-	if err != nil {
-		return 0
-	}
-	tower := s.Tower.Loaded
-	text, parameters := s.Loaded-tower, int64(0)
-	if bits > 0 {
-		for _, p := range s.Parts {
-			if p.Name != weights.VisionPart {
-				parameters += p.Parameters
-			}
-		}
-		// Every group of 64 has a scale and an offset of two bytes, and those are widened.
-		text = min(text, parameters*int64(bits+1)/8)
-		tower = min(tower, s.Tower.Parameters*9/8) // which gets 8 bits
-	}
-	if !vision {
-		return text
-	}
-	return text + tower
 }
 
 // What is recommended where a checkpoint recommends nothing.

@@ -50,6 +50,7 @@ type Options struct {
 	Context  int   // tokens of the longest sequence; 0: what the model allows, at most DefaultContext
 	KVMemory int64 // bytes of sequences, if more than one of the longest takes; 0 or less: that one
 	NoVision bool
+	NoHead   bool
 }
 
 // DefaultContext is the maximum context where nobody names one and the model allows more.
@@ -72,7 +73,7 @@ func NewNeed(s *weights.Survey, o Options, widens backend.Widening) *Need {
 	}
 	widest := 0
 	for p, size := range s.Sizes {
-		if p.Kind == backend.TowerPart && o.NoVision {
+		if p.Kind == backend.TowerPart && o.NoVision || p.Kind == backend.HeadPart && o.NoHead {
 			continue
 		}
 		x := Share{Weights: size.Bytes, Pass: size.Pass}
@@ -114,7 +115,10 @@ func wide(matrices []weights.Matrices, bytes int64, widens backend.Widening) flo
 
 // state adds the memory of sequences.
 func (n *Need) state(s *weights.Survey, o Options) {
-	layers, head := s.Layout.LayerBytes(o.Context), s.HeadLayout.LayerBytes(o.Context)
+	layers, head := s.Layout.LayerBytes(o.Context), []int64(nil)
+	if _, ok := n.Parts[backend.Part{Kind: backend.HeadPart}]; ok {
+		head = s.HeadLayout.LayerBytes(o.Context)
+	}
 	total := int64(0)
 	for _, list := range [][]int64{layers, head} {
 		for _, b := range list {
@@ -141,6 +145,9 @@ func (n *Need) state(s *weights.Survey, o Options) {
 		add(backend.Part{Kind: backend.HeadPart}, b)
 	}
 }
+
+// Weights is the bytes of all weights.
+func (n *Need) Weights() int64 { return n.total().Weights }
 
 // total is the sum over all parts.
 func (n *Need) total() (t Share) {

@@ -188,10 +188,15 @@ func needAddsUp(t *testing.T, name string) {
 	}
 	for what, o := range map[string]Options{
 		"4 bits": {Context: 1000, Quantize: 4}, "keys of 8 bits": {Context: 1000, KVBits: 8}, "shorter": {Context: 100}, "no tower": {Context: 1000, NoVision: true},
+		"no head": {Context: 1000, NoHead: true},
 	} {
 		if less := NewNeed(s, o, nil).total(); less.Weights+less.State >= all.Weights+all.State && (what != "no tower" || s.Tower.Loaded > 0) {
 			t.Errorf("%s: %+v, want less than %+v", what, less, all)
 		}
+	}
+	if less, head := NewNeed(s, Options{Context: 1000, NoHead: true}, nil), n.Parts[backend.Part{Kind: backend.HeadPart}]; head.Weights == 0 ||
+		less.Weights() != all.Weights-head.Weights || less.total().State != s.Layout.Bytes(1000) {
+		t.Errorf("without a head of %+v: %+v, of %+v", head, less.total(), all)
 	}
 	if more := NewNeed(s, Options{Context: 1000, KVMemory: 1 << 30}, nil).total(); more.State < 1<<30-1<<10 || more.State > 1<<30 {
 		t.Errorf("%d bytes of state, want a gibibyte", more.State)

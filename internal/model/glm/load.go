@@ -19,9 +19,9 @@ func newLoader(b backend.Backend, o model.Options) *weights.Loader {
 	return l
 }
 
-// load loads a model, with its head if it is to have one. After an error the caller frees what was
-// loaded.
-func load(l *weights.Loader, cfg *config, head bool, o model.Options) (*Model, error) {
+// load loads a model, with its head if it has one that o does not leave out. After an error the caller
+// frees what was loaded.
+func load(l *weights.Loader, cfg *config, has bool, o model.Options) (*Model, error) {
 	m := newModel(cfg)
 	m.Backend, m.loaded = l.Backend, l
 	if err := l.Load(m.weights()); err != nil {
@@ -31,7 +31,7 @@ func load(l *weights.Loader, cfg *config, head bool, o model.Options) (*Model, e
 		m.Unembed = m.Embed
 	}
 	parameters := l.Parameters()
-	if head {
+	if has && !o.NoHead {
 		m.head = newHead(m)
 		m.head.Backend, m.head.layout = l.Backend, cfg.headLayout(o)
 		m.head.block.at = m.head.layout.Places()[0]
@@ -50,7 +50,7 @@ func load(l *weights.Loader, cfg *config, head bool, o model.Options) (*Model, e
 	m.info = model.Info{
 		Family: cfg.modelType, Vocab: cfg.vocab, Width: cfg.hidden, Layers: len(m.layers),
 		Context: cfg.context, Stop: cfg.stop, Parameters: parameters, Bytes: l.Bytes(), PassBytes: m.passBytes(),
-		Compute: o.Compute, Head: head,
+		Compute: o.Compute, Head: has,
 	}
 	return m, nil
 }

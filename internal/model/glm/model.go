@@ -40,22 +40,24 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 	if err != nil {
 		return nil, err
 	}
-	head, err := f.HasHead()
-	if err != nil {
+	has, err := f.HasHead()
+	if o.NoHead {
+		f.SkipHead()
+	} else if err != nil {
 		return nil, err
 	}
 	switch {
-	case !head && cfg.mtpLayers > 0:
+	case !has && cfg.mtpLayers > 0:
 		o.Log.Warn("config.json declares a multi-token-prediction head, but the weights have none: a converter has probably dropped the layer after the last; decoding works without it")
-	case head && cfg.mtpLayers == 0:
+	case has && cfg.mtpLayers == 0 && !o.NoHead:
 		o.Log.Warn("the weights have a multi-token-prediction head, although config.json declares none: it is used")
 	}
-	for _, w := range warnings(f, cfg, head) {
+	for _, w := range warnings(f, cfg, has && !o.NoHead) {
 		o.Log.Warn(w)
 	}
 	l := newLoader(b, o)
 	l.From(f)
-	m, err := load(l, cfg, head, o)
+	m, err := load(l, cfg, has, o)
 	if err == nil {
 		err = f.Leftover()
 	}
@@ -102,7 +104,7 @@ func (m *Model) Info() model.Info { return m.info }
 // Layout is the state of a sequence.
 func (m *Model) Layout() state.Layout { return m.layout }
 
-// Head is the multi-token-prediction head, nil if the checkpoint has none.
+// Head implements model.Model.
 func (m *Model) Head() model.Head {
 	if m.head == nil {
 		return nil

@@ -17,9 +17,9 @@ func newLoader(b backend.Backend, o model.Options) *weights.Loader {
 	return l
 }
 
-// load loads a model, with its head if it is to have one and with its vision tower if it has one.
+// load loads a model, with its head if it has one that o does not leave out, and with its vision tower if that is not nil.
 // After an error the caller frees what was loaded.
-func load(l *weights.Loader, cfg *config, head bool, tower *Tower, o model.Options) (*Model, error) {
+func load(l *weights.Loader, cfg *config, has bool, tower *Tower, o model.Options) (*Model, error) {
 	m := newModel(cfg)
 	m.Backend, m.loaded = l.Backend, l
 	if err := l.Load(m.weights()); err != nil {
@@ -29,7 +29,7 @@ func load(l *weights.Loader, cfg *config, head bool, tower *Tower, o model.Optio
 		m.Unembed = m.Embed
 	}
 	parameters := l.Parameters()
-	if head {
+	if has && !o.NoHead {
 		m.head = newHead(cfg)
 		m.head.Backend, m.head.Embed, m.head.Unembed = l.Backend, m.Embed, m.Unembed
 		m.head.layout = cfg.headLayout(o)
@@ -58,7 +58,7 @@ func load(l *weights.Loader, cfg *config, head bool, tower *Tower, o model.Optio
 	m.info = model.Info{
 		Family: cfg.modelType, Vocab: cfg.vocab, Width: cfg.hidden, Layers: len(cfg.layers),
 		Context: cfg.context, Stop: cfg.stop, Parameters: parameters, Bytes: l.Bytes(), PassBytes: m.passBytes(),
-		Compute: o.Compute, Head: head,
+		Compute: o.Compute, Head: has,
 	}
 	return m, nil
 }

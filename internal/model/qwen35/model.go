@@ -44,17 +44,19 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (*Model,
 	if err != nil {
 		return nil, err
 	}
-	head, err := f.HasHead()
-	if err != nil {
+	has, err := f.HasHead()
+	if o.NoHead {
+		f.SkipHead()
+	} else if err != nil {
 		return nil, err
 	}
-	if !head && cfg.mtpLayers > 0 {
+	if !has && cfg.mtpLayers > 0 {
 		o.Log.Warn("config.json declares a multi-token-prediction head, but the weights have none: a converter has probably dropped the mtp tensors; decoding works without it")
 	}
 	tower, towerErr := cfg.towerOf(f, o)
 	l := newLoader(b, o)
 	l.From(f)
-	m, err := load(l, cfg, head, tower, o)
+	m, err := load(l, cfg, has, tower, o)
 	if err == nil {
 		err = f.Leftover()
 	}
@@ -106,7 +108,7 @@ func (m *Model) Info() model.Info { return m.info }
 // Layout is the state of a sequence.
 func (m *Model) Layout() state.Layout { return m.layout }
 
-// Head is the multi-token-prediction head, nil if the checkpoint has none.
+// Head implements model.Model.
 func (m *Model) Head() model.Head {
 	if m.head == nil {
 		return nil

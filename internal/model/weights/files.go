@@ -200,6 +200,15 @@ func (f *Files) release(m *dtype.Matrix) bool {
 	return slices.ContainsFunc(f.weights, func(w *checkpoint.Weights) bool { return w.ReleaseMatrix(*m) })
 }
 
+// SkipHead marks the tensors of the head as known, whether they can be loaded or not.
+func (f *Files) SkipHead() {
+	f.weights = f.weights[:1] // files beside the main ones have nothing else
+	f.source.Skip(func(name string) bool {
+		name, _ = f.Canonical(name)
+		return IsHead(name)
+	})
+}
+
 // HasHead reports whether there is a head. The error is that of one that is not supported.
 func (f *Files) HasHead() (bool, error) {
 	if depth := f.names.headDepth(); depth > 1 {
