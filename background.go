@@ -49,7 +49,7 @@ func (b *background) Wait() { b.tasks.Wait() }
 // said is an answer with what it was an answer to, as it was when it ended.
 type said struct {
 	talk    Conversation
-	views   []view
+	media   []preparedMedia
 	message chat.Message
 	ids     []int32 // prompt and answer
 	key     string
@@ -64,7 +64,7 @@ func (m *Model) remember(a *Answer) {
 	if !m.cached || talk == nil {
 		return
 	}
-	x := said{talk: *talk, views: a.req.Prompt.views, message: a.Message(), ids: slices.Clone(a.req.Prompt.IDs), salt: m.salt(a.req.CacheSalt)}
+	x := said{talk: *talk, media: a.req.Prompt.media, message: a.Message(), ids: slices.Clone(a.req.Prompt.IDs), salt: m.salt(a.req.CacheSalt)}
 	x.key = m.conversation(a.req.Prompt, x.salt)
 	x.talk.Messages = slices.Clone(talk.Messages) // what the caller changes from now on is for the next turn
 	x.talk.Variables = maps.Clone(talk.Variables)
@@ -96,7 +96,7 @@ func (m *Model) prepare(x *said) {
 	if m.preparing != nil {
 		m.preparing()
 	}
-	next := m.next(&x.talk, x.views, x.message)
+	next := m.next(&x.talk, x.media, x.message)
 	if next == nil {
 		return
 	}

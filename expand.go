@@ -16,7 +16,7 @@ import (
 // place is where a picture, or a temporal patch of a video, is in a prompt.
 type place struct {
 	at, n int
-	view  view
+	media preparedMedia
 	time  int // which temporal patch
 }
 
@@ -63,7 +63,7 @@ func search(text string, from, to int, token string) int {
 
 // match gives every mark its picture or video: the first mark of a kind has the first of that
 // kind.
-func match(marks []mark, views []view) ([]view, error) {
+func match(marks []mark, media []preparedMedia) ([]preparedMedia, error) {
 	var of [2][]int // indices of pictures and of videos
 	kind := func(video bool) int {
 		if video {
@@ -71,21 +71,21 @@ func match(marks []mark, views []view) ([]view, error) {
 		}
 		return 0
 	}
-	for i := range views {
-		k := kind(views[i].seconds != nil)
+	for i := range media {
+		k := kind(media[i].seconds != nil)
 		of[k] = append(of[k], i)
 	}
-	list := make([]view, len(marks))
+	list := make([]preparedMedia, len(marks))
 	for i, x := range marks {
 		k := kind(x.video)
 		if len(of[k]) == 0 {
-			return nil, &MediaError{i, fmt.Errorf("the chat template has %d placeholders for images and videos, but the conversation has %d images and videos: each image or video part of a message needs its bytes", len(marks), len(views))}
+			return nil, &MediaError{i, fmt.Errorf("the chat template has %d placeholders for images and videos, but the conversation has %d images and videos: each image or video part of a message needs its bytes", len(marks), len(media))}
 		}
-		list[i], of[k] = views[of[k][0]], of[k][1:]
+		list[i], of[k] = media[of[k][0]], of[k][1:]
 	}
 	for _, left := range of {
 		if len(left) > 0 {
-			return nil, &MediaError{left[0], fmt.Errorf("the chat template has no placeholder for it: it has placeholders for %d of %d images and videos", len(marks), len(views))}
+			return nil, &MediaError{left[0], fmt.Errorf("the chat template has no placeholder for it: it has placeholders for %d of %d images and videos", len(marks), len(media))}
 		}
 	}
 	return list, nil
@@ -132,8 +132,8 @@ func (x *expansion) flush() {
 	x.text, x.trusted = "", x.trusted[:0]
 }
 
-// show puts a temporal patch of a view in place.
-func (x *expansion) show(v view, time int, id int32) {
+// show puts a temporal patch of an image or video in place.
+func (x *expansion) show(v preparedMedia, time int, id int32) {
 	x.flush()
 	n := v.Grid.Height * v.Grid.Width / (v.merge * v.merge)
 	if x.over = x.over || x.limit > 0 && len(x.ids)+n > x.limit; x.over {
@@ -144,7 +144,7 @@ func (x *expansion) show(v view, time int, id int32) {
 }
 
 // showVideo puts a video in place: its temporal patches, each a picture with its time before it.
-func (x *expansion) showVideo(v view) {
+func (x *expansion) showVideo(v preparedMedia) {
 	t := &x.m.marks
 	for time, second := range v.seconds {
 		stamp := fmt.Sprintf("<%.1f seconds>", second)
@@ -156,11 +156,11 @@ func (x *expansion) showVideo(v view) {
 	}
 }
 
-// expand is the prompt of a text with views where the template, whose ranges are own, has put
+// expand is the prompt of a text with media where the template, whose ranges are own, has put
 // marks. With more than limit tokens it is not made to its end; 0 for no limit.
-func (m *Model) expand(r chat.Rendered, own [][2]int, views []view, limit int) (*Prompt, error) {
+func (m *Model) expand(r chat.Rendered, own [][2]int, media []preparedMedia, limit int) (*Prompt, error) {
 	marks := m.marks.find(r.Text, own)
-	views, err := match(marks, views)
+	media, err := match(marks, media)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.name, err)
 	}
@@ -169,9 +169,9 @@ func (m *Model) expand(r chat.Rendered, own [][2]int, views []view, limit int) (
 		x.add(r.Text, at, mark.from, r.Trusted)
 		at = mark.to
 		if mark.video {
-			x.showVideo(views[i])
+			x.showVideo(media[i])
 		} else {
-			x.show(views[i], 0, m.marks.image.id)
+			x.show(media[i], 0, m.marks.image.id)
 		}
 	}
 	x.add(r.Text, at, len(r.Text), r.Trusted)
@@ -184,7 +184,7 @@ func (m *Model) expand(r chat.Rendered, own [][2]int, views []view, limit int) (
 // positions are those of a temporal patch: lines and columns of tokens.
 func (p *place) positions() [][3]int32 {
 	list := make([][3]int32, p.n)
-	columns := p.view.Grid.Width / p.view.merge
+	columns := p.media.Grid.Width / p.media.merge
 	for i := range list {
 		list[i] = [3]int32{0, int32(i / columns), int32(i % columns)}
 	}
@@ -193,10 +193,10 @@ func (p *place) positions() [][3]int32 {
 
 // hash is of all that the rows are made of.
 func (p *place) hash() [sha256.Size]byte {
-	if p.view.Grid.Time == 1 {
-		return p.view.Hash
+	if p.media.Grid.Time == 1 {
+		return p.media.Hash
 	}
-	return sha256.Sum256(binary.LittleEndian.AppendUint64(p.view.Hash[:], uint64(p.time)))
+	return sha256.Sum256(binary.LittleEndian.AppendUint64(p.media.Hash[:], uint64(p.time)))
 }
 
 // Rows is a place in a prompt where the model is fed rows of a picture, or of a stretch of a video,
@@ -230,7 +230,7 @@ func (p *Prompt) inputs(n int) (ids []int32, list []engine.Input) {
 		}
 		list = append(list, engine.Input{
 			Input:   prefix.Input{At: x.at, N: x.n, Hash: x.hash(), Positions: x.positions(), Token: p.IDs[x.at]},
-			Picture: x.view.Patches, First: x.time * x.n,
+			Picture: x.media.Patches, First: x.time * x.n,
 		})
 	}
 	return ids, list

@@ -187,7 +187,7 @@ func TestNextTurnHasPictures(t *testing.T) {
 	c := told(shown(drawn(t, 320, 240, 1)), chat.Part{Text: "What?"})
 	p := ask(t, m, c)
 	answer := chat.Message{Role: "assistant", Content: chat.Text("A wall.")}
-	next := m.next(&c, p.views, answer)
+	next := m.next(&c, p.media, answer)
 	if next == nil || len(next.IDs) <= len(p.IDs) || !slices.Equal(next.IDs[:len(p.IDs)], p.IDs) || len(next.places) != 1 {
 		t.Fatalf("next turn %+v after %+v", next, p)
 	}

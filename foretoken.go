@@ -179,9 +179,9 @@ type Model struct {
 	grammars  *grammars
 	log       *slog.Logger
 
-	sight *sight        // nil: it takes no pictures
-	blind error         // and why
-	marks pictureTokens // that templates write, whether it sees or not
+	processor *imageProcessor // nil: it accepts no images
+	visionErr error           // and why
+	marks     pictureTokens   // that templates write, whether it accepts images or not
 
 	engine  *engine.Engine
 	model   model.Model
@@ -279,7 +279,7 @@ var processors = runtime.GOMAXPROCS(0)
 func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	m.info = m.model.Info()
 	m.vocab = min(m.info.Vocab, m.tok.Size())
-	m.openSight(o.Vision, c)
+	m.openVision(o.Vision, c)
 	if m.context = o.Context; m.context == 0 {
 		m.context = min(m.info.Context, DefaultContext)
 	}
@@ -303,8 +303,8 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound, Rehearse: true,
 		Cache: m.cached, Disk: m.disk, Shared: m.shared, Observer: o.PrefixCache.Observer, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
 	}
-	if m.sight != nil {
-		e.Tower, e.TowerMemory = m.sight.tower, o.Vision.Memory
+	if m.processor != nil {
+		e.Tower, e.TowerMemory = m.processor.tower, o.Vision.Memory
 	}
 	if o.OnRound != nil {
 		e.Observe = func(r engine.Round) { o.OnRound(Round(r)) }

@@ -49,11 +49,11 @@ type Prompt struct {
 	// the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
-	talk   *Conversation // it came out of
-	closed *string       // it ends with a think block, and with this white space
-	thinks chat.Thinking // how the template writes think blocks
-	views  []view        // of its images and videos
-	places []place       // of those in IDs, ascending
+	talk   *Conversation   // it came out of
+	closed *string         // it ends with a think block, and with this white space
+	thinks chat.Thinking   // how the template writes think blocks
+	media  []preparedMedia // of its images and videos
+	places []place         // of those in IDs, ascending
 }
 
 // Template is the source of the checkpoint's chat template for a conversation with tools or
@@ -81,20 +81,20 @@ func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
 
 // chatPrompt is the prompt for an answer to a conversation, of at most limit tokens, 0 for no limit.
 func (m *Model) chatPrompt(c *Conversation, limit int) (*Prompt, error) {
-	views, err := m.look(c)
+	media, err := m.prepareMedia(c)
 	if err != nil {
 		return nil, err
 	}
 	r, own, err := m.render(c, true)
 	if err != nil {
-		if len(views) > 0 && !strings.Contains(m.Template(len(c.Tools) > 0), m.marks.image.text) {
+		if len(media) > 0 && !strings.Contains(m.Template(len(c.Tools) > 0), m.marks.image.text) {
 			err = fmt.Errorf("%w (the conversation has images or videos, but the template has no placeholder for them)", err)
 		}
 		return nil, err
 	}
-	p, err := m.expand(r, own, views, limit)
+	p, err := m.expand(r, own, media, limit)
 	if err == nil {
-		p.views = views
+		p.media = media
 		m.findThinking(p, r, c)
 	}
 	return p, err
@@ -256,7 +256,7 @@ const lastQuestion = 64
 // answer: up to the end of its turn. Templates leave out what was thought before a user's last
 // message, so this need not be prompt and answer of this turn. It is nil where it cannot be
 // known, or is too long.
-func (m *Model) next(c *Conversation, views []view, answer chat.Message) *Prompt {
+func (m *Model) next(c *Conversation, media []preparedMedia, answer chat.Message) *Prompt {
 	turns := m.turns()
 	if len(turns) == 0 {
 		return nil
@@ -267,7 +267,7 @@ func (m *Model) next(c *Conversation, views []view, answer chat.Message) *Prompt
 	if err != nil {
 		return nil
 	}
-	p, err := m.expand(r, own, views, m.context+lastQuestion)
+	p, err := m.expand(r, own, media, m.context+lastQuestion)
 	if err != nil || p.Over > 0 { // too long to be asked
 		return nil
 	}

@@ -165,7 +165,7 @@ func TestNextTurnIsPreparedWithPictures(t *testing.T) {
 	p := ask(t, m, c)
 	a := collect(t, m, Request{Prompt: p, MaxTokens: 12, Sampling: &sample.Options{}})
 	m.warming.Wait()
-	next := m.next(&c, p.views, a.Message())
+	next := m.next(&c, p.media, a.Message())
 	c.Messages = append(c.Messages, a.Message(), chat.Message{Role: "user", Content: chat.Text("Why?")})
 	b := collect(t, m, Request{Prompt: ask(t, m, c), MaxTokens: 2, Sampling: &sample.Options{}})
 	if x := m.Stats(); x.Background.Completed != 1 || x.Vision.Pictures != 1 || b.Result.Cached != len(next.IDs) {
@@ -177,9 +177,9 @@ func TestNextTurnIsPreparedWithPictures(t *testing.T) {
 // and of other files, or for other limits, it is not.
 func TestPicturesAreDecodedOnce(t *testing.T) {
 	m := openTiny(t, Options{})
-	see := func(x chat.Part) view {
+	see := func(x chat.Part) preparedMedia {
 		t.Helper()
-		v, err := m.sight.prepare("", x.Media)
+		v, err := m.processor.prepare("", x.Media)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestPicturesAreDecodedOnce(t *testing.T) {
 	if see(small).Patches != first.Patches {
 		t.Error("the same image was decoded again")
 	}
-	if other, err := m.sight.prepare("of another tenant", one.Media); err != nil || other.Patches == first.Patches || other.Hash != first.Hash {
+	if other, err := m.processor.prepare("of another tenant", one.Media); err != nil || other.Patches == first.Patches || other.Hash != first.Hash {
 		t.Errorf("another tenant is told that the image was decoded before: %v", err)
 	}
 	small.Media.MaxPixels = 1024
@@ -203,9 +203,9 @@ func TestPicturesAreDecodedOnce(t *testing.T) {
 	}
 	n := first.Bytes()
 	for range maxRecent/n + 5 {
-		m.sight.keep(recent{view: first})
+		m.processor.keep(recent{media: first})
 	}
-	if got := len(m.sight.recent); got != maxRecent/n {
+	if got := len(m.processor.recent); got != maxRecent/n {
 		t.Errorf("%d images of %d bytes are kept, want %d", got, n, maxRecent/n)
 	}
 }

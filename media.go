@@ -33,8 +33,8 @@ const (
 // decoding limits how many pictures the process decodes at a time: each may take a gigabyte.
 var decoding = make(chan struct{}, 2)
 
-// sight is what a model sees with.
-type sight struct {
+// imageProcessor prepares the images and videos of prompts for the vision tower.
+type imageProcessor struct {
 	tower          model.Tower
 	images, videos picture.Config
 	files          picture.Options
@@ -47,8 +47,8 @@ type sight struct {
 
 // recent is what was made of a picture or video: every turn of a conversation sends it again.
 type recent struct {
-	key  [sha256.Size]byte // of what was sent
-	view view
+	key   [sha256.Size]byte // of what was sent
+	media preparedMedia
 }
 
 // maxRecent is the maximum bytes of what is kept of recent pictures: some twenty large ones.
@@ -65,13 +65,13 @@ type pictureToken struct {
 	text string // "": there is none
 }
 
-// openSight finds out what the model sees with. A model that cannot see takes text all the same,
-// and says why when it is asked about a picture.
-func (m *Model) openSight(o Vision, c *checkpoint.Checkpoint) {
+// openVision sets m.processor, or m.visionErr if the model accepts no images. Such a model takes text all the
+// same.
+func (m *Model) openVision(o Vision, c *checkpoint.Checkpoint) {
 	tokens, err := m.pictureTokens(c.Config())
 	m.marks = tokens
 	if o.Off {
-		m.blind = fmt.Errorf("model %s: %w: its vision tower was left out", m.name, ErrNoVision)
+		m.visionErr = fmt.Errorf("model %s: %w: its vision tower was left out", m.name, ErrNoVision)
 		return
 	}
 	var tower model.Tower
@@ -79,10 +79,10 @@ func (m *Model) openSight(o Vision, c *checkpoint.Checkpoint) {
 		tower, err = s.Tower()
 	}
 	if tower == nil && err == nil {
-		m.blind = fmt.Errorf("model %s: %w: its checkpoint has no vision tower", m.name, ErrNoVision)
+		m.visionErr = fmt.Errorf("model %s: %w: its checkpoint has no vision tower", m.name, ErrNoVision)
 		return
 	}
-	s := &sight{
+	s := &imageProcessor{
 		tower: tower, tokens: tokens, maxMedia: cmp.Or(o.MaxMedia, defaultMaxMedia),
 		files: picture.Options{AsStored: o.AsStored, OnWhite: o.OnWhite},
 	}
@@ -93,17 +93,17 @@ func (m *Model) openSight(o Vision, c *checkpoint.Checkpoint) {
 		err = errors.New("neither config.json nor tokenizer.json has the image tokens")
 	}
 	if err != nil {
-		m.blind = fmt.Errorf("model %s: %w: %w", m.name, ErrNoVision, err)
+		m.visionErr = fmt.Errorf("model %s: %w: %w", m.name, ErrNoVision, err)
 		if tower != nil { // otherwise the model has said so when it was opened
-			m.log.Warn(m.blind.Error())
+			m.log.Warn(m.visionErr.Error())
 		}
 		return
 	}
-	m.sight = s
+	m.processor = s
 }
 
 // configure reads how the tower wants its pictures, from where that may be.
-func (s *sight) configure(o Vision, c *checkpoint.Checkpoint) (err error) {
+func (s *imageProcessor) configure(o Vision, c *checkpoint.Checkpoint) (err error) {
 	if s.images, err = readProcessor(c, "preprocessor_config.json", picture.Images(), picture.ReadImages); err != nil {
 		return err
 	}
@@ -207,25 +207,25 @@ func (m *Model) unsaid(bias map[int32]float32) map[int32]float32 {
 
 // vision describes the tower, nil if there is none.
 func (m *Model) vision() *VisionInfo {
-	if m.sight == nil {
+	if m.processor == nil {
 		return nil
 	}
-	t := m.sight.tower.Info()
+	t := m.processor.tower.Info()
 	return &VisionInfo{
 		Layers: t.Layers, Width: t.Width, Patch: t.Patch, Merge: t.Merge, Parameters: t.Parameters, Bytes: t.Bytes,
-		MaxPixels: m.sight.images.MaxPixels,
+		MaxPixels: m.processor.images.MaxPixels,
 	}
 }
 
-// view is a picture or video that the tower can be fed.
-type view struct {
+// preparedMedia is an image or video that the tower can be fed.
+type preparedMedia struct {
 	*picture.Patches
 	merge   int
 	seconds []float64 // when each temporal patch of a video is shown; nil: it is a picture
 }
 
-// look decodes the images and videos of a conversation, on the caller's goroutine.
-func (m *Model) look(c *Conversation) ([]view, error) {
+// prepareMedia decodes the images and videos of a conversation, on the caller's goroutine.
+func (m *Model) prepareMedia(c *Conversation) ([]preparedMedia, error) {
 	var media []*chat.Media
 	for i := range c.Messages {
 		media = append(media, c.Messages[i].Content.Media()...)
@@ -233,21 +233,21 @@ func (m *Model) look(c *Conversation) ([]view, error) {
 	if len(media) == 0 {
 		return nil, nil
 	}
-	s := m.sight
+	s := m.processor
 	if s == nil {
-		return nil, m.blind
+		return nil, m.visionErr
 	}
 	if len(media) > s.maxMedia {
 		return nil, &MediaError{s.maxMedia, fmt.Errorf("the conversation has %d images and videos, at most %d are allowed", len(media), s.maxMedia)}
 	}
-	views := make([]view, len(media))
+	list := make([]preparedMedia, len(media))
 	for i, x := range media {
 		var err error
-		if views[i], err = s.prepare(c.CacheSalt, x); err != nil {
+		if list[i], err = s.prepare(c.CacheSalt, x); err != nil {
 			return nil, m.refuse(i, err)
 		}
 	}
-	return views, nil
+	return list, nil
 }
 
 // refuse is the error for a picture or video. The stack of a decoder that has panicked is for the
@@ -270,7 +270,7 @@ func (e *lineError) Error() string { return e.line }
 func (e *lineError) Unwrap() error { return e.err }
 
 // prepare is what the tower can be fed of a picture or video of that salt.
-func (s *sight) prepare(salt string, x *chat.Media) (view, error) {
+func (s *imageProcessor) prepare(salt string, x *chat.Media) (preparedMedia, error) {
 	key := mediaKey(salt, x)
 	if v, ok := s.recall(key); ok {
 		return v, nil
@@ -300,27 +300,27 @@ func mediaKey(salt string, x *chat.Media) (key [sha256.Size]byte) {
 	return key
 }
 
-// recall finds a recent view.
-func (s *sight) recall(key [sha256.Size]byte) (view, bool) {
+// recall finds recent media.
+func (s *imageProcessor) recall(key [sha256.Size]byte) (preparedMedia, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.recent, func(r recent) bool { return r.key == key })
 	if i < 0 {
-		return view{}, false
+		return preparedMedia{}, false
 	}
 	r := s.recent[i]
 	s.recent = append(slices.Delete(s.recent, i, i+1), r)
-	return r.view, true
+	return r.media, true
 }
 
-// keep keeps a view, and as many of those before as there is space for.
-func (s *sight) keep(r recent) {
+// keep keeps prepared media, and as many of those before as there is space for.
+func (s *imageProcessor) keep(r recent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recent = append(s.recent, r)
 	bytes, first := 0, len(s.recent)
 	for first > 0 {
-		if bytes += s.recent[first-1].view.Bytes(); bytes > maxRecent {
+		if bytes += s.recent[first-1].media.Bytes(); bytes > maxRecent {
 			break
 		}
 		first--
@@ -329,7 +329,7 @@ func (s *sight) keep(r recent) {
 }
 
 // preparePicture decodes a picture and cuts it into patches.
-func (s *sight) preparePicture(x *chat.Media) (v view, err error) {
+func (s *imageProcessor) preparePicture(x *chat.Media) (v preparedMedia, err error) {
 	if len(x.Files) != 1 {
 		return v, fmt.Errorf("%w: an image of %d files, want one", picture.ErrFormat, len(x.Files))
 	}
@@ -343,7 +343,7 @@ func (s *sight) preparePicture(x *chat.Media) (v view, err error) {
 }
 
 // prepareVideo does likewise with those frames of a video that the model looks at.
-func (s *sight) prepareVideo(x *chat.Media) (v view, err error) {
+func (s *imageProcessor) prepareVideo(x *chat.Media) (v preparedMedia, err error) {
 	if s.tokens.video.text == "" {
 		return v, errors.New("neither config.json nor tokenizer.json has a token for videos")
 	}
@@ -374,7 +374,7 @@ func (s *sight) prepareVideo(x *chat.Media) (v view, err error) {
 
 // decodeFrames decodes some of the files of a video. Their pixels are limited as those of one
 // picture are.
-func (s *sight) decodeFrames(files [][]byte, indices []int) ([]*picture.Image, error) {
+func (s *imageProcessor) decodeFrames(files [][]byte, indices []int) ([]*picture.Image, error) {
 	o := s.files
 	o.MaxPixels = picture.DefaultMaxPixels
 	var frames []*picture.Image
