@@ -37,8 +37,9 @@ downloads resume. Every file is checked against the hash that the hub announces.
 
 By default it fetches the smallest set of files that works: the configuration, tokenizer, chat
 template and the *.safetensors weights that the index names, or the only *.gguf file, or the only
-folder with a model. Of several models it lists names and sizes, and --include chooses. A pattern with a slash is matched against the whole path of a file, a pattern
-without one against each path element.
+folder with a model. Of several models it lists names and sizes, and --include chooses. A pattern
+with a slash is matched against the whole path of a file, a pattern without one against each path
+element.
 
 Many converters drop the multi-token-prediction head. --with-head fetches its tensors, and nothing
 else, from the original repository and stores them beside the model as mtp.safetensors.
@@ -168,7 +169,7 @@ func (p *pulling) fetch(ctx context.Context, c *console, client *hub.Client, rep
 // indexed is files without those weights that an index of the repository leaves out, which are
 // another variant of the model.
 func indexed(ctx context.Context, client *hub.Client, l *hub.Listing, files []hub.File) ([]hub.File, error) {
-	i := slices.IndexFunc(files, func(f hub.File) bool { return f.Path == indexName })
+	i := slices.IndexFunc(files, func(f hub.File) bool { return f.Path == checkpoint.IndexFile })
 	if i < 0 {
 		return files, nil
 	}

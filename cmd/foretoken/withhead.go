@@ -18,9 +18,6 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// indexName is the index of a checkpoint in shards.
-const indexName = "model.safetensors.index.json"
-
 // byCard is the value of --with-head that stands for the base model of the model card.
 const byCard = "base_model"
 
@@ -269,8 +266,8 @@ func (h *lostHead) read(ctx context.Context, path string, limit int) ([]byte, er
 // stored: those that the index names, or the only one, and files beside them.
 func (h *lostHead) files(ctx context.Context, names model.HeadNames) ([]hub.File, error) {
 	paths, inside := []string{"model.safetensors"}, false
-	if _, ok := h.file(indexName); ok {
-		text, err := h.read(ctx, indexName, maxIndex)
+	if _, ok := h.file(checkpoint.IndexFile); ok {
+		text, err := h.read(ctx, checkpoint.IndexFile, maxIndex)
 		if err != nil {
 			return nil, err
 		}

@@ -70,7 +70,7 @@ func FuzzFolder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, config, index, generation string) {
 		all := files{"config.json": config, "model.safetensors": shard, "generation_config.json": generation}
 		if index != "" {
-			all[indexFile] = index
+			all[IndexFile] = index
 		}
 		c, err := OpenFiles("test", all)
 		if err != nil {

@@ -39,7 +39,7 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 		}
 		for _, name := range index[shard] {
 			if e, ok := c.tensors[name]; !ok || e.file.name != shard {
-				err := fmt.Errorf("checkpoint: %s: tensor %q, listed in %s: %w", shard, name, indexFile, ErrMissing)
+				err := fmt.Errorf("checkpoint: %s: tensor %q, listed in %s: %w", shard, name, IndexFile, ErrMissing)
 				if err := c.refuse(err); err != nil {
 					return nil, err
 				}
@@ -54,7 +54,7 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 func ParseIndex(data []byte) (map[string][]string, error) {
 	index, err := parseIndex(data)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %s: %w", indexFile, err)
+		return nil, fmt.Errorf("checkpoint: %s: %w", IndexFile, err)
 	}
 	return index, nil
 }

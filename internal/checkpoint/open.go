@@ -14,8 +14,10 @@ const (
 	configFile     = "config.json"
 	generationFile = "generation_config.json"
 	quantizeFile   = "quantize_config.json" // of GPTQ, where config.json says nothing
-	indexFile      = "model.safetensors.index.json"
 )
+
+// IndexFile is the name of the file that says which tensors are in which file of weights.
+const IndexFile = "model.safetensors.index.json"
 
 // Limits on what is read into memory whole.
 const (
@@ -106,7 +108,7 @@ func (c *Checkpoint) readConfig() error {
 
 // shards opens the main weight files and returns their names.
 func (c *Checkpoint) shards() ([]string, error) {
-	index, err := c.source.read(indexFile, maxHeader)
+	index, err := c.source.read(IndexFile, maxHeader)
 	switch {
 	case err == nil:
 		c.index = index
@@ -115,7 +117,7 @@ func (c *Checkpoint) shards() ([]string, error) {
 			return names, err
 		}
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("checkpoint: %s: %w", indexFile, err)
+		return nil, fmt.Errorf("checkpoint: %s: %w", IndexFile, err)
 	}
 	names, err := c.source.list()
 	if err != nil {

@@ -329,9 +329,9 @@ func BenchmarkOpen(b *testing.B) {
 		fmt.Fprintf(&index, ",%q:\"model.safetensors\"", name)
 	}
 	f := files{"config.json": "{}", "model.safetensors": encode(b, nil, tensors...)}
-	f[indexFile] = `{"weight_map":{` + index.String()[1:] + `}}`
+	f[IndexFile] = `{"weight_map":{` + index.String()[1:] + `}}`
 	dir := f.write(b)
-	b.SetBytes(int64(len(f["model.safetensors"]) + len(f[indexFile])))
+	b.SetBytes(int64(len(f["model.safetensors"]) + len(f[IndexFile])))
 	for b.Loop() {
 		c, err := Open(dir)
 		if err != nil {

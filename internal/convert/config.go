@@ -14,8 +14,6 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-const indexFile = "model.safetensors.index.json"
-
 // texts are the files that go with a model whatever its weights are.
 var texts = []string{
 	"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json",
@@ -149,7 +147,7 @@ func (p *plan) writeIndex(dir string, s *Summary) error {
 			where[d.Name] = p.files[it.file]
 		}
 	}
-	return writeJSON(dir, indexFile, map[string]any{
+	return writeJSON(dir, checkpoint.IndexFile, map[string]any{
 		"metadata":   map[string]any{"total_size": s.BytesOut, "total_parameters": s.Parameters},
 		"weight_map": where,
 	})

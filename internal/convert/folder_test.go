@@ -124,7 +124,7 @@ func TestConvertReplacesModelsOnly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := files(t, out), []string{"config.json", "model.safetensors", indexFile}; !slices.Equal(got, want) {
+			if got, want := files(t, out), []string{"config.json", "model.safetensors", checkpoint.IndexFile}; !slices.Equal(got, want) {
 				t.Errorf("the folder holds %v, want %v", got, want)
 			}
 		})

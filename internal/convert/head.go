@@ -245,7 +245,7 @@ func announce(dir string, how weights.Converted, head model.HeadNames) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	err = editJSON(dir, indexFile, func(index map[string]any) bool {
+	err = editJSON(dir, checkpoint.IndexFile, func(index map[string]any) bool {
 		where, ok := index["weight_map"].(map[string]any)
 		if !ok {
 			return false

@@ -109,7 +109,7 @@ func TestExtractHeadNeedsItsShardsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.texts[indexFile] = string(index)
+		s.texts[checkpoint.IndexFile] = string(index)
 		delete(s.files, "model-00001-of-00003.safetensors")
 		if kept == "head" {
 			delete(s.files, "model-00002-of-00003.safetensors")
@@ -199,7 +199,7 @@ func TestInjectHeadReplacesItsOwn(t *testing.T) {
 		var index struct {
 			Map map[string]string `json:"weight_map"`
 		}
-		text, err := os.ReadFile(filepath.Join(bare, indexFile))
+		text, err := os.ReadFile(filepath.Join(bare, checkpoint.IndexFile))
 		if err != nil {
 			t.Fatal(err)
 		}
