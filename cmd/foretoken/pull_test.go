@@ -47,6 +47,11 @@ func serveHub(t *testing.T, repos map[string]map[string]string, before func(r *h
 				_ = json.NewEncoder(w).Encode(list)
 				return
 			}
+			if strings.HasPrefix(r.URL.Path, "/api/models/"+repo+"/revision/") {
+				w.Header().Set("X-Error-Code", "RevisionNotFound")
+				http.NotFound(w, r)
+				return
+			}
 			name, ok := strings.CutPrefix(r.URL.Path, "/"+repo+"/resolve/"+pulledCommit+"/")
 			if text, listed := files[name]; ok && listed {
 				if before != nil && r.Method == http.MethodGet {

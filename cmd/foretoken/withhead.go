@@ -201,39 +201,65 @@ func (h *lostHead) compose(ctx context.Context) (*hub.Composition, error) {
 		return nil, cmp.Or(err, fmt.Errorf("models of the type of %s have no head", h.from.Repo))
 	}
 	names := family.Head(config)
-	files, err := h.files(ctx, names)
+	files, beside, err := h.files(ctx, names)
 	if err != nil {
 		return nil, err
 	}
-	m, metadata := &hub.Composition{From: h.from}, map[string]string{checkpoint.OriginKey: string(h.from.Repo) + "@" + h.from.Commit}
-	var decls []checkpoint.Decl
+	c := &composing{Composition: &hub.Composition{From: h.from}, names: names, metadata: map[string]string{checkpoint.OriginKey: string(h.from.Repo) + "@" + h.from.Commit}}
 	for _, file := range files {
-		header, err := h.header(ctx, file)
-		if err != nil {
-			return nil, fmt.Errorf("%s of %s: %w", file.Path, h.from.Repo, err)
-		}
-		format := header.Metadata["format"]
-		for _, t := range header.Tensors {
-			if names.Tells != nil && names.Tells(t.Name) {
-				metadata[checkpoint.NormsKey] = names.Norms(t.Shape, format).String()
-			}
-			if !names.Has(t.Name) {
-				continue
-			}
-			if format != "" {
-				metadata["format"] = format
-			}
-			decls = append(decls, t.Decl)
-			m.Pieces = appendPiece(m.Pieces, hub.Piece{File: file, Offset: int64(t.Begin), Size: int64(t.End - t.Begin)})
+		if err := c.add(ctx, h, file); err != nil {
+			return nil, err
 		}
 	}
-	if len(decls) == 0 {
+	switch {
+	case len(c.decls) > 0 && c.raw:
+		c.metadata[checkpoint.NormsKey] = weights.LessOne.String()
+	case len(c.decls) == 0 && beside != nil:
+		if err := c.add(ctx, h, *beside); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.decls) == 0 {
 		return nil, fmt.Errorf("%s has no head either: name another repository with --with-head=ORG/NAME", h.from.Repo)
 	}
 	var text bytes.Buffer
-	_, err = checkpoint.NewWriter(&text, decls, metadata)
-	m.Text = text.Bytes()
-	return m, err
+	_, err = checkpoint.NewWriter(&text, c.decls, c.metadata)
+	c.Text = text.Bytes()
+	return c.Composition, err
+}
+
+// composing is the file of a head that is being composed.
+type composing struct {
+	*hub.Composition
+	names    model.HeadNames
+	decls    []checkpoint.Decl
+	metadata map[string]string
+	raw      bool // the model has the norms of a release, and so has a head in its files
+}
+
+// add adds what a file of the original has of the head. What the file says about the norms of its tensors is
+// kept.
+func (c *composing) add(ctx context.Context, h *lostHead, file hub.File) error {
+	header, err := h.header(ctx, file)
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", file.Path, h.from.Repo, err)
+	}
+	for _, t := range header.Tensors {
+		if c.names.Tells != nil && c.names.Tells(t.Name) {
+			c.raw = c.names.Norms(t.Shape, header.Metadata["format"]) == weights.LessOne
+		}
+		if !c.names.Has(t.Name) {
+			continue
+		}
+		for _, key := range []string{"format", checkpoint.NormsKey} {
+			if said := header.Metadata[key]; said != "" {
+				c.metadata[key] = said
+			}
+		}
+		c.decls = append(c.decls, t.Decl)
+		c.Pieces = appendPiece(c.Pieces, hub.Piece{File: file, Offset: int64(t.Begin), Size: int64(t.End - t.Begin)})
+	}
+	return nil
 }
 
 // appendPiece adds a piece, to the last one if it follows it in the file.
@@ -262,41 +288,40 @@ func (h *lostHead) read(ctx context.Context, path string, limit int) ([]byte, er
 	return h.client.Read(ctx, h.from, f, limit)
 }
 
-// files are the files of the original that may hold a part of the head, or tell how it is
-// stored: those that the index names, or the only one, and files beside them.
-func (h *lostHead) files(ctx context.Context, names model.HeadNames) ([]hub.File, error) {
-	paths, inside := []string{"model.safetensors"}, false
+// files are the files of the original's weights that may hold a part of the head, or tell how it is
+// stored: those that the index names, or the only one. The head is in the file beside them, if there is one,
+// if it is in none of them.
+func (h *lostHead) files(ctx context.Context, names model.HeadNames) (files []hub.File, beside *hub.File, err error) {
+	paths := []string{"model.safetensors"}
 	if _, ok := h.file(checkpoint.IndexFile); ok {
 		text, err := h.read(ctx, checkpoint.IndexFile, maxIndex)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		shards, err := checkpoint.ParseIndex(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", h.from.Repo, err)
+			return nil, nil, fmt.Errorf("%s: %w", h.from.Repo, err)
 		}
 		paths = nil
 		for shard, tensors := range shards {
-			head := slices.ContainsFunc(tensors, names.Has)
-			if inside = inside || head; head || names.Tells != nil && slices.ContainsFunc(tensors, names.Tells) {
+			if slices.ContainsFunc(tensors, names.Has) || names.Tells != nil && slices.ContainsFunc(tensors, names.Tells) {
 				paths = append(paths, shard)
 			}
 		}
 		slices.Sort(paths)
 	}
-	if !inside {
-		paths = append(paths, checkpoint.SidecarFile)
-	}
 	if len(paths) > maxHeadFiles {
-		return nil, fmt.Errorf("the head of %s is spread over %d files, want at most %d", h.from.Repo, len(paths), maxHeadFiles)
+		return nil, nil, fmt.Errorf("the head of %s is spread over %d files, want at most %d", h.from.Repo, len(paths), maxHeadFiles)
 	}
-	var files []hub.File
-	for _, path := range slices.Compact(paths) {
+	for _, path := range paths {
 		if f, ok := h.file(path); ok {
 			files = append(files, f)
 		}
 	}
-	return files, nil
+	if f, ok := h.file(checkpoint.SidecarFile); ok {
+		beside = &f
+	}
+	return files, beside, nil
 }
 
 // header reads the header of a file of the original, and nothing else of it.

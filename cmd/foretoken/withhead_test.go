@@ -1,40 +1,124 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
-// lostFiles are the embedded model as a converter leaves it that drops the head and not the
-// config's promise, with a model card.
-func lostFiles(t *testing.T, card string) map[string]string {
+// lostFiles are a model as a converter leaves it that drops the head and not the config's promise, with a model card.
+func lostFiles(t *testing.T, model, card string) map[string]string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "lost")
-	if o := runIn(t, nil, "mtp", "remove", "--model", "tiny", "--out", dir); o.code != exitOK {
+	if o := runIn(t, nil, "mtp", "remove", "--model", model, "--out", dir); o.code != exitOK {
 		t.Fatalf("%+v", o)
 	}
-	files := map[string]string{"README.md": card}
+	files := folderFiles(t, dir)
+	files["README.md"] = card
+	promise := regexp.MustCompile(`("(?:mtp_num_hidden_layers|num_nextn_predict_layers)": )0`)
+	files["config.json"] = promise.ReplaceAllString(files["config.json"], "${1}1")
+	return files
+}
+
+// folderFiles are the files of a folder.
+func folderFiles(t *testing.T, dir string) map[string]string {
+	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	files := map[string]string{}
 	for _, e := range entries {
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		files[e.Name()] = strings.Replace(string(text), `"mtp_num_hidden_layers": 0`, `"mtp_num_hidden_layers": 1`, 1)
+		files[e.Name()] = string(text)
 	}
 	return files
+}
+
+// rearranged is a checkpoint as another tool stores it: a number is added to the norms of the head, the head is in a
+// file beside the weights, convolutions have the shape of a release, or the file names no format.
+type rearranged struct {
+	norms                     float32
+	beside, released, unnamed bool
+}
+
+func (r rearranged) of(t *testing.T, files map[string]string) map[string]string {
+	t.Helper()
+	c, err := checkpoint.OpenFiles("test", files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // in memory
+	type list struct {
+		decls []checkpoint.Decl
+		data  [][]byte
+	}
+	lists := map[string]*list{"model.safetensors": {}, checkpoint.SidecarFile: {}}
+	for _, name := range c.Tensors() {
+		x, err := c.Tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, isHead := lists["model.safetensors"], strings.Contains(name, "mtp.")
+		if isHead && r.beside {
+			to = lists[checkpoint.SidecarFile]
+		}
+		if isHead && strings.Contains(name, "norm") {
+			v := make([]float32, x.Shape[0])
+			dtype.ToF32(v, x.Type, x.Data)
+			for i := range v {
+				v[i] += r.norms
+			}
+			x.Data = make([]byte, len(x.Data))
+			dtype.FromF32(x.Data, x.Type, v)
+		}
+		if strings.HasSuffix(name, "conv1d.weight") && r.released {
+			x.Shape = []int{x.Shape[0], 1, x.Shape[1]}
+		}
+		to.decls, to.data = append(to.decls, checkpoint.Decl{Name: name, Type: x.Type, Shape: x.Shape}), append(to.data, x.Data)
+	}
+	out := map[string]string{}
+	for name, text := range files {
+		if !strings.Contains(name, "safetensors") {
+			out[name] = text
+		}
+	}
+	for name, l := range lists {
+		if len(l.decls) == 0 {
+			continue
+		}
+		metadata := c.Metadata(c.Files()[0])
+		if r.unnamed || name == checkpoint.SidecarFile {
+			metadata = nil
+		}
+		var text strings.Builder
+		w, err := checkpoint.NewWriter(&text, l.decls, metadata)
+		for i, d := range l.decls {
+			err = errors.Join(err, w.WriteTensor(d.Name, l.data[i]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[name] = text.String()
+	}
+	return out
 }
 
 // edited is files with one of them changed.
@@ -50,7 +134,8 @@ func TestPullWithHeadFetchesTheHeadOnly(t *testing.T) {
 	fetched := map[string]int64{}
 	repos := map[string]map[string]string{
 		"Org/Tiny": tiny.Files(),
-		"Org/Lost": lostFiles(t, "---\nbase_model:\n- Org/Tiny\n---\n"),
+		"Org/Raw":  rearranged{norms: -1, released: true, unnamed: true}.of(t, tiny.Files()),
+		"Org/Lost": lostFiles(t, "tiny", "---\nbase_model:\n- Org/Tiny\n---\n"),
 	}
 	serveHub(t, repos, func(r *http.Request) {
 		var first, last int64
@@ -83,7 +168,17 @@ func TestPullWithHeadFetchesTheHeadOnly(t *testing.T) {
 	if !slices.Equal(want.TokenIDs, got.TokenIDs) || got.MTP.Accepted != want.MTP.Accepted || got.MTP.Accepted == 0 {
 		t.Errorf("%v with %d accepted, want %v with %d", got.TokenIDs, got.MTP.Accepted, want.TokenIDs, want.MTP.Accepted)
 	}
-	if o = runIn(t, nil, "inspect", "Org/Lost"); o.code != exitOK || !strings.Contains(o.out, "fetched from Org/Tiny@"+pulledCommit) {
+	if err := os.Remove(filepath.Join(folder, "mtp.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	if o = runIn(t, nil, "pull", "Org/Lost", "--with-head=Org/Raw"); o.code != exitOK {
+		t.Fatalf("from a release: %+v", o)
+	}
+	raw := generateJSON(t, with(ids, "--temp", "0", "--max-tokens", "24", "--mtp-depth", "3", "--model", "Org/Lost")...)
+	if !slices.Equal(want.TokenIDs, raw.TokenIDs) || raw.MTP.Accepted != want.MTP.Accepted {
+		t.Errorf("from a release: %v with %d accepted, want %v with %d", raw.TokenIDs, raw.MTP.Accepted, want.TokenIDs, want.MTP.Accepted)
+	}
+	if o = runIn(t, nil, "inspect", "Org/Lost"); o.code != exitOK || !strings.Contains(o.out, "fetched from Org/Raw@"+pulledCommit) {
 		t.Errorf("inspect: %+v", o)
 	}
 	if o = runIn(t, nil, "list"); !strings.Contains(o.out, "8     yes") {
@@ -95,10 +190,61 @@ func TestPullWithHeadFetchesTheHeadOnly(t *testing.T) {
 	}
 }
 
+// TestPullWithHeadKeepsTheHead fetches heads as tools store them, for models that were converted: each is the head that the
+// original has, with the same effective norms, whatever their numbers: converted models are equal.
+func TestPullWithHeadKeepsTheHead(t *testing.T) {
+	mlx := filepath.Join(t.TempDir(), "mlx")
+	if o := runIn(t, nil, "convert", "--model", golden.Dir(t, "dense"), "--out", mlx); o.code != exitOK {
+		t.Fatalf("%+v", o)
+	}
+	release, converted := folderFiles(t, golden.Dir(t, "dense")), folderFiles(t, mlx)
+	originals := map[string]map[string]string{
+		"Org/Release":  rearranged{norms: 1}.of(t, release),    // by their numbers they would be converted
+		"Org/Mlx":      rearranged{norms: -1}.of(t, converted), // and these raw
+		"Org/Unnamed":  rearranged{norms: -1, unnamed: true}.of(t, converted),
+		"Org/RawSide":  rearranged{norms: -1, beside: true}.of(t, converted),
+		"Org/MlxSide":  rearranged{norms: 1, beside: true}.of(t, release),
+		"Org/Lite":     folderFiles(t, golden.Dir(t, "glm4_moe_lite")),
+		"Org/GLM":      folderFiles(t, golden.Dir(t, "glm4_moe")),
+		"Org/DeepSeek": folderFiles(t, golden.Dir(t, "deepseek_v3")),
+	}
+	of := map[string]string{"Org/Lite": "glm4_moe_lite", "Org/GLM": "glm4_moe", "Org/DeepSeek": "deepseek_v3"}
+	repos := map[string]map[string]string{}
+	for name, files := range originals {
+		repos[name] = files
+		repos[name+"Lost"] = lostFiles(t, golden.Dir(t, cmp.Or(of[name], "dense")), "---\nbase_model: "+name+"\n---\n")
+	}
+	serveHub(t, repos, nil)
+	for name, files := range originals {
+		dir := t.TempDir()
+		for file, text := range files {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if o := runIn(t, nil, "pull", name+"Lost", "--with-head"); o.code != exitOK {
+			t.Errorf("%s: %+v", name, o)
+			continue
+		}
+		var whole [2]map[string]string
+		for i, model := range []string{dir, name + "Lost"} {
+			out := filepath.Join(t.TempDir(), "whole")
+			if o := runIn(t, nil, "convert", "--model", model, "--out", out); o.code != exitOK {
+				t.Fatalf("%s: %+v", name, o)
+			}
+			whole[i] = folderFiles(t, out)
+		}
+		if whole[0]["model.safetensors"] != whole[1]["model.safetensors"] {
+			t.Errorf("%s: the model with the fetched head is another one", name)
+		}
+	}
+}
+
 // TestPullWithHeadExplainsMistakes has originals that do not do.
 func TestPullWithHeadExplainsMistakes(t *testing.T) {
-	lost := lostFiles(t, "---\nbase_model: [Org/Tiny, Org/Other]\n---\n")
+	lost := lostFiles(t, "tiny", "---\nbase_model: [Org/Tiny, Org/Other]\n---\n")
 	const shard = "model-00002-of-00002.safetensors"
+	moved := maps.Clone(tiny.Files())
 	serveHub(t, map[string]map[string]string{
 		"Org/Lost":  lost,
 		"Org/Bare":  {"config.json": tiny.Files()["config.json"], "a.gguf": "x"},
@@ -110,8 +256,18 @@ func TestPullWithHeadExplainsMistakes(t *testing.T) {
 		"Org/Shape": edited(tiny.Files(), shard, func(text string) string {
 			return strings.Replace(text, `mtp.norm.weight":{"dtype":"F32","shape":[384]`, `mtp.norm.weight":{"dtype":"F16","shape":[768]`, 1)
 		}),
-		"Org/Tiny": tiny.Files(),
-	}, nil)
+		"Org/Tiny":  tiny.Files(),
+		"Org/Dense": folderFiles(t, golden.Dir(t, "dense")),
+		"Org/Whole": tiny.Files(),
+		"Org/Moved": moved,
+	}, func(r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/Org/Whole/") {
+			r.Header.Del("Range") // a mirror that knows no ranges
+		}
+		if strings.HasPrefix(r.URL.Path, "/Org/Moved/") && strings.HasSuffix(r.URL.Path, ".json") {
+			moved[shard] = tiny.Files()[shard] + "and more"
+		}
+	})
 	explained(t, []mistake{
 		{"pull Org/Lost --with-head", "-", 1, "the model card of Org/Lost names 2 base models, Org/Tiny, Org/Other: name one of them with --with-head=ORG/NAME"},
 		{"pull Org/Lost --with-head=../x", "-", 2, "want ORG/NAME"},
@@ -121,10 +277,14 @@ func TestPullWithHeadExplainsMistakes(t *testing.T) {
 		{"pull Org/Lost --with-head=Org/Llama", "-", 1, `--with-head: model: config.json: model_type "llama" is not supported`},
 		{"pull Org/Lost --with-head=Org/Cut", "-", 1, "it is cut off or damaged"},
 		{"pull Org/Lost --with-head=Org/Long", "-", 1, "header of 4294967295 bytes, at most"},
+		{"pull Org/Lost --with-head=Org/Tiny@v9", "-", 1, `Org/Tiny has no revision "v9"`},
+		{"pull Org/Lost --with-head=Org/Whole", "-", 1, "answers 200 OK instead of the requested part of the file: use another HF_ENDPOINT"},
+		{"pull Org/Lost --with-head=Org/Moved", "-", 1, "the server sends \"bytes 0-7/"},
 		{"pull Org/Lost --with-head=Org/Index", "-", 1, "Org/Index: checkpoint: model.safetensors.index.json"},
 	})
 	for repo, says := range map[string]string{
 		"Org/Part":  "the head of Org/Part does not fit Org/Lost: it lacks 1 tensor, such as mtp.norm.weight",
+		"Org/Dense": "the head of Org/Dense does not fit Org/Lost: weights: checkpoint: mtp.safetensors: tensor \"mtp.",
 		"Org/Shape": "the head of Org/Shape does not fit Org/Lost: weights: checkpoint: mtp.safetensors: tensor \"language_model.mtp.norm.weight\": F16 of shape [768], want 384 numbers",
 	} {
 		if o := runIn(t, nil, "pull", "Org/Lost", "--with-head="+repo); o.code != exitError || o.out != "" || !strings.Contains(o.err, says) {

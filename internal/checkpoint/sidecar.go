@@ -28,7 +28,7 @@ const SidecarFile = "mtp.safetensors"
 // Keys of the metadata of a head that was fetched from another repository.
 const (
 	OriginKey = "foretoken.origin" // ORG/NAME@COMMIT
-	NormsKey  = "foretoken.norms"  // the convention of its norms
+	NormsKey  = "foretoken.norms"  // the convention of its norms, if the repository's weights tell it
 )
 
 // IsSidecar reports whether a file of a model folder, by its path there, is one of a head beside

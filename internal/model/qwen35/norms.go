@@ -49,11 +49,9 @@ func findNormRule(c *checkpoint.Checkpoint, found *weights.Files, cfg *config, l
 		return r, err
 	}
 	switch said := p.From.Metadata(head.File); {
-	case said["format"] == "mlx" || said[checkpoint.NormsKey] == weights.Effective.String() || manifestConverted(c, p):
+	case said["format"] == "mlx" || manifestConverted(c, p):
 		r.head = weights.Effective
-	case said[checkpoint.NormsKey] == weights.LessOne.String():
-		r.head = weights.LessOne
-	case !p.Beside && r.model == weights.LessOne:
+	case said[checkpoint.NormsKey] == weights.LessOne.String(), !p.Beside && r.model == weights.LessOne:
 		r.head = weights.LessOne
 	default:
 		r.votes = true

@@ -73,7 +73,6 @@ func TestNormConventionOfHead(t *testing.T) {
 		{"converted beside a converted model", marked, side, convertedMeans(nil), nil, nil},
 		{"marked beside a raw model, whatever the numbers", raw, side, rawMeans(nil), []edit{metadata(side, "mlx")}, nil},
 		{"fetched from a raw model, whatever the numbers", marked, side, convertedMeans(nil), []edit{fetched(weights.LessOne)}, all},
-		{"fetched from a converted model, whatever the numbers", raw, side, rawMeans(nil), []edit{fetched(weights.Effective)}, nil},
 		{"manifest, whatever the numbers", raw, inFolder, rawMeans(nil), []edit{manifest(`{"rmsnorm_weight_format": "mlx_gamma"}`)}, nil},
 		{"manifest of another format", raw, inFolder, rawMeans(nil), []edit{manifest(`{"rmsnorm_weight_format": "raw"}`)}, all},
 		{"manifest that is not JSON", raw, inFolder, rawMeans(nil), []edit{manifest(`mlx_gamma`)}, all},
