@@ -168,10 +168,8 @@ func (m *module) read() ([]dtype.Matrix, error) {
 // check compares a matrix with its format and with what the config says about the module, and
 // looks for scales that are no numbers.
 func (m *module) check(x *dtype.Matrix) error {
-	if o, ok := m.quant.paths[m.name]; ok {
-		if err := o.check(x); err != nil {
-			return err
-		}
+	if err := m.quant.confirm(m.name, x, m.elements.typ); err != nil {
+		return err
 	}
 	if m.look {
 		return x.ValidateFormat()

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -139,8 +140,7 @@ func TestMatrixRefusesMistakesOfFormats(t *testing.T) {
 		{"config says other bits", extra(`{"bits":8}`), gptq, []string{`"m.qweight"`, "config.json says integers with 8 bits", "zero-point with 4 bits in groups of 32"}},
 		{"config says another group", extra(`{"bits":4,"group_size":128}`), module32("awq"), []string{"in groups of 128", "in groups of 32"}},
 		{"config says plain", extra(`{"bits":16}`), gptq, []string{"config.json says it is not quantized", "4 bits"}},
-		{"config says quantized", extra(`{"bits":4}`), []tensor{random("m.weight", dtype.BF16, 32, 128)}, []string{"config.json says it is quantized", "BF16"}},
-		{"config names the module", `{"quantization_config":{"quant_method":"modelopt","config_groups":{"group_0":{"targets":["m"],"weights":{"num_bits":8}}}}}`, module32("modelopt"), []string{"with 8 bits", "nvfp4 with 4 bits in groups of 16"}},
+		{"config names the module", `{"quantization_config":{"quant_method":"modelopt","config_groups":{"group_0":{"targets":["m"],"weights":{"num_bits":8}}}}}`, packed, []string{"with 8 bits", "zero-point with 4 bits in groups of 32"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := c.config
@@ -214,5 +214,57 @@ func TestQuantizationIgnoresWhatItDoesNotNeed(t *testing.T) {
 				t.Errorf("%s: unused %q", format, unused)
 			}
 		}
+	}
+}
+
+// TestQuantizationLoadsConfigsThatAreWrong has configs as tools publish them that contradict the tensors, or name modules in another
+// way than the tensors: the tensors decide.
+func TestQuantizationLoadsConfigsThatAreWrong(t *testing.T) {
+	const module = "model.language_model.layers.0.mlp.gate_proj"
+	named := func(format string) []tensor {
+		list := module32(format)
+		for i := range list {
+			list[i].Name = module + list[i].Name[1:]
+		}
+		return list
+	}
+	groups := func(weights string, targets ...string) string {
+		text, _ := json.Marshal(targets)
+		return `"config_groups":{"group_0":{"targets":` + string(text) + `,"weights":` + weights + `}}`
+	}
+	const eight = `{"num_bits":8,"group_size":64}`
+	for _, c := range []struct{ name, method, format, says string }{
+		{"an ignored module is quantized", "compressed-tensors", "packed", `"ignore":["lm_head","re:.*mlp.*","` + module + `"]`},
+		{"targets by patterns", "compressed-tensors", "packed", groups(eight, "re:.*gate_proj$", "re:.*")},
+		{"targets by class", "compressed-tensors", "packed", groups(eight, "Linear")},
+		{"targets by fused names", "compressed-tensors", "packed", groups(eight, "model.language_model.layers.0.mlp.gate_up_proj", "model.language_model.layers.0.self_attn.qkv_proj")},
+		{"targets without the prefix", "compressed-tensors", "packed", groups(eight, "model.layers.0.mlp.gate_proj", "language_model.model.layers.0.mlp.gate_proj")},
+		{"a target in two groups", "compressed-tensors", "packed", `"config_groups":{"group_0":{"targets":["` + module + `"],"weights":` + eight + `},"group_1":{"targets":["` + module + `"],"weights":{"num_bits":4,"group_size":32}}}`},
+		{"a target of activations only", "compressed-tensors", "plain", groups(`null`, module)},
+		{"a head that was added as numbers", "modelopt", "plain", groups(`{"num_bits":4,"group_size":16}`, module)},
+		{"nvfp4 that is fp8", "modelopt", "fp8", groups(`{"num_bits":4,"group_size":16}`, module)},
+		{"ModelOpt's group of mxfp4", "modelopt", "mxfp4", groups(`{"num_bits":4,"group_size":16}`, module)},
+		{"four bits in bytes", "compressed-tensors", "int8", groups(`{"num_bits":4,"group_size":-1}`, module)},
+		{"AutoRound keeps the fp8 of the release", "auto-round", "fp8", `"extra_config":{"` + module + `":{"bits":16,"data_type":"fp"}}`},
+		{"AutoRound by patterns", "auto-round", "awq", `"extra_config":{".*gate_proj.*":{"bits":16},"model.layers.0.mlp.gate_proj":{"bits":8}}`},
+		{"modules that are not converted", "awq", "awq", `"modules_to_not_convert":["mlp","` + module + `"]`},
+		{"GPTQ's dynamic", "gptq", "gptq", `"dynamic":{"-:.*gate_proj.*":{},"+:.*mlp.*":{"bits":8}}`},
+	} {
+		list := []tensor{random(module+".weight", dtype.BF16, 32, 128)}
+		if c.format != "plain" {
+			list = named(c.format)
+		}
+		k := single(t, `{"quantization_config":{"quant_method":"`+c.method+`",`+c.says+`}}`, list...)
+		if _, err := k.Matrix(module, 32, 128); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if unused := k.Unused(); len(unused) > 0 {
+			t.Errorf("%s: unused %q", c.name, unused)
+		}
+	}
+	row := single(t, `{"quantization_config":{"quant_method":"compressed-tensors",`+groups(`{"num_bits":8,"group_size":256}`, "m")+`}}`,
+		random("m.weight", dtype.I8, 32, 256), random("m.weight_scale", dtype.BF16, 32, 1))
+	if _, err := row.Matrix("m", 32, 256); err != nil {
+		t.Errorf("a group as long as the row: %v", err)
 	}
 }

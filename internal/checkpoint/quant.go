@@ -13,16 +13,16 @@ import (
 
 // quantization is what config.json says about encoded weights. Which encoding a
 // matrix has is decided by its tensors, whose types and shapes leave no choice;
-// the config is compared with them where it speaks of that very module.
+// the config is compared with them where it names that module. Configs of other tools than
+// MLX are compared for integers only: published ones are wrong about other modules.
 type quantization struct {
 	method    string // quant_method, "" for MLX's or none
-	version   string // of AutoAWQ's layout
 	symmetric bool   // zero points are half of the range
 	ascending bool   // GPTQ's groups of columns are contiguous
 	// zerosAsStored has GPTQ's zero points be what the file has: the first version has them less one.
 	zerosAsStored bool
-	block         [2]int              // rows and columns that share an FP8 scale; zero: it does not say
-	paths         map[string]override // module → its own parameters
+	block         [2]int                // rows and columns that share an FP8 scale; zero: it does not say
+	paths         map[string][]override // module → its own parameters; one of several must be right
 }
 
 // usualBlock is the block of the releases.
@@ -36,7 +36,28 @@ type override struct {
 	Group int    `json:"group_size"`
 }
 
-// check compares what the config says about a module with what its tensors are.
+// confirm compares what the config says about a module with what its tensors are. stored is the type
+// of its elements: bytes may hold integers of fewer bits.
+func (q *quantization) confirm(module string, m *dtype.Matrix, stored dtype.Type) error {
+	if q.method != "" && m.Format != dtype.ZeroPoint {
+		return nil
+	}
+	var err error
+	for _, o := range q.paths[module] {
+		if stored == dtype.I8 && o.Bits < 8 {
+			o.Bits = 0
+		}
+		if o.Group == m.Cols && m.Group == channelGroup(m.Cols) {
+			o.Group = 0 // one scale per row
+		}
+		if err = o.check(m); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// check compares the parameters of a module with a matrix.
 func (o override) check(m *dtype.Matrix) error {
 	bits := m.ElementBits()
 	switch {
@@ -114,7 +135,7 @@ func (q *quantization) parse(block map[string]json.RawMessage) error {
 	if !slices.Contains(modes, global.Mode) {
 		return fmt.Errorf("mode %q is not supported, want one of %q", global.Mode, modes[1:])
 	}
-	q.paths = map[string]override{}
+	q.paths = map[string][]override{}
 	for path, raw := range block {
 		var o override
 		switch {
@@ -134,7 +155,7 @@ func (q *quantization) parse(block map[string]json.RawMessage) error {
 		default: // a parameter, not a module
 			continue
 		}
-		q.paths[path] = o
+		q.paths[path] = []override{o}
 	}
 	return nil
 }
@@ -152,7 +173,7 @@ func (q *quantization) parseForeign(block map[string]json.RawMessage) error {
 	copy(q.block[:], size)
 	var format, packing string
 	var actOrder *bool
-	for key, v := range map[string]any{"version": &q.version, "sym": &q.symmetric, "packing_format": &packing, "desc_act": &actOrder} {
+	for key, v := range map[string]any{"sym": &q.symmetric, "packing_format": &packing, "desc_act": &actOrder} {
 		_ = field(block, key, v) // of another type: it says nothing
 	}
 	for _, key := range []string{"checkpoint_format", "format"} {
@@ -162,7 +183,7 @@ func (q *quantization) parseForeign(block map[string]json.RawMessage) error {
 	}
 	q.ascending = actOrder != nil && !*actOrder
 	q.zerosAsStored = format == "gptq_v2" || packing == "auto_round" || packing == "auto_round:gptqmodel"
-	q.paths = map[string]override{}
+	q.paths = map[string][]override{}
 	q.parseModules(block)
 	return nil
 }
@@ -187,14 +208,14 @@ func (q *quantization) parseModules(block map[string]json.RawMessage) {
 	for _, name := range slices.Sorted(maps.Keys(groups.is)) {
 		w := groups.is[name].Weights.is
 		for _, target := range groups.is[name].Targets.is {
-			q.paths[target] = override{Bits: w.Bits.is, Group: w.Group.is}
+			q.paths[target] = append(q.paths[target], override{Bits: w.Bits.is, Group: w.Group.is})
 		}
 		if s := w.Structure.is; q.block == ([2]int{}) && s[0] > 0 && s[1] > 0 {
 			q.block = s
 		}
 	}
 	for module, x := range extra.is {
-		q.paths[module] = override{Bits: x.is.Bits.is, Group: x.is.Group.is, Plain: x.is.Bits.is >= 16}
+		q.paths[module] = append(q.paths[module], override{Bits: x.is.Bits.is, Group: x.is.Group.is, Plain: x.is.Bits.is >= 16})
 	}
 }
 
