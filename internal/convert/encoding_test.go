@@ -283,6 +283,53 @@ func TestConvertKeepsGlobalScales(t *testing.T) {
 	compare(t, effective(t, back), effective(t, dir), nil)
 }
 
+// TestConvertExplainsFactorsThatMLXLacks converts nvfp4 matrices of ModelOpt with factors that are the quotient of no
+// global_scale: it stops unless rounding is allowed, and then loses the last digit of the factor alone.
+func TestConvertExplainsFactorsThatMLXLacks(t *testing.T) {
+	plain, _ := converted(t, base(t, "dense"), Options{Quantize: &Encoding{Format: dtype.NVFP4}})
+	s := &stored{texts: map[string]string{}, files: map[string][]tensor{}, format: map[string]string{mainFile: "mlx"}}
+	c := open(t, plain)
+	if err := json.Unmarshal(c.Config(), &s.config); err != nil {
+		t.Fatal(err)
+	}
+	delete(s.config, "quantization")
+	s.config["quantization_config"] = map[string]any{"quant_method": "modelopt"}
+	const factor = float32(1) / 1028
+	for _, name := range c.Tensors() {
+		x := read(t, c, name)
+		module, coded := strings.CutSuffix(name, ".scales")
+		switch {
+		case coded:
+			x.name, x.typ = module+".weight_scale", dtype.F8E4M3
+			s.add(values(module+".weight_scale_2", dtype.F32, nil, []float32{factor}))
+		case c.Has(strings.TrimSuffix(name, ".weight") + ".scales"):
+			x.typ, x.shape = dtype.U8, []int{x.shape[0], 4 * x.shape[1]}
+		}
+		s.add(x)
+	}
+	dir := s.write(t)
+	for _, n := range []float32{factor * 6 * 448, math.Nextafter32(factor*6*448, 0), math.Nextafter32(factor*6*448, 100)} {
+		if n/(6*448) == factor {
+			t.Fatalf("%g has the quotient %g", n, factor)
+		}
+	}
+	_, err := Convert(t.Context(), open(t, dir), filepath.Join(t.TempDir(), "out"), Options{})
+	for _, want := range []string{"convert: embed_tokens", fmt.Sprintf("no global_scale for the factor %g", factor), "--dtype", "--q-override", "--dequantize"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+	out, _ := converted(t, dir, Options{Type: dtype.F32})
+	want := effective(t, dir)
+	for name, got := range effective(t, out) {
+		for i, v := range got {
+			if diff := math.Abs(float64(v - want[name][i])); diff > math.Abs(float64(v))/(1<<22) {
+				t.Fatalf("%s: number %d is %g, want %g", name, i, v, want[name][i])
+			}
+		}
+	}
+}
+
 // TestConvertFollowsTheRulesOfMLX reads files as mlx-lm and mlx-vlm do: by names, shapes
 // and the quantization block alone.
 func TestConvertFollowsTheRulesOfMLX(t *testing.T) {
