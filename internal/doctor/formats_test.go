@@ -93,3 +93,35 @@ func TestExamineFoldersOfOtherTools(t *testing.T) {
 		t.Errorf("healthy %v, %q, perplexity %.1f, the first draft token is accepted at %.3f of the positions", r.Healthy, r.Verdict, r.Perplexity, rate)
 	}
 }
+
+// TestInspectNamesTransformedInputs names act-orders and rotations part by part.
+func TestInspectNamesTransformedInputs(t *testing.T) {
+	c := openEdited(t, foreignTiny(t, func(module string) string {
+		switch {
+		case strings.Contains(module, "mtp."):
+			return ""
+		case strings.Contains(module, ".self_attn."):
+			return "gptq with act-order"
+		case strings.Contains(module, ".mlp."):
+			return "paroquant"
+		}
+		return ""
+	}))
+	facts := Inspect(c, InspectOptions{Template: template})
+	if !facts.Loadable {
+		t.Fatalf("cannot be loaded: %+v", facts.Problems)
+	}
+	want := map[string]string{
+		"attention": "int4 with zero points in groups of 32, act-order", "mlp": "int4 with zero points in groups of 128, rotated inputs",
+		"delta": "affine 8 bits in groups of 64", "mtp head": "affine 8 bits in groups of 64",
+	}
+	for line := range strings.Lines(facts.Table()) {
+		part := strings.TrimSpace(line[:min(nameWidth, len(line))])
+		if encoding, ok := want[part]; ok && strings.HasSuffix(strings.TrimSpace(line), "  "+encoding) {
+			delete(want, part)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("%v is not in\n%s", want, facts.Table())
+	}
+}

@@ -99,7 +99,7 @@ func TestParseFormMistakes(t *testing.T) {
 func TestWritingNamesEveryForm(t *testing.T) {
 	for name, want := range map[string]string{
 		"affine:4:64": "affine 4 bits in groups of 64", "symmetric:4:32": "int4 in groups of 32", "zero-point:8": "int8 with zero points in groups of 128",
-		"act-order": "int4 with zero points in groups of 128, reordered inputs", "paro": "int4 with zero points in groups of 128, rotated inputs",
+		"act-order": "int4 with zero points in groups of 128, act-order", "paro": "int4 with zero points in groups of 128, rotated inputs",
 		"fp8": "fp8 in blocks of 128", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "mxfp8": "mxfp8", "bf16": "bf16", "iq2_xs": "IQ2_XS", "q3_k": "Q3_K", "gguf-nvfp4": "NVFP4",
 	} {
 		f, err := ParseForm(name, 4)

@@ -295,7 +295,7 @@ func writing(m *dtype.Matrix) string {
 	case m.Input.Rotation != nil:
 		return format(m) + ", rotated inputs"
 	default:
-		return format(m) + ", reordered inputs"
+		return format(m) + ", act-order"
 	}
 }
 
