@@ -105,7 +105,7 @@ func (m *module) spreadRows(ms []dtype.Matrix, scales *entry, repeat int) error 
 		b = bytes.Repeat(b, m.rows*len(ms))
 	}
 	for i := range ms {
-		ms[i].Scales = repeated(b[i*m.rows*size:][:m.rows*size], size, repeat)
+		ms[i].Scales = dtype.Repeat(b[i*m.rows*size:][:m.rows*size], size, repeat)
 	}
 	return nil
 }
@@ -128,17 +128,6 @@ func channelGroup(cols int) int {
 		}
 	}
 	return 0
-}
-
-// repeated is b with each unit of size bytes n times.
-func repeated(b []byte, size, n int) []byte {
-	out := make([]byte, 0, len(b)*n)
-	for i := 0; i < len(b); i += size {
-		for range n {
-			out = append(out, b[i:i+size]...)
-		}
-	}
-	return out
 }
 
 // zeroPoints are those of compressed-tensors, a byte each, [matrices, rows, groups*repeat]: nil if there are none or all
@@ -193,7 +182,7 @@ func (m *module) zeroPoints(bits, groups, repeat int) ([]byte, error) {
 	if uniform(zeros, half) {
 		return nil, nil
 	}
-	return repeated(zeros, 1, repeat), nil
+	return dtype.Repeat(zeros, 1, repeat), nil
 }
 
 // unpackDown is rows × cols codes that are bit streams down the columns of words.

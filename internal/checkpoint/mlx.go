@@ -71,9 +71,7 @@ func (m *module) microscaled(x dtype.Matrix, scales *entry) ([]dtype.Matrix, err
 			return nil, err
 		}
 		for i := range ms {
-			// The file's number is the largest magnitude of the matrix, for which the
-			// largest element, 6, and the largest group scale, 448, stand.
-			ms[i].Global = global[i] / (6 * 448)
+			ms[i].Global = global[i] / dtype.MaxNVFP4 // the file's number is the largest magnitude of the matrix
 		}
 	}
 	return ms, err

@@ -127,9 +127,9 @@ func (m *module) repack(x *dtype.Matrix, l layout, zeros, scales *entry, repeat 
 		m.release(p)
 	}
 	if repeat > 1 {
-		x.Scales = repeated(x.Scales, size, repeat)
+		x.Scales = dtype.Repeat(x.Scales, size, repeat)
 		if x.Zeros != nil {
-			x.Zeros = repeated(x.Zeros, 1, repeat)
+			x.Zeros = dtype.Repeat(x.Zeros, 1, repeat)
 		}
 	}
 	return nil

@@ -75,7 +75,7 @@ func affine(m *dtype.Matrix) *dtype.Matrix {
 	}
 	if times := a.Group / form.Group; times > 1 {
 		size := a.ScaleType.Size()
-		a.Scales, a.Biases = repeated(a.Scales, size, times), repeated(a.Biases, size, times)
+		a.Scales, a.Biases = dtype.Repeat(a.Scales, size, times), dtype.Repeat(a.Biases, size, times)
 		a.Group = form.Group
 	}
 	return &a
@@ -101,17 +101,6 @@ func withBiases(m *dtype.Matrix) dtype.Matrix {
 	return a
 }
 
-// repeated has each element of a size so many times.
-func repeated(b []byte, size, times int) []byte {
-	out := make([]byte, 0, len(b)*times)
-	for at := 0; at < len(b); at += size {
-		for range times {
-			out = append(out, b[at:at+size]...)
-		}
-	}
-	return out
-}
-
 // smallFloats are the elements and scales of GGUF's blocks of small floats, as MLX has them.
 func smallFloats(m *dtype.Matrix) [][]byte {
 	columns, size := m.Format.BlockSize()
@@ -125,8 +114,8 @@ func smallFloats(m *dtype.Matrix) [][]byte {
 		data = append(data, make([]byte, columns/2)...)
 		dtype.Pack(data[n:], 4, codes)
 		for _, s := range block[:scales] {
-			if m.Format == dtype.NVFP4Blocks && s == 0x7f {
-				s = 0 // which it stands for in GGUF
+			if m.Format == dtype.NVFP4Blocks {
+				s = dtype.UnsignedE4M3(s)
 			}
 			bytes = append(bytes, s)
 		}
@@ -142,14 +131,13 @@ func globals(w *weights.Weight, exact bool) ([]float32, error) {
 		return nil, err
 	}
 	list := make([]float32, len(ms))
-	const divisor = 6 * 448
 	for i := range ms {
 		want := ms[i].Global
-		list[i] = want * divisor
+		list[i] = want * dtype.MaxNVFP4
 		// The product may have rounded past the number whose quotient is the factor.
 		x, found := list[i], false
 		for _, near := range []float32{x, math.Nextafter32(x, 0), math.Nextafter32(x, x*2)} {
-			if near/divisor == want {
+			if near/dtype.MaxNVFP4 == want {
 				list[i], found = near, true
 				break
 			}

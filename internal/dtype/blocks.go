@@ -25,15 +25,14 @@ type blockFormat struct {
 	scales func(s, b []float32, block []byte)
 	levels *[16]int8 // what codes stand for, nil if it is themselves; biases are zero
 	halves []int     // where the halves are in a block, or inPieces
-	grid   bool      // see grids.go
 }
 
-// width is how many bits a code has that is unpacked.
-func (b *blockFormat) width() int {
-	if b.grid {
+// width is how many bits a code of the block format f has that is unpacked.
+func (f Format) width() int {
+	if f.Grid() {
 		return 8
 	}
-	return b.bits
+	return f.block().bits
 }
 
 // maxBlock is the maximum number of columns of a block, maxGroups of its groups.
@@ -43,24 +42,24 @@ const (
 )
 
 var blockFormats = [...]blockFormat{
-	{"Q4_0", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(-8, 0), nil, []int{0}, false},
-	{"Q4_1", 4, 32, 32, 20, 0, F16, nibbles(4), asymmetric, nil, []int{0, 2}, false},
-	{"Q5_0", 5, 32, 32, 22, 0, F16, fives(2), symmetric(-16, 0), nil, []int{0}, false},
-	{"Q5_1", 5, 32, 32, 24, 0, F16, fives(4), asymmetric, nil, []int{0, 2}, false},
-	{"Q8_0", 8, 32, 32, 34, 0, F16, bytes8, symmetric(-128, 0), nil, []int{0}, false},
-	{"Q4_K", 4, 32, 256, 144, 0, F32, nibblesK, scalesK, nil, []int{0, 2}, false},
-	{"Q5_K", 5, 32, 256, 176, 0, F32, fivesK, scalesK, nil, []int{0, 2}, false},
-	{"Q6_K", 6, 16, 256, 210, 212, F32, sixesK, scales6K, nil, []int{208}, false},
-	{"IQ4_NL", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(0, 0), &Levels, []int{0}, false},
-	{"IQ4_XS", 4, 32, 256, 136, 0, F32, nibblesXS, scalesXS, &Levels, []int{0}, false},
-	{"Q2_K", 2, 16, 256, 84, 0, F32, twosK(16), scales2K, nil, []int{80, 82}, false},
-	{"Q3_K", 3, 16, 256, 110, 116, F32, threesK, scales3K, nil, []int{108}, false},
-	{"TQ1_0", 2, 256, 256, 54, 66, F16, ternary, symmetric(-1, 52), nil, []int{52}, false},
-	{"TQ2_0", 2, 256, 256, 66, 0, F16, twosK(0), symmetric(-1, 64), nil, []int{64}, false},
-	{"Q1_0", 2, 128, 128, 18, 34, F16, signs, symmetric(-1, 0), nil, []int{0}, false},
-	{"Q2_0", 2, 64, 64, 18, 0, F16, twos, symmetric(-1, 0), nil, []int{0}, false},
-	{"MXFP4", 4, 32, 32, 17, 18, F8E8M0, nibbles(1), scalesMX, &e2m1Halves, nil, false},
-	{"NVFP4", 4, 16, 64, 36, 40, F8E4M3, nibblesNV, scalesNV, &e2m1Halves, nil, false},
+	{"Q4_0", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(-8, 0), nil, []int{0}},
+	{"Q4_1", 4, 32, 32, 20, 0, F16, nibbles(4), asymmetric, nil, []int{0, 2}},
+	{"Q5_0", 5, 32, 32, 22, 0, F16, fives(2), symmetric(-16, 0), nil, []int{0}},
+	{"Q5_1", 5, 32, 32, 24, 0, F16, fives(4), asymmetric, nil, []int{0, 2}},
+	{"Q8_0", 8, 32, 32, 34, 0, F16, bytes8, symmetric(-128, 0), nil, []int{0}},
+	{"Q4_K", 4, 32, 256, 144, 0, F32, nibblesK, scalesK, nil, []int{0, 2}},
+	{"Q5_K", 5, 32, 256, 176, 0, F32, fivesK, scalesK, nil, []int{0, 2}},
+	{"Q6_K", 6, 16, 256, 210, 212, F32, sixesK, scales6K, nil, []int{208}},
+	{"IQ4_NL", 4, 32, 32, 18, 0, F16, nibbles(2), symmetric(0, 0), &Levels, []int{0}},
+	{"IQ4_XS", 4, 32, 256, 136, 0, F32, nibblesXS, scalesXS, &Levels, []int{0}},
+	{"Q2_K", 2, 16, 256, 84, 0, F32, twosK(16), scales2K, nil, []int{80, 82}},
+	{"Q3_K", 3, 16, 256, 110, 116, F32, threesK, scales3K, nil, []int{108}},
+	{"TQ1_0", 2, 256, 256, 54, 66, F16, ternary, symmetric(-1, 52), nil, []int{52}},
+	{"TQ2_0", 2, 256, 256, 66, 0, F16, twosK(0), symmetric(-1, 64), nil, []int{64}},
+	{"Q1_0", 2, 128, 128, 18, 34, F16, signs, symmetric(-1, 0), nil, []int{0}},
+	{"Q2_0", 2, 64, 64, 18, 0, F16, twos, symmetric(-1, 0), nil, []int{0}},
+	{"MXFP4", 4, 32, 32, 17, 18, F8E8M0, nibbles(1), scalesMX, &e2m1Halves, nil},
+	{"NVFP4", 4, 16, 64, 36, 40, F8E4M3, nibblesNV, scalesNV, &e2m1Halves, nil},
 	gridFormat(IQ1S, "IQ1_S", 1, 32, 50),
 	gridFormat(IQ1M, "IQ1_M", 1, 16, 56),
 	gridFormat(IQ2XXS, "IQ2_XXS", 2, 32, 66),
@@ -170,7 +169,7 @@ func (m *Matrix) AffineForm() (a Matrix, ok bool) {
 	if b == nil || b.levels != nil {
 		return Matrix{}, false
 	}
-	return Matrix{Rows: m.Rows, Cols: m.Cols, Format: Affine, Bits: b.width(), Group: b.group, ScaleType: b.scale}, true
+	return Matrix{Rows: m.Rows, Cols: m.Cols, Format: Affine, Bits: m.Format.width(), Group: b.group, ScaleType: b.scale}, true
 }
 
 // Widen is the matrix as Affine with scales and biases of F32, in new memory and with the
@@ -193,12 +192,13 @@ func WidenRows(dst, src *Matrix, r0, r1 int) {
 	var q [maxBlock]uint8
 	var scales, biases [maxGroups]float32
 	b := src.Format.block()
-	groups, codes := b.columns/b.group, b.columns*b.width()/8
+	groups, width := b.columns/b.group, src.Format.width()
+	codes := b.columns * width / 8
 	for at := r0 * src.RowBytes() / b.bytes; at < r1*src.RowBytes()/b.bytes; at++ {
 		block := src.Data[at*b.bytes:][:b.bytes]
 		b.unpack(q[:b.columns], block)
 		b.scales(scales[:], biases[:], block)
-		Pack(dst.Data[at*codes:][:codes], b.width(), q[:b.columns])
+		Pack(dst.Data[at*codes:][:codes], width, q[:b.columns])
 		FromF32(dst.Scales[4*at*groups:][:4*groups], F32, scales[:groups])
 		FromF32(dst.Biases[4*at*groups:][:4*groups], F32, biases[:groups])
 	}
@@ -433,15 +433,15 @@ func nibblesNV(q []uint8, block []byte) {
 // scalesNV: of each group a scale, for numbers that are twice their levels.
 func scalesNV(scales, biases []float32, block []byte) {
 	for g, x := range block[:4] {
-		scales[g], biases[g] = 0.5*FromUE4M3(x), 0
+		scales[g], biases[g] = 0.5*e4m3[UnsignedE4M3(x)], 0
 	}
 }
 
-// FromUE4M3 is the scale of a group of NVFP4 blocks: E4M3 without a sign, where the code that is not a
-// number stands for zero.
-func FromUE4M3(x uint8) float32 {
+// UnsignedE4M3 is the scale of a group of NVFP4 blocks as E4M3: it has no sign, and the code that is not a number stands for
+// zero.
+func UnsignedE4M3(x uint8) uint8 {
 	if x &= 127; x == 127 {
 		return 0
 	}
-	return e4m3[x]
+	return x
 }

@@ -3,8 +3,8 @@ package dtype
 import "fmt"
 
 // Row decodes row r into dst[:Cols], every element exactly as its format defines
-// it, in float32. It is a row of the matrix that multiplies the transformed input, where there is an Input. The matrix must be valid, r inside it and dst long enough, else
-// it panics.
+// it, in float32. If there is an Input, it is a row of the matrix that multiplies the transformed
+// input. The matrix must be valid, r inside it and dst long enough, else it panics.
 func (m *Matrix) Row(dst []float32, r int) {
 	if r < 0 || r >= m.Rows || len(dst) < m.Cols {
 		panic(fmt.Sprintf("dtype: Row(%d) of %d rows into %d of %d numbers", r, m.Rows, len(dst), m.Cols))

@@ -80,7 +80,7 @@ func (f Format) GridScale() float32 {
 // gridFormat is the description of a grid format.
 func gridFormat(f Format, name string, bits, group, bytes int) blockFormat {
 	g := &gridBlock{f: f, group: group, factor: f.GridScale()}
-	b := blockFormat{name: name, bits: bits, group: group, columns: 256, bytes: bytes, scale: F32, scales: g.scales, halves: []int{0}, grid: true}
+	b := blockFormat{name: name, bits: bits, group: group, columns: 256, bytes: bytes, scale: F32, scales: g.scales, halves: []int{0}}
 	switch f {
 	case IQ1S, IQ1M:
 		b.unpack = g.ones
@@ -108,14 +108,14 @@ type gridBlock struct {
 func (g *gridBlock) scales(scales, biases []float32, block []byte) {
 	d := FromF16(getHalf(block, g.half)) * g.factor
 	for i := range maxBlock / g.group {
-		scales[i] = d * float32(2*g.code(block, i)+1)
+		scales[i] = d * float32(2*g.f.GridFactor(block, i)+1)
 		biases[i] = -GridMiddle * scales[i]
 	}
 }
 
-// code is f, of which the factor of group i is 2f+1.
-func (g *gridBlock) code(block []byte, i int) uint8 {
-	switch g.f {
+// GridFactor is a number x in a block of the grid format f: the factor of group i is 2x+1.
+func (f Format) GridFactor(block []byte, i int) uint8 {
+	switch f {
 	case IQ1S:
 		return block[35+2*i] >> 4 & 7
 	case IQ1M:
@@ -124,8 +124,27 @@ func (g *gridBlock) code(block []byte, i int) uint8 {
 		return block[9+8*i] >> 4
 	case IQ3XXS:
 		return block[69+4*i] >> 4
-	default: // at the end of the block
-		return block[len(block)-maxBlock/g.group/2+i/2] >> (4 * (i % 2)) & 15
+	case IQ3S:
+		return block[106+i/2] >> (4 * (i % 2)) & 15
+	default: // the last eight bytes
+		return block[len(block)-8+i/2] >> (4 * (i % 2)) & 15
+	}
+}
+
+// GridSigns are the signs of columns 8e to 8e+7 in a block of the grid format f, which is not IQ1: bit i is set if
+// column 8e+i is negative.
+func (f Format) GridSigns(block []byte, e int) uint8 {
+	switch f {
+	case IQ2XXS:
+		return sevenSigns(block[6+e/4*8:], e%4)
+	case IQ2XS:
+		return evenSigns(block[3+2*e] >> 1)
+	case IQ2S:
+		return block[34+e]
+	case IQ3XXS:
+		return sevenSigns(block[66+e/4*4:], e%4)
+	default:
+		return block[74+e]
 	}
 }
 
@@ -155,17 +174,15 @@ func (g *gridBlock) eights(q []uint8, block []byte) {
 	table := gridTables[g.f-IQ1S]
 	for e := range 32 {
 		var index int
-		var signs uint8
 		switch g.f {
 		case IQ2XXS:
-			index, signs = int(block[2+e/4*8+e%4]), sevenSigns(block[6+e/4*8:], e%4)
+			index = int(block[2+e/4*8+e%4])
 		case IQ2XS:
-			x := binary.LittleEndian.Uint16(block[2+2*e:])
-			index, signs = int(x&511), evenSigns(uint8(x>>9))
+			index = int(binary.LittleEndian.Uint16(block[2+2*e:]) & 511)
 		default:
-			index, signs = int(block[2+e])|int(block[66+e/4]>>(2*(e%4))&3)<<8, block[34+e]
+			index = int(block[2+e]) | int(block[66+e/4]>>(2*(e%4))&3)<<8
 		}
-		put8(q, 8*e, signed(get8(table, 8*index), signs))
+		put8(q, 8*e, signed(get8(table, 8*index), g.f.GridSigns(block, e)))
 	}
 }
 
@@ -174,15 +191,12 @@ func (g *gridBlock) fours(q []uint8, block []byte) {
 	table := gridTables[g.f-IQ1S]
 	for e := range 32 {
 		a, b := int(block[2+2*e]), int(block[3+2*e])
-		var signs uint8
-		if g.f == IQ3XXS {
-			signs = sevenSigns(block[66+e/4*4:], e%4)
-		} else {
+		if g.f == IQ3S {
 			high := block[66+e/4] >> (2 * (e % 4))
-			a, b, signs = a|int(high&1)<<8, b|int(high&2)<<7, block[74+e]
+			a, b = a|int(high&1)<<8, b|int(high&2)<<7
 		}
 		low, high := binary.LittleEndian.Uint32(table[4*a:]), binary.LittleEndian.Uint32(table[4*b:])
-		put8(q, 8*e, signed(uint64(low)|uint64(high)<<32, signs))
+		put8(q, 8*e, signed(uint64(low)|uint64(high)<<32, g.f.GridSigns(block, e)))
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"math"
 )
 
+// MaxNVFP4 is the largest element of NVFP4 times the largest scale of a group.
+const MaxNVFP4 = 6 * 448
+
 // NewMicroscale is a matrix of zeros in one of the formats of small floats with a scale
 // per group (MXFP4, NVFP4 or MXFP8), in new memory, for MicroscaleRows to fill.
 func NewMicroscale(rows, cols int, f Format) (Matrix, error) {

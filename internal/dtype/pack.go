@@ -101,3 +101,14 @@ func checkPacked(what string, n, bits, bytes int) {
 		panic(fmt.Sprintf("dtype: %s of %d elements of %d bits with %d bytes", what, n, bits, bytes))
 	}
 }
+
+// Repeat is b with each unit of size bytes n times.
+func Repeat(b []byte, size, n int) []byte {
+	out := make([]byte, 0, len(b)*n)
+	for i := 0; i < len(b); i += size {
+		for range n {
+			out = append(out, b[i:i+size]...)
+		}
+	}
+	return out
+}

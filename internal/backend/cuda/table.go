@@ -61,8 +61,7 @@ func nano(stack []dtype.Matrix) bool {
 	return true
 }
 
-// nanoScales writes the scales of a row's groups in a block of 64 columns. In GGUF's blocks they have no sign, and NaN is
-// zero.
+// nanoScales writes the scales of a row's groups in a block of 64 columns.
 func nanoScales(dst []byte, m *dtype.Matrix, row, block int) {
 	if m.Format == dtype.NVFP4 {
 		copy(dst, m.Scales[row*m.Groups()+block*len(dst):])
@@ -70,9 +69,7 @@ func nanoScales(dst []byte, m *dtype.Matrix, row, block int) {
 	}
 	_, size := m.Format.BlockSize()
 	for i, b := range m.Data[row*m.RowBytes()+block*size:][:len(dst)] {
-		if dst[i] = b & 0x7f; dst[i] == 0x7f {
-			dst[i] = 0
-		}
+		dst[i] = dtype.UnsignedE4M3(b)
 	}
 }
 

@@ -97,7 +97,7 @@ func (w *Weight) packSigns(dst []byte, r int, block []byte) {
 	for h := range 8 {
 		var signs [4]byte
 		for n := range signs {
-			signs[n] = w.fileSigns(block, 4*h+n)
+			signs[n] = w.format.GridSigns(block, 4*h+n)
 			put(p.Signs+64*n+8*h, signs[n])
 		}
 		for n := range 4 {
@@ -112,7 +112,7 @@ func (w *Weight) packSigns(dst []byte, r int, block []byte) {
 		}
 	}
 	for g := range w.gridGroups() {
-		put(p.Factors+8*g, w.fileFactor(block, g))
+		put(p.Factors+8*g, w.format.GridFactor(block, g))
 	}
 }
 
@@ -123,34 +123,6 @@ func (w *Weight) gridGroups() int {
 		return 16
 	default:
 		return 8
-	}
-}
-
-// fileSigns are the signs of eight columns in a block of a file, the last of which may be missing.
-func (w *Weight) fileSigns(block []byte, e int) byte {
-	switch w.format {
-	case dtype.IQ2XXS:
-		return byte(binary.LittleEndian.Uint32(block[6+8*(e/4):]) >> (7 * (e % 4)) & 127)
-	case dtype.IQ3XXS:
-		return byte(binary.LittleEndian.Uint32(block[66+4*(e/4):]) >> (7 * (e % 4)) & 127)
-	case dtype.IQ2XS:
-		return block[3+2*e] >> 1
-	case dtype.IQ2S:
-		return block[34+e]
-	default:
-		return block[74+e]
-	}
-}
-
-// fileFactor is the factor of a group in a block of a file that has signs.
-func (w *Weight) fileFactor(block []byte, g int) byte {
-	switch w.format {
-	case dtype.IQ2XXS:
-		return block[9+8*g] >> 4
-	case dtype.IQ3XXS:
-		return block[69+4*g] >> 4
-	default: // at the end
-		return block[len(block)-w.gridGroups()/2+g/2] >> (4 * (g % 2))
 	}
 }
 

@@ -412,7 +412,7 @@ func scaleTable(table *[256]float32, m *dtype.Matrix) {
 		case dtype.NVFP4:
 			table[i] = 0.5 * dtype.FromE4M3(x) * m.Global
 		case dtype.NVFP4Blocks:
-			table[i] = 0.5 * dtype.FromUE4M3(x) * m.Global
+			table[i] = 0.5 * dtype.FromE4M3(dtype.UnsignedE4M3(x)) * m.Global
 		case dtype.MXFP8:
 			table[i] = dtype.FromE8M0(x)
 		default:
