@@ -27,14 +27,13 @@ var unsupported = []struct {
 const another = "use the original release, or a file with AWQ, GPTQ, NVFP4 or FP8 weights, or a GGUF file"
 
 // functions are what the names of tensors end in that change what a module computes, and that are not applied.
-var functions = []struct{ suffix, what string }{
-	{".pre_quant_scale", "ModelOpt's AWQ scales the input of the module"},
-	{".svdquant_lora_a", "SVDQuant adds a product of two matrices to the module"},
-	{".svdquant_lora_b", "SVDQuant adds a product of two matrices to the module"},
-	{".lora_A", "an adapter (EoRA) adds a product of two matrices to the module"},
-	{".lora_B", "an adapter (EoRA) adds a product of two matrices to the module"},
-	{".lora_A.weight", "an adapter (EoRA) adds a product of two matrices to the module"},
-	{".lora_B.weight", "an adapter (EoRA) adds a product of two matrices to the module"},
+var functions = []struct {
+	what     string
+	suffixes []string
+}{
+	{"ModelOpt's AWQ scales the input of the module", []string{".pre_quant_scale"}},
+	{"SVDQuant adds a product of two matrices to the module", []string{".svdquant_lora_a", ".svdquant_lora_b"}},
+	{"an adapter (EoRA) adds a product of two matrices to the module", []string{".lora_A", ".lora_B", ".lora_A.weight", ".lora_B.weight"}},
 }
 
 // activations are what the names of scales of activations and of the KV cache end in, which mean nothing here.
@@ -91,8 +90,10 @@ const gemm = "use a file with \"version\": \"gemm\""
 // refused is the error of a module that computes more than a product with its matrix, whose elements e has.
 func (m *module) refused(e *entry) error {
 	for _, f := range functions {
-		if m.Has(m.name + f.suffix) {
-			return e.errorf("%q is beside it: %s, which is not supported: use another file", m.name+f.suffix, f.what)
+		for _, suffix := range f.suffixes {
+			if m.Has(m.name + suffix) {
+				return e.errorf("%q is beside it: %s, which is not supported: use another file", m.name+suffix, f.what)
+			}
 		}
 	}
 	return nil

@@ -12,20 +12,21 @@ import (
 // Type is how the numbers of a tensor are written, as the format numbers the ways.
 type Type uint32
 
-// typeNames are the names of the types in circulation.
-var typeNames = map[Type]string{
-	0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
-	12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-	20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
-	29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
-}
+// unread are the names of types that are not read.
+var unread = map[Type]string{9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 
 // String is the type's name.
 func (t Type) String() string {
-	if name, ok := typeNames[t]; ok {
+	k, name := t.kind(), unread[t]
+	switch {
+	case k == nil && name == "":
+		return fmt.Sprint(uint32(t))
+	case k == nil:
 		return name
+	case k.format == dtype.Plain:
+		return k.plain.String()
 	}
-	return fmt.Sprint(uint32(t))
+	return k.format.String()
 }
 
 // kind is what the blocks of a type are.
@@ -38,32 +39,32 @@ type kind struct {
 var kinds = map[Type]*kind{
 	0:  {columns: 1, bytes: 4, plain: dtype.F32},
 	1:  {columns: 1, bytes: 2, plain: dtype.F16},
-	30: {columns: 1, bytes: 2, plain: dtype.BF16},
 	2:  blocks(dtype.Q4_0),
 	3:  blocks(dtype.Q4_1),
 	6:  blocks(dtype.Q5_0),
 	7:  blocks(dtype.Q5_1),
 	8:  blocks(dtype.Q8_0),
+	10: blocks(dtype.Q2K),
+	11: blocks(dtype.Q3K),
 	12: blocks(dtype.Q4K),
 	13: blocks(dtype.Q5K),
 	14: blocks(dtype.Q6K),
+	16: blocks(dtype.IQ2XXS),
+	17: blocks(dtype.IQ2XS),
+	18: blocks(dtype.IQ3XXS),
+	19: blocks(dtype.IQ1S),
 	20: blocks(dtype.IQ4NL),
+	21: blocks(dtype.IQ3S),
+	22: blocks(dtype.IQ2S),
 	23: blocks(dtype.IQ4XS),
-	10: blocks(dtype.Q2K),
-	11: blocks(dtype.Q3K),
+	29: blocks(dtype.IQ1M),
+	30: {columns: 1, bytes: 2, plain: dtype.BF16},
 	34: blocks(dtype.TQ1),
 	35: blocks(dtype.TQ2),
 	39: blocks(dtype.MXFP4Blocks),
 	40: blocks(dtype.NVFP4Blocks),
 	41: blocks(dtype.Q1_0),
 	42: blocks(dtype.Q2_0),
-	16: blocks(dtype.IQ2XXS),
-	17: blocks(dtype.IQ2XS),
-	18: blocks(dtype.IQ3XXS),
-	19: blocks(dtype.IQ1S),
-	21: blocks(dtype.IQ3S),
-	22: blocks(dtype.IQ2S),
-	29: blocks(dtype.IQ1M),
 }
 
 func blocks(f dtype.Format) *kind {
