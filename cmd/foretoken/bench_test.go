@@ -54,6 +54,9 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		{"nothing", "unknown command"},
 		{"decode --classes poems", "--classes poems: want some of math"},
 		{"decode --temps -1", "--temps -1"},
+		{"decode --temps hot", "--temps hot: want numbers from 0 to 100, or recommended"},
+		{"decode --contexts 4096", "--contexts 4096: want numbers from 0 to 4000: a context of 4096 tokens has 96 for the answer"},
+		{"decode --contexts=-1", "--contexts -1"},
 		{"decode --depths 9", "--depths 9: want auto, or numbers from 1 to 8"},
 		{"decode --depths 0", "plain decoding is always measured"},
 		{"decode --batches 0", "--batches 0"},
@@ -132,16 +135,24 @@ func TestBenchDecodeReportsInAllForms(t *testing.T) {
 	if files, err := filepath.Glob(filepath.Join(plots, "decode-*.svg")); err != nil || len(files) < 6 {
 		t.Errorf("%v, plots %v", err, files)
 	}
-	o = runIn(t, nil, append(few, "--json", "--batches", "2")...)
+	o = runIn(t, nil, append(few, "--json", "--batches", "2", "--contexts", "0,200", "--temps", "recommended")...)
 	var r struct {
-		Model string
-		Cells []struct {
-			Batch, Depth int
-			Repeats      []struct{ Tokens int }
+		Model, Sampling string
+		Cells           []struct {
+			Batch, Depth, Context int
+			Temperature           float64
+			Repeats               []struct{ Tokens int }
+		}
+		Totals []struct {
+			Context int
+			Lowest  string
 		}
 	}
-	if err := json.Unmarshal([]byte(o.out), &r); err != nil || r.Model != "tiny" || len(r.Cells) != 3 || r.Cells[2].Depth != bench.AutoDepth || r.Cells[0].Batch != 2 || r.Cells[0].Repeats[0].Tokens == 0 {
-		t.Errorf("%v, %+v, %s", err, r, o.err)
+	if err := json.Unmarshal([]byte(o.out), &r); err != nil || r.Model != "tiny" || r.Sampling != "top-k 20, top-p 0.95" || len(r.Cells) != 12 || len(r.Totals) != 12 {
+		t.Fatalf("%v, %+v, %s", err, r, o.err)
+	}
+	if c := r.Cells[11]; c.Depth != bench.AutoDepth || c.Batch != 2 || c.Context != 200 || c.Temperature != 0.8 || c.Repeats[0].Tokens == 0 || r.Totals[11].Context != 200 || r.Totals[11].Lowest != "story" {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -158,7 +169,7 @@ func TestBenchDecodeWantsAHead(t *testing.T) {
 func TestBenchDecodeFailsIfNotExact(t *testing.T) {
 	var out bytes.Buffer
 	f := &decodeBench{out: &benchOutput{json: true}}
-	setting := bench.Setting{Class: "story", Rule: "exact", Batch: 1}
+	setting := bench.Setting{Text: bench.Text{Class: "story"}, Rule: "exact", Batch: 1}
 	err := f.show(&console{out: &out, err: io.Discard}, &bench.DecodeReport{Mismatches: []bench.Mismatch{{Setting: setting, Depth: 1, What: "tokens differ"}}})
 	if exitCode(err) != exitError || !strings.Contains(out.String(), "tokens differ") {
 		t.Errorf("error %v after %s", err, out.String())
@@ -209,7 +220,7 @@ func TestBenchCompareWantsTheFile(t *testing.T) {
 }
 
 func TestBenchCompletionKnowsTheChoices(t *testing.T) {
-	for flag, want := range map[string]string{"--classes": "math\nstory\n", "--rules": "exact\nratio\n", "--depths": "auto\n", "--draft": "mtp\nngram\nauto\n"} {
+	for flag, want := range map[string]string{"--classes": "math\nstory\n", "--rules": "exact\nratio\n", "--depths": "auto\n", "--temps": "recommended\n", "--draft": "mtp\nngram\nauto\n"} {
 		if o := runIn(t, nil, "__complete", "bench", "decode", flag, ""); !strings.Contains(o.out, want) {
 			t.Errorf("completion of %s: %q", flag, o.out)
 		}

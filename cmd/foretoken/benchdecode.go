@@ -12,8 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -23,13 +21,16 @@ type decodeBench struct {
 	model *modelFlags
 	out   *benchOutput
 
-	classes, rules, depths []string
-	temps                  []float64
-	batches                []int
+	classes, rules, depths, temps []string
+
+	batches, contexts []int
 	prompts, repeats       setting[int]
 	maxTokens              setting[int]
 	full                   bool
 }
+
+// recommendedTemp stands for the temperature that the checkpoint recommends.
+const recommendedTemp = "recommended"
 
 // What is measured if no flag says, and with --full.
 const (
@@ -41,7 +42,7 @@ const (
 func newBenchDecodeCommand() *cobra.Command {
 	f := &decodeBench{
 		model: newModelFlags(), out: &benchOutput{},
-		classes: bench.Classes(), rules: []string{"exact"}, depths: []string{"1", "2", "3", "auto"}, temps: []float64{0, 0.6}, batches: []int{1},
+		classes: bench.Classes(), rules: []string{"exact"}, depths: []string{"1", "2", "3", "auto"}, temps: []string{"0", "0.6"}, batches: []int{1}, contexts: []int{0},
 		prompts: whole(1, 48), repeats: whole(1, 1000), maxTokens: whole(8, 1<<20),
 	}
 	cmd := &cobra.Command{
@@ -56,6 +57,12 @@ is a warning.
 Every answer is compared with that of plain decoding. Under the rule exact, tokens and logit bits
 must be equal.
 
+Filters such as top-k and top-p are those that the checkpoint recommends. With --contexts, earlier turns
+of a conversation come before each prompt: prompts of the same class with the model's own answers.
+
+The last table has the means over the classes. A warning names every mean below 0.99 times plain, and
+every class whose interval is below it.
+
 The default takes about a minute with the embedded model. --full measures every temperature, rule and
 batch size, which takes more than an hour.
 
@@ -64,6 +71,8 @@ interrupted by Ctrl-C.`,
 		Example: `  foretoken bench decode
   foretoken bench decode --classes story,code --temps 0,1 --depths 1,2,auto --html report.html
   foretoken bench decode --model ~/models/Qwen3.5-4B --quantize 4 --batches 1,4 --json
+  foretoken bench decode --temps 0,0.6,1 --batches 1,2,4,8,16 --depths auto --repeats 10
+  foretoken bench decode --temps recommended --contexts 1024,2048,3968 --depths auto
   foretoken bench decode --full --html report.html --plots plots`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -77,13 +86,13 @@ func (f *decodeBench) what() flagGroup {
 	g := newFlagGroup("Measurements")
 	fs := g.flags.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&f.full, "full", false, fmt.Sprintf("measure temperatures 0, 0.2, 0.6 and 1, both rules, batches of 1, 2, 4 and 8, with %d prompts per class and %d tokens per answer", fullPrompts, fullTokens))
+	fs.BoolVar(&f.full, "full", false, fmt.Sprintf("measure temperatures 0, 0.6 and 1, both rules, batches of 1, 2, 4, 8 and 16, with %d prompts per class and %d tokens per answer", fullPrompts, fullTokens))
 	fs.StringSliceVar(&f.classes, "classes", f.classes, "comma-separated `LIST` of prompt classes")
-	fs.Float64SliceVar(&f.temps, "temps", f.temps, "`LIST` of temperatures")
-	fs.Lookup("temps").DefValue = "[0,0.6]" // as it is typed
+	fs.StringSliceVar(&f.temps, "temps", f.temps, "`LIST` of temperatures, or recommended: that of the checkpoint")
 	fs.StringSliceVar(&f.depths, "depths", f.depths, fmt.Sprintf("`LIST` of draft tokens per round: 1 to %d, or auto (fastest)", spec.MaxDepth))
 	fs.StringSliceVar(&f.rules, "rules", f.rules, "`LIST` of acceptance rules: exact, ratio")
 	fs.IntSliceVar(&f.batches, "batches", f.batches, "`LIST` of batch sizes")
+	fs.IntSliceVar(&f.contexts, "contexts", f.contexts, "`LIST` of context lengths in tokens, which earlier turns fill; 0: no earlier turns")
 	fs.Var(&f.prompts, "prompts", fmt.Sprintf("prompts per class (default %d, with --full %d)", quickPrompts, fullPrompts))
 	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("tokens per answer (default %d, with --full %d)", quickTokens, fullTokens))
 	fs.Var(&f.repeats, "repeats", fmt.Sprintf("number of timed repetitions; more repetitions narrow the intervals (default %d)", decodeRepeats))
@@ -105,7 +114,7 @@ func (f *decodeBench) complete(cmd *cobra.Command) {
 	completeDevice(cmd)
 	completeKV(cmd)
 	for name, words := range map[string][]cobra.Completion{
-		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "draft": {"mtp", "ngram", "auto"},
+		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "temps": {"recommended"}, "draft": {"mtp", "ngram", "auto"},
 		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"},
 	} {
 		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
@@ -143,12 +152,16 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if o.Prompts, err = f.encoded(s); err != nil {
+	o.Sampling, o.Progress = s.Sampling(), c.step
+	o.Sampling.Vocab = s.Vocab()
+	for i, name := range f.temps {
+		if name == recommendedTemp {
+			o.Temperatures[i] = o.Sampling.Temperature
+		}
+	}
+	if o.Prompts, err = f.encoded(ctx, s, o); err != nil {
 		return err
 	}
-	o.Sampling = s.Sampling()
-	o.Sampling.Vocab = s.Vocab()
-	o.Progress = c.step
 	r, err := bench.Decode(ctx, recorder.OnModel(s.Model), *o)
 	if errors.Is(err, context.Canceled) {
 		return errInterrupted
@@ -176,19 +189,21 @@ func (f *decodeBench) options(changed func(string) bool) (*bench.DecodeOptions, 
 	o := &bench.DecodeOptions{Repeats: f.repeats.or(decodeRepeats), MaxTokens: f.maxTokens.or(quickTokens)}
 	if f.full {
 		o.MaxTokens = f.maxTokens.or(fullTokens)
-		unless(changed("temps"), &f.temps, 0, 0.2, 0.6, 1)
+		unless(changed("temps"), &f.temps, "0", "0.6", "1")
 		unless(changed("rules"), &f.rules, "exact", "ratio")
-		unless(changed("batches"), &f.batches, 1, 2, 4, 8)
+		unless(changed("batches"), &f.batches, 1, 2, 4, 8, 16)
 	}
 	for _, class := range f.classes {
 		if !slices.Contains(bench.Classes(), class) {
 			return nil, usagef("--classes %s: want some of %s", class, strings.Join(bench.Classes(), ", "))
 		}
 	}
-	for _, t := range f.temps {
-		if !(t >= 0 && t <= 100) {
-			return nil, usagef("--temps %v: want numbers from 0 to 100", t)
+	for _, name := range f.temps {
+		t, err := strconv.ParseFloat(name, 64)
+		if name != recommendedTemp && (err != nil || !(t >= 0 && t <= 100)) {
+			return nil, usagef("--temps %s: want numbers from 0 to 100, or recommended", name)
 		}
+		o.Temperatures = append(o.Temperatures, t)
 	}
 	for _, b := range f.batches {
 		if b < 1 || b > 64 {
@@ -212,12 +227,12 @@ func (f *decodeBench) options(changed func(string) bool) (*bench.DecodeOptions, 
 		}
 		o.Depths = append(o.Depths, depth)
 	}
-	for name, n := range map[string]int{"classes": len(f.classes), "temps": len(f.temps), "batches": len(f.batches), "rules": len(f.rules), "depths": len(f.depths)} {
+	for name, n := range map[string]int{"classes": len(f.classes), "temps": len(f.temps), "batches": len(f.batches), "contexts": len(f.contexts), "rules": len(f.rules), "depths": len(f.depths)} {
 		if n == 0 {
 			return nil, usagef("--%s: the list is empty", name)
 		}
 	}
-	o.Classes, o.Temperatures, o.Batches = f.classes, f.temps, f.batches
+	o.Classes, o.Batches, o.Contexts = f.classes, f.batches, f.contexts
 	return o, nil
 }
 
@@ -226,35 +241,6 @@ func unless[T any](given bool, list *[]T, values ...T) {
 	if !given {
 		*list = values
 	}
-}
-
-// encoded are the token ids of the prompts. A checkpoint without a chat template gets
-// them as plain text.
-func (f *decodeBench) encoded(s *session) (map[string][][]int32, error) {
-	n := f.prompts.or(quickPrompts)
-	if f.full {
-		n = f.prompts.or(fullPrompts)
-	}
-	all := map[string][][]int32{}
-	for _, class := range f.classes {
-		texts := bench.Prompts(class)
-		for _, text := range texts[:min(len(texts), max(n, slices.Max(f.batches)))] {
-			p := s.TextPrompt(text)
-			if !bench.Raw(class) {
-				asked, err := s.ChatPrompt(foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(text)}}})
-				if err == nil {
-					p = asked
-				} else if !errors.Is(err, foretoken.ErrNoTemplate) {
-					return nil, err
-				}
-			}
-			if err := s.checkPrompt(p); err != nil {
-				return nil, err
-			}
-			all[class] = append(all[class], p.IDs)
-		}
-	}
-	return all, nil
 }
 
 // machineLoad is what else the machine was doing, where the system tells.

@@ -15,8 +15,9 @@ const AutoDepth = -1
 
 // DecodeOptions say what to measure. Everything is measured in every combination.
 type DecodeOptions struct {
-	Prompts      map[string][][]int32 // by class; what is measured of a class is all of them
+	Prompts      map[Text][][]int32 // what is measured of a text is all of them
 	Classes      []string
+	Contexts     []int // of texts
 	Temperatures []float64
 	Rules        []spec.Rule
 	Batches      []int
@@ -28,30 +29,42 @@ type DecodeOptions struct {
 	Progress func(what string)
 }
 
+// Text is a kind of prompts.
+type Text struct {
+	Class   string `json:"class"`
+	Context int    `json:"context"` // tokens that earlier turns fill up to; 0: the prompt has no earlier turns
+}
+
 // Setting is what a comparison of depths has in common.
 type Setting struct {
-	Class       string  `json:"class"`
+	Text
 	Temperature float64 `json:"temperature"`
 	Rule        string  `json:"rule"`
 	Batch       int     `json:"batch"` // sequences at a time
 }
 
 func (s Setting) String() string {
-	return fmt.Sprintf("%s, temperature %g, rule %s, batch %d", s.Class, s.Temperature, s.Rule, s.Batch)
+	text := fmt.Sprintf("%s, temperature %g, rule %s, batch %d", s.Class, s.Temperature, s.Rule, s.Batch)
+	if s.Context > 0 {
+		text += fmt.Sprintf(", context %d", s.Context)
+	}
+	return text
 }
 
 // exact reports whether every answer must be that of plain decoding. At temperature 0 there is
 // only one answer, whatever the rule.
 func (s Setting) exact() bool { return s.Rule == spec.Exact.String() || s.Temperature == 0 }
 
-// settings are all combinations, those of one batch size and rule together.
+// settings are all combinations. The classes of a Group are together.
 func (o *DecodeOptions) settings() []Setting {
-	list := make([]Setting, 0, len(o.Batches)*len(o.Rules)*len(o.Temperatures)*len(o.Classes))
-	for _, batch := range o.Batches {
-		for _, rule := range o.Rules {
-			for _, temperature := range o.Temperatures {
-				for _, class := range o.Classes {
-					list = append(list, Setting{class, temperature, rule.String(), batch})
+	list := make([]Setting, 0, len(o.Contexts)*len(o.Batches)*len(o.Rules)*len(o.Temperatures)*len(o.Classes))
+	for _, context := range o.Contexts {
+		for _, batch := range o.Batches {
+			for _, rule := range o.Rules {
+				for _, temperature := range o.Temperatures {
+					for _, class := range o.Classes {
+						list = append(list, Setting{Text{class, context}, temperature, rule.String(), batch})
+					}
 				}
 			}
 		}
@@ -64,14 +77,14 @@ func (o *DecodeOptions) settings() []Setting {
 // compare tokens.
 func Decode(ctx context.Context, run Runner, o DecodeOptions) (*DecodeReport, error) {
 	depths := append([]int{0}, slices.DeleteFunc(slices.Clone(o.Depths), func(d int) bool { return d == 0 })...)
-	report := &DecodeReport{Repeats: o.Repeats, MaxTokens: o.MaxTokens}
+	report := &DecodeReport{Repeats: o.Repeats, MaxTokens: o.MaxTokens, Sampling: describe(&o.Sampling)}
 	settings := o.settings()
 	for i, s := range settings {
 		if o.Progress != nil {
 			o.Progress(fmt.Sprintf("%v (%d of %d)", s, i+1, len(settings)))
 		}
-		if len(o.Prompts[s.Class]) == 0 {
-			return nil, fmt.Errorf("bench: no prompts of the class %q", s.Class)
+		if len(o.Prompts[s.Text]) == 0 {
+			return nil, fmt.Errorf("bench: no prompts of the class %q with context %d", s.Class, s.Context)
 		}
 		trial := newTrial(&o, s, depths)
 		if err := trial.run(ctx, run, o.Repeats); err != nil {
@@ -102,7 +115,7 @@ func newTrial(o *DecodeOptions, s Setting, depths []int) *trial {
 	rule, _ := spec.ParseRule(s.Rule) // it came from one
 	sampling := o.Sampling
 	sampling.Temperature = s.Temperature
-	prompts := o.Prompts[s.Class]
+	prompts := o.Prompts[s.Text]
 	for first := 0; first == 0 || first < len(prompts); first += s.Batch {
 		batch := make([]engine.Request, s.Batch)
 		for i := range batch { // a batch that the prompts do not fill starts over with them

@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/plot"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // maxMismatches is how many are told one by one.
@@ -33,24 +34,72 @@ func (r *DecodeReport) conclusions() (lines, kinds []string) {
 			say("warn", "Not repeatable: %s from one repetition to the next.", line)
 		}
 	}
-	best := r.best()
-	for _, t := range r.Totals {
-		if t.Depth != best || best == 0 {
-			continue
-		}
-		line := fmt.Sprintf("Rule %s, batch %d, depth %s: %v times plain.", t.Rule, t.Batch, DepthName(best), t.Ratio)
-		if t.Noisy {
-			say("warn", "%s The machine is too noisy for better than this interval: another run may differ by more than %.0f %%.", line, 100*measure.Tolerance)
-		} else {
-			say("", "%s Another run on this machine should agree within %.0f %%.", line, 100*measure.Tolerance)
-		}
+	if r.Noisy {
+		say("warn", "The machine is too noisy: another run may differ by more than %.0f %%. Set more repetitions, or stop other programs.", 100*measure.Tolerance)
+	} else {
+		say("", "Another run on this machine should agree with the means within %.0f %%.", 100*measure.Tolerance)
+	}
+	for _, line := range r.slower() {
+		say("warn", "%s", line)
 	}
 	return lines, kinds
 }
 
+// slower lists where the best depth is slower than plain decoding: means below Floor, and classes
+// whose interval is below it.
+func (r *DecodeReport) slower() (lines []string) {
+	for _, t := range r.Totals {
+		if t.Depth != r.best() {
+			continue
+		}
+		where := fmt.Sprintf("batch %d, temperature %g, rule %s, depth %s", t.Batch, t.Temperature, t.Rule, DepthName(t.Depth))
+		if t.Context > 0 {
+			where += fmt.Sprintf(", context %d", t.Context)
+		}
+		if t.Ratio.Median < Floor {
+			lines = append(lines, fmt.Sprintf("Slower than plain decoding: %s: %.3f in the mean.", where, t.Ratio.Median))
+		}
+		if len(t.Slower) > 0 {
+			lines = append(lines, fmt.Sprintf("Slower than plain decoding: %s: the interval of %s is below %g.", where, strings.Join(t.Slower, ", "), Floor))
+		}
+	}
+	return lines
+}
+
+// describe names the filters and penalties of sampling options.
+func describe(o *sample.Options) string {
+	var parts []string
+	add := func(name string, value, off float64) {
+		if value != off && value != 0 {
+			parts = append(parts, fmt.Sprintf("%s %g", name, value))
+		}
+	}
+	add("top-k", float64(o.TopK), 0)
+	add("top-p", o.TopP, 1)
+	add("min-p", o.MinP, 0)
+	add("repetition penalty", o.RepetitionPenalty, 1)
+	add("presence penalty", o.PresencePenalty, 0)
+	add("frequency penalty", o.FrequencyPenalty, 0)
+	if parts == nil {
+		return "no filters"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// contextName is a context for people.
+func contextName(tokens int) string {
+	if tokens == 0 {
+		return "-"
+	}
+	return fmt.Sprint(tokens)
+}
+
+// fine is a spread with a digit more, for ratios near 1.
+func fine(s measure.Spread) string { return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Low, s.High) }
+
 // head describes what was measured, and where.
 func (r *DecodeReport) head() string {
-	line := fmt.Sprintf("%s on %s: answers of %d tokens, %d repetitions, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.MaxTokens, r.Repeats)
+	line := fmt.Sprintf("%s on %s: answers of %d tokens, %s, %d repetitions, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.MaxTokens, r.Sampling, r.Repeats)
 	if r.Load != "" {
 		line += " " + r.Load
 	}
@@ -60,7 +109,7 @@ func (r *DecodeReport) head() string {
 // rows are the cells as a table, headings first.
 func (r *DecodeReport) rows() [][]string {
 	rows := append(make([][]string, 0, 1+len(r.Cells)), []string{
-		"class", "temp", "rule", "batch", "depth", "tok/s", "speedup", "predicted", "acceptance", "by position", "tokens/round", "rows", "β", "δ", "exact",
+		"class", "context", "temp", "rule", "batch", "depth", "tok/s", "speedup", "predicted", "acceptance", "by position", "tokens/round", "rows", "β", "δ", "exact",
 	})
 	for i := range r.Cells {
 		c := &r.Cells[i]
@@ -71,12 +120,12 @@ func (r *DecodeReport) rows() [][]string {
 		case !c.exact():
 			exact = "dist." // the distribution; and the same text in every repetition
 		}
-		row := []string{c.Class, fmt.Sprintf("%g", c.Temperature), c.Rule, fmt.Sprint(c.Batch), DepthName(c.Depth), number(c.Rate.Median)}
+		row := []string{c.Class, contextName(c.Context), fmt.Sprintf("%g", c.Temperature), c.Rule, fmt.Sprint(c.Batch), DepthName(c.Depth), number(c.Rate.Median)}
 		if c.Depth == 0 {
 			rows = append(rows, append(row, "", "", "", "", "", number(c.Rows), "", "", exact))
 			continue
 		}
-		ratio := c.Ratio.String()
+		ratio := fine(c.Ratio)
 		if c.Noisy {
 			ratio += " ~"
 		}
@@ -86,12 +135,28 @@ func (r *DecodeReport) rows() [][]string {
 	return rows
 }
 
+// totalRows are the means over classes as a table, headings first.
+func (r *DecodeReport) totalRows() [][]string {
+	rows := append(make([][]string, 0, 1+len(r.Totals)), []string{"context", "temp", "rule", "batch", "depth", "tok/s", "speedup", "lowest class"})
+	for _, t := range r.Totals {
+		row := []string{contextName(t.Context), fmt.Sprintf("%g", t.Temperature), t.Rule, fmt.Sprint(t.Batch), DepthName(t.Depth), number(t.Rate.Median), "", ""}
+		if t.Depth != 0 {
+			if row[6] = fine(t.Ratio); t.Noisy {
+				row[6] += " ~"
+			}
+			row[7] = t.Lowest
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
 // costRows are the costs as a table, headings first.
 func (r *DecodeReport) costRows() [][]string {
-	rows := append(make([][]string, 0, 1+len(r.Costs)), []string{"batch", "depth", "rows", "β", "δ", "round cost", "tokens/round", "acceptance", "break-even"})
+	rows := append(make([][]string, 0, 1+len(r.Costs)), []string{"context", "batch", "depth", "rows", "β", "δ", "round cost", "tokens/round", "acceptance", "break-even"})
 	for _, c := range r.Costs {
 		rows = append(rows, []string{
-			fmt.Sprint(c.Batch), fmt.Sprint(c.Depth), number(c.Rows), number(c.Beta), fmt.Sprintf("%.3f", c.Delta), number(c.Time), number(c.Gain),
+			contextName(c.Context), fmt.Sprint(c.Batch), fmt.Sprint(c.Depth), number(c.Rows), number(c.Beta), fmt.Sprintf("%.3f", c.Delta), number(c.Time), number(c.Gain),
 			number(c.Acceptance), number(max(c.BreakEven, 0)),
 		})
 	}
@@ -99,7 +164,7 @@ func (r *DecodeReport) costRows() [][]string {
 }
 
 // Text is the report for a terminal.
-func (r *DecodeReport) Text(s plot.Style) string {
+func (r *DecodeReport) Text(plot.Style) string {
 	var b strings.Builder
 	b.WriteString(plain(r.head()) + "\n\n" + align(r.rows()) + "\n")
 	if slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Noisy && c.Depth != 0 }) {
@@ -108,10 +173,10 @@ func (r *DecodeReport) Text(s plot.Style) string {
 	if slices.ContainsFunc(r.Cells, func(c Cell) bool { return !c.exact() }) {
 		b.WriteString("dist.: the rule ratio keeps the distribution of texts, not each text\n\n")
 	}
-	b.WriteString("Costs in plain rounds, medians\n" + align(r.costRows()) + "\n")
-	for _, c := range r.totalBars() {
-		b.WriteString(bars(c, s) + "\n")
+	if len(r.Costs) > 0 {
+		b.WriteString("Costs in plain rounds, medians\n" + align(r.costRows()) + "\n")
 	}
+	b.WriteString("Means over the classes\n" + align(r.totalRows()) + "\n")
 	lines, _ := r.conclusions()
 	return b.String() + strings.Join(lines, "\n") + "\n"
 }
@@ -130,7 +195,8 @@ func (r *DecodeReport) Page() string {
 			return !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(d.Name, n) })
 		})
 	}
-	p.section("Speed", of("decode-total", "decode-temperature", "decode-batch")...)
+	p.section("Speed", of("decode-total", "decode-temperature", "decode-batch", "decode-context")...)
+	p.table(r.totalRows())
 	p.section("Acceptance", of("decode-acceptance")...)
 	p.text("Acceptance is accepted over drafted tokens, in all and by position. A draft token after a rejected one is rejected.")
 	p.section("Costs", of("decode-cost", "decode-model")...)
@@ -151,6 +217,7 @@ func (r *DecodeReport) Plots() []Plot {
 	add := func(name string, c plot.Lines) { list = append(list, Plot{name, c.SVG()}) }
 	add("decode-temperature", r.byTemperature())
 	add("decode-batch", r.byBatch())
+	add("decode-context", r.byContext())
 	acceptance := r.acceptance()
 	list = append(list, Plot{"decode-acceptance", acceptance.SVG()})
 	add("decode-cost", r.costLines())
@@ -159,13 +226,17 @@ func (r *DecodeReport) Plots() []Plot {
 	return list
 }
 
-// totalBars are the speeds by depth, a chart for each rule and batch.
+// totalBars are the speeds by depth with the first context, rule and temperature, a chart for each
+// batch.
 func (r *DecodeReport) totalBars() []plot.Bars {
 	var list []plot.Bars
 	depths := len(r.depths())
 	for i := 0; i+depths <= len(r.Totals); i += depths {
-		group := r.Totals[i : i+depths]
-		c := plot.Bars{Title: fmt.Sprintf("Tokens per second by depth: rule %s, batch %d", group[0].Rule, group[0].Batch)}
+		group, first := r.Totals[i:i+depths], r.Totals[0].Group
+		if first.Batch = group[0].Batch; group[0].Group != first {
+			continue
+		}
+		c := plot.Bars{Title: fmt.Sprintf("Tokens per second by depth: rule %s, temperature %g, batch %d", first.Rule, first.Temperature, first.Batch)}
 		for _, t := range group {
 			text := number(t.Rate.Median)
 			if t.Depth != 0 {
@@ -178,14 +249,14 @@ func (r *DecodeReport) totalBars() []plot.Bars {
 	return list
 }
 
-// byTemperature and byBatch draw the speedup of the best depth under the first rule.
+// byTemperature, byBatch and byContext draw the speedup of the best depth under the first rule.
 func (r *DecodeReport) byTemperature() plot.Lines {
 	rule := r.rules()[0]
 	c := plot.Lines{Title: "Speedup by temperature, rule " + rule, X: "temperature", Y: "times plain", Rule: 1}
 	for _, batch := range r.batches() {
 		s := plot.Series{Name: fmt.Sprintf("batch %d", batch)}
 		for _, temperature := range r.temperatures() {
-			s.Points = append(s.Points, plot.Point{X: temperature, Y: r.speedup(rule, temperature, batch)})
+			s.Points = append(s.Points, plot.Point{X: temperature, Y: r.speedup(temperature, batch, r.contexts()[0])})
 		}
 		c.Series = append(c.Series, s)
 	}
@@ -198,15 +269,30 @@ func (r *DecodeReport) byBatch() plot.Lines {
 	for _, temperature := range r.temperatures() {
 		s := plot.Series{Name: fmt.Sprintf("temperature %g", temperature)}
 		for _, batch := range r.batches() {
-			s.Points = append(s.Points, plot.Point{X: float64(batch), Y: r.speedup(rule, temperature, batch)})
+			s.Points = append(s.Points, plot.Point{X: float64(batch), Y: r.speedup(temperature, batch, r.contexts()[0])})
 		}
 		c.Series = append(c.Series, s)
 	}
 	return c
 }
 
-func (r *DecodeReport) speedup(rule string, temperature float64, batch int) float64 {
-	return r.ratio(r.best(), func(c *Cell) bool { return c.Rule == rule && c.Temperature == temperature && c.Batch == batch }).Median
+func (r *DecodeReport) byContext() plot.Lines {
+	batch := r.batches()[0]
+	c := plot.Lines{Title: fmt.Sprintf("Speedup by context, rule %s, batch %d", r.rules()[0], batch), X: "tokens of context", Y: "times plain", Rule: 1}
+	for _, temperature := range r.temperatures() {
+		s := plot.Series{Name: fmt.Sprintf("temperature %g", temperature)}
+		for _, context := range r.contexts() {
+			s.Points = append(s.Points, plot.Point{X: float64(context), Y: r.speedup(temperature, batch, context)})
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+func (r *DecodeReport) speedup(temperature float64, batch, context int) float64 {
+	return r.ratio(r.best(), func(c *Cell) bool {
+		return c.Rule == r.rules()[0] && c.Temperature == temperature && c.Batch == batch && c.Context == context
+	}).Median
 }
 
 // acceptance draws acceptance by class and position, at the deepest fixed depth.
@@ -242,7 +328,7 @@ func (r *DecodeReport) costLines() plot.Lines {
 	zero := plot.Point{X: 0, Y: 1}
 	cost, gain := plot.Series{Name: "cost: β + kδ, the tokens to break even", Points: []plot.Point{zero}}, plot.Series{Name: "tokens", Points: []plot.Point{zero}}
 	for _, x := range r.Costs {
-		if x.Batch == batch {
+		if x.Batch == batch && x.Context == r.contexts()[0] {
 			cost.Points = append(cost.Points, plot.Point{X: float64(x.Depth), Y: x.Time})
 			gain.Points = append(gain.Points, plot.Point{X: float64(x.Depth), Y: x.Gain})
 		}
@@ -257,9 +343,9 @@ func (r *DecodeReport) modelLines() plot.Lines {
 	c := plot.Lines{Title: fmt.Sprintf("Speedup by the cost model, and as measured, batch %d", batch), X: "draft tokens", Y: "times plain", Rule: 1}
 	model, measured := plot.Series{Name: "cost model", Points: []plot.Point{{X: 0, Y: 1}}}, plot.Series{Name: "measured", Points: []plot.Point{{X: 0, Y: 1}}}
 	for _, x := range r.Costs {
-		if x.Batch == batch {
+		if x.Batch == batch && x.Context == r.contexts()[0] {
 			model.Points = append(model.Points, plot.Point{X: float64(x.Depth), Y: measure.Speedup(x.Gain, x.Beta, float64(x.Depth)*x.Delta)})
-			y := r.ratio(x.Depth, func(c *Cell) bool { return c.Rule == rule && c.Batch == batch }).Median
+			y := r.ratio(x.Depth, func(c *Cell) bool { return c.Rule == rule && c.Batch == batch && c.Context == x.Context }).Median
 			measured.Points = append(measured.Points, plot.Point{X: float64(x.Depth), Y: y})
 		}
 	}

@@ -87,11 +87,12 @@ func openTiny(t *testing.T) (*foretoken.Model, Runner) {
 func small(m *foretoken.Model) DecodeOptions {
 	o := DecodeOptions{
 		Classes: []string{"story"}, Temperatures: []float64{0.6}, Rules: []spec.Rule{spec.Exact}, Batches: []int{2},
-		Depths: []int{2, AutoDepth}, Repeats: 2, MaxTokens: 12, Sampling: m.Sampling(), Prompts: map[string][][]int32{},
+		Depths: []int{2, AutoDepth}, Repeats: 2, MaxTokens: 12, Sampling: m.Sampling(), Contexts: []int{0}, Prompts: map[Text][][]int32{},
 	}
 	o.Sampling.Vocab = m.Vocab()
+	at := Text{Class: "story"}
 	for _, text := range Prompts("story")[:2] {
-		o.Prompts["story"] = append(o.Prompts["story"], m.TextPrompt(text).IDs)
+		o.Prompts[at] = append(o.Prompts[at], m.TextPrompt(text).IDs)
 	}
 	return o
 }
@@ -183,16 +184,16 @@ func TestDecodeReturnsFaults(t *testing.T) {
 	broken := errors.New("broken")
 	o := DecodeOptions{
 		Classes: []string{"a"}, Temperatures: []float64{0}, Rules: []spec.Rule{spec.Exact}, Batches: []int{1}, Depths: []int{1}, Repeats: 1,
-		Prompts: map[string][][]int32{"a": {{1}}},
+		Contexts: []int{7}, Prompts: map[Text][][]int32{{"a", 7}: {{1}}},
 	}
 	if _, err := Decode(t.Context(), func(context.Context, []engine.Request) (*Run, error) { return nil, broken }, o); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
-	o.Prompts = nil
-	if _, err := Decode(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), `no prompts of the class "a"`) {
+	o.Prompts = map[Text][][]int32{{"a", 0}: {{1}}}
+	if _, err := Decode(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), `no prompts of the class "a" with context 7`) {
 		t.Errorf("error %v", err)
 	}
-	o.Prompts = map[string][][]int32{"a": {{1}}}
+	o.Prompts = map[Text][][]int32{{"a", 7}: {{1}}}
 	// Answers so short that no round is without a prompt give no rate.
 	short := func(_ context.Context, batch []engine.Request) (*Run, error) {
 		return &Run{Answers: make([]Answer, len(batch))}, nil
@@ -265,8 +266,8 @@ func TestDecodeTextShowsEveryCell(t *testing.T) {
 	r := recorded(t)
 	text := r.Text(plot.Style{ASCII: true})
 	for _, want := range []string{
-		"recorded on a processor", "1.57 (1.54 to 1.67) ~", "0.90 0.60", "1.25 (1.25 to 1.25)", "###",
-		"the 95 % interval", "should agree within 5 %", "bit for bit of the logits",
+		"recorded on a processor", "1.571 (1.538 to 1.667) ~", "0.90 0.60", "1.250 (1.250 to 1.250)",
+		"the 95 % interval", "1.402 (1.387 to 1.443)         story\n", "101 tokens, top-k 20, 3 repetitions", "should agree with the means within 5 %", "bit for bit of the logits",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -275,8 +276,28 @@ func TestDecodeTextShowsEveryCell(t *testing.T) {
 	// Without the quiet half the interval is too wide, and that is said.
 	r.Cells = r.Cells[:2]
 	r.settle()
-	if text := r.Text(plot.Style{}); !r.Noisy || !strings.Contains(text, "1.57 (1.54 to 1.67) times plain. The machine is too noisy for better") {
+	if text := r.Text(plot.Style{}); !r.Noisy || !strings.Contains(text, "The machine is too noisy") || strings.Contains(text, "Slower than plain") {
 		t.Errorf("noise is not told:\n%s", text)
+	}
+}
+
+// TestDecodeTellsWhereItIsSlower makes one class slower than plain decoding: first so much that the
+// mean is below the floor too, then so little that only its interval is, then within the floor.
+func TestDecodeTellsWhereItIsSlower(t *testing.T) {
+	mean, class := "Slower than plain decoding: batch 1, temperature 0, rule exact, depth 2: 0.7", "depth 2: the interval of story is below 0.99."
+	for _, x := range []struct {
+		seconds     float64
+		mean, class bool
+	}{{3, true, true}, {1.02, false, true}, {1 / 0.995, false, false}} {
+		r := recorded(t)
+		for i := range r.Cells[3].Repeats {
+			r.Cells[3].Repeats[i].Seconds = x.seconds
+		}
+		r.settle()
+		text := r.Text(plot.Style{})
+		if strings.Contains(text, mean) != x.mean || strings.Contains(text, class) != x.class || (len(r.Totals[1].Slower) > 0) != x.class {
+			t.Errorf("%v seconds: %+v\n%s", x.seconds, r.Totals[1], text)
+		}
 	}
 }
 
