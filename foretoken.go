@@ -333,7 +333,7 @@ func (m *Model) memory(want int64, batch int) int64 {
 	one := need.Bytes(m.context)
 	switch {
 	case want < 0:
-		want = min(state.FreeMemory(m.backend, need.Target, need.Draft)/2, int64(batch)*one)
+		want = min(state.FreeMemory(m.backend, need.Target, need.Draft)/2, need.Budget(batch, m.context))
 	case want > 0 && want < one:
 		m.log.Warn("the KV memory is raised to the need of one sequence of the maximum context; a smaller context needs less", "kv_memory_bytes", want, "raised_to_bytes", one, "context", m.context)
 	}

@@ -166,7 +166,7 @@ func newMemory(n *weights.Survey, o InspectOptions) *Memory {
 		m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	}
 	m.Total = m.Weights + m.KV + m.Recurrent + m.Head
-	m.ServeKV = offload.DefaultBatch * need.Bytes(min(offload.DefaultContext, n.Context))
+	m.ServeKV = need.Budget(offload.DefaultBatch, min(offload.DefaultContext, n.Context))
 	return m
 }
 

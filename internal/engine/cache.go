@@ -55,6 +55,9 @@ func (e *Engine) restore(s *sequence) (err error) {
 	if err = hit.Restore(s.target, s.draftState); err != nil {
 		return err
 	}
+	if s.target.Drafts() > s.target.Layout().MaxDrafts && !e.affords(s) {
+		return state.ErrFull
+	}
 	if s.preempted == 0 {
 		s.cached = hit.Len()
 	}

@@ -60,7 +60,7 @@ func (e *Engine) addRuns(hidden backend.Tensor, patient bool) {
 		}
 		if s.fault == nil && s.current() {
 			s.draft.Cut(0)
-			s.force()
+			s.force(0)
 			e.blame(s.fault)
 		}
 		if n := s.outcome.Kept(); s.draftState != nil && s.fault == nil {
@@ -96,7 +96,8 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor, plain bool) {
 	d.seqs = append(d.seqs, s)
 	d.records = append(d.records, &s.record)
 	run := spec.Run{
-		State: s.draftState, HostState: &s.hostState, Text: known, Hidden: hidden, Depth: depth, Known: forced,
+		State: s.draftState, HostState: &s.hostState, Text: known, Prompt: len(s.req.Prompt),
+		Hidden: hidden, Depth: depth, Known: forced,
 		Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
 	}
 	s.pair(&run)
@@ -126,7 +127,7 @@ func (d *drafting) run(drafter spec.Drafter) error {
 		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
 		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
 		s.draft.Probs = append(s.draft.Probs[:0], drafts[i].Probs...)
-		s.force()
+		s.force(len(s.draft.Tokens))
 		if n := drafts[i].Vocab; n > 0 {
 			s.record.DraftVocab = n
 		}

@@ -363,6 +363,20 @@ func (e *Engine) free(bytes int64) bool {
 	return missing() <= 0
 }
 
+// affords reports whether a sequence fits into the memory up to its end if its state is deepened.
+func (e *Engine) affords(s *sequence) bool {
+	need := e.need()
+	return need.Budget(1, s.limit) <= e.pool.Budget()
+}
+
+// deepen makes space for a long copy if there is memory for it. Otherwise the copy is cut. A device that has failed
+// is noticed by the pass.
+func (e *Engine) deepen(s *sequence) {
+	if e.affords(s) && e.free(e.model.Layout().DeepBytes()) {
+		s.target.Deepen() //nolint:errcheck // see above
+	}
+}
+
 // open gives a sequence its memory, and the longest prefix of its tokens that the cache has.
 func (e *Engine) open(s *sequence) error {
 	if s.started.IsZero() {

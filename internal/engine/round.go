@@ -201,6 +201,9 @@ func (e *Engine) feedAll(order []*sequence, offline bool) (any bool) {
 
 // feed makes at most n tokens of a sequence part of the round, and reports how many.
 func (e *Engine) feed(s *sequence, n int) int {
+	if len(s.draft.Tokens)-s.draft.Certain(s.stop) > s.target.Drafts() {
+		e.deepen(s)
+	}
 	span := s.next(min(n, e.left), e.o.RoundTokens)
 	n = len(span.Tokens)
 	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) || !e.join(s) {

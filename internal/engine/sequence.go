@@ -194,7 +194,7 @@ func (s *sequence) next(budget, round int) model.Span {
 	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.background != nil {
 		return model.Span{State: s.target, Tokens: gap[:n]}
 	}
-	n := min(len(s.draft.Tokens), budget-len(gap))
+	n := min(len(s.draft.Tokens), budget-len(gap), s.draft.Certain(s.stop)+s.target.Drafts())
 	if s.req.Rule == spec.Ratio && n < min(len(s.draft.Tokens), round-1) && budget < round {
 		return model.Span{State: s.target, Tokens: gap[:len(gap)-1]}
 	}
@@ -212,15 +212,15 @@ func (s *sequence) current() bool {
 	return s.finish == "" && s.background == nil && s.target.Len()+1 == len(s.tokens) && len(s.tokens) > len(s.req.Prompt)
 }
 
-// force completes the draft of the next round with the tokens that the request's constraint
-// forces. A panic of the constraint is the sequence's fault.
-func (s *sequence) force() {
+// force completes the draft of the next round, of which so many tokens were drafted, with the tokens
+// that the request's constraint forces. A panic of the constraint is the sequence's fault.
+func (s *sequence) force(drafted int) {
 	if s.req.NoForced {
 		return
 	}
 	s.fault = try(func() {
 		s.draft.Force(s.sampler, s.stop, s.limit-len(s.tokens)-1)
-		s.draft.Cut(s.draft.Certain(s.stop) + s.target.Layout().MaxDrafts)
+		s.draft.Cut(s.draft.Certain(s.stop) + max(drafted, s.target.Layout().MaxDrafts))
 	})
 }
 

@@ -182,7 +182,7 @@ func (c *Cache) root(salt Salt, drafts bool) key {
 // largest is the maximum size of a file of this model.
 func (c *Cache) largest() int64 {
 	const others = 8 << 20 // header, steps of positions, hidden row
-	return 2*(c.o.Target.PageBytes()+c.o.Draft.PageBytes()) + c.o.Target.RecurrentBytes() + c.o.Draft.RecurrentBytes() + others
+	return 2*(c.o.Target.PageBytes()+c.o.Draft.PageBytes()) + c.o.Target.DeepBytes() + c.o.Draft.DeepBytes() + others
 }
 
 // known is how many pages on the way of a text are in the tree, from the first one on.

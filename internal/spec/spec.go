@@ -57,6 +57,7 @@ type Run struct {
 	// the sequence ends, and maybe earlier: a drafter must be able to make it again from Text.
 	HostState *any
 	Text      []int32         // all committed tokens; the last Hidden.Rows of them follow Hidden's rows
+	Prompt    int             // tokens of the prompt, the first of Text or all of it
 	Hidden    backend.Tensor  // the target's hidden rows that are new
 	Inputs    []backend.Input // rows among the tokens that follow Hidden's: what stands there in place of ids
 	Positions [][3]int32      // of Hidden's rows; nil: text that goes on at State.Next

@@ -11,7 +11,7 @@ import (
 // nothing.
 type Layout struct {
 	Layers    []Layer // in the order of the model's
-	MaxDrafts int     // maximum number of drafts in one call
+	MaxDrafts int     // maximum number of drafts in one call, unless the state is deepened
 	Head      bool    // they are a head's, which is one part of its model: see backend.Part
 }
 
@@ -168,15 +168,16 @@ func FreeMemory(b backend.Backend, layouts ...Layout) int64 {
 func (l Layout) PageBytes() int64 { return l.page().bytes() }
 
 // RecurrentBytes is the memory a sequence needs whatever its length.
-func (l Layout) RecurrentBytes() int64 {
-	n := 0
-	for _, x := range l.Layers {
-		if recurs(x) {
-			n += numbers(x.Recurrent(l.MaxDrafts, l.MaxDrafts))
-		}
-	}
-	return int64(n) * int64(dtype.F32.Size())
-}
+func (l Layout) RecurrentBytes() int64 { return l.full(l.MaxDrafts).shape().bytes() }
+
+// deeper is how many times MaxDrafts the drafts are that a deepened state has space for.
+const deeper = 4
+
+// DeepDrafts is the maximum number of drafts in one call of a deepened state.
+func (l Layout) DeepDrafts() int { return deeper * l.MaxDrafts }
+
+// DeepBytes is RecurrentBytes of a deepened state.
+func (l Layout) DeepBytes() int64 { return l.full(l.DeepDrafts()).shape().bytes() }
 
 // pages is how many pages a number of tokens needs.
 func (l Layout) pages(tokens int) int { return l.page().pages(tokens) }
@@ -189,8 +190,8 @@ type recurrent struct {
 	of     Layout
 }
 
-// full is what a State has.
-func (l Layout) full() recurrent { return l.recurrent(l.MaxDrafts, l.MaxDrafts) }
+// full is what a State has with space for a number of drafts.
+func (l Layout) full(drafts int) recurrent { return l.recurrent(drafts, drafts) }
 
 // copied is what a Snapshot has with kept drafts to replay: the input rows that are still
 // needed, and what the drafts will do.

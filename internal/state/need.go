@@ -9,7 +9,8 @@ import (
 
 // Need is the maximum memory of one sequence: everything that is ever asked of the pool on its
 // behalf, so that a budget of Bytes is enough for it. The prefix cache gives its memory up
-// before a sequence lacks it and does not count.
+// before a sequence lacks it and does not count. Nor does what State.Deepen takes: a sequence that
+// lacks that gets shorter drafts.
 type Need struct {
 	Target Layout // of the model
 	Draft  Layout // of its drafter; zero: there is none, or it needs no state on the device
@@ -30,7 +31,7 @@ func (l Layout) LayerBytes(tokens int) []int64 {
 	for i, n := range l.pageCols() {
 		list[i] = pages * int64(n)
 	}
-	for i, n := range l.full().cols() {
+	for i, n := range l.full(l.MaxDrafts).cols() {
 		list[i] += int64(n) * int64(dtype.F32.Size())
 	}
 	return list
@@ -43,6 +44,11 @@ func (n *Need) Bytes(tokens int) int64 {
 		b += n.DraftBytes(tokens)
 	}
 	return b
+}
+
+// Budget is the memory of some sequences of a number of tokens, of which one may deepen its state.
+func (n *Need) Budget(sequences, tokens int) int64 {
+	return int64(sequences)*n.Bytes(tokens) + n.Target.DeepBytes() - n.Target.RecurrentBytes()
 }
 
 // DraftBytes is the drafter's part of Bytes.

@@ -85,8 +85,8 @@ func (p *Pool) OnFull(reclaim func(bytes int64)) { p.reclaim = reclaim }
 
 // Open returns an empty state of that layout.
 func (p *Pool) Open(l Layout) (*State, error) {
-	s := &State{pool: p, layout: l, page: l.page()}
-	if full := l.full(); !full.empty() {
+	s := &State{pool: p, layout: l, page: l.page(), drafts: l.MaxDrafts}
+	if full := l.full(s.drafts); !full.empty() {
 		var err error
 		if s.recurrent, err = p.layered(full.shape(), l, full.cols); err != nil {
 			return nil, err

@@ -212,7 +212,15 @@ func (r *random) feed(x *shadow) {
 	for i := range tokens {
 		tokens[i] = int32(r.rng.IntN(1000))
 	}
-	drafts := r.rng.IntN(min(count, r.layout.MaxDrafts) + 1)
+	if r.rng.IntN(8) == 0 {
+		if err := x.s.Deepen(); err != nil && !errors.Is(err, ErrFull) {
+			r.t.Fatal(err)
+		} else if err == nil && x.s.Drafts() != r.layout.DeepDrafts() {
+			r.t.Fatalf("a deepened state has space for %d drafts", x.s.Drafts())
+		}
+		r.n.check(r.t, "after Deepen", x.s, x.tokens)
+	}
+	drafts := r.rng.IntN(min(count, x.s.Drafts()) + 1)
 	err := x.s.Reserve(count)
 	r.n.check(r.t, "after Reserve", x.s, x.tokens)
 	if errors.Is(err, ErrFull) {
@@ -264,10 +272,15 @@ func (r *random) rewrite(y *shadowSnapshot) {
 
 func (r *random) load(x *shadow) {
 	y := r.snaps[r.rng.IntN(len(r.snaps))]
-	if err := x.s.Load(y.x, y.before...); err != nil {
+	err := x.s.Load(y.x, y.before...)
+	switch {
+	case err == nil:
+		x.tokens = y.tokens
+	case !errors.Is(err, ErrFull) || y.x.kept <= x.s.Drafts(): // only a deepened state takes more
 		r.t.Fatal(err)
+	default:
+		r.n.check(r.t, "after Load without memory", x.s, x.tokens)
 	}
-	x.tokens = y.tokens
 }
 
 func (r *random) close(i int) {

@@ -41,13 +41,19 @@ func (s *State) Save() (*Snapshot, error) {
 
 // Load makes s what it was when the snapshot was taken. The pages that were detached from the
 // snapshot come before it. Nothing is copied but the recurrent memory:
-// pages are shared until s writes to one. After an error s is as it was.
+// pages are shared until s writes to one. s is deepened if the snapshot is of a deepened state and
+// has more than MaxDrafts drafts to replay. After an error s is as it was.
 func (s *State) Load(from *Snapshot, before ...*Block) error {
 	if !s.layout.Equal(from.layout) {
 		return fmt.Errorf("state: snapshot of another layout: %+v, want %+v", from.layout, s.layout)
 	}
 	if len(before) != from.detached {
 		return fmt.Errorf("state: %d pages before a snapshot from which %d were detached", len(before), from.detached)
+	}
+	if from.kept > s.drafts {
+		if err := s.Deepen(); err != nil {
+			return err
+		}
 	}
 	old := s.pages
 	s.pages, s.tensors = nil, s.tensors[:0]
@@ -73,7 +79,7 @@ func (s *State) needed() []backend.Recurrent {
 	for i, d := range s.delta {
 		list[i] = backend.Recurrent{
 			State:  d.State,
-			Tail:   d.Tail.RowRange(s.kept, s.kept+d.Tail.Rows-s.layout.MaxDrafts),
+			Tail:   d.Tail.RowRange(s.kept, s.kept+d.Tail.Rows-s.drafts),
 			Keys:   d.Keys.RowRange(0, s.kept),
 			Deltas: d.Deltas.RowRange(0, s.kept),
 			Decays: d.Decays.RowRange(0, s.kept),
@@ -199,7 +205,7 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 	number := func(i int) int { return int(binary.LittleEndian.Uint32(data[4*i:])) }
 	x := &Snapshot{layout: l, len: number(0), kept: number(1), detached: number(2)}
 	all := l.pages(x.len)
-	if x.kept > min(l.MaxDrafts, x.len) || x.detached > all {
+	if x.kept > min(l.DeepDrafts(), x.len) || x.detached > all {
 		return nil, fmt.Errorf("state: a snapshot of %d tokens, %d of them to replay, with %d pages detached", x.len, x.kept, x.detached)
 	}
 	data = data[headerBytes:]

@@ -16,6 +16,7 @@ type State struct {
 	pool   *Pool
 	layout Layout
 	page   shape // of each page
+	drafts int   // maximum number in one call
 	len    int   // tokens fed and committed
 	open   int   // drafts of the last call that Commit may still accept
 	kept   int   // accepted drafts of the last call
@@ -61,6 +62,32 @@ func (s *State) Reserve(n int) error {
 	return nil
 }
 
+// Drafts is the maximum number of drafts in one call.
+func (s *State) Drafts() int { return s.drafts }
+
+// Deepen makes space for DeepDrafts of the layout in one call, for good: what recurrent layers
+// replay of accepted drafts grows with their number. Drafts that were not committed are dropped.
+// After ErrFull the state is as it was.
+func (s *State) Deepen() error {
+	deep := s.layout.DeepDrafts()
+	if s.drafts >= deep {
+		return nil
+	}
+	if s.delta != nil {
+		full := s.layout.full(deep)
+		b, err := s.pool.layered(full.shape(), s.layout, full.cols)
+		if err != nil {
+			return err
+		}
+		from, old := s.needed(), s.recurrent
+		s.recurrent, s.delta, s.drafts = b, full.carve(b.t), deep
+		copyRecurrent(s.pool.b, s.needed(), from)
+		old.Release()
+	}
+	s.drafts, s.open = deep, 0
+	return nil
+}
+
 // own makes page i one without other references.
 func (s *State) own(i int) error {
 	p := s.pages[i]
@@ -84,8 +111,8 @@ func (s *State) own(i int) error {
 // may be rolled back. Space for them must have been reserved. positions are the tokens', nil for
 // text that goes on at Next; they must not change before Fed, which must follow.
 func (s *State) Seq(first, n, drafts int, positions [][3]int32) backend.Seq {
-	if drafts < 0 || drafts > n || drafts > s.layout.MaxDrafts {
-		panic(fmt.Sprintf("state: %d drafts in %d tokens, at most %d", drafts, n, s.layout.MaxDrafts))
+	if drafts < 0 || drafts > n || drafts > s.drafts {
+		panic(fmt.Sprintf("state: %d drafts in %d tokens, at most %d", drafts, n, s.drafts))
 	}
 	if positions != nil && len(positions) != n {
 		panic(fmt.Sprintf("state: %d positions of %d tokens", len(positions), n))

@@ -360,3 +360,27 @@ func TestLoadRefusesAnotherLayout(t *testing.T) {
 		t.Error("a snapshot of another layout was loaded")
 	}
 }
+
+// TestDeepenTakesWhatItSays compares the memory of a deepened state with its layout's figure, and refuses drafts beyond
+// its space.
+func TestDeepenTakesWhatItSays(t *testing.T) {
+	p := openPool(t, layout.RecurrentBytes()+layout.DeepBytes())
+	s := mustOpen(t, p, layout)
+	defer s.Close()
+	other := mustOpen(t, p, layout)
+	if err := s.Deepen(); !errors.Is(err, ErrFull) || s.Drafts() != layout.MaxDrafts || p.Used() != 2*layout.RecurrentBytes() {
+		t.Errorf("without memory: %v, space for %d drafts, %d bytes", err, s.Drafts(), p.Used())
+	}
+	other.Close()
+	for range 2 {
+		if err := s.Deepen(); err != nil || s.Drafts() != 4*layout.MaxDrafts || p.Used() != layout.DeepBytes() {
+			t.Errorf("%v, space for %d drafts, %d bytes, want %d", err, s.Drafts(), p.Used(), layout.DeepBytes())
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("more drafts than there is space for were described")
+		}
+	}()
+	s.Seq(0, s.Drafts()+1, s.Drafts()+1, nil)
+}

@@ -21,7 +21,7 @@ var deltaCases = []deltaCase{
 }
 
 // deltaDrafts is the maximum number of drafts of a call.
-const deltaDrafts = 8
+const deltaDrafts = 32
 
 // layer makes the layer.
 func (c *deltaCase) layer(r *rig) *backend.DeltaNet {
@@ -114,8 +114,8 @@ func (s *recurring) feed(t *deltaText, rows, drafts, accepted int) []float32 {
 // that all that was accepted is in the state.
 var deltaCalls = [][][3]int{
 	{{5, 0, 0}, {1, 0, 0}, {4, 3, 2}, {4, 3, 0}, {3, 2, 2}, {2, 1, 1}, {1, 0, 0}},
-	{{2, 1, 1}, {7, 2, 1}, {9, 8, 8}, {9, 8, 7}, {1, 0, 0}},
-	{{9, 4, 4}, {2, 1, 1}, {3, 1, 0}, {2, 0, 0}},
+	{{2, 1, 1}, {7, 2, 1}, {9, 8, 8}, {9, 8, 7}, {33, 32, 31}, {1, 0, 0}},
+	{{9, 4, 4}, {2, 1, 1}, {33, 32, 32}, {35, 32, 17}, {3, 1, 0}, {2, 0, 0}},
 	{{130, 2, 2}, {66, 5, 3}, {64, 0, 0}},
 }
 
