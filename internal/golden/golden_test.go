@@ -181,3 +181,26 @@ func TestUnpackBytesInvertsPack(t *testing.T) {
 		}
 	}
 }
+
+// TestEditsChangeLittle checks that every edit changes its text, and keeps most of it.
+func TestEditsChangeLittle(t *testing.T) {
+	list := Edits(t)
+	if len(list) != 10 {
+		t.Errorf("%d edits, want 10", len(list))
+	}
+	for _, e := range list {
+		before, kept := map[string]int{}, 0
+		for _, word := range strings.Fields(e.Before) {
+			before[word]++
+		}
+		words := strings.Fields(e.After)
+		for _, word := range words {
+			if before[word]--; before[word] >= 0 {
+				kept++
+			}
+		}
+		if e.Before == e.After || kept < len(words)*3/4 || e.Instruction == "" {
+			t.Errorf("%s: %d of %d words are those of the text", e.Name, kept, len(words))
+		}
+	}
+}

@@ -52,7 +52,7 @@ func TestChoiceIsTheBestDepth(t *testing.T) {
 		}
 		limit := rng.IntN(MaxDepth + 1)
 		best, most := 0, 0.0
-		var gains [MaxDepth]float64
+		var gains [MaxCopy]float64
 		c.chances(r, Computed, 0, &gains)
 		tokens := 1.0
 		for d := range limit + 1 {
@@ -90,7 +90,7 @@ func TestChoiceIsTheBestOfABatch(t *testing.T) {
 		fixed := rng.IntN(limit + 1)
 		records := []*Record{{}, {Fixed: FixedDepth(fixed)}, {}}
 		batch := make([]Run, len(records))
-		var gains [3][MaxDepth]float64
+		var gains [3][MaxCopy]float64
 		for i, r := range records {
 			batch[i] = Run{Depth: limit, Sources: Computed.only()}
 			for range rng.IntN(60) {

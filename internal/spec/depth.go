@@ -29,11 +29,11 @@ type Controller struct {
 	gain     float64 // of the last choice, as a multiple of the rate without drafts
 
 	// Scratch of Choose, by run where not said otherwise.
-	gains  [][MaxDepth]float64 // tokens that draft j is expected to give
-	limits []int               // of depth
-	order  []increment         // all drafts that could be made, the best first
-	rates  []float64           // tokens per second with each of them and those before it
-	hopes  []float64           // the same, if passes take as little as they may
+	gains  [][MaxCopy]float64 // tokens that draft j is expected to give
+	limits []int              // of depth
+	order  []increment        // all drafts that could be made, the best first
+	rates  []float64          // tokens per second with each of them and those before it
+	hopes  []float64          // the same, if passes take as little as they may
 }
 
 // Record is what a controller knows of one sequence.
@@ -131,10 +131,10 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	plain := 0 // rows without drafts that are chosen here
 	for i := range batch {
 		run, r := &batch[i], records[i]
-		limit := run.begin(r)
+		c.gains = append(c.gains, [MaxCopy]float64{})
+		limit := c.begin(r, run, len(batch), &c.gains[i])
 		plain += 1 + run.Depth - run.Known
-		c.limits, c.gains = append(c.limits, limit), append(c.gains, [MaxDepth]float64{})
-		run.Source = c.source(r, run, limit, len(batch), &c.gains[i])
+		c.limits = append(c.limits, limit)
 		for j := run.Depth; j < limit; j++ {
 			c.order = append(c.order, increment{i, j, c.gains[i][j]})
 		}
@@ -171,25 +171,37 @@ func (c *Controller) draw(batch []Run, n int) {
 // Follow is Choose for runs that have drafts only where the depth is fixed.
 func (c *Controller) Follow(batch []Run, records []*Record) {
 	for i, r := range records {
-		run := &batch[i]
-		var gains [MaxDepth]float64
-		run.Source = c.source(r, run, run.begin(r), len(batch), &gains)
-		run.settle(r)
+		var gains [MaxCopy]float64
+		c.begin(r, &batch[i], len(batch), &gains)
+		batch[i].settle(r)
 	}
 }
 
-// begin gives a run the least depth that it may have, and returns the greatest.
-func (run *Run) begin(r *Record) (limit int) {
-	limit = max(min(run.Depth, MaxDepth), run.Known)
+// begin gives a run its source and the least depth that it may have, and returns the greatest.
+func (c *Controller) begin(r *Record, run *Run, n int, gains *[MaxCopy]float64) (limit int) {
+	limit = max(min(run.Depth, MaxCopy), run.Known)
 	if run.Sources == 0 {
 		limit = run.Known
 	}
 	run.Depth = run.Known
-	if n, ok := r.Fixed.Fixed(); ok {
-		limit = min(run.Known+n, limit)
+	fixed, ok := r.Fixed.Fixed()
+	if ok {
+		limit = min(run.Known+fixed, limit)
+	}
+	run.Source = c.source(r, run, limit, n, gains)
+	limit = run.Source.limit(limit, run.Known)
+	if ok {
 		run.Depth = limit
 	}
 	return limit
+}
+
+// limit is the greatest depth of a source, of depth tokens, of which the first are known.
+func (s Source) limit(depth, known int) int {
+	if s == Computed {
+		return max(min(depth, MaxDepth), known)
+	}
+	return depth
 }
 
 // settle makes the choice for a run the last one.
@@ -201,15 +213,16 @@ func (run *Run) settle(r *Record) {
 
 // source is the one that promises most, as if all n runs of the batch were alike; under the ratio rule,
 // by what is expected of any machine and text. It sets the gains of its drafts.
-func (c *Controller) source(r *Record, run *Run, limit, n int, gains *[MaxDepth]float64) Source {
+func (c *Controller) source(r *Record, run *Run, limit, n int, gains *[MaxCopy]float64) Source {
 	best, most := Computed, -1.0
 	for s := range Source(numSources) {
 		if !run.Sources.Has(s) {
 			continue
 		}
-		var g [MaxDepth]float64
+		var g [MaxCopy]float64
 		c.chances(r, s, run.Known, &g)
 		tokens, rate := 1+float64(run.Known), 0.0
+		limit := s.limit(limit, run.Known)
 		for depth := run.Known; depth <= limit; depth++ {
 			if depth > run.Known {
 				tokens += g[depth-1]
@@ -236,11 +249,13 @@ func (c *Controller) source(r *Record, run *Run, limit, n int, gains *[MaxDepth]
 // chances sets the gains of a source's drafts: the probability that draft j and all before it
 // are accepted. That of draft j after them is the sequence's own acceptance, weighed against
 // everybody's, weighed against that of the draft before. The first known ones are certain.
-func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxDepth]float64) {
+func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxCopy]float64) {
 	const everybody, own = 8, 16
 	p, all := priors[s], 1.0
 	for j := range gains {
-		p = r.accepted[s][j].given(c.accepted[s][j].given(p, everybody), own)
+		if j < MaxDepth {
+			p = r.accepted[s][j].given(c.accepted[s][j].given(p, everybody), own)
+		}
 		if j >= known {
 			all *= p
 		}
@@ -420,7 +435,7 @@ func (c *Controller) Rate(r *Record, depth int) float64 {
 	if depth == 0 {
 		return ratio(1, c.passCost(1)*c.level)
 	}
-	var gains [MaxDepth]float64
+	var gains [MaxCopy]float64
 	c.chances(r, Computed, 0, &gains)
 	tokens := 1.0
 	for _, gain := range gains[:depth] {
