@@ -14,6 +14,7 @@ type Need struct {
 	Vocab int     // ids from there on do not count
 	Best  int     // how many of the highest logits are needed
 	Also  []int32 // ids whose logits bias and penalties change, ascending
+	Sum   bool    // Certainty needs the row's Sum
 }
 
 // A Row is a row of logits, as far as it is known: the whole of it, or those that a Need asks
@@ -24,6 +25,7 @@ type Row struct {
 	IDs        []int32   // ascending: all ids with a logit of at least Low, and no others
 	Logits     []float32 // theirs
 	Low        float32   // -math.MaxFloat32: every number above -Inf is listed
+	Sum        float32   // of exp(logit - highest logit) over the whole row, for Certainty of greedy draws; 0: not known
 	Also       []int32   // what Need.Also asks for
 	AlsoLogits []float32 // theirs
 }
@@ -49,7 +51,7 @@ func (s *Sampler) Need(n int, ahead, buf []int32) Need {
 	}
 	also, few := s.changed(buf, n, ahead)
 	slices.Sort(also[len(buf):])
-	need := Need{Vocab: n, Best: k, Also: slices.Compact(also[len(buf):])}
+	need := Need{Vocab: n, Best: k, Also: slices.Compact(also[len(buf):]), Sum: s.options.Temperature == 0}
 	// Some of the highest may be lowered or forbidden. Where too many are, DistOf says so.
 	need.Best += min(len(need.Also), nearBest)
 	if s.constraint != nil {
@@ -103,6 +105,29 @@ func (s *Sampler) DistOf(r Row, ahead []int32) (_ Dist, ok bool) {
 	s.choose(d, nil, best, true)
 	s.inside = false
 	return d.dist(useToken), true
+}
+
+// Certainty is the probability of id, which was drawn from d, the Dist of r. A greedy Dist has no
+// probabilities: there it is that of the row at temperature 1, without bias, penalties and
+// constraint, and 0 if the row's Sum is not known.
+func (s *Sampler) Certainty(d Dist, r Row, id int32) float32 {
+	switch {
+	case s.options.Temperature > 0:
+		return d.Prob(id)
+	case r.All != nil:
+		p, _ := LogProbs(r.All[:s.vocab(len(r.All))], id, 0)
+		return float32(math.Exp(float64(p)))
+	case r.Sum == 0:
+		return 0
+	}
+	z := float32(math.Inf(-1))
+	if i, ok := slices.BinarySearch(r.IDs, id); ok {
+		z = r.Logits[i]
+	} else if i, ok := slices.BinarySearch(r.Also, id); ok {
+		z = r.AlsoLogits[i]
+	}
+	top := min(topk.Max(r.Logits), math.MaxFloat32)
+	return min(float32(math.Exp(float64(min(z, math.MaxFloat32)-top)))/r.Sum, 1)
 }
 
 // narrow lists what is known of a row in s.scratch.keys, and the greatest key, 0 if there is

@@ -244,3 +244,50 @@ func TestPartAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestCertaintyOfPartAndWhole compares the certainty of draws from a part of a row, with the sum of
+// all of it, with that from the whole row and with a softmax.
+func TestCertaintyOfPartAndWhole(t *testing.T) {
+	for i := range 200 {
+		r := rand.New(rand.NewPCG(43, uint64(i)))
+		row := make([]float32, 500)
+		sum, top := 0.0, math.Inf(-1)
+		for j := range row {
+			row[j] = float32(3 * r.NormFloat64())
+			top = max(top, float64(row[j]))
+		}
+		for _, z := range row {
+			sum += math.Exp(float64(z) - top)
+		}
+		o := Options{}
+		if i%2 == 1 {
+			o.LogitBias = map[int32]float32{int32(i): 20} // the draw, whatever the row says
+		}
+		s := newSampler(t, o)
+		need := s.Need(len(row), nil, nil)
+		if need.Whole || !need.Sum {
+			t.Fatalf("needs %+v", need)
+		}
+		known := part(row, need, need.Best)
+		d, ok := s.DistOf(known, nil)
+		if !ok {
+			t.Fatal("more is needed")
+		}
+		id := s.Draw(d)
+		if got := s.Certainty(d, known, id); got != 0 {
+			t.Errorf("case %d: certainty %v without a sum", i, got)
+		}
+		known.Sum = float32(sum)
+		want := math.Exp(float64(row[id])-top) / sum
+		for what, got := range map[string]float32{"part": s.Certainty(d, known, id), "whole": s.Certainty(d, Row{All: row}, id)} {
+			if math.Abs(float64(got)-want) > 1e-5*want {
+				t.Errorf("case %d: certainty of the %s %v, want %v", i, what, got, want)
+			}
+		}
+	}
+	s := newSampler(t, Options{Temperature: 1, TopK: 2})
+	row := []float32{1, 2, 3}
+	if d := s.Dist(row, nil); s.Certainty(d, Row{All: row}, 2) != d.Prob(2) {
+		t.Errorf("certainty %v, want the probability %v", s.Certainty(d, Row{All: row}, 2), d.Prob(2))
+	}
+}

@@ -1,11 +1,13 @@
 package sample
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
 
-// TestPlainDrawsAreTheSamplers compares draws without a sampler with those of one.
+// TestPlainDrawsAreTheSamplers compares draws without a sampler with those of one, and their
+// probabilities. Without filters the draws are the same.
 func TestPlainDrawsAreTheSamplers(t *testing.T) {
 	var w Drawer
 	plain := 0
@@ -23,21 +25,27 @@ func TestPlainDrawsAreTheSamplers(t *testing.T) {
 		ahead := make([]int32, r.IntN(4))
 		row := oddRow(r, vocab)
 		p, ok := s.Plain(len(ahead))
-		if !ok {
+		if !ok || p.TopK > 0 || p.TopP > 0 && p.TopP < 1 || p.Levels > 0 {
 			continue
 		}
 		plain++
-		if got, want := w.Draw(p, row), s.Draw(s.Dist(row, ahead)); got != want {
+		d := s.Dist(row, ahead)
+		got, prob := w.Draw(p, row)
+		if want := s.Draw(d); got != want {
 			t.Fatalf("case %d: drew %d, the sampler %d, of %+v", i, got, want, o)
+		}
+		want := 0.0
+		if got >= 0 {
+			want = float64(s.Certainty(d, Row{All: row}, got))
+		}
+		if math.Abs(float64(prob)-want) > 0.05*want {
+			t.Fatalf("case %d: probability %v, want %v, of %+v", i, prob, want, o)
 		}
 	}
 	if plain < 200 {
 		t.Errorf("%d plain draws", plain)
 	}
 	for _, o := range []Options{
-		{Temperature: 1, TopK: 3},
-		{Temperature: 1, TopP: 0.5},
-		{Temperature: 1, MinP: 0.1},
 		{RepetitionPenalty: 2},
 		{LogitBias: map[int32]float32{1: 1}},
 		{PresencePenalty: 1},
@@ -46,6 +54,48 @@ func TestPlainDrawsAreTheSamplers(t *testing.T) {
 	} {
 		if _, ok := newSampler(t, o).Plain(0); ok {
 			t.Errorf("%+v: plain", o)
+		}
+	}
+}
+
+// TestPlainFiltersAreNearlyTheSamplers counts draws with coarse filters that are not those of exact
+// ones, and compares the probabilities of the rest.
+func TestPlainFiltersAreNearlyTheSamplers(t *testing.T) {
+	var w Drawer
+	const draws = 400
+	for name, o := range map[string]Options{
+		"top-k":            {Temperature: 1, TopK: 20},
+		"top-p":            {Temperature: 0.8, TopP: 0.9},
+		"min-p":            {Temperature: 1.2, MinP: 0.05},
+		"top-k and top-p":  {Temperature: 0.7, TopK: 20, TopP: 0.95},
+		"all":              {Temperature: 1, TopK: 50, TopP: 0.95, MinP: 0.02},
+		"one":              {Temperature: 1, TopK: 1},
+		"few":              {Temperature: 1, TopP: 1e-9},
+		"filters of greed": {TopK: 3, TopP: 0.1, MinP: 0.5},
+	} {
+		others, off := 0, 0.0
+		for i := range draws {
+			o.Seed = uint64(i)
+			s := newSampler(t, o)
+			r := rand.New(rand.NewPCG(52, uint64(i)))
+			row := make([]float32, 3000)
+			for i := range row {
+				row[i] = float32(3 * r.NormFloat64())
+			}
+			p, ok := s.Plain(0)
+			if !ok {
+				t.Fatalf("%s: not plain", name)
+			}
+			d := s.Dist(row, nil)
+			got, prob := w.Draw(p, row)
+			if got != s.Draw(d) {
+				others++
+				continue
+			}
+			off += math.Abs(float64(prob - s.Certainty(d, Row{All: row}, got)))
+		}
+		if others > draws/40 || off > draws/20 {
+			t.Errorf("%s: %d draws of %d are others, and probabilities are off by %.3f", name, others, draws, off/draws)
 		}
 	}
 }

@@ -1,19 +1,26 @@
 package backend
 
 // Drawer is a device that can draw tokens from logits itself, and feed them to the next call of a
-// network: several draft tokens then take one round trip. A token that is drawn is what package
-// sample draws from the same row.
+// network: several draft tokens then take one round trip.
 type Drawer interface {
-	// Draw draws an id from each row of logits. Row i of ids, [rows, 1] of type F32, is the id as
-	// a number, -1 if the row has no number.
-	Draw(ids, logits Tensor, draws []Draw)
-	// EmbedDrawn is Embed of ids that Draw has written; any row of the table for -1.
-	EmbedDrawn(dst Tensor, table Weight, ids Tensor)
+	// Draw draws an id from each row of logits. Row i of drawn, [rows, 2] of type F32, is the id as
+	// a number, -1 if the row has no number, and the probability of the id. Both have the bits of
+	// package sample's Drawer.
+	Draw(drawn, logits Tensor, draws []Draw)
+	// EmbedDrawn is Embed of the ids in the first column of drawn; any row of the table for -1.
+	EmbedDrawn(dst Tensor, table Weight, drawn Tensor)
 }
 
-// Draw is how to draw from a row of logits.
+// Draw is how to draw from a row of logits: package sample's Plain.
 type Draw struct {
 	Cols        int     // how many columns count, from the first on; 0: all
-	Temperature float64 // 0: the most likely id
+	Temperature float64 // 0: the most likely id, whose probability is that of temperature 1
 	Noise       uint64  // of the position: what ids compete with
+	TopK        int     // 0: all
+	TopP        float64 // 0 and 1: all
+	Levels      int     // how many levels of topk count; 0: all
+	// Of the blocks of RowBlock columns from First on, only those that Own lists count, ascending.
+	// 0: all count.
+	First int
+	Own   []int32
 }

@@ -13,6 +13,7 @@ type Ask struct {
 	// number. 0: nothing.
 	K    int
 	Also []int32 // columns to tell whatever they hold, each one that counts
+	Sum  bool    // the sum is asked for too, if K is not 0
 }
 
 // Best is Top's answer for one row. What is not a number is never listed, nor is minus infinity;
@@ -22,4 +23,7 @@ type Best struct {
 	Logits []float32 // what they hold
 	Low    float32   // every number that counts and is not listed is below it; +Inf if K is 0
 	Also   []float32 // what the columns of Ask.Also hold
+	// Sum is that of exp(x - highest) over the numbers x that count, within 1e-4 of itself; 0 if it
+	// was not asked for or there are none. Devices may differ in it by rounding.
+	Sum float32
 }

@@ -24,12 +24,19 @@ type Head interface {
 // its device can.
 type Chainer interface {
 	Head
-	// Chain is one call of Forward for each of draws, of the same sequences. The first feeds the
-	// batch, each of whose spans wants one row; the others feed what the call before has drawn,
-	// with its hidden row. draws[i][j] is how call i draws for span j. ids[i][j] is what it has
-	// drawn, -1 if there was nothing to draw from; what follows that in a span means nothing. ok
-	// is false if the device cannot draw: then nothing was done.
-	Chain(batch []Span, only []int32, draws [][]backend.Draw) (ids [][]int32, ok bool, err error)
+	// Chain is one call of Forward for each of draws. The first feeds the batch, each of whose spans
+	// wants one row; the others feed what the call before has drawn, with its hidden row.
+	// draws[i][j] is how call i draws for span j, and drawn[i][j] the result; what follows an ID of -1
+	// in a span means nothing. A call has as many spans as its list of draws, the first ones: the list
+	// is no longer than that of the call before. ok is false if the device cannot draw: then nothing
+	// was done.
+	Chain(batch []Span, only []int32, draws [][]backend.Draw) (drawn [][]Drawn, ok bool, err error)
+}
+
+// Drawn is a token that a device has drawn.
+type Drawn struct {
+	ID   int32   // -1: there was nothing to draw from
+	Prob float32 // see backend.Drawer
 }
 
 // Examinable is a model that shows what its head could be fed.

@@ -18,6 +18,8 @@ type Logits struct {
 	// Extra is how many more of the highest logits the next groups ask for than their samplers
 	// need, for whoever drops some.
 	Extra int
+	// Certain has the next groups know how likely a greedy draw of theirs was: sample.Sampler.Certainty.
+	Certain bool
 
 	device backend.Backend
 	at     backend.Tensor
@@ -62,6 +64,7 @@ func (l *Logits) Ask(s *sample.Sampler, ahead []int32, n int) {
 		if need.Best > 0 {
 			need.Best += l.Extra
 		}
+		need.Sum = need.Sum && l.Certain
 		l.needs = append(l.needs, need)
 	}
 }
@@ -198,7 +201,7 @@ func (l *Logits) list() error {
 		n := &l.needs[i]
 		var ask backend.Ask
 		if !n.Whole {
-			ask, some = backend.Ask{Cols: n.Vocab, K: n.Best, Also: n.Also}, true
+			ask, some = backend.Ask{Cols: n.Vocab, K: n.Best, Also: n.Also, Sum: n.Sum}, true
 		}
 		l.asks = append(l.asks, ask)
 	}
@@ -219,7 +222,7 @@ func (l *Logits) list() error {
 		l.logits = append(append(l.logits, a.Logits...), a.Also...)
 		also := z + len(a.Logits)
 		l.rows[i] = sample.Row{
-			IDs: l.listed[id:], Logits: l.logits[z:also], Low: a.Low,
+			IDs: l.listed[id:], Logits: l.logits[z:also], Low: a.Low, Sum: a.Sum,
 			Also: l.needs[i].Also, AlsoLogits: l.logits[also:],
 		}
 	}

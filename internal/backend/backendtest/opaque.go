@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // Opaque is a device whose memory nobody else can use: the operations of another device behind
@@ -21,6 +22,8 @@ type Opaque struct {
 	lent [][]float32 // what Host and Top have returned
 	err  error       // what an operation has ended in
 	lost error       // what every call ends in
+
+	sampler sample.Drawer
 
 	mu          sync.Mutex // protects what follows, which tests change
 	fuse, every int        // the call that ends in next, 1 is the next one, and how many later that happens again; 0: never
@@ -325,13 +328,31 @@ func (o *Opaque) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	o.op(func(p *backend.Pass) { o.b.Embed(o.tensor(dst), o.weight(table), from(p)) })
 }
 
-// Draw implements backend.Drawer, as EmbedDrawn does.
-func (o *Opaque) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
-	o.op(func(*backend.Pass) { o.b.(backend.Drawer).Draw(o.tensor(ids), o.tensor(logits), draws) })
+// Draw implements backend.Drawer by package sample.
+func (o *Opaque) Draw(drawn, logits backend.Tensor, draws []backend.Draw) {
+	o.op(func(*backend.Pass) {
+		to, from := o.tensor(drawn), o.tensor(logits)
+		for i, d := range draws {
+			row, err := o.b.Host(from.RowRange(i, i+1))
+			must(err)
+			id, prob := o.sampler.Draw(plain(d), ownOf(row, d))
+			must(o.b.Write(to.RowRange(i, i+1), []float32{float32(id), prob}))
+		}
+	})
 }
 
-func (o *Opaque) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
-	o.op(func(*backend.Pass) { o.b.(backend.Drawer).EmbedDrawn(o.tensor(dst), o.weight(table), o.tensor(ids)) })
+// EmbedDrawn implements backend.Drawer.
+func (o *Opaque) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor) {
+	o.op(func(*backend.Pass) {
+		from := o.tensor(drawn)
+		ids := make([]int32, from.Rows)
+		for i := range ids {
+			row, err := o.b.Host(from.RowRange(i, i+1))
+			must(err)
+			ids[i] = max(int32(row[0]), 0)
+		}
+		o.b.Embed(o.tensor(dst), o.weight(table), ids)
+	})
 }
 
 func (o *Opaque) Gather(dst, x backend.Tensor, rows []int32) {

@@ -41,3 +41,11 @@ func open(tb testing.TB, device string, o backend.Options) backend.Backend {
 	})
 	return b
 }
+
+// Drawing is a device that draws tokens: b, or one that computes on it.
+func Drawing(b backend.Backend) backend.Backend {
+	if _, ok := b.(backend.Drawer); ok {
+		return b
+	}
+	return NewOpaque(b)
+}

@@ -393,6 +393,13 @@ var topFaults = []planted{
 	{"Top", "stride is ignored", func(f *faulty, b *Opaque) {
 		f.top = func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) { return b.Top(flat(src), asks) }
 	}},
+	{"Top", "the sum leaves out what is not listed", func(f *faulty, b *Opaque) {
+		f.top = answers(b, func(_ backend.Ask, best *backend.Best) {
+			if best.Sum > 1 {
+				best.Sum = 1
+			}
+		})
+	}},
 	{"Top", "an error is swallowed", func(f *faulty, b *Opaque) {
 		f.top = func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
 			best, err := b.Top(src, asks)
@@ -412,6 +419,24 @@ var drawFaults = []planted{
 				draws[i].Noise = draws[0].Noise
 			}
 			b.Draw(ids, logits, draws)
+		}
+	}},
+	{"Draw", "filters are ignored", func(f *faulty, b *Opaque) {
+		f.draw = func(drawn, logits backend.Tensor, draws []backend.Draw) {
+			draws = slices.Clone(draws)
+			for i := range draws {
+				draws[i].TopK, draws[i].TopP, draws[i].Levels = 0, 0, 0
+			}
+			b.Draw(drawn, logits, draws)
+		}
+	}},
+	{"Draw", "columns of other rows count", func(f *faulty, b *Opaque) {
+		f.draw = func(drawn, logits backend.Tensor, draws []backend.Draw) {
+			draws = slices.Clone(draws)
+			for i := range draws {
+				draws[i].First = 0
+			}
+			b.Draw(drawn, logits, draws)
 		}
 	}},
 	{"Draw", "all columns count", func(f *faulty, b *Opaque) {

@@ -23,8 +23,13 @@ func (c *checker) top() {
 				best, err := r.b.Top(x, asks)
 				must(err)
 				for i, b := range best {
+					a := asks[i]
+					row := rows[i*s[1]:][:cmp.Or(a.Cols, s[1])]
 					got = append(got, spread(b)...)
-					want = append(want, spread(sortedTop(rows[i*s[1]:(i+1)*s[1]], asks[i]))...)
+					want = append(want, spread(sortedTop(row, a))...)
+					if sum := sumOf(row, a); math.Abs(float64(b.Sum)-sum) > 1e-4*sum {
+						must(fmt.Errorf("row %d: sum %v, want %v", i, b.Sum, sum))
+					}
 				}
 				got, want = append(got, r.read(x)...), append(want, rows...)
 				return got, want
@@ -75,7 +80,7 @@ func (r *rig) asks(rows, cols int) []backend.Ask {
 	asks := make([]backend.Ask, rows)
 	for i := range asks {
 		a := &asks[i]
-		a.K = []int{2, 0, 1, blocks, blocks + 3, 20}[i%6]
+		a.K, a.Sum = []int{2, 0, 1, blocks, blocks + 3, 20}[i%6], i%5 < 3
 		if i%4 == 3 {
 			a.Cols = 1 + r.rng.IntN(cols)
 		}
@@ -97,9 +102,6 @@ func spread(b backend.Best) []float32 {
 
 // sortedTop is Top of a row.
 func sortedTop(row []float32, a backend.Ask) backend.Best {
-	if a.Cols > 0 {
-		row = row[:a.Cols]
-	}
 	best := backend.Best{Low: float32(math.Inf(1))}
 	for _, id := range a.Also {
 		best.Also = append(best.Also, row[id])
@@ -133,4 +135,23 @@ func sortedTop(row []float32, a backend.Ask) backend.Best {
 		}
 	}
 	return best
+}
+
+// sumOf is the sum that Top is asked for.
+func sumOf(row []float32, a backend.Ask) (sum float64) {
+	if !a.Sum || a.K == 0 {
+		return 0
+	}
+	highest := math.Inf(-1)
+	for _, z := range row {
+		if z >= -math.MaxFloat32 {
+			highest = max(highest, float64(min(z, math.MaxFloat32)))
+		}
+	}
+	for _, z := range row {
+		if z >= -math.MaxFloat32 {
+			sum += math.Exp(float64(min(z, math.MaxFloat32)) - highest)
+		}
+	}
+	return sum
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/sample"
 )
 
 func init() {
@@ -54,13 +53,11 @@ type Backend struct {
 	mix     mixOp
 	top     topOp
 	spread  spreadOp
-	draw    drawOp
 }
 
 var (
 	_ backend.Backend  = (*Backend)(nil)
 	_ backend.Spreader = (*Backend)(nil)
-	_ backend.Drawer   = (*Backend)(nil)
 	_ backend.Meter    = (*Backend)(nil)
 )
 
@@ -78,8 +75,6 @@ type scratch struct {
 	groups []float32          // likewise, groups of experts
 	best   []int32            // of these
 	top    topScratch
-
-	sampler sample.Drawer
 }
 
 // Open returns the processor as a backend. All backends of a process share their threads,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
@@ -22,6 +23,7 @@ type topScratch struct {
 	maxima []float32 // of the row's blocks
 	keys   []uint64  // of what is listed
 	spare  []uint64
+	block  [topk.Block]float32
 }
 
 // Top tells the highest numbers of each row, which the threads share.
@@ -47,12 +49,15 @@ func (op *topOp) part(worker, from, to int) {
 			z = z[:a.Cols:a.Cols]
 		}
 		w.list(&op.best[r], z, a)
+		if best := &op.best[r]; a.Sum && len(best.IDs) > 0 {
+			best.Sum = w.sum(z, op.b.isa.Vector.Softmax)
+		}
 	}
 }
 
 // list answers an ask of a row.
 func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
-	best.IDs, best.Logits, best.Also = best.IDs[:0], best.Logits[:0], best.Also[:0]
+	best.IDs, best.Logits, best.Also, best.Sum = best.IDs[:0], best.Logits[:0], best.Also[:0], 0
 	for _, id := range a.Also {
 		best.Also = append(best.Also, row[id])
 	}
@@ -70,4 +75,25 @@ func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
 		best.IDs = append(best.IDs, id)
 		best.Logits = append(best.Logits, row[id])
 	}
+}
+
+// sum is that of exp(x - highest) over the numbers of a row, whose maxima are known. Blocks that
+// lie far below the highest add less than a hundred thousandth in a vocabulary of a million.
+func (w *topScratch) sum(row []float32, softmax func(x []float32) (top, sum float32)) (total float32) {
+	const far = 26
+	highest := min(topk.Max(w.maxima), math.MaxFloat32)
+	for b, m := range w.maxima {
+		if m < highest-far {
+			continue
+		}
+		n := copy(w.block[:], row[b*topk.Block:])
+		for i, z := range w.block {
+			if w.block[i] = min(z, math.MaxFloat32); i >= n || z != z {
+				w.block[i] = float32(math.Inf(-1))
+			}
+		}
+		top, sum := softmax(w.block[:])
+		total += sum * exactmath.Exp32(top-highest)
+	}
+	return total
 }

@@ -46,6 +46,7 @@ type Backend struct {
 	tops    topScratch
 	copies  []byte // of CopyEach
 	draws   []byte // of the running operation
+	owned   []byte // likewise: masks
 
 	attention attention
 	arrived   piece // counters of delta_few

@@ -5,14 +5,17 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 const (
-	drawsAtOnce = 64 // rows of a launch, whose draws are a parameter
-	drawBytes   = 32 // of one of them
-	drawParts   = 64 // blocks of a row at most
+	drawsAtOnce = 64  // rows of a launch, whose draws are a parameter
+	drawBytes   = 48  // of one of them
+	drawParts   = 128 // blocks of a row at most
 	octave      = 1 << 24
 
 	copiesAtOnce = 64 // rows of a launch of copies
@@ -52,45 +55,74 @@ func (b *Backend) CopyEach(dst, src []backend.Tensor) {
 }
 
 // Draw draws from rows.
-func (b *Backend) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
-	if ids.Rows != logits.Rows || ids.Cols != 1 || len(draws) != logits.Rows {
-		panic(fmt.Sprintf("cuda: %d draws from %d rows into %d×%d", len(draws), logits.Rows, ids.Rows, ids.Cols))
+func (b *Backend) Draw(drawn, logits backend.Tensor, draws []backend.Draw) {
+	if drawn.Rows != logits.Rows || drawn.Cols != 2 || len(draws) != logits.Rows {
+		panic(fmt.Sprintf("cuda: %d draws from %d rows into %d×%d", len(draws), logits.Rows, drawn.Rows, drawn.Cols))
 	}
 	b.begin()
 	for first := 0; first < len(draws); first += drawsAtOnce {
 		rows := min(drawsAtOnce, len(draws)-first)
-		x, to := logits.RowRange(first, first+rows), ids.RowRange(first, first+rows)
-		parts := max(1, min(drawParts, (logits.Cols+255)/256))
+		x, to := logits.RowRange(first, first+rows), drawn.RowRange(first, first+rows)
+		parts := max(1, min(drawParts, (logits.Cols+1023)/1024))
 		b.draws = appendDraws(b.draws[:0], draws[first:][:rows], logits.Cols)
 		params := b.draws
-		tops, sums, best := b.scratch(8*drawsAtOnce*parts), b.scratch(8*drawsAtOnce*parts), b.scratch(4*drawsAtOnce*parts)
+		tops, bins := b.scratch(8*drawsAtOnce*parts), b.scratch(4*drawsAtOnce*(topk.Levels+1))
+		sums, best := b.scratch(8*drawsAtOnce*parts), b.scratch(4*drawsAtOnce*parts)
+		masks, words := b.masks(draws[first:][:rows], logits.Cols)
 		g := grid{x: parts, y: rows, threads: 256}
-		b.launch("draw.draw_top", g, b.at(x), x.Stride, params, tops)
-		b.launch("draw.draw_part", g, b.at(x), x.Stride, params, tops, sums, best)
-		b.launch("draw.draw_best", grid{x: rows, threads: 256}, b.at(to), to.Stride, sums, best, parts)
+		b.launch("draw.draw_top", g, b.at(x), x.Stride, params, masks, words, tops, bins)
+		b.launch("draw.draw_levels", g, b.at(x), x.Stride, params, masks, words, tops, bins)
+		b.launch("draw.draw_part", g, b.at(x), x.Stride, params, masks, words, tops, bins, sums, best, b.at(to), to.Stride)
 		b.begin()
 	}
 }
 
-// appendDraws appends draws as draw.cu has them, and zeros for those that are not there. The two factors of a
-// temperature are those of package sample's scale, its limits included.
+// appendDraws appends draws as draw.cu has them, zeros for those that are not there, and the weights of levels. The
+// two factors of a temperature are those of package sample's scale, its limits included.
 func appendDraws(p []byte, draws []backend.Draw, cols int) []byte {
 	le := binary.LittleEndian
 	for i := range draws {
 		d := &draws[i]
-		if d.Cols < 0 || d.Cols > cols {
-			panic(fmt.Sprintf("cuda: draw from %d of %d columns", d.Cols, cols))
+		if d.Cols < 0 || d.Cols > cols || d.TopK < 0 || d.Levels < 0 {
+			panic(fmt.Sprintf("cuda: draw %+v from %d columns", *d, cols))
 		}
-		inverse, steps := 0.0, 0.0
+		inverse := 0.0
 		if d.Temperature != 0 {
 			inverse = min(1/d.Temperature, math.MaxFloat64)
-			steps = min(1/math.Ln2*octave/d.Temperature, math.MaxFloat64)
 		}
+		steps := min(1/math.Ln2*octave/cmp.Or(d.Temperature, 1), math.MaxFloat64)
 		p = le.AppendUint64(p, d.Noise)
-		p = le.AppendUint64(p, math.Float64bits(inverse))
-		p = le.AppendUint64(p, math.Float64bits(steps))
-		p = le.AppendUint32(p, uint32(cmp.Or(d.Cols, cols)))
-		p = le.AppendUint32(p, 0)
+		for _, x := range [3]float64{inverse, steps, d.TopP} {
+			p = le.AppendUint64(p, math.Float64bits(x))
+		}
+		own := math.MaxInt32 // the first column that the mask is about
+		if d.First > 0 {
+			own = d.First * backend.RowBlock
+		}
+		for _, n := range [4]int{cmp.Or(d.Cols, cols), cmp.Or(d.TopK, math.MaxInt32), cmp.Or(d.Levels, topk.Levels), own} {
+			p = le.AppendUint32(p, uint32(n))
+		}
 	}
-	return append(p, make([]byte, (drawsAtOnce-len(draws))*drawBytes)...)
+	p = append(p, make([]byte, (drawsAtOnce-len(draws))*drawBytes)...)
+	for _, w := range topk.LevelWeights {
+		p = le.AppendUint64(p, w)
+	}
+	return p
+}
+
+// masks uploads a bit for each block of each row's own columns, in rows of so many words; none if no row has such.
+func (b *Backend) masks(draws []backend.Draw, cols int) (at driver.Ptr, words int) {
+	if !slices.ContainsFunc(draws, func(d backend.Draw) bool { return d.First > 0 }) {
+		return 0, 0
+	}
+	words = (cols + 32*backend.RowBlock - 1) / (32 * backend.RowBlock)
+	b.owned = slices.Grow(b.owned[:0], 4*words*len(draws))[:4*words*len(draws)]
+	clear(b.owned)
+	for i := range draws {
+		row := b.owned[4*words*i:][:4*words]
+		for _, block := range draws[i].Own {
+			row[block/8] |= 1 << (block % 8)
+		}
+	}
+	return b.upload(b.owned), words
 }

@@ -123,11 +123,11 @@ func dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds
 			{State: seqs[3], Tokens: tokens(1), Want: 1, Hidden: out.Hidden.RowRange(3, 4)},
 		}
 		draws := slices.Repeat([][]backend.Draw{{{}, {Temperature: 0.8, Noise: uint64(i + 5)}}}, 2)
-		ids, ok, err := m.Head().(model.Chainer).Chain(heads, nil, draws)
+		drawn, ok, err := m.Head().(model.Chainer).Chain(heads, nil, draws)
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}
-		steps = append(steps, fmt.Sprint(ids))
+		steps = append(steps, fmt.Sprint(drawn))
 	}
 	for _, s := range seqs {
 		saved, err := s.Save()

@@ -24,7 +24,7 @@ type topScratch struct {
 }
 
 // Sizes in top.cu.
-const askBytes, answerBytes, listedBytes = 16, 8, 8
+const askBytes, answerBytes, listedBytes = 16, 16, 8
 
 // topRoom is how much is listed of a row for K: as a rule a few more than K reach the K-th highest
 // maximum. A row with more, because many of its numbers are equal, is looked at by the host.
@@ -46,10 +46,10 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 	also := rows * (answerBytes + room*listedBytes) // where the numbers of single columns begin
 	out := b.scratch(also + 4*places + 1)
 	if room > 0 {
-		maxima := b.scratch(4 * rows * blocks)
+		maxima, sums := b.scratch(4*rows*blocks), b.scratch(4*rows*blocks)
 		x := b.at(src)
-		b.launch("top.top_maxima", grid{x: (blocks + 7) / 8, y: rows, threads: 256}, x, src.Stride, input, maxima, blocks)
-		b.launch("top.top_list", grid{x: rows, threads: 1024}, x, src.Stride, input, maxima, blocks, out, out+driver.Ptr(rows*answerBytes), room)
+		b.launch("top.top_maxima", grid{x: (blocks + 7) / 8, y: rows, threads: 256}, x, src.Stride, input, maxima, sums, blocks)
+		b.launch("top.top_list", grid{x: rows, threads: 1024}, x, src.Stride, input, maxima, sums, blocks, out, out+driver.Ptr(rows*answerBytes), room)
 	}
 	if places > 0 {
 		b.launch("top.top_also", grid{x: (places + 255) / 256, threads: 256}, b.at(src), src.Stride, input+driver.Ptr(rows*askBytes), out+driver.Ptr(also), places)
@@ -82,7 +82,11 @@ func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places i
 			n = min(topRoom(a.K), cmp.Or(a.Cols, src.Cols))
 			room = max(room, n)
 		}
-		for _, x := range [4]int{cmp.Or(a.Cols, src.Cols), a.K, n, 0} {
+		sum := 0
+		if a.Sum {
+			sum = 1
+		}
+		for _, x := range [4]int{cmp.Or(a.Cols, src.Cols), a.K, n, sum} {
 			t.input = le.AppendUint32(t.input, uint32(x))
 		}
 	}
@@ -106,7 +110,7 @@ func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) {
 	also := lists[rows*room*listedBytes:]
 	for r := range asks {
 		a, best := &asks[r], &t.best[r]
-		best.IDs, best.Logits, best.Also, best.Low = best.IDs[:0], best.Logits[:0], best.Also[:0], float32(math.Inf(1))
+		best.IDs, best.Logits, best.Also, best.Low, best.Sum = best.IDs[:0], best.Logits[:0], best.Also[:0], float32(math.Inf(1)), 0
 		for range a.Also {
 			best.Also = append(best.Also, math.Float32frombits(le.Uint32(also)))
 			also = also[4:]
@@ -115,6 +119,7 @@ func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) {
 			continue
 		}
 		best.Low = math.Float32frombits(le.Uint32(data[r*answerBytes:]))
+		best.Sum = math.Float32frombits(le.Uint32(data[r*answerBytes+8:]))
 		n := int(le.Uint32(data[r*answerBytes+4:]))
 		if n > room || n > topRoom(a.K) {
 			t.beyond = append(t.beyond, r)

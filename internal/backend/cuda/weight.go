@@ -428,8 +428,8 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 // EmbedDrawn implements backend.Drawer.
 func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
 	w := b.table(table)
-	if dst.Rows != ids.Rows || ids.Cols != 1 || dst.Cols != w.Cols() || dst.Rows > maxRows {
-		panic(fmt.Sprintf("cuda: embed %d×%d ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
+	if dst.Rows != ids.Rows || ids.Cols != 2 || dst.Cols != w.Cols() || dst.Rows > maxRows {
+		panic(fmt.Sprintf("cuda: embed %d×%d drawn ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
 	}
 	b.begin()
 	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), w.param(), b.at(dst), dst.Stride, driver.Ptr(0), b.at(ids), ids.Stride)

@@ -263,20 +263,3 @@ func (d *Device) stateful(batch []backend.Seq, o op, call func(r *run, seqs []ba
 	}
 	d.do(o)
 }
-
-// drawer is a Device of two that can draw tokens.
-type drawer struct{ *Device }
-
-// Draw implements backend.Drawer, where the logits are.
-func (d drawer) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
-	d.do(op{at: either, in: some(logits), out: some(ids), run: func(r *run) {
-		r.b.(backend.Drawer).Draw(r.t(ids), r.t(logits), draws)
-	}})
-}
-
-// EmbedDrawn implements backend.Drawer.
-func (d drawer) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
-	d.do(op{at: d.weight(table).side, in: some(ids), out: some(dst), run: func(r *run) {
-		r.b.(backend.Drawer).EmbedDrawn(r.t(dst), r.w(table), r.t(ids))
-	}})
-}

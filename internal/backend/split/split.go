@@ -59,7 +59,6 @@ var (
 	_ backend.Parted   = (*Device)(nil)
 	_ backend.Spreader = (*Device)(nil)
 	_ backend.Meter    = (*Device)(nil)
-	_ backend.Drawer   = drawer{}
 )
 
 // New returns a device that computes the parts of a model for which onHost reports true on the
@@ -71,10 +70,6 @@ func New(device, host backend.Backend, onHost func(backend.Part) bool) (backend.
 		if d.tick[i], err = b.Alloc(dtype.F32, 1, 1); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
-	}
-	_, one := device.(backend.Drawer)
-	if _, two := host.(backend.Drawer); one && two {
-		return drawer{d}, nil
 	}
 	return d, nil
 }

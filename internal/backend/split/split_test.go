@@ -35,15 +35,6 @@ func (b *biased) Break(err error) {
 	b.opaque[s].Break(err)
 }
 
-// Draw and EmbedDrawn implement backend.Drawer.
-func (b *biased) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
-	b.Backend.(backend.Drawer).Draw(ids, logits, draws)
-}
-
-func (b *biased) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
-	b.Backend.(backend.Drawer).EmbedDrawn(dst, table, ids)
-}
-
 // open is a device of two whose memory nobody else can use.
 func open(t *testing.T) *biased {
 	t.Helper()
@@ -55,7 +46,7 @@ func open(t *testing.T) *biased {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Backend, b.device = d, d.(drawer).Device
+	b.Backend, b.device = d, d.(*Device)
 	return b
 }
 

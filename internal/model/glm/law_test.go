@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -44,9 +45,14 @@ func subjects(t *testing.T) (list []subject) {
 // each runs a test for every subject, with the logits of its whole text read at once, and the hidden
 // rows.
 func each(t *testing.T, test func(t *testing.T, r *rig, text []int32, want [][]float32, hidden []float32)) {
+	eachOn(t, func(b backend.Backend) backend.Backend { return b }, test)
+}
+
+// eachOn is each with another device.
+func eachOn(t *testing.T, on func(b backend.Backend) backend.Backend, test func(t *testing.T, r *rig, text []int32, want [][]float32, hidden []float32)) {
 	for _, sub := range subjects(t) {
 		t.Run(sub.name, func(t *testing.T) {
-			r := open(t, sub.dir, 0, sub.o)
+			r := openOn(t, on(backendtest.Open(t, backend.Options{})), sub.dir, sub.o)
 			want, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: sub.tokens, Want: len(sub.tokens)})
 			test(t, r, sub.tokens, want, hidden)
 		})
@@ -250,7 +256,7 @@ func TestRowsEqualTokens(t *testing.T) {
 
 // TestHeadChainsOnTheDevice compares drafts that the device chains with those of one call each.
 func TestHeadChainsOnTheDevice(t *testing.T) {
-	each(t, func(t *testing.T, r *rig, text []int32, _ [][]float32, hidden []float32) {
+	eachOn(t, backendtest.Drawing, func(t *testing.T, r *rig, text []int32, _ [][]float32, hidden []float32) {
 		width, n := r.Info().Width, 40
 		upload := func(rows []float32) backend.Tensor {
 			x, err := r.b.Alloc(dtype.F32, len(rows)/width, width)
@@ -267,7 +273,7 @@ func TestHeadChainsOnTheDevice(t *testing.T) {
 			{State: r.pairs(t), Tokens: text[1:n], Want: 1, Hidden: upload(hidden[:(n-1)*width])},
 			{State: r.pairs(t), Tokens: text[1:9], Want: 1, Hidden: upload(hidden[:8*width])},
 		}
-		ids, ok, err := r.head.Chain(batch, nil, draws)
+		drawn, ok, err := r.head.Chain(batch, nil, draws)
 		if err != nil || !ok {
 			t.Fatalf("chained %t: %v", ok, err)
 		}
@@ -276,8 +282,8 @@ func TestHeadChainsOnTheDevice(t *testing.T) {
 			logits, out := r.feedHead(t, s, hidden[:(n-1)*width], text[1:n])
 			for i := range draws {
 				want := argmax(logits[len(logits)-1])
-				if ids[i][j] != want {
-					t.Fatalf("span %d, draft %d: %d, want %d", j, i, ids[i][j], want)
+				if got := drawn[i][j].ID; got != want {
+					t.Fatalf("span %d, draft %d: %d, want %d", j, i, got, want)
 				}
 				logits, out = r.feedHead(t, s, out[len(out)-width:], []int32{want})
 			}

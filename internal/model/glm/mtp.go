@@ -38,7 +38,7 @@ func (h *Head) Forward(batch []model.Span, only []int32) (model.Output, error) {
 }
 
 // Chain implements model.Chainer.
-func (h *Head) Chain(batch []model.Span, only []int32, draws [][]backend.Draw) (ids [][]int32, ok bool, err error) {
+func (h *Head) Chain(batch []model.Span, only []int32, draws [][]backend.Draw) (drawn [][]model.Drawn, ok bool, err error) {
 	return h.pairs.Chain(&h.Network, batch, only, draws)
 }
 

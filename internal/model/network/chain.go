@@ -6,60 +6,72 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// chain is what a Chain works in.
+// chain is the workspace of Chain.
 type chain struct {
-	drawn backend.Tensor // [calls*spans, 1]
+	drawn backend.Tensor // [draws of all calls, 2]
 	spans []model.Span
-	flat  []int32
-	ids   [][]int32
+	flat  []model.Drawn
+	lists [][]model.Drawn
 }
 
 // unknown stands for a token that only the device knows.
 var unknown = []int32{0}
 
 // Chain implements model.Chainer for the network.
-func (p *Pairs) Chain(n *Network, batch []model.Span, only []int32, draws [][]backend.Draw) (ids [][]int32, ok bool, err error) {
+func (p *Pairs) Chain(n *Network, batch []model.Span, only []int32, draws [][]backend.Draw) (drawn [][]model.Drawn, ok bool, err error) {
 	device, ok := n.Backend.(backend.Drawer)
 	if !ok {
 		return nil, false, nil
 	}
-	w, spans := &p.chain, len(batch)
-	if w.drawn.Rows < spans*len(draws) {
+	total := 0
+	for _, list := range draws {
+		total += len(list)
+	}
+	w := &p.chain
+	if w.drawn.Rows < total {
 		n.Backend.Free(w.drawn)
-		if w.drawn, err = n.Backend.Alloc(dtype.F32, spans*len(draws), 1); err != nil {
+		if w.drawn, err = n.Backend.Alloc(dtype.F32, total, 2); err != nil {
 			return nil, true, err
 		}
 	}
 	w.spans = append(w.spans[:0], batch...)
 	var last backend.Tensor
-	for i, how := range draws {
+	at := 0
+	for _, list := range draws {
+		w.spans = w.spans[:len(list)]
+		if at > 0 {
+			last.Rows = len(list)
+		}
 		out, err := p.forward(n, w.spans, only, last)
 		if err != nil {
 			return nil, true, err
 		}
-		last = w.drawn.RowRange(i*spans, (i+1)*spans)
-		device.Draw(last, out.Logits, how)
+		last = w.drawn.RowRange(at, at+len(list))
+		at += len(list)
+		device.Draw(last, out.Logits, list)
 		row := 0
 		for j, s := range w.spans {
 			row += len(s.Tokens)
 			w.spans[j] = model.Span{State: s.State, Tokens: unknown, Want: 1, Hidden: out.Hidden.RowRange(row-1, row)}
 		}
 	}
-	return w.read(n.Backend, spans, len(draws))
+	return w.read(n.Backend, draws, total)
 }
 
-// read brings what was drawn to the host.
-func (w *chain) read(b backend.Backend, n, calls int) (ids [][]int32, ok bool, err error) {
-	drawn, err := b.Host(w.drawn.RowRange(0, n*calls))
+// read copies the results to the host.
+func (w *chain) read(b backend.Backend, draws [][]backend.Draw, total int) (drawn [][]model.Drawn, ok bool, err error) {
+	all, err := b.Host(w.drawn.RowRange(0, total))
 	if err != nil {
 		return nil, true, err
 	}
-	w.flat, w.ids = w.flat[:0], w.ids[:0]
-	for _, id := range drawn {
-		w.flat = append(w.flat, int32(id))
+	w.flat, w.lists = w.flat[:0], w.lists[:0]
+	for ; len(all) > 0; all = all[2:] {
+		w.flat = append(w.flat, model.Drawn{ID: int32(all[0]), Prob: all[1]})
 	}
-	for i := range calls {
-		w.ids = append(w.ids, w.flat[i*n:(i+1)*n])
+	at := 0
+	for _, list := range draws {
+		w.lists = append(w.lists, w.flat[at:at+len(list)])
+		at += len(list)
 	}
-	return w.ids, true, nil
+	return w.lists, true, nil
 }

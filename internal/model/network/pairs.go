@@ -26,8 +26,8 @@ func (p *Pairs) Forward(n *Network, batch []model.Span, only []int32) (model.Out
 	return p.forward(n, batch, only, backend.Tensor{})
 }
 
-// forward is Forward. If there are ids that the device has drawn, they are fed in place of the
-// spans' tokens, one for each span.
+// forward is Forward. If the device has drawn ids, they are fed in place of the spans' tokens, one for
+// each span.
 func (p *Pairs) forward(n *Network, batch []model.Span, only []int32, drawn backend.Tensor) (model.Output, error) {
 	for i := range batch {
 		if s := &batch[i]; s.Hidden.Rows != len(s.Tokens) {

@@ -10,51 +10,56 @@ import (
 
 // chained is chain in one call of the head, where the head and its device can do that and every
 // run draws in a way that a device can: then the host is not asked between two tokens of a
-// draft. The tokens are the same. done is false if nothing was done.
+// draft, and neither is Run.More. Without filters the tokens are the same. done is false if
+// nothing was done.
 func (d *Drafter) chained(batch []spec.Run, out []spec.Draft, only []int32) (done bool, err error) {
 	head, ok := d.head.(model.Chainer)
-	if !ok {
+	if !ok || !d.plan(batch) {
 		return false, nil
 	}
-	draws := d.plan(batch)
-	if draws == nil {
-		return false, nil
-	}
-	ids, ok, err := head.Chain(d.spans, only, draws)
+	drawn, ok, err := head.Chain(d.spans, only, d.draws)
 	if !ok || err != nil {
 		return ok, err
 	}
-	for j, i := range d.who {
-		for depth := 0; depth < len(ids) && ids[depth][j] >= 0; depth++ {
-			out[i].Tokens = append(out[i].Tokens, ids[depth][j])
+	for _, list := range drawn {
+		for j, x := range list {
+			i := d.who[j]
+			if d.drawn[j].id < 0 || x.ID < 0 {
+				d.drawn[j].id = -1
+				continue
+			}
+			out[i].Tokens, out[i].Probs = append(out[i].Tokens, x.ID), append(out[i].Probs, x.Prob)
 			out[i].Vocab = d.vocab.size(&batch[i])
 		}
 	}
 	return true, nil
 }
 
-// plan is how all tokens are drawn, more than one of every span. It is nil if a device could not
-// do it: where a run draws in another way, wants distributions, has another depth than the
-// others, or a draft vocabulary of its own.
-func (d *Drafter) plan(batch []spec.Run) [][]backend.Draw {
-	depth := batch[d.who[0]].Depth
-	d.draws = slices.Grow(d.draws[:0], depth)[:depth]
-	draws := d.draws
-	for k := range draws {
-		draws[k] = draws[k][:0]
-	}
+// plan sets how all tokens are drawn, for the spans in order of depth, the deepest first. It reports
+// false if a device could not draw them: a run draws in another way or wants distributions.
+func (d *Drafter) plan(batch []spec.Run) bool {
 	for _, i := range d.who {
 		r := &batch[i]
-		if r.Depth != depth || depth < 2 || r.Dists || d.vocab.foreign(r) > 0 {
-			return nil
-		}
-		for k := range draws {
-			p, ok := r.Sampler.Plain(k)
-			if !ok {
-				return nil
-			}
-			draws[k] = append(draws[k], backend.Draw{Cols: p.Vocab, Temperature: p.Temperature, Noise: p.Noise})
+		if _, ok := r.Sampler.Plain(0); !ok || r.Dists {
+			return false
 		}
 	}
-	return draws
+	depth := batch[d.who[0]].Depth
+	d.draws = slices.Grow(d.draws[:0], depth)[:depth]
+	d.drawn = d.drawn[:0]
+	for k := range d.draws {
+		d.draws[k] = d.draws[k][:0]
+	}
+	for _, i := range d.who {
+		d.drawn = append(d.drawn, draw{})
+		first, own := d.vocab.own(&batch[i])
+		for k := range batch[i].Depth {
+			p, _ := batch[i].Sampler.Plain(k)
+			d.draws[k] = append(d.draws[k], backend.Draw{
+				Cols: p.Vocab, Temperature: p.Temperature, Noise: p.Noise, TopK: p.TopK, TopP: p.TopP, Levels: p.Levels,
+				First: first, Own: own,
+			})
+		}
+	}
+	return true
 }

@@ -156,6 +156,15 @@ func (s *draftVocab) confine(row *sample.Row, r *spec.Run) int {
 	return s.size(r)
 }
 
+// own is the blocks from first on that a run draws from. first is 0 if the other runs of the batch
+// have no blocks that this one does not have.
+func (s *draftVocab) own(r *spec.Run) (first int, blocks []int32) {
+	if s.foreign(r) == 0 {
+		return 0, nil
+	}
+	return s.first, (*r.HostState).(*seen).blocks
+}
+
 // size is how many tokens a run draws from.
 func (s *draftVocab) size(r *spec.Run) int {
 	if s.all {

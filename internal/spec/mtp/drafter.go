@@ -30,7 +30,7 @@ type Drafter struct {
 	sizes []int        // of the draft vocabulary to choose from
 	catch []model.Span // of runs that only catch up and want no draft token
 	spans []model.Span
-	who   []int // run of each span
+	who   []int // run of each span, the deepest first
 	pairs []int // true ones in each run's KV cache
 
 	// Of the running call.
@@ -44,6 +44,7 @@ type Drafter struct {
 // draw is what comes of a span.
 type draw struct {
 	id   int32 // negative: none
+	prob float32
 	dist sample.Dist
 	own  int // tokens that it was drawn from
 }
@@ -78,20 +79,22 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	d.out = slices.Grow(d.out[:0], len(batch))[:len(batch)]
 	out := d.out
 	d.catch, d.spans, d.who, d.pairs = d.catch[:0], d.spans[:0], d.who[:0], d.pairs[:0]
-	for i, r := range batch {
-		out[i].Tokens, out[i].Dists, out[i].Vocab = out[i].Tokens[:0], out[i].Dists[:0], 0
-		n := r.Hidden.Rows
-		d.pairs = append(d.pairs, r.State.Len()+n)
-		if n == 0 {
-			continue
+	for i := range batch {
+		r := &batch[i]
+		out[i].Cut(0)
+		out[i].Vocab = 0
+		d.pairs = append(d.pairs, r.State.Len()+r.Hidden.Rows)
+		switch {
+		case r.Hidden.Rows == 0:
+		case r.Depth == 0:
+			d.catch = append(d.catch, spanOf(r))
+		default:
+			d.who = append(d.who, i)
 		}
-		span := model.Span{State: r.State, Tokens: r.Text[len(r.Text)-n:], Want: min(r.Depth, 1), Hidden: r.Hidden, Inputs: r.Inputs, Positions: r.Positions}
-		if r.Depth == 0 {
-			d.catch = append(d.catch, span)
-			continue
-		}
-		d.spans = append(d.spans, span)
-		d.who = append(d.who, i)
+	}
+	slices.SortStableFunc(d.who, func(a, b int) int { return batch[b].Depth - batch[a].Depth })
+	for _, i := range d.who {
+		d.spans = append(d.spans, spanOf(&batch[i]))
 	}
 	if len(d.catch) > 0 {
 		if _, err := d.head.Forward(d.catch, nil); err != nil {
@@ -116,6 +119,12 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return out, err
 }
 
+// spanOf is what is new in a run.
+func spanOf(r *spec.Run) model.Span {
+	tokens := r.Text[len(r.Text)-r.Hidden.Rows:]
+	return model.Span{State: r.State, Tokens: tokens, Want: min(r.Depth, 1), Hidden: r.Hidden, Inputs: r.Inputs, Positions: r.Positions}
+}
+
 // chain runs the head until no run wants another token. only is the blocks of the
 // vocabulary that logits are computed of.
 func (d *Drafter) chain(batch []spec.Run, out []spec.Draft, only []int32) error {
@@ -137,6 +146,7 @@ func (d *Drafter) chain(batch []spec.Run, out []spec.Draft, only []int32) error 
 func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) error {
 	d.drawn = d.drawn[:0]
 	d.logits.Begin(res.Device, res.Logits)
+	d.logits.Certain = true
 	for j := range d.spans {
 		i := d.who[j]
 		d.drawn = append(d.drawn, draw{})
@@ -157,14 +167,17 @@ func (d *Drafter) chooseToken(j int, rows []sample.Row) (ok bool) {
 	if x.dist, ok = r.Sampler.DistOf(rows[0], d.out[i].Tokens); !ok {
 		return false
 	}
-	if x.id = r.Sampler.Draw(x.dist); r.Dists {
+	if x.id = r.Sampler.Draw(x.dist); x.id >= 0 {
+		x.prob = r.Sampler.Certainty(x.dist, rows[0], x.id)
+	}
+	if r.Dists {
 		x.dist = x.dist.Detach()
 	}
 	return true
 }
 
-// extend adds what was drawn to the drafts, and sets up the next call for those that want
-// another token.
+// extend adds what was drawn to the drafts, and sets up the next call for the runs that want
+// another token: at most Depth, and as long as More reports true.
 func (d *Drafter) extend(batch []spec.Run, out []spec.Draft, res model.Output, depth int) {
 	spans, row := d.spans, 0
 	d.spans = d.spans[:0]
@@ -178,9 +191,13 @@ func (d *Drafter) extend(batch []spec.Run, out []spec.Draft, res model.Output, d
 		if r.Dists {
 			draft.Dists = append(draft.Dists, x.dist)
 		}
+		if depth < r.Known {
+			x.prob = 1 // whatever the head says
+		}
 		draft.Tokens = append(draft.Tokens, x.id)
+		draft.Probs = append(draft.Probs, x.prob)
 		draft.Vocab = x.own
-		if depth+1 < r.Depth {
+		if depth+1 < r.Depth && (r.More == nil || r.More(draft.Probs)) {
 			n := len(d.spans)
 			d.who[n] = i
 			d.spans = append(d.spans, model.Span{

@@ -2,27 +2,34 @@
 // each step are there.
 #include "bits.cuh"
 
-// How to draw from a row. inverse is 1/temperature, 0 for the most likely id; steps is how many levels
-// a unit of logit has.
+typedef unsigned long long u64;
+
+// How to draw from a row. inverse is 1/temperature, 0 for the most likely id; steps is how many steps of 2^-24
+// octaves a unit of logit has. The filters keep most ids, the share of the weight, and so many levels. Columns from
+// first on count if their block has a bit in the row's mask.
 struct Draw {
-  unsigned long long noise;
-  double inverse, steps;
-  int cols, unused;
+  u64 noise;
+  double inverse, steps, share;
+  int cols, most, levels, first;
 };
 
-// Many draws are one parameter.
+// Many draws are one parameter. weights are topk's of the first octave.
 const int drawsAtOnce = 64;
 struct Draws {
   Draw of[drawsAtOnce];
+  u64 weights[16];
 };
 
-typedef unsigned long long u64;
+// Levels of package topk. A row's counts of them are followed by the number of blocks that have finished.
+const int maxLevels = 43 * 16, binsOfRow = maxLevels + 1;
+
+const float largest = 3.402823466e+38f;
 
 // key is a logit and its id in one integer: the higher logit is the greater key, and of equals the
 // lower id. What is not a number, or minus infinity, has key 0.
 __device__ __forceinline__ u64 key(float z, int id) {
-  if (!(z >= -3.402823466e+38f)) return 0;
-  const unsigned b = __float_as_uint(z == 0.0f ? 0.0f : atMost(z, 3.402823466e+38f));
+  if (!(z >= -largest)) return 0;
+  const unsigned b = __float_as_uint(z == 0.0f ? 0.0f : atMost(z, largest));
   return (u64)__double_as_longlong(__hiloint2double((int)(b ^ ((unsigned)((int)b >> 31) | 0x80000000u)), ~id));
 }
 __device__ __forceinline__ float logit(u64 key) {
@@ -63,17 +70,48 @@ __device__ __forceinline__ double gumbel(u64 h) {
   return -log64(-log64(u));
 }
 
-// The greatest key of a part of a row: a block has one.
-extern "C" __global__ void __launch_bounds__(256) draw_top(const float *x, int stride, const __grid_constant__ Draws draws, u64 *tops) {
+// levelOf is the level of a logit, maxLevels if it has none.
+__device__ __forceinline__ int levelOf(double peak, float z, double steps) {
+  const double x = __dmul_rn(__dsub_rn(peak, (double)atMost(z, largest)), steps);
+  return x < 43.0 * 16777216.0 ? (int)x >> 20 : maxLevels;
+}
+
+__device__ __forceinline__ u64 weightOf(const Draws &draws, int level) { return draws.weights[level & 15] >> (level >> 4); }
+
+// Row is a row of logits, as far as its columns count.
+struct Row {
+  const float *x;
+  const unsigned *mask;
+  int cols, first;
+  __device__ Row(const float *x, int stride, const Draw &d, const unsigned *masks, int words)
+      : x(x + (size_t)blockIdx.y * stride), mask(masks + blockIdx.y * words), cols(d.cols), first(d.first) {}
+  // load4 reads every 256th column from c on, four of them.
+  __device__ __forceinline__ void load4(float z[4], int c) const {
+#pragma unroll
+    for (int i = 0; i < 4; i++, c += 256) {
+      z[i] = c < cols ? x[c] : __int_as_float(0xff800000);
+      if (c >= first && c < cols && !(mask[c >> 9] >> (c >> 4 & 31) & 1)) z[i] = __int_as_float(0xff800000);
+    }
+  }
+};
+
+// The greatest key of a part of a row: a block has one. It clears the row's bins, too.
+extern "C" __global__ void __launch_bounds__(256) draw_top(const float *x, int stride, const __grid_constant__ Draws draws,
+    const unsigned *masks, int words, u64 *tops, unsigned *bins) {
   __shared__ u64 best[8];
   const int r = blockIdx.y, tid = threadIdx.x;
   release();
   await();
-  const int cols = draws.of[r].cols;
-  const float *row = x + (size_t)r * stride;
+  const Row row(x, stride, draws.of[r], masks, words);
+  for (int i = blockIdx.x * 256 + tid; i < binsOfRow; i += gridDim.x * 256) bins[r * binsOfRow + i] = 0;
   u64 top = 0;
-#pragma unroll 4
-  for (int c = blockIdx.x * 256 + tid; c < cols; c += gridDim.x * 256) top = max(top, key(row[c], c));
+#pragma unroll 1
+  for (int c = blockIdx.x * 1024 + tid; c < row.cols; c += gridDim.x * 1024) {
+    float z[4];
+    row.load4(z, c);
+#pragma unroll
+    for (int i = 0; i < 4; i++) top = max(top, key(z[i], c + 256 * i));
+  }
 #pragma unroll
   for (int w = 16; w > 0; w >>= 1) top = max(top, __shfl_xor_sync(0xffffffffu, top, w));
   if (tid % 32 == 0) best[tid / 32] = top;
@@ -81,6 +119,122 @@ extern "C" __global__ void __launch_bounds__(256) draw_top(const float *x, int s
   if (tid > 0) return;
   for (int i = 1; i < 8; i++) top = max(top, best[i]);
   tops[r * gridDim.x + blockIdx.x] = top;
+}
+
+// topOf is the greatest key of all parts of a row, for every thread of a block.
+__device__ __forceinline__ u64 topOf(const u64 *tops, int parts, u64 *shared) {
+  if (threadIdx.x < 32) {
+    u64 top = 0;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < parts; i += 32) top = max(top, tops[i]);
+#pragma unroll
+    for (int w = 16; w > 0; w >>= 1) top = max(top, __shfl_xor_sync(0xffffffffu, top, w));
+    if (threadIdx.x == 0) *shared = top;
+  }
+  __syncthreads();
+  return *shared;
+}
+
+// How many ids each level of a row has: a block counts a part.
+extern "C" __global__ void __launch_bounds__(256) draw_levels(const float *x, int stride, const __grid_constant__ Draws draws,
+    const unsigned *masks, int words, const u64 *tops, unsigned *bins) {
+  __shared__ u64 highest;
+  __shared__ unsigned counts[maxLevels];
+  const int r = blockIdx.y, tid = threadIdx.x;
+  for (int i = tid; i < maxLevels; i += 256) counts[i] = 0;
+  release();
+  await();
+  const Draw &d = draws.of[r];
+  const u64 top = topOf(tops + r * gridDim.x, gridDim.x, &highest);
+  if (top == 0) return;
+  const double peak = logit(top), steps = d.steps;
+  const Row row(x, stride, d, masks, words);
+#pragma unroll 1
+  for (int c = blockIdx.x * 1024 + tid; c < d.cols; c += gridDim.x * 1024) {
+    float z[4];
+    row.load4(z, c);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int level = levelOf(peak, z[i], steps);
+      if (level < maxLevels) atomicAdd(&counts[level], 1);
+    }
+  }
+  __syncthreads();
+  for (int i = tid; i < maxLevels; i += 256)
+    if (counts[i]) atomicAdd(&bins[r * binsOfRow + i], counts[i]);
+}
+
+// Where the filters of a row end: the last level that they leave, and the weight of all ids up to it.
+struct Cut {
+  int last;
+  u64 kept;
+};
+
+// runningSum is the sum of what the threads before one have. 256 threads compute it; shared has 8.
+template <typename T> __device__ __forceinline__ T runningSum(T x, T *shared) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  T sum = x;
+#pragma unroll
+  for (int w = 1; w < 32; w <<= 1) {
+    const T below = __shfl_up_sync(0xffffffffu, sum, w);
+    if (lane >= w) sum += below;
+  }
+  __syncthreads();
+  if (lane == 31) shared[warp] = sum;
+  __syncthreads();
+  sum -= x;
+  for (int i = 0; i < warp; i++) sum += shared[i];
+  return sum;
+}
+
+// cut finds where the filters end: see Plain.cut of package sample. A thread has three levels.
+__device__ __forceinline__ void cut(Cut *to, const Draws &draws, const Draw &d, const unsigned *bins, u64 *sums, int *counts) {
+  const int first = 3 * threadIdx.x;
+  int n[3], all = 0;
+  u64 weight[3], goal = ~0ull;
+#pragma unroll
+  for (int i = 0; i < 3; i++) {
+    n[i] = first + i < maxLevels ? (int)bins[first + i] : 0;
+    weight[i] = first + i < maxLevels ? weightOf(draws, first + i) : 0;
+    all += n[i];
+  }
+  if (threadIdx.x == 0) to->last = maxLevels - 1;
+  int before = runningSum(all, counts);
+  if (d.share > 0.0 && d.share < 1.0) {
+    u64 mine = 0;
+    int left = max(d.most - before, 0);
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+      mine += (u64)min(n[i], left) * weight[i];
+      left -= min(n[i], left);
+    }
+    const u64 total = runningSum(mine, sums) + mine;
+    __syncthreads();
+    if (threadIdx.x == 255) sums[0] = total;
+    __syncthreads();
+    goal = __double2ull_rz(__dmul_rn(d.share, __ull2double_rn(sums[0])));
+  }
+  u64 mine = 0;
+#pragma unroll
+  for (int i = 0; i < 3; i++) mine += (u64)n[i] * weight[i];
+  u64 kept = runningSum(mine, sums);
+  u64 upto[3];
+#pragma unroll
+  for (int i = 2; i >= 0; i--) {
+    upto[i] = kept + mine;
+    mine -= (u64)n[i] * weight[i];
+  }
+  bool ends = false;
+#pragma unroll
+  for (int i = 0; i < 3; i++) {
+    before += n[i];
+    if (!ends && (before >= d.most || upto[i] >= goal || first + i + 1 == d.levels)) ends = true, atomicMin(&to->last, first + i);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 3; i++)
+    if (first + i == to->last) to->kept = upto[i];
+  __syncthreads();
 }
 
 // A candidate: of equal sums the lower id wins.
@@ -108,60 +262,68 @@ __device__ __forceinline__ Sum meetAll(Sum s, double *sums, int *ids) {
   return s;
 }
 
-// The id with the highest sum of score and noise in a part of a row. Few ids need their noise worked
-// out: the most likely id's sum is at most the highest, and one that cannot reach it is left out.
-extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int stride, const __grid_constant__ Draws draws, const u64 *tops,
-    double *sums, int *ids) {
-  __shared__ u64 highest;
+// The id with the highest sum of score and noise in a part of a row, and of the row: the last block to finish
+// compares the parts. Few ids need their noise worked out: the most likely id's sum is at most the highest, and
+// one that cannot reach it is left out.
+extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int stride, const __grid_constant__ Draws draws,
+    const unsigned *masks, int words, const u64 *tops, unsigned *bins, double *sums, int *ids, float *to, int toStride) {
+  __shared__ u64 highest, runs[8];
   __shared__ double warpSums[8];
   __shared__ int warpIDs[8];
+  __shared__ Cut end;
+  __shared__ bool final;
   const int r = blockIdx.y, tid = threadIdx.x, parts = gridDim.x;
   release();
   await();
   const Draw &d = draws.of[r];
-  if (tid < 32) {
-    u64 top = 0;
-#pragma unroll 1
-    for (int i = tid; i < parts; i += 32) top = max(top, tops[r * parts + i]);
-#pragma unroll
-    for (int w = 16; w > 0; w >>= 1) top = max(top, __shfl_xor_sync(0xffffffffu, top, w));
-    if (tid == 0) highest = top;
-  }
-  __syncthreads();
-  const u64 top = highest;
+  const u64 top = topOf(tops + r * parts, parts, &highest);
   const int likely = (int)~(unsigned)top;
+  const Row row(x, stride, d, masks, words);
+  const double peak = logit(top);
+  bins += r * binsOfRow;
+  cut(&end, draws, d, bins, runs, warpIDs);
   Sum best = {0.0, -1};
   if (top != 0 && d.inverse == 0.0) {
     if (blockIdx.x == 0 && tid == 0) best = Sum{0.0, likely};
   } else if (top != 0) {
-    const double peak = logit(top), least = gumbel(noiseOf(d.noise, likely));
-    const float *row = x + (size_t)r * stride;
+    const int last = end.last;
+    double least = gumbel(noiseOf(d.noise, likely));
 #pragma unroll 1
-    for (int c = blockIdx.x * 256 + tid; c < d.cols; c += parts * 256) {
-      const double z = atMost(row[c], 3.402823466e+38f);
-      if (!(__dmul_rn(__dsub_rn(peak, z), d.steps) < 43.0 * 16777216.0)) continue;  // impossible, or no number
-      const u64 h = noiseOf(d.noise, c);
-      const double score = __dmul_rn(__dsub_rn(z, peak), d.inverse);
-      if (__dadd_rn(__dmul_rn((double)(__clzll((long long)~h) + 1), 0.693147180559945309417), 1e-9) < __dsub_rn(least, score)) continue;
-      best.meet(__dadd_rn(score, gumbel(h)), c);
+    for (int first = blockIdx.x * 1024 + tid; first < d.cols; first += parts * 1024) {
+      float z[4];
+      row.load4(z, first);
+#pragma unroll 1
+      for (int i = 0; i < 4; i++) {
+        const int c = first + 256 * i;
+        if (levelOf(peak, z[i], d.steps) > last) continue;
+        const u64 h = noiseOf(d.noise, c);
+        const double score = __dmul_rn(__dsub_rn((double)atMost(z[i], largest), peak), d.inverse);
+        if (__dadd_rn(__dmul_rn((double)(__clzll((long long)~h) + 1), 0.693147180559945309417), 1e-9) < __dsub_rn(least, score)) continue;
+        best.meet(__dadd_rn(score, gumbel(h)), c);
+        least = max(least, best.sum);
+      }
     }
   }
   best = meetAll(best, warpSums, warpIDs);
-  if (tid == 0) sums[r * parts + blockIdx.x] = best.sum, ids[r * parts + blockIdx.x] = best.id;
-}
-
-// The id with the highest sum of all parts, as a number: a block has a row.
-extern "C" __global__ void __launch_bounds__(256) draw_best(float *to, int stride, const double *sums, const int *ids, int parts) {
-  __shared__ double warpSums[8];
-  __shared__ int warpIDs[8];
-  const int r = blockIdx.x;
-  release();
-  await();
-  Sum best = {0.0, -1};
+  if (tid == 0) {
+    sums[r * parts + blockIdx.x] = best.sum, ids[r * parts + blockIdx.x] = best.id;
+    __threadfence();
+    final = atomicAdd(&bins[maxLevels], 1) + 1 == parts;
+    __threadfence();
+  }
+  __syncthreads();
+  if (!final) return;
+  best = Sum{0.0, -1};
 #pragma unroll 1
-  for (int i = threadIdx.x; i < parts; i += 256) best.meet(sums[r * parts + i], ids[r * parts + i]);
+  for (int i = tid; i < parts; i += 256) best.meet(__ldcg(sums + r * parts + i), __ldcg(ids + r * parts + i));
   best = meetAll(best, warpSums, warpIDs);
-  if (threadIdx.x == 0) to[(size_t)r * stride] = (float)best.id;
+  if (tid > 0) return;
+  to += (size_t)r * toStride;
+  to[0] = (float)best.id;
+  to[1] = 0.0f;
+  if (best.id < 0) return;
+  const u64 weight = weightOf(draws, levelOf(peak, row.x[best.id], d.steps));
+  to[1] = __double2float_rn(__ddiv_rn(__ull2double_rn(weight), __ull2double_rn(end.kept)));
 }
 
 // Copies of rows, all as long: backend.Copier. A block has a part of one of them.

@@ -4,15 +4,17 @@
 
 const int topBlock = 64;
 
-// What is asked of a row: see backend.Ask. room is how much can be listed.
+// What is asked of a row: see backend.Ask. room is how much can be listed, sum whether the sum is asked for.
 struct Ask {
-  int cols, k, room, unused;
+  int cols, k, room, sum;
 };
 
 // What is answered: count is how many numbers are at least low, room of them at most are listed.
 struct Answer {
   float low;
   int count;
+  float sum;
+  int unused;
 };
 
 // A number that is listed.
@@ -32,8 +34,18 @@ __device__ __forceinline__ float unordered(unsigned o) { return __uint_as_float(
 
 const unsigned lowest = 0x00800000, highest = 0xff7fffff;  // of -MaxFloat32 and MaxFloat32
 
-// The maxima of blocks: a warp has one.
-extern "C" __global__ void __launch_bounds__(256) top_maxima(const float *x, int stride, const Ask *asks, unsigned *maxima, int blocks) {
+// share is exp(z - top) of a number, 0 of what is none. top is at least as high.
+__device__ __forceinline__ float share(float z, float top) { return z >= -3.402823466e+38f ? exp32(sub(atMost(z, top), top)) : 0.0f; }
+
+// sum32 is the sum of what the lanes of a warp have.
+__device__ __forceinline__ float sum32(float a) {
+#pragma unroll
+  for (int w = 16; w > 0; w >>= 1) a = add(a, __shfl_xor_sync(0xffffffffu, a, w));
+  return a;
+}
+
+// The maxima of blocks, and where sums are asked for the sum of exp(x - maximum) of each: a warp has one.
+extern "C" __global__ void __launch_bounds__(256) top_maxima(const float *x, int stride, const Ask *asks, unsigned *maxima, float *sums, int blocks) {
   const int r = blockIdx.y, b = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
   release();
   await();
@@ -41,18 +53,42 @@ extern "C" __global__ void __launch_bounds__(256) top_maxima(const float *x, int
   if (a.k == 0 || b * topBlock >= a.cols) return;
   const float *row = x + (size_t)r * stride;
   const int c = b * topBlock + lane;
-  unsigned o = c < a.cols ? ordered(row[c]) : 0;
-  if (c + 32 < a.cols) o = max(o, ordered(row[c + 32]));
-  o = __reduce_max_sync(0xffffffffu, o);
+  const float none = __int_as_float(0xff800000), z = c < a.cols ? row[c] : none, other = c + 32 < a.cols ? row[c + 32] : none;
+  const unsigned o = __reduce_max_sync(0xffffffffu, max(ordered(z), ordered(other)));
   if (lane == 0) maxima[(size_t)r * blocks + b] = o;
+  if (!a.sum) return;
+  const float top = unordered(min(o, highest)), sum = sum32(add(share(z, top), share(other, top)));
+  if (lane == 0) sums[(size_t)r * blocks + b] = sum;
+}
+
+// sumOf adds up the sums of blocks, relative to the highest maximum, for the first thread. A block of 32 warps
+// computes it; tops and parts are shared.
+__device__ __forceinline__ float sumOf(const unsigned *m, const float *sums, int n, unsigned tops[32], float parts[32]) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  unsigned top = 0;
+#pragma unroll 1
+  for (int b = threadIdx.x; b < n; b += 1024) top = max(top, m[b]);
+  top = __reduce_max_sync(0xffffffffu, top);
+  if (lane == 0) tops[warp] = top;
+  __syncthreads();
+  const float peak = unordered(min(__reduce_max_sync(0xffffffffu, tops[lane]), highest));
+  float sum = 0;
+#pragma unroll 1
+  for (int b = threadIdx.x; b < n; b += 1024)
+    if (m[b] >= lowest) sum = add(sum, mul(sums[b], share(unordered(m[b]), peak)));
+  sum = sum32(sum);
+  if (lane == 0) parts[warp] = sum;
+  __syncthreads();
+  return sum32(parts[lane]);
 }
 
 // The K-th highest maximum, digit by digit, and all numbers that are no less, in any order. A block
 // has a row.
-extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int stride, const Ask *asks, const unsigned *maxima, int blocks,
+extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int stride, const Ask *asks, const unsigned *maxima, const float *sums, int blocks,
     Answer *answers, Listed *listed, int room) {
   __shared__ int bins[256], numbers, want, count;
-  __shared__ unsigned cut;
+  __shared__ unsigned cut, tops[32];
+  __shared__ float parts[32];
   const int r = blockIdx.x, tid = threadIdx.x, lane = tid & 31;
   release();
   await();
@@ -60,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int 
   const int n = (a.cols + topBlock - 1) / topBlock;
   const unsigned *m = maxima + (size_t)r * blocks;
   if (a.k == 0) {
-    if (tid == 0) answers[r] = Answer{__int_as_float(0x7f800000), 0};
+    if (tid == 0) answers[r] = Answer{__int_as_float(0x7f800000), 0, 0.0f, 0};
     return;
   }
   if (tid == 0) numbers = count = 0, cut = 0, want = a.k;
@@ -124,8 +160,9 @@ extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int 
       }
     }
   }
+  const float sum = a.sum ? sumOf(m, sums + (size_t)r * blocks, n, tops, parts) : 0.0f;
   __syncthreads();
-  if (tid == 0) answers[r] = Answer{unordered(low), count};
+  if (tid == 0) answers[r] = Answer{unordered(low), count, sum, 0};
 }
 
 // What single columns hold: place i is row places[2i], column places[2i+1].
