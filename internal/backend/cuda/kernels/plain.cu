@@ -3,6 +3,27 @@
 #include "product.cuh"
 #include "quantize.cuh"
 
+// quantizeLong is quantizeGroup for a group of more than 128 columns, which the warp reads twice.
+__device__ __forceinline__ void quantizeLong(const float* x, int group, signed char* codes, float2* tail) {
+  const int lane = threadIdx.x & 31;
+  uint32_t top = 0;
+  for (int i = lane; i < group; i += 32) top = max(top, __float_as_uint(x[i]) & 0x7fffffffu);
+  top = __reduce_max_sync(~0u, top);
+  const float most = __uint_as_float(top);
+  float scale = quot(most, 127.0f), inverse = quot(127.0f, most);
+  const bool finite = top < 0x7f800000u, none = top == 0 || !finite || __float_as_uint(inverse) == 0x7f800000u;
+  int sum = 0;
+  for (int i = lane; i < group; i += 32) {
+    int n = none ? 0 : __float_as_int(add(mul(x[i], inverse), 12582912.0f)) - 0x4b400000;
+    n = min(max(n, -127), 127);
+    codes[i] = (signed char)n;
+    sum += n;
+  }
+  sum = __reduce_add_sync(~0u, sum);
+  if (none) scale = finite ? 0.0f : __uint_as_float(0x7fc00000u);
+  if (lane == 0) *tail = make_float2(scale, mul((float)sum, scale));
+}
+
 // quantize rounds groups of rows to integers, a warp for each group. With slots, row i goes to
 // slots[i] and comes from there too or, if share rows come from one, from i/share; the rows from `alone`
 // on are those of x once more.
@@ -14,10 +35,15 @@ extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int x
   const int row = slots ? slots[blockIdx.y] : blockIdx.y;
   x += (long long)(!share ? row : blockIdx.y < alone ? blockIdx.y / share : blockIdx.y - alone) * xStride + g * group;
   codes += (long long)row * codeStride;
+  tails += (long long)g * tailRows + row;
+  if (group > 128) {
+    quantizeLong(x, group, codes + g * group, tails);
+    return;
+  }
   float v[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] = lane + 32 * i < group ? x[lane + 32 * i] : 0;
-  quantizeGroup(v, group, codes, g * group, tails + (long long)g * tailRows + row, whole);
+  quantizeGroup(v, group, codes, g * group, tails, whole);
 }
 
 // quantize_super is quantize for superblocks.
