@@ -23,7 +23,7 @@ import (
 // fault is a change of a kernel's text.
 type fault struct {
 	name, module, kernel string
-	check                string // of the suite, that finds it; or "pass", "product", "few", "narrow", "nano few", "nano many" or "layer"
+	check                string // of the suite, that finds it; or "pass", "layer" or one of teams
 	what                 string // a pattern
 	n                    int    // which of those that it matches
 	with                 string // what stands there instead
@@ -48,6 +48,27 @@ func (f *fault) plant(t *testing.T, text string) string {
 	at := all[f.n]
 	changed := body[:at[0]] + pattern.ReplaceAllString(body[at[0]:at[1]], f.with) + body[at[1]:]
 	return text[:from] + changed + text[from+len(body):]
+}
+
+// teams are products that find faults, whose sums or whose inputs go from warp to warp.
+var teams = map[string]struct {
+	rows, bits int
+	format     dtype.Format
+}{
+	"product":     {5, 4, dtype.Affine},
+	"few":         {2, 4, dtype.Affine},
+	"narrow":      {1, 0, dtype.Affine},
+	"nano few":    {2, 4, dtype.NVFP4},
+	"nano many":   {33, 4, dtype.NVFP4},
+	"micro":       {5, 4, dtype.MXFP4},
+	"micro panel": {20, 4, dtype.MXFP4},
+	"levels few":  {2, 4, dtype.IQ4NL},
+	"levels many": {40, 4, dtype.IQ4NL},
+	"IQ3_S one":   {1, 3, dtype.IQ3S},
+	"IQ3_S":       {5, 3, dtype.IQ3S},
+	"IQ2_XS":      {20, 2, dtype.IQ2XS},
+	"IQ2_S many":  {40, 2, dtype.IQ2S},
+	"Q2_K":        {5, 2, dtype.Q2K},
 }
 
 // zipped is a text as it lies in files.
@@ -82,6 +103,16 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"a missing barrier", "nanofew", "few_4_64_2", "nano few", barrier, 0, ""},
 		{"a missing barrier", "nano", "many_4_64_2", "nano many", barrier, 0, ""},
 		{"a scale without a bit", "nano", "many_4_64_2", "nano many", `133169152`, 2, "66060288"},
+		{"a missing barrier", "micro", "relay_4_64_1", "micro", barrier, 0, ""},
+		{"no wait for copies", "micro", "panel_4_64_3_narrow", "micro panel", `cp\.async\.wait_group\s+3;`, 0, ""},
+		{"halves of the table swapped", "levelsfew", "few_4_64_2", "levels few", `prmt\.b32\s+(%r\d+), (%r\d+), (%r\d+),`, 0, "prmt.b32 $1, $3, $2,"},
+		{"a missing barrier", "levels", "many_4_64_2", "levels many", barrier, 0, ""},
+		{"a missing barrier", "supergrid", "one_iq3s", "IQ3_S one", barrier, 0, ""},
+		{"no signs", "supergrid", "relay_iq3s_1", "IQ3_S", `xor\.b32`, 0, "and.b32"},
+		{"an index off by one", "supergrid", "relay_iq3s_1", "IQ3_S", `(ld\.shared\.v2\.u32\s+[^\[\n]*\[%r\d+)\]`, 0, "$1+8]"},
+		{"a missing barrier", "supergrid", "panel_iq2xs", "IQ2_XS", barrier, 1, ""},
+		{"a missing barrier", "supergrid", "many_iq2s", "IQ2_S many", barrier, 1, ""},
+		{"a factor without a bit", "supersmall", "relay_q2k_1", "Q2_K", `252645135`, 0, "117901063"},
 		{"no wait for copies", "narrow", "narrow_f32", "narrow", `cp\.async\.wait_group\s+6;`, 1, ""},
 		{"no wait for the kernels before", "rowwise", "rms_norm", "pass", `griddepcontrol\.wait;`, 0, ""},
 		{"no wait for the kernels before", "few", "row_4_64", "layer", `griddepcontrol\.wait;`, 1, ""},
@@ -128,13 +159,13 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			case "layer":
 				got, err := denseLayer(t, b)
 				found = err != nil || !slices.Equal(got, want)
-			case "product", "few", "narrow", "nano few", "nano many":
-				rows := map[string]int{"product": 5, "few": 2, "narrow": 1, "nano few": 2, "nano many": 33}[f.check]
-				bits := map[string]int{"product": 4, "few": 4, "nano few": -4, "nano many": -4}[f.check]
-				want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}), rows, bits)
-				got, err := teamwork(t, b, rows, bits)
-				found = err != nil || !slices.Equal(got, want)
 			default:
+				if _, ok := teams[f.check]; ok {
+					want, _ := teamwork(t, backendtest.CPU(t, backend.Options{Threads: 1}), f.check)
+					got, err := teamwork(t, b, f.check)
+					found = err != nil || !slices.Equal(got, want)
+					break
+				}
 				found = len(backendtest.Brief(t).Only(f.check).Check(b)) > 0
 			}
 			if !found {
@@ -144,16 +175,16 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// teamwork is a product whose sums or whose inputs go from warp to warp, with nvfp4 where bits are negative.
-func teamwork(t *testing.T, b backend.Backend, rows, bits int) ([]float32, error) {
+// teamwork is a product of teams.
+func teamwork(t *testing.T, b backend.Backend, name string) ([]float32, error) {
 	t.Helper()
-	w := newTower(t, b)
-	rng := rand.New(rand.NewPCG(1, 2))
-	var wide backend.Weight
-	if bits < 0 {
-		wide = w.load(randomMicroscaled(t, rng, dtype.NVFP4, 48, 64*20))
+	w, rng := newTower(t, b), rand.New(rand.NewPCG(1, 2))
+	team := teams[name]
+	rows, wide := team.rows, backend.Weight(nil)
+	if team.format == dtype.Affine {
+		wide = w.load(randomMatrix(t, rng, 48, 64*20, team.bits, 64, dtype.BF16))
 	} else {
-		wide = w.load(randomMatrix(t, rng, 48, 64*20, bits, 64, dtype.BF16))
+		wide = w.load(randomBlocks(t, rng, team.format, 48, 64*20))
 	}
 	x, y := w.alloc(rows, 64*20), w.alloc(rows, 48)
 	list := make([]float32, rows*64*20)
