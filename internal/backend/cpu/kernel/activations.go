@@ -31,7 +31,6 @@ type rounding struct {
 	group int   // columns that have one scale
 	part  int   // columns of a superblock's group; 0: there are no superblocks
 	raise int32 // what kernels raise codes by that want them unsigned: the offset is so many sums, negative
-	fours bool  // no kernel takes rows by row: codes of 8 bits less their zero points are no bytes
 }
 
 // rounding is how rows are rounded for w.
@@ -40,7 +39,7 @@ func (w *Weight) rounding() rounding {
 	case w.per > 1:
 		return rounding{group: w.per * w.group, part: w.group}
 	case w.zeros > 0:
-		return rounding{group: w.group, raise: 1, fours: w.bits == 8} // zero points are factors of the offset
+		return rounding{group: w.group, raise: 1} // zero points are factors of the offset
 	case w.fp4():
 		return rounding{group: w.group, raise: codeOffset}
 	case w.format.Leveled():

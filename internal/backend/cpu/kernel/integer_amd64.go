@@ -127,7 +127,12 @@ func (args *integerArgs) run(w *Weight, n, from, to, g int) {
 // amxKernel is the kernel for a weight, and for many strips, or few.
 func amxKernel(w *Weight, many bool) func(*integerArgs) {
 	signed := !w.biased() || w.zero != 0 // codes less zero points are signed
+	points := w.zeros > 0 && w.bits == 8 // but those of 8 bits are too large
 	switch {
+	case points && many:
+		return integerManyPoints
+	case points:
+		return integerAMXPoints
 	case w.per > 1 && signed:
 		return integerSuper
 	case w.factors == Factors2K:
@@ -213,7 +218,7 @@ func stripsAMX(rows int, r rounding) strips {
 	if r.part == 32 {
 		least = amxSuperRows
 	}
-	if rows < least || r.fours || r.part == 0 && r.group > 128 || r.group&(r.group-1) != 0 {
+	if rows < least || r.part == 0 && r.group > 128 || r.group&(r.group-1) != 0 {
 		return stripsAVX512(rows, r)
 	}
 	height := amxHeight

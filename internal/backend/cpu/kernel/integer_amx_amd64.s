@@ -17,7 +17,7 @@
 //
 // Vectors as in the kernels of AVX-512.
 //
-// func integerAMX(a *integerArgs), func integerAMXSigned(a *integerArgs)
+// func integerAMX(a *integerArgs), func integerAMXSigned(a *integerArgs), func integerAMXPoints(a *integerArgs)
 //
 // Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. Four parts
 // of the tiles are read side by side, as four streams; what four do not divide comes at the end. A
@@ -27,7 +27,8 @@
 // two, when memory has them: three of these turns are of the run before. So tiles, both ports of
 // vectors and memory have work all the time. Offsets within a run are fixed, since
 // instructions for addresses and branches take the ports that multiply. Of the signed form codes
-// are signed, and there are no biases.
+// are signed, and there are no biases. The third form is for codes of 8 bits with zero points, which are
+// where biases are, as integers: a product has them subtracted before it is scaled.
 //
 //	AX  arguments                       R10 scales of the run that is added, from a slot on
 //	BX  64                              R11 products
@@ -39,7 +40,7 @@
 // Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes. Activations, slots and products
 // are aligned to 64 bytes.
 //
-// func integerMany(a *integerArgs), func integerManySigned(a *integerArgs)
+// func integerMany(a *integerArgs), func integerManySigned(a *integerArgs), func integerManyPoints(a *integerArgs)
 //
 // The same for three strips of 16 rows and more, pairs of tiles that lie behind one another, and groups in
 // fours: those are a panel. A turn multiplies a strip with a panel, so that eight tiles of products share
@@ -56,7 +57,7 @@
 //	R12 group to group of these     DI  products        R15 output
 //	R14 slot to slot
 //
-// Vectors: Z0 to Z3: scales, by group; Z4 to Z7: biases; Z8 to Z11: sums; Z12 to Z19: products; Z22: see
+// Vectors: Z0 to Z3: scales, by group; Z4 to Z7: biases or zero points; Z8 to Z11: sums; Z12 to Z19: products; Z22: see
 // magic. K5 is none before the output has sums. Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes;
 // 2 and 3 activations and codes of second halves. Products are aligned to 16384 bytes.
 //
@@ -1987,6 +1988,97 @@ full:
 	VMOVUPS (R13), Z24
 	JMP scaled
 
+TEXT integerUnpack8Points<>(SB), NOSPLIT, $0-0
+	MOVQ CX, R13
+	MOVQ R13, CX
+	MOVQ R8, SI
+	MOVQ R9, R14
+	MOVQ integerArgs_askAcross(AX), R13
+steps:
+	CMPQ integerArgs_steps(AX), $2
+	VMOVDQU32 0(SI), Z24
+	PREFETCHT1 4608(SI)
+	VMOVDQU32 Z24, 0(R14)
+	VMOVDQU32 64(SI), Z25
+	PREFETCHT1 4672(SI)(R13*1)
+	VMOVDQU32 Z25, 64(R14)
+	VMOVDQU32 128(SI), Z26
+	PREFETCHT1 4736(SI)
+	VMOVDQU32 Z26, 128(R14)
+	VMOVDQU32 192(SI), Z27
+	PREFETCHT1 4800(SI)(R13*1)
+	VMOVDQU32 Z27, 192(R14)
+	JLT unpacked
+	VMOVDQU32 256(SI), Z24
+	PREFETCHT1 4864(SI)
+	VMOVDQU32 Z24, 256(R14)
+	VMOVDQU32 320(SI), Z25
+	PREFETCHT1 4928(SI)(R13*1)
+	VMOVDQU32 Z25, 320(R14)
+	VMOVDQU32 384(SI), Z26
+	PREFETCHT1 4992(SI)
+	VMOVDQU32 Z26, 384(R14)
+	VMOVDQU32 448(SI), Z27
+	PREFETCHT1 5056(SI)(R13*1)
+	VMOVDQU32 Z27, 448(R14)
+	JEQ unpacked
+	VMOVDQU32 512(SI), Z24
+	PREFETCHT1 5120(SI)
+	VMOVDQU32 Z24, 512(R14)
+	VMOVDQU32 576(SI), Z25
+	PREFETCHT1 5184(SI)(R13*1)
+	VMOVDQU32 Z25, 576(R14)
+	VMOVDQU32 640(SI), Z26
+	PREFETCHT1 5248(SI)
+	VMOVDQU32 Z26, 640(R14)
+	VMOVDQU32 704(SI), Z27
+	PREFETCHT1 5312(SI)(R13*1)
+	VMOVDQU32 Z27, 704(R14)
+	VMOVDQU32 768(SI), Z24
+	PREFETCHT1 5376(SI)
+	VMOVDQU32 Z24, 768(R14)
+	VMOVDQU32 832(SI), Z25
+	PREFETCHT1 5440(SI)(R13*1)
+	VMOVDQU32 Z25, 832(R14)
+	VMOVDQU32 896(SI), Z26
+	PREFETCHT1 5504(SI)
+	VMOVDQU32 Z26, 896(R14)
+	VMOVDQU32 960(SI), Z27
+	PREFETCHT1 5568(SI)(R13*1)
+	VMOVDQU32 Z27, 960(R14)
+	CMPQ integerArgs_steps(AX), $4
+	JEQ unpacked
+	CMPQ R14, R9
+	JNE unpacked
+	ADDQ $1024, R14
+	ADDQ $1024, SI
+	JMP steps
+unpacked:
+	MOVQ integerArgs_scalesAt(AX), R14
+	ADDQ R9, R14
+	ADDQ integerArgs_slot(AX), R9
+	MOVQ integerArgs_codes(AX), R13
+	ADDQ R8, R13
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JZ other
+	VCVTPH2PS (R13), Z24
+scaled:
+	VMOVUPS Z24, (R14)
+	MOVQ integerArgs_zeros(AX), R13
+	VPMOVZXBD (R8)(R13*1), Z24
+	VMOVDQU32 Z24, 64(R14)
+	ADDQ integerArgs_block(AX), R8
+	RET
+other:
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ full
+	VPMOVZXWD (R13), Z24
+	VPSLLD $16, Z24, Z24
+	JMP scaled
+full:
+	VMOVUPS (R13), Z24
+	JMP scaled
+
 TEXT integerUnpackFP4<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
 	MOVL $0x0f0f0f0f, CX
@@ -2801,6 +2893,7 @@ found:
 #define MANY_CONVERTED(products, acts, row, scales, t, sums) VCVTDQ2PS products(R11), t; MANY_SCALED(acts, row, scales, t, sums)
 #define MANY_SIGNED(products, acts, row, scales, t, sums) VPADDD products(R11), Z22, t; VSUBPS Z22, t, t; MANY_SCALED(acts, row, scales, t, sums)
 #define MANY_BIASED(products, acts, row, scales, biases, t, sums) MANY_SIGNED(products, acts, row, scales, t, sums); VFMADD231PS.BCST (4*16+row)(acts), biases, sums
+#define MANY_POINTED(products, acts, row, scales, zeros, t, sums) VPADDD products(R11), Z22, t; VPDPWSSD.BCST (8*16+row)(acts), zeros, t; VSUBPS Z22, t, t; MANY_SCALED(acts, row, scales, t, sums)
 
 TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
@@ -5329,6 +5422,1366 @@ second3:
 	MANY_CONVERTED(5440, R9, 20, Z1, Z17, Z9)
 	MANY_SIGNED(6464, R10, 20, Z2, Z18, Z9)
 	MANY_SIGNED(7488, R13, 20, Z3, Z19, Z9)
+	VMOVUPS Z9, 320(R15)
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ DX, SI
+	ADDQ integerArgs_actTail(AX), SI
+	MOVQ SI, integerArgs_addActs(AX)
+	MOVQ integerArgs_panelSlots(AX), SI
+	ADDQ integerArgs_slotTail(AX), SI
+	MOVQ SI, integerArgs_addSlots(AX)
+	MOVQ integerArgs_stripOut(AX), SI
+	MOVQ SI, integerArgs_addOut(AX)
+	ADDQ $1024, integerArgs_stripOut(AX)
+	ADDQ integerArgs_outSecond(AX), SI
+	MOVQ SI, integerArgs_addOutSecond(AX)
+	MOVQ integerArgs_panelMore(AX), SI
+	NEGQ SI
+	MOVQ SI, integerArgs_addMore(AX)
+	ADDQ integerArgs_actStrip(AX), DX
+	MOVQ DX, integerArgs_stripActs(AX)
+	DECQ integerArgs_stripsLeft(AX)
+	JZ panel
+	MOVQ integerArgs_pace(AX), DX
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ someUnpacked
+	MOVQ R8, 0(SP)
+	MOVQ R9, 8(SP)
+	MOVQ R13, 16(SP)
+	MOVQ DI, 24(SP)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_unpackSlot(AX), R9
+someUnpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	MOVQ integerArgs_tileBytes(AX), R13
+	TESTQ $1, integerArgs_unpackLeft(AX)
+	JNZ someSecond
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ R13, R8
+	ADDQ $const_manySlotBytes, R9
+	JMP someFirst
+someSecond:
+	SUBQ R13, R8
+	SUBQ $const_manySlotBytes, R9
+someFirst:
+	DECQ integerArgs_unpackLeft(AX)
+	JZ someDone
+	DECQ DX
+	JNZ someUnpack
+someDone:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ R9, integerArgs_unpackSlot(AX)
+	MOVQ 0(SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R13
+	MOVQ 24(SP), DI
+someUnpacked:
+go:
+	MOVQ integerArgs_stripActs(AX), DX
+	MOVQ integerArgs_panelSlots(AX), SI
+	MOVQ integerArgs_slot(AX), R14
+	JMP turn
+panel:
+	MOVQ $8, DX
+	CMPQ integerArgs_unpackLeft(AX), $0
+	JEQ restUnpacked
+	MOVQ R8, 0(SP)
+	MOVQ R9, 8(SP)
+	MOVQ R13, 16(SP)
+	MOVQ DI, 24(SP)
+	MOVQ integerArgs_nextBlock(AX), R8
+	MOVQ integerArgs_unpackSlot(AX), R9
+restUnpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	MOVQ integerArgs_tileBytes(AX), R13
+	TESTQ $1, integerArgs_unpackLeft(AX)
+	JNZ restSecond
+	SUBQ integerArgs_block(AX), R8
+	SUBQ integerArgs_slot(AX), R9
+	ADDQ R13, R8
+	ADDQ $const_manySlotBytes, R9
+	JMP restFirst
+restSecond:
+	SUBQ R13, R8
+	SUBQ $const_manySlotBytes, R9
+restFirst:
+	DECQ integerArgs_unpackLeft(AX)
+	JZ restDone
+	DECQ DX
+	JNZ restUnpack
+restDone:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	MOVQ R9, integerArgs_unpackSlot(AX)
+	MOVQ 0(SP), R8
+	MOVQ 8(SP), R9
+	MOVQ 16(SP), R13
+	MOVQ 24(SP), DI
+restUnpacked:
+	MOVQ integerArgs_strips(AX), R14
+	MOVQ R14, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_nextSlots(AX), R14
+	MOVQ R14, integerArgs_panelSlots(AX)
+	MOVQ $1, integerArgs_panelMore(AX)
+	LEAQ (R12*4), DX
+	ADDQ integerArgs_panelActs(AX), DX
+	CMPQ integerArgs_groupsLeft(AX), $0
+	JNE inside
+	MOVQ integerArgs_nowhere(AX), R14
+	DECQ integerArgs_pairsLeft(AX)
+	JZ last
+	JLT end
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_more(AX), R14
+	MOVQ R14, integerArgs_panelMore(AX)
+	MOVQ integerArgs_outTile(AX), R14
+	LEAQ (R14)(R14*1), R14
+	ADDQ integerArgs_pairOut(AX), R14
+	MOVQ R14, integerArgs_pairOut(AX)
+	MOVQ integerArgs_acts(AX), DX
+inside:
+	MOVQ DX, integerArgs_panelActs(AX)
+	MOVQ DX, integerArgs_stripActs(AX)
+	MOVQ integerArgs_pairOut(AX), R14
+	MOVQ R14, integerArgs_stripOut(AX)
+	SUBQ $4, integerArgs_groupsLeft(AX)
+	MOVQ integerArgs_slots(AX), R14
+	LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14
+	SUBQ integerArgs_panelSlots(AX), R14
+	MOVQ R14, integerArgs_nextSlots(AX)
+	MOVQ R14, integerArgs_unpackSlot(AX)
+	MOVQ $8, integerArgs_unpackLeft(AX)
+	SUBQ $4, integerArgs_nextLeft(AX)
+	JNZ go
+	MOVQ integerArgs_tileBytes(AX), R14
+	LEAQ (R14)(R14*1), R14
+	ADDQ integerArgs_pairBlock(AX), R14
+	MOVQ R14, integerArgs_pairBlock(AX)
+	MOVQ R14, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_nextLeft(AX)
+	DECQ integerArgs_pairsNext(AX)
+	JNZ go
+	MOVQ $0, integerArgs_unpackLeft(AX)
+	JMP go
+last:
+	MOVQ R14, integerArgs_stripOut(AX)
+	MOVQ $0, integerArgs_outSecond(AX)
+	MOVQ $2, integerArgs_stripsLeft(AX)
+	MOVQ integerArgs_acts(AX), R14
+	MOVQ R14, integerArgs_stripActs(AX)
+	JMP go
+end:
+	TILERELEASE
+	VZEROUPPER
+	RET
+
+TEXT ·integerAMXPoints(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	LEAQ integerArgs_config(AX), DX
+	LDTILECFG_DX
+	LEAQ integerUnpack8Points<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer8
+	JEQ chosen
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVL $0x4b400000, R11
+	VPBROADCASTD R11, Z22
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
+	MOVQ integerArgs_tiles(AX), R10
+	MOVQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $4, R12
+	SHRQ $2, R10
+	JZ last
+begin:
+	MOVQ R12, integerArgs_side(AX)
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_toSide(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	MOVQ R11, integerArgs_outSide(AX)
+	MOVQ R10, integerArgs_pairsLeft(AX)
+	MOVQ $0, integerArgs_addGroups(AX)
+	MOVQ integerArgs_side(AX), R11
+	MOVQ R11, integerArgs_sideLeft(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_nextOut(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_nextActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_nextMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	MOVQ $4, R10
+	CMPQ R10, R11
+	CMOVQGT R11, R10
+	MOVQ R10, integerArgs_nextGroups(AX)
+	MOVQ integerArgs_pairBlock(AX), R8
+	MOVQ integerArgs_slots(AX), R9
+	MOVQ R9, R11
+	MOVQ R11, integerArgs_slotAt+0(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+8(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+16(AX)
+	ADDQ integerArgs_slot(AX), R11
+	MOVQ R11, integerArgs_slotAt+24(AX)
+	ADDQ integerArgs_slot(AX), R11
+unpack:
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+	DECQ R10
+	JNZ unpack
+	JMP panel
+run:
+	MOVQ integerArgs_products(AX), R11
+	CMPQ R12, $0
+	JLE multiplied0
+	MOVQ integerArgs_slotAt+0(AX), SI
+	TILEZERO(0)
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 6, 3)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole0
+	TILELOADD(4, 64, 2, 1)
+	TILELOADD(6, 1024, 6, 3)
+	TDPBSUD(0, 4, 6)
+whole0:
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied0:
+	CMPQ integerArgs_unpackNow(AX), $0
+	JLE unpacked0
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked0:
+	TILESTORED(1, 3072, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $1
+	JLE added0
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*8), SI
+	MOVQ integerArgs_slotAt+8(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	VMOVUPS 64(DI)(R10*1), Z17
+	CMPQ R14, $16
+	JEQ row0Of16
+	CMPQ R14, $15
+	JEQ row0Of15
+	CMPQ R14, $14
+	JEQ row0Of14
+	CMPQ R14, $13
+	JEQ row0Of13
+	CMPQ R14, $12
+	JEQ row0Of12
+	CMPQ R14, $11
+	JEQ row0Of11
+	CMPQ R14, $10
+	JEQ row0Of10
+	JMP row0Of9
+row0Of16:
+	VPADDD 1984(R11), Z22, Z21
+	VPDPWSSD.BCST 60(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+row0Of15:
+	VPADDD 1920(R11), Z22, Z20
+	VPDPWSSD.BCST 56(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+row0Of14:
+	VPADDD 1856(R11), Z22, Z19
+	VPDPWSSD.BCST 52(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+row0Of13:
+	VPADDD 1792(R11), Z22, Z18
+	VPDPWSSD.BCST 48(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+row0Of12:
+	VPADDD 1728(R11), Z22, Z21
+	VPDPWSSD.BCST 44(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+row0Of11:
+	VPADDD 1664(R11), Z22, Z20
+	VPDPWSSD.BCST 40(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+row0Of10:
+	VPADDD 1600(R11), Z22, Z19
+	VPDPWSSD.BCST 36(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+row0Of9:
+	VPADDD 1536(R11), Z22, Z18
+	VPDPWSSD.BCST 32(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 1472(R11), Z22, Z21
+	VPDPWSSD.BCST 28(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 1408(R11), Z22, Z20
+	VPDPWSSD.BCST 24(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 1344(R11), Z22, Z19
+	VPDPWSSD.BCST 20(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VPADDD 1280(R11), Z22, Z18
+	VPDPWSSD.BCST 16(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 1216(R11), Z22, Z21
+	VPDPWSSD.BCST 12(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 1152(R11), Z22, Z20
+	VPDPWSSD.BCST 8(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 1088(R11), Z22, Z19
+	VPDPWSSD.BCST 4(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VPADDD 1024(R11), Z22, Z18
+	VPDPWSSD.BCST 0(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added0:
+	CMPQ R12, $1
+	JLE multiplied1
+	MOVQ integerArgs_slotAt+8(AX), SI
+	TILEZERO(1)
+	TILELOADD(5, 0, 2, 1)
+	TILELOADD(7, 0, 6, 3)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole1
+	TILELOADD(5, 64, 2, 1)
+	TILELOADD(7, 1024, 6, 3)
+	TDPBSUD(1, 5, 7)
+whole1:
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied1:
+	CMPQ integerArgs_unpackNow(AX), $1
+	JLE unpacked1
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked1:
+	TILESTORED(0, 0, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $2
+	JLE added1
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*8), SI
+	MOVQ integerArgs_slotAt+16(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	VMOVUPS 64(DI)(R10*1), Z17
+	CMPQ R14, $16
+	JEQ row1Of16
+	CMPQ R14, $15
+	JEQ row1Of15
+	CMPQ R14, $14
+	JEQ row1Of14
+	CMPQ R14, $13
+	JEQ row1Of13
+	CMPQ R14, $12
+	JEQ row1Of12
+	CMPQ R14, $11
+	JEQ row1Of11
+	CMPQ R14, $10
+	JEQ row1Of10
+	JMP row1Of9
+row1Of16:
+	VPADDD 3008(R11), Z22, Z21
+	VPDPWSSD.BCST 60(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+row1Of15:
+	VPADDD 2944(R11), Z22, Z20
+	VPDPWSSD.BCST 56(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+row1Of14:
+	VPADDD 2880(R11), Z22, Z19
+	VPDPWSSD.BCST 52(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+row1Of13:
+	VPADDD 2816(R11), Z22, Z18
+	VPDPWSSD.BCST 48(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+row1Of12:
+	VPADDD 2752(R11), Z22, Z21
+	VPDPWSSD.BCST 44(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+row1Of11:
+	VPADDD 2688(R11), Z22, Z20
+	VPDPWSSD.BCST 40(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+row1Of10:
+	VPADDD 2624(R11), Z22, Z19
+	VPDPWSSD.BCST 36(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+row1Of9:
+	VPADDD 2560(R11), Z22, Z18
+	VPDPWSSD.BCST 32(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 2496(R11), Z22, Z21
+	VPDPWSSD.BCST 28(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 2432(R11), Z22, Z20
+	VPDPWSSD.BCST 24(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 2368(R11), Z22, Z19
+	VPDPWSSD.BCST 20(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VPADDD 2304(R11), Z22, Z18
+	VPDPWSSD.BCST 16(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 2240(R11), Z22, Z21
+	VPDPWSSD.BCST 12(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 2176(R11), Z22, Z20
+	VPDPWSSD.BCST 8(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 2112(R11), Z22, Z19
+	VPDPWSSD.BCST 4(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VPADDD 2048(R11), Z22, Z18
+	VPDPWSSD.BCST 0(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added1:
+	CMPQ R12, $2
+	JLE multiplied2
+	MOVQ integerArgs_slotAt+16(AX), SI
+	TILEZERO(0)
+	TILELOADD(4, 0, 2, 1)
+	TILELOADD(6, 0, 6, 3)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole2
+	TILELOADD(4, 64, 2, 1)
+	TILELOADD(6, 1024, 6, 3)
+	TDPBSUD(0, 4, 6)
+whole2:
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied2:
+	CMPQ integerArgs_unpackNow(AX), $2
+	JLE unpacked2
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked2:
+	TILESTORED(1, 1024, 11, 3)
+	CMPQ integerArgs_addGroups(AX), $3
+	JLE added2
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*8), SI
+	MOVQ integerArgs_slotAt+24(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	VMOVUPS 64(DI)(R10*1), Z17
+	CMPQ R14, $16
+	JEQ row2Of16
+	CMPQ R14, $15
+	JEQ row2Of15
+	CMPQ R14, $14
+	JEQ row2Of14
+	CMPQ R14, $13
+	JEQ row2Of13
+	CMPQ R14, $12
+	JEQ row2Of12
+	CMPQ R14, $11
+	JEQ row2Of11
+	CMPQ R14, $10
+	JEQ row2Of10
+	JMP row2Of9
+row2Of16:
+	VPADDD 4032(R11), Z22, Z21
+	VPDPWSSD.BCST 60(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+row2Of15:
+	VPADDD 3968(R11), Z22, Z20
+	VPDPWSSD.BCST 56(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+row2Of14:
+	VPADDD 3904(R11), Z22, Z19
+	VPDPWSSD.BCST 52(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+row2Of13:
+	VPADDD 3840(R11), Z22, Z18
+	VPDPWSSD.BCST 48(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+row2Of12:
+	VPADDD 3776(R11), Z22, Z21
+	VPDPWSSD.BCST 44(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+row2Of11:
+	VPADDD 3712(R11), Z22, Z20
+	VPDPWSSD.BCST 40(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+row2Of10:
+	VPADDD 3648(R11), Z22, Z19
+	VPDPWSSD.BCST 36(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+row2Of9:
+	VPADDD 3584(R11), Z22, Z18
+	VPDPWSSD.BCST 32(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 3520(R11), Z22, Z21
+	VPDPWSSD.BCST 28(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 3456(R11), Z22, Z20
+	VPDPWSSD.BCST 24(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 3392(R11), Z22, Z19
+	VPDPWSSD.BCST 20(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VPADDD 3328(R11), Z22, Z18
+	VPDPWSSD.BCST 16(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 3264(R11), Z22, Z21
+	VPDPWSSD.BCST 12(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 3200(R11), Z22, Z20
+	VPDPWSSD.BCST 8(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 3136(R11), Z22, Z19
+	VPDPWSSD.BCST 4(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VPADDD 3072(R11), Z22, Z18
+	VPDPWSSD.BCST 0(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added2:
+	CMPQ R12, $3
+	JLE multiplied3
+	MOVQ integerArgs_slotAt+24(AX), SI
+	TILEZERO(1)
+	TILELOADD(5, 0, 2, 1)
+	TILELOADD(7, 0, 6, 3)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE whole3
+	TILELOADD(5, 64, 2, 1)
+	TILELOADD(7, 1024, 6, 3)
+	TDPBSUD(1, 5, 7)
+whole3:
+	ADDQ integerArgs_actGroup(AX), DX
+multiplied3:
+	CMPQ integerArgs_unpackNow(AX), $3
+	JLE unpacked3
+	MOVQ integerArgs_unpack(AX), R13
+	CALL R13
+unpacked3:
+	TILESTORED(0, 2048, 11, 3)
+	MOVQ integerArgs_rows(AX), R14
+	CMPQ integerArgs_addGroups(AX), $0
+	JEQ summed
+	MOVQ integerArgs_addOut(AX), R13
+	CMPQ R14, $16
+	JEQ storeOf16
+	CMPQ R14, $15
+	JEQ storeOf15
+	CMPQ R14, $14
+	JEQ storeOf14
+	CMPQ R14, $13
+	JEQ storeOf13
+	CMPQ R14, $12
+	JEQ storeOf12
+	CMPQ R14, $11
+	JEQ storeOf11
+	CMPQ R14, $10
+	JEQ storeOf10
+	JMP storeOf9
+storeOf16:
+	VMOVUPS Z15, 960(R13)
+storeOf15:
+	VMOVUPS Z14, 896(R13)
+storeOf14:
+	VMOVUPS Z13, 832(R13)
+storeOf13:
+	VMOVUPS Z12, 768(R13)
+storeOf12:
+	VMOVUPS Z11, 704(R13)
+storeOf11:
+	VMOVUPS Z10, 640(R13)
+storeOf10:
+	VMOVUPS Z9, 576(R13)
+storeOf9:
+	VMOVUPS Z8, 512(R13)
+	VMOVUPS Z7, 448(R13)
+	VMOVUPS Z6, 384(R13)
+	VMOVUPS Z5, 320(R13)
+	VMOVUPS Z4, 256(R13)
+	VMOVUPS Z3, 192(R13)
+	VMOVUPS Z2, 128(R13)
+	VMOVUPS Z1, 64(R13)
+	VMOVUPS Z0, 0(R13)
+summed:
+	MOVQ R12, integerArgs_addGroups(AX)
+	TESTQ R12, R12
+	JEQ done
+	MOVQ integerArgs_panelScales(AX), R10
+	MOVQ integerArgs_stripActs(AX), R15
+	ADDQ integerArgs_actTail(AX), R15
+	MOVQ integerArgs_stripOut(AX), R13
+	MOVQ R13, integerArgs_addOut(AX)
+	CMPQ integerArgs_panelMore(AX), $0
+	JNE more
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP begun
+more:
+	CMPQ R14, $16
+	JEQ loadOf16
+	CMPQ R14, $15
+	JEQ loadOf15
+	CMPQ R14, $14
+	JEQ loadOf14
+	CMPQ R14, $13
+	JEQ loadOf13
+	CMPQ R14, $12
+	JEQ loadOf12
+	CMPQ R14, $11
+	JEQ loadOf11
+	CMPQ R14, $10
+	JEQ loadOf10
+	JMP loadOf9
+loadOf16:
+	VMOVUPS 960(R13), Z15
+loadOf15:
+	VMOVUPS 896(R13), Z14
+loadOf14:
+	VMOVUPS 832(R13), Z13
+loadOf13:
+	VMOVUPS 768(R13), Z12
+loadOf12:
+	VMOVUPS 704(R13), Z11
+loadOf11:
+	VMOVUPS 640(R13), Z10
+loadOf10:
+	VMOVUPS 576(R13), Z9
+loadOf9:
+	VMOVUPS 512(R13), Z8
+	VMOVUPS 448(R13), Z7
+	VMOVUPS 384(R13), Z6
+	VMOVUPS 320(R13), Z5
+	VMOVUPS 256(R13), Z4
+	VMOVUPS 192(R13), Z3
+	VMOVUPS 128(R13), Z2
+	VMOVUPS 64(R13), Z1
+	VMOVUPS 0(R13), Z0
+begun:
+	MOVQ integerArgs_rows(AX), R14
+	MOVQ R15, R13
+	LEAQ (R13)(R14*8), SI
+	MOVQ integerArgs_slotAt+0(AX), DI
+	VMOVUPS (DI)(R10*1), Z16
+	VMOVUPS 64(DI)(R10*1), Z17
+	CMPQ R14, $16
+	JEQ row3Of16
+	CMPQ R14, $15
+	JEQ row3Of15
+	CMPQ R14, $14
+	JEQ row3Of14
+	CMPQ R14, $13
+	JEQ row3Of13
+	CMPQ R14, $12
+	JEQ row3Of12
+	CMPQ R14, $11
+	JEQ row3Of11
+	CMPQ R14, $10
+	JEQ row3Of10
+	JMP row3Of9
+row3Of16:
+	VPADDD 960(R11), Z22, Z21
+	VPDPWSSD.BCST 60(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 60(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z15
+row3Of15:
+	VPADDD 896(R11), Z22, Z20
+	VPDPWSSD.BCST 56(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 56(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z14
+row3Of14:
+	VPADDD 832(R11), Z22, Z19
+	VPDPWSSD.BCST 52(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 52(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z13
+row3Of13:
+	VPADDD 768(R11), Z22, Z18
+	VPDPWSSD.BCST 48(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 48(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z12
+row3Of12:
+	VPADDD 704(R11), Z22, Z21
+	VPDPWSSD.BCST 44(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 44(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z11
+row3Of11:
+	VPADDD 640(R11), Z22, Z20
+	VPDPWSSD.BCST 40(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 40(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z10
+row3Of10:
+	VPADDD 576(R11), Z22, Z19
+	VPDPWSSD.BCST 36(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 36(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z9
+row3Of9:
+	VPADDD 512(R11), Z22, Z18
+	VPDPWSSD.BCST 32(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 32(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z8
+	VPADDD 448(R11), Z22, Z21
+	VPDPWSSD.BCST 28(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 28(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z7
+	VPADDD 384(R11), Z22, Z20
+	VPDPWSSD.BCST 24(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 24(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z6
+	VPADDD 320(R11), Z22, Z19
+	VPDPWSSD.BCST 20(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 20(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z5
+	VPADDD 256(R11), Z22, Z18
+	VPDPWSSD.BCST 16(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 16(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z4
+	VPADDD 192(R11), Z22, Z21
+	VPDPWSSD.BCST 12(SI), Z17, Z21
+	VSUBPS Z22, Z21, Z21
+	VMULPS.BCST 12(R13), Z21, Z21
+	VFMADD231PS Z16, Z21, Z3
+	VPADDD 128(R11), Z22, Z20
+	VPDPWSSD.BCST 8(SI), Z17, Z20
+	VSUBPS Z22, Z20, Z20
+	VMULPS.BCST 8(R13), Z20, Z20
+	VFMADD231PS Z16, Z20, Z2
+	VPADDD 64(R11), Z22, Z19
+	VPDPWSSD.BCST 4(SI), Z17, Z19
+	VSUBPS Z22, Z19, Z19
+	VMULPS.BCST 4(R13), Z19, Z19
+	VFMADD231PS Z16, Z19, Z1
+	VPADDD 0(R11), Z22, Z18
+	VPDPWSSD.BCST 0(SI), Z17, Z18
+	VSUBPS Z22, Z18, Z18
+	VMULPS.BCST 0(R13), Z18, Z18
+	VFMADD231PS Z16, Z18, Z0
+	ADDQ integerArgs_actGroup(AX), R15
+added3:
+	DECQ integerArgs_stripsLeft(AX)
+	JZ whole
+	MOVQ integerArgs_actStrip(AX), R11
+	ADDQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_rows(AX), R11
+	SHLQ $6, R11
+	ADDQ R11, integerArgs_stripOut(AX)
+	JMP strip
+whole:
+	XORL R12, R12
+	MOVQ R12, integerArgs_unpackNow(AX)
+	CMPQ integerArgs_nextGroups(AX), $0
+	JEQ run
+panel:
+	MOVQ integerArgs_nextActs(AX), R11
+	MOVQ R11, integerArgs_stripActs(AX)
+	MOVQ integerArgs_nextOut(AX), R11
+	MOVQ R11, integerArgs_stripOut(AX)
+	MOVQ integerArgs_nextMore(AX), R11
+	MOVQ R11, integerArgs_panelMore(AX)
+	MOVQ integerArgs_scalesAt(AX), R11
+	MOVQ R11, integerArgs_panelScales(AX)
+	MOVQ integerArgs_strips(AX), R11
+	MOVQ R11, integerArgs_stripsLeft(AX)
+	XORQ $128, integerArgs_scalesAt(AX)
+	MOVQ integerArgs_nextGroups(AX), R12
+	MOVQ integerArgs_slots(AX), R9
+	MOVQ integerArgs_toSide(AX), SI
+	MOVQ integerArgs_outSide(AX), DI
+	MOVQ integerArgs_nextBlock(AX), R8
+	ADDQ SI, R8
+	ADDQ DI, integerArgs_nextOut(AX)
+	DECQ integerArgs_sideLeft(AX)
+	JNZ placed
+	MOVQ integerArgs_side(AX), R11
+	MOVQ R11, integerArgs_sideLeft(AX)
+	IMULQ R11, SI
+	IMULQ R11, DI
+	SUBQ SI, R8
+	SUBQ DI, integerArgs_nextOut(AX)
+	MOVQ R12, R11
+	IMULQ integerArgs_block(AX), R11
+	ADDQ R11, R8
+	MOVQ R12, R11
+	IMULQ integerArgs_actGroup(AX), R11
+	ADDQ R11, integerArgs_nextActs(AX)
+	MOVQ $1, integerArgs_nextMore(AX)
+	MOVQ integerArgs_nextLeft(AX), R11
+	SUBQ R12, R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+	JNZ found
+	DECQ integerArgs_pairsLeft(AX)
+	JZ found // no group
+	MOVQ integerArgs_tileBytes(AX), R8
+	ADDQ integerArgs_pairBlock(AX), R8
+	MOVQ R8, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	ADDQ R11, integerArgs_pairOut(AX)
+	MOVQ integerArgs_pairBlock(AX), R11
+	MOVQ R11, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_pairOut(AX), R11
+	MOVQ R11, integerArgs_nextOut(AX)
+	MOVQ integerArgs_acts(AX), R11
+	MOVQ R11, integerArgs_nextActs(AX)
+	MOVQ integerArgs_more(AX), R11
+	MOVQ R11, integerArgs_nextMore(AX)
+	MOVQ integerArgs_groups(AX), R11
+	MOVQ R11, integerArgs_nextLeft(AX)
+found:
+	MOVQ $4, R14
+	CMPQ R14, R11
+	CMOVQGT R11, R14
+	MOVQ R14, integerArgs_nextGroups(AX)
+placed:
+	MOVQ R8, integerArgs_nextBlock(AX)
+	XORL R11, R11
+	MOVQ integerArgs_toSide(AX), SI
+	ADDQ SI, SI
+	MOVQ SI, DI
+	NEGQ DI
+	CMPQ integerArgs_sideLeft(AX), $2
+	CMOVQLE DI, SI
+	CMPQ integerArgs_side(AX), $4
+	CMOVQNE R11, SI
+	MOVQ SI, integerArgs_askAcross(AX)
+strip:
+	MOVQ integerArgs_stripActs(AX), DX
+	CMPQ integerArgs_stripsLeft(AX), $1
+	JNE run
+	MOVQ integerArgs_nextGroups(AX), R11
+	MOVQ R11, integerArgs_unpackNow(AX)
+	JMP run
+done:
+	MOVQ integerArgs_slotTail(AX), R11
+	MOVQ R11, integerArgs_scalesAt(AX)
+	MOVQ $0, integerArgs_askAcross(AX)
+last:
+	MOVQ integerArgs_tiles(AX), R10
+	MOVQ R10, R12
+	ANDQ $3, R12
+	JZ end
+	SUBQ R12, R10
+	MOVQ $0, integerArgs_tiles(AX)
+	MOVQ integerArgs_tileBytes(AX), R11
+	IMULQ R10, R11
+	ADDQ integerArgs_weights(AX), R11
+	MOVQ R11, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_outTile(AX), R11
+	IMULQ R10, R11
+	ADDQ integerArgs_out(AX), R11
+	MOVQ R11, integerArgs_pairOut(AX)
+	MOVQ $1, R10
+	JMP begin
+end:
+	TILERELEASE
+	VZEROUPPER
+	RET
+
+TEXT ·integerManyPoints(SB), NOSPLIT, $32-8
+	MOVQ a+0(FP), AX
+	LEAQ integerArgs_config(AX), DX
+	LDTILECFG_DX
+	LEAQ integerUnpack8Points<>(SB), R11
+	CMPQ integerArgs_format(AX), $const_integer8
+	JEQ chosen
+chosen:
+	MOVQ R11, integerArgs_unpack(AX)
+	MOVL $0x4b400000, R11
+	VPBROADCASTD R11, Z22
+	MOVQ $64, BX
+	MOVQ integerArgs_actRow(AX), CX
+	MOVQ integerArgs_actGroup(AX), R12
+	MOVQ integerArgs_weights(AX), R14
+	MOVQ R14, integerArgs_pairBlock(AX)
+	MOVQ integerArgs_weights(AX), R14
+	MOVQ R14, integerArgs_nextBlock(AX)
+	MOVQ integerArgs_slots(AX), R14
+	MOVQ R14, integerArgs_nextSlots(AX)
+	MOVQ integerArgs_slots(AX), R14
+	MOVQ R14, integerArgs_unpackSlot(AX)
+	MOVQ integerArgs_groups(AX), R14
+	MOVQ R14, integerArgs_nextLeft(AX)
+	MOVQ integerArgs_nowhere(AX), R14
+	MOVQ R14, integerArgs_addOut(AX)
+	MOVQ integerArgs_nowhere(AX), R14
+	MOVQ R14, integerArgs_addOutSecond(AX)
+	MOVQ integerArgs_tiles(AX), R14
+	SHRQ $1, R14
+	MOVQ R14, integerArgs_pairsNext(AX)
+	INCQ R14
+	MOVQ R14, integerArgs_pairsLeft(AX)
+	MOVQ integerArgs_outTile(AX), R14
+	MOVQ R14, integerArgs_outSecond(AX)
+	ADDQ R14, R14
+	MOVQ integerArgs_out(AX), SI
+	SUBQ R14, SI
+	MOVQ SI, integerArgs_pairOut(AX)
+	XORL R14, R14
+	MOVQ R14, integerArgs_groupsLeft(AX)
+	MOVQ R14, integerArgs_addMore(AX)
+	KXORW K5, K5, K5
+	MOVQ $8, integerArgs_unpackLeft(AX)
+	MOVQ integerArgs_products(AX), DI
+	LEAQ 8192(DI), R11
+	MOVQ integerArgs_nowhere(AX), R15
+	MOVQ integerArgs_acts(AX), R8
+	ADDQ integerArgs_actTail(AX), R8
+	MOVQ R8, integerArgs_addActs(AX)
+	LEAQ (R8)(R12*1), R9
+	LEAQ (R8)(R12*2), R10
+	LEAQ (R9)(R12*2), R13
+	MOVQ integerArgs_slots(AX), R14
+	ADDQ integerArgs_slotTail(AX), R14
+	MOVQ R14, integerArgs_addSlots(AX)
+	JMP panel
+turn:
+	TILELOADDT1(4, 0, 2, 1)
+	VMOVUPS.Z 384(R15), K5, Z10
+	MANY_POINTED(4480, R8, 24, Z0, Z4, Z12, Z10)
+	MANY_POINTED(5504, R9, 24, Z1, Z5, Z13, Z10)
+	MANY_POINTED(6528, R10, 24, Z2, Z6, Z14, Z10)
+	MANY_POINTED(7552, R13, 24, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 384(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 448(R15), K5, Z11
+	MANY_POINTED(4544, R8, 28, Z0, Z4, Z16, Z11)
+	MANY_POINTED(5568, R9, 28, Z1, Z5, Z17, Z11)
+	MANY_POINTED(6592, R10, 28, Z2, Z6, Z18, Z11)
+	MANY_POINTED(7616, R13, 28, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 448(R15)
+	TILESTORED(0, 3072, 7, 3)
+	TILEZERO(0)
+	VMOVUPS.Z 512(R15), K5, Z8
+	MANY_POINTED(4608, R8, 32, Z0, Z4, Z12, Z8)
+	MANY_POINTED(5632, R9, 32, Z1, Z5, Z13, Z8)
+	MANY_POINTED(6656, R10, 32, Z2, Z6, Z14, Z8)
+	MANY_POINTED(7680, R13, 32, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 512(R15)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE first0
+	TILELOADDT1(2, 64, 2, 1)
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+	TDPBSUD(0, 2, 3)
+first0:
+	VMOVUPS.Z 576(R15), K5, Z9
+	MANY_POINTED(4672, R8, 36, Z0, Z4, Z16, Z9)
+	MANY_POINTED(5696, R9, 36, Z1, Z5, Z17, Z9)
+	MANY_POINTED(6720, R10, 36, Z2, Z6, Z18, Z9)
+	MANY_POINTED(7744, R13, 36, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 576(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 640(R15), K5, Z10
+	MANY_POINTED(4736, R8, 40, Z0, Z4, Z12, Z10)
+	MANY_POINTED(5760, R9, 40, Z1, Z5, Z13, Z10)
+	MANY_POINTED(6784, R10, 40, Z2, Z6, Z14, Z10)
+	MANY_POINTED(7808, R13, 40, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 640(R15)
+	TILESTORED(1, 7168, 7, 3)
+	TILEZERO(1)
+	XORQ $8192, DI
+	VMOVUPS.Z 704(R15), K5, Z11
+	MANY_POINTED(4800, R8, 44, Z0, Z4, Z16, Z11)
+	MANY_POINTED(5824, R9, 44, Z1, Z5, Z17, Z11)
+	MANY_POINTED(6848, R10, 44, Z2, Z6, Z18, Z11)
+	MANY_POINTED(7872, R13, 44, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 704(R15)
+	TDPBSUD(1, 4, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE second0
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
+	TDPBSUD(1, 2, 3)
+second0:
+	VMOVUPS.Z 768(R15), K5, Z8
+	MANY_POINTED(4864, R8, 48, Z0, Z4, Z12, Z8)
+	MANY_POINTED(5888, R9, 48, Z1, Z5, Z13, Z8)
+	MANY_POINTED(6912, R10, 48, Z2, Z6, Z14, Z8)
+	MANY_POINTED(7936, R13, 48, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 768(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 832(R15), K5, Z9
+	MANY_POINTED(4928, R8, 52, Z0, Z4, Z16, Z9)
+	MANY_POINTED(5952, R9, 52, Z1, Z5, Z17, Z9)
+	MANY_POINTED(6976, R10, 52, Z2, Z6, Z18, Z9)
+	MANY_POINTED(8000, R13, 52, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 832(R15)
+	TILELOADDT1(5, 0, 2, 1)
+	VMOVUPS.Z 896(R15), K5, Z10
+	MANY_POINTED(4992, R8, 56, Z0, Z4, Z12, Z10)
+	MANY_POINTED(6016, R9, 56, Z1, Z5, Z13, Z10)
+	MANY_POINTED(7040, R10, 56, Z2, Z6, Z14, Z10)
+	MANY_POINTED(8064, R13, 56, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 896(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 960(R15), K5, Z11
+	MANY_POINTED(5056, R8, 60, Z0, Z4, Z16, Z11)
+	MANY_POINTED(6080, R9, 60, Z1, Z5, Z17, Z11)
+	MANY_POINTED(7104, R10, 60, Z2, Z6, Z18, Z11)
+	MANY_POINTED(8128, R13, 60, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 960(R15)
+	TILESTORED(0, 0, 7, 3)
+	TILEZERO(0)
+	MOVQ integerArgs_addSlots(AX), R15
+	VMOVUPS (R15), Z0
+	VMOVUPS 64(R15), Z4
+	ADDQ R14, R15
+	VMOVUPS (R15), Z1
+	VMOVUPS 64(R15), Z5
+	ADDQ R14, R15
+	VMOVUPS (R15), Z2
+	VMOVUPS 64(R15), Z6
+	ADDQ R14, R15
+	VMOVUPS (R15), Z3
+	VMOVUPS 64(R15), Z7
+	ADDQ R14, R15
+	MOVQ integerArgs_addOut(AX), R15
+	MOVQ integerArgs_addActs(AX), R8
+	LEAQ (R8)(R12*1), R9
+	LEAQ (R8)(R12*2), R10
+	LEAQ (R9)(R12*2), R13
+	KMOVW integerArgs_addMore(AX), K5
+	XORQ $8192, R11
+	VMOVUPS.Z 0(R15), K5, Z8
+	MANY_POINTED(0, R8, 0, Z0, Z4, Z12, Z8)
+	MANY_POINTED(1024, R9, 0, Z1, Z5, Z13, Z8)
+	MANY_POINTED(2048, R10, 0, Z2, Z6, Z14, Z8)
+	MANY_POINTED(3072, R13, 0, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 0(R15)
+	TDPBSUD(0, 5, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE first1
+	TILELOADDT1(2, 64, 2, 1)
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+	TDPBSUD(0, 2, 3)
+first1:
+	VMOVUPS.Z 64(R15), K5, Z9
+	MANY_POINTED(64, R8, 4, Z0, Z4, Z16, Z9)
+	MANY_POINTED(1088, R9, 4, Z1, Z5, Z17, Z9)
+	MANY_POINTED(2112, R10, 4, Z2, Z6, Z18, Z9)
+	MANY_POINTED(3136, R13, 4, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 64(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 128(R15), K5, Z10
+	MANY_POINTED(128, R8, 8, Z0, Z4, Z12, Z10)
+	MANY_POINTED(1152, R9, 8, Z1, Z5, Z13, Z10)
+	MANY_POINTED(2176, R10, 8, Z2, Z6, Z14, Z10)
+	MANY_POINTED(3200, R13, 8, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 128(R15)
+	TILESTORED(1, 4096, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 192(R15), K5, Z11
+	MANY_POINTED(192, R8, 12, Z0, Z4, Z16, Z11)
+	MANY_POINTED(1216, R9, 12, Z1, Z5, Z17, Z11)
+	MANY_POINTED(2240, R10, 12, Z2, Z6, Z18, Z11)
+	MANY_POINTED(3264, R13, 12, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 192(R15)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE second1
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
+	TDPBSUD(1, 2, 3)
+second1:
+	VMOVUPS.Z 256(R15), K5, Z8
+	MANY_POINTED(256, R8, 16, Z0, Z4, Z12, Z8)
+	MANY_POINTED(1280, R9, 16, Z1, Z5, Z13, Z8)
+	MANY_POINTED(2304, R10, 16, Z2, Z6, Z14, Z8)
+	MANY_POINTED(3328, R13, 16, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 256(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 320(R15), K5, Z9
+	MANY_POINTED(320, R8, 20, Z0, Z4, Z16, Z9)
+	MANY_POINTED(1344, R9, 20, Z1, Z5, Z17, Z9)
+	MANY_POINTED(2368, R10, 20, Z2, Z6, Z18, Z9)
+	MANY_POINTED(3392, R13, 20, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 320(R15)
+	TILELOADDT1(4, 0, 2, 1)
+	VMOVUPS.Z 384(R15), K5, Z10
+	MANY_POINTED(384, R8, 24, Z0, Z4, Z12, Z10)
+	MANY_POINTED(1408, R9, 24, Z1, Z5, Z13, Z10)
+	MANY_POINTED(2432, R10, 24, Z2, Z6, Z14, Z10)
+	MANY_POINTED(3456, R13, 24, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 384(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 448(R15), K5, Z11
+	MANY_POINTED(448, R8, 28, Z0, Z4, Z16, Z11)
+	MANY_POINTED(1472, R9, 28, Z1, Z5, Z17, Z11)
+	MANY_POINTED(2496, R10, 28, Z2, Z6, Z18, Z11)
+	MANY_POINTED(3520, R13, 28, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 448(R15)
+	TILESTORED(0, 1024, 7, 3)
+	TILEZERO(0)
+	VMOVUPS.Z 512(R15), K5, Z8
+	MANY_POINTED(512, R8, 32, Z0, Z4, Z12, Z8)
+	MANY_POINTED(1536, R9, 32, Z1, Z5, Z13, Z8)
+	MANY_POINTED(2560, R10, 32, Z2, Z6, Z14, Z8)
+	MANY_POINTED(3584, R13, 32, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 512(R15)
+	TDPBSUD(0, 4, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE first2
+	TILELOADDT1(2, 64, 2, 1)
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+	TDPBSUD(0, 2, 3)
+first2:
+	VMOVUPS.Z 576(R15), K5, Z9
+	MANY_POINTED(576, R8, 36, Z0, Z4, Z16, Z9)
+	MANY_POINTED(1600, R9, 36, Z1, Z5, Z17, Z9)
+	MANY_POINTED(2624, R10, 36, Z2, Z6, Z18, Z9)
+	MANY_POINTED(3648, R13, 36, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 576(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 640(R15), K5, Z10
+	MANY_POINTED(640, R8, 40, Z0, Z4, Z12, Z10)
+	MANY_POINTED(1664, R9, 40, Z1, Z5, Z13, Z10)
+	MANY_POINTED(2688, R10, 40, Z2, Z6, Z14, Z10)
+	MANY_POINTED(3712, R13, 40, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 640(R15)
+	TILESTORED(1, 5120, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 704(R15), K5, Z11
+	MANY_POINTED(704, R8, 44, Z0, Z4, Z16, Z11)
+	MANY_POINTED(1728, R9, 44, Z1, Z5, Z17, Z11)
+	MANY_POINTED(2752, R10, 44, Z2, Z6, Z18, Z11)
+	MANY_POINTED(3776, R13, 44, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 704(R15)
+	TDPBSUD(1, 4, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE second2
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
+	TDPBSUD(1, 2, 3)
+second2:
+	VMOVUPS.Z 768(R15), K5, Z8
+	MANY_POINTED(768, R8, 48, Z0, Z4, Z12, Z8)
+	MANY_POINTED(1792, R9, 48, Z1, Z5, Z13, Z8)
+	MANY_POINTED(2816, R10, 48, Z2, Z6, Z14, Z8)
+	MANY_POINTED(3840, R13, 48, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 768(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 832(R15), K5, Z9
+	MANY_POINTED(832, R8, 52, Z0, Z4, Z16, Z9)
+	MANY_POINTED(1856, R9, 52, Z1, Z5, Z17, Z9)
+	MANY_POINTED(2880, R10, 52, Z2, Z6, Z18, Z9)
+	MANY_POINTED(3904, R13, 52, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 832(R15)
+	TILELOADDT1(5, 0, 2, 1)
+	VMOVUPS.Z 896(R15), K5, Z10
+	MANY_POINTED(896, R8, 56, Z0, Z4, Z12, Z10)
+	MANY_POINTED(1920, R9, 56, Z1, Z5, Z13, Z10)
+	MANY_POINTED(2944, R10, 56, Z2, Z6, Z14, Z10)
+	MANY_POINTED(3968, R13, 56, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 896(R15)
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 960(R15), K5, Z11
+	MANY_POINTED(960, R8, 60, Z0, Z4, Z16, Z11)
+	MANY_POINTED(1984, R9, 60, Z1, Z5, Z17, Z11)
+	MANY_POINTED(3008, R10, 60, Z2, Z6, Z18, Z11)
+	MANY_POINTED(4032, R13, 60, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 960(R15)
+	TILESTORED(0, 2048, 7, 3)
+	TILEZERO(0)
+	MOVQ integerArgs_addSlots(AX), R15
+	ADDQ $const_manySlotBytes, R15
+	VMOVUPS (R15), Z0
+	VMOVUPS 64(R15), Z4
+	ADDQ R14, R15
+	VMOVUPS (R15), Z1
+	VMOVUPS 64(R15), Z5
+	ADDQ R14, R15
+	VMOVUPS (R15), Z2
+	VMOVUPS 64(R15), Z6
+	ADDQ R14, R15
+	VMOVUPS (R15), Z3
+	VMOVUPS 64(R15), Z7
+	ADDQ R14, R15
+	MOVQ integerArgs_addOutSecond(AX), R15
+	VMOVUPS.Z 0(R15), K5, Z8
+	MANY_POINTED(4096, R8, 0, Z0, Z4, Z12, Z8)
+	MANY_POINTED(5120, R9, 0, Z1, Z5, Z13, Z8)
+	MANY_POINTED(6144, R10, 0, Z2, Z6, Z14, Z8)
+	MANY_POINTED(7168, R13, 0, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 0(R15)
+	TDPBSUD(0, 5, 6)
+	CMPQ integerArgs_steps(AX), $4
+	JLE first3
+	TILELOADDT1(2, 64, 2, 1)
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+	TDPBSUD(0, 2, 3)
+first3:
+	VMOVUPS.Z 64(R15), K5, Z9
+	MANY_POINTED(4160, R8, 4, Z0, Z4, Z16, Z9)
+	MANY_POINTED(5184, R9, 4, Z1, Z5, Z17, Z9)
+	MANY_POINTED(6208, R10, 4, Z2, Z6, Z18, Z9)
+	MANY_POINTED(7232, R13, 4, Z3, Z7, Z19, Z9)
+	VMOVUPS Z9, 64(R15)
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
+	VMOVUPS.Z 128(R15), K5, Z10
+	MANY_POINTED(4224, R8, 8, Z0, Z4, Z12, Z10)
+	MANY_POINTED(5248, R9, 8, Z1, Z5, Z13, Z10)
+	MANY_POINTED(6272, R10, 8, Z2, Z6, Z14, Z10)
+	MANY_POINTED(7296, R13, 8, Z3, Z7, Z15, Z10)
+	VMOVUPS Z10, 128(R15)
+	TILESTORED(1, 6144, 7, 3)
+	TILEZERO(1)
+	VMOVUPS.Z 192(R15), K5, Z11
+	MANY_POINTED(4288, R8, 12, Z0, Z4, Z16, Z11)
+	MANY_POINTED(5312, R9, 12, Z1, Z5, Z17, Z11)
+	MANY_POINTED(6336, R10, 12, Z2, Z6, Z18, Z11)
+	MANY_POINTED(7360, R13, 12, Z3, Z7, Z19, Z11)
+	VMOVUPS Z11, 192(R15)
+	TDPBSUD(1, 5, 7)
+	CMPQ integerArgs_steps(AX), $4
+	JLE second3
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
+	TDPBSUD(1, 2, 3)
+second3:
+	VMOVUPS.Z 256(R15), K5, Z8
+	MANY_POINTED(4352, R8, 16, Z0, Z4, Z12, Z8)
+	MANY_POINTED(5376, R9, 16, Z1, Z5, Z13, Z8)
+	MANY_POINTED(6400, R10, 16, Z2, Z6, Z14, Z8)
+	MANY_POINTED(7424, R13, 16, Z3, Z7, Z15, Z8)
+	VMOVUPS Z8, 256(R15)
+	ADDQ R12, DX
+	ADDQ R14, SI
+	VMOVUPS.Z 320(R15), K5, Z9
+	MANY_POINTED(4416, R8, 20, Z0, Z4, Z16, Z9)
+	MANY_POINTED(5440, R9, 20, Z1, Z5, Z17, Z9)
+	MANY_POINTED(6464, R10, 20, Z2, Z6, Z18, Z9)
+	MANY_POINTED(7488, R13, 20, Z3, Z7, Z19, Z9)
 	VMOVUPS Z9, 320(R15)
 	MOVQ integerArgs_stripActs(AX), DX
 	MOVQ DX, SI

@@ -459,10 +459,16 @@ func integerAMX(a *integerArgs)
 func integerAMXSigned(a *integerArgs)
 
 //go:noescape
+func integerAMXPoints(a *integerArgs)
+
+//go:noescape
 func integerMany(a *integerArgs)
 
 //go:noescape
 func integerManySigned(a *integerArgs)
+
+//go:noescape
+func integerManyPoints(a *integerArgs)
 
 //go:noescape
 func integerSuper(a *integerArgs)

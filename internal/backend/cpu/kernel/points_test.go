@@ -113,7 +113,7 @@ func TestZeroPointsOfExtremesEqualTheirTwin(t *testing.T) {
 			m.Zeros[j] = byte(i/4%2) * (1<<c.bits - 1)
 		}
 		w := packed(t, integers, heap, m)
-		for _, rows := range []int{1, 3, 4, 8, 17} {
+		for _, rows := range []int{1, 3, 4, 8, 17, 50} {
 			x := Rows{Data: make([]float32, rows*c.cols), N: rows, Cols: c.cols, Stride: c.cols}
 			for j := range x.Data {
 				x.Data[j] = float32(1 - 2*(j/c.cols%2))

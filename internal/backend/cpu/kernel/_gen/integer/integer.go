@@ -129,7 +129,7 @@ func declarations() []byte {
 			s.line("//go:noescape\nfunc factors%s%s(a *integerArgs)\n", kind, set)
 		}
 	}
-	for _, name := range []string{"AMX", "AMXSigned", "Many", "ManySigned", "Super", "SuperLeast", "SuperLeast2", "Wide8"} {
+	for _, name := range []string{"AMX", "AMXSigned", "AMXPoints", "Many", "ManySigned", "ManyPoints", "Super", "SuperLeast", "SuperLeast2", "Wide8"} {
 		s.line("//go:noescape\nfunc integer%s(a *integerArgs)\n", name)
 	}
 

@@ -13,7 +13,7 @@ const amxDoc = `// integerUnpack<format>
 //
 // Vectors as in the kernels of AVX-512.
 //
-// func integerAMX(a *integerArgs), func integerAMXSigned(a *integerArgs)
+// func integerAMX(a *integerArgs), func integerAMXSigned(a *integerArgs), func integerAMXPoints(a *integerArgs)
 //
 // Multiply tiles of a weight with strips of up to 16 rows: see integerTiles, the twin. Four parts
 // of the tiles are read side by side, as four streams; what four do not divide comes at the end. A
@@ -23,7 +23,8 @@ const amxDoc = `// integerUnpack<format>
 // two, when memory has them: three of these turns are of the run before. So tiles, both ports of
 // vectors and memory have work all the time. Offsets within a run are fixed, since
 // instructions for addresses and branches take the ports that multiply. Of the signed form codes
-// are signed, and there are no biases.
+// are signed, and there are no biases. The third form is for codes of 8 bits with zero points, which are
+// where biases are, as integers: a product has them subtracted before it is scaled.
 //
 //	AX  arguments                       R10 scales of the run that is added, from a slot on
 //	BX  64                              R11 products
@@ -46,8 +47,19 @@ const (
 // amxKernel unpacks and multiplies.
 type amxKernel struct {
 	*source
-	signed bool
+	form amxForm
 }
+
+// amxForm is what the codes of a kernel are.
+type amxForm int
+
+const (
+	amxBiased amxForm = iota // unsigned, with biases
+	amxSigned
+	amxPoints // unsigned, with zero points
+)
+
+func (f amxForm) String() string { return [...]string{"", "Signed", "Points"}[f] }
 
 func amx(s *source) {
 	s.line("\n// The values of E2M1 codes in halves.")
@@ -66,16 +78,19 @@ func amx(s *source) {
 	factorsAVX512(s)
 	for _, f := range formats {
 		k := &avx512Kernel{source: s, codes: f, ahead: ahead, cache: 1, across: true}
-		unpackKernel{k, false}.write()
+		unpackKernel{k, amxBiased}.write()
 		if !f.fp4 {
-			unpackKernel{k, true}.write()
+			unpackKernel{k, amxSigned}.write()
+		}
+		if f.bits == 8 {
+			unpackKernel{k, amxPoints}.write()
 		}
 	}
 	superUnpack(s)
 	s.line("%s", manyMacros)
-	for _, signed := range []bool{false, true} {
-		amxKernel{s, signed}.write()
-		manyKernel{amxKernel{s, signed}}.write()
+	for _, form := range []amxForm{amxBiased, amxSigned, amxPoints} {
+		amxKernel{s, form}.write()
+		manyKernel{amxKernel{s, form}}.write()
 	}
 	superKernel{amxKernel{source: s}, false, 0}.write()
 	superKernel{amxKernel{source: s}, true, 4}.write()
@@ -83,11 +98,7 @@ func amx(s *source) {
 }
 
 func (k amxKernel) write() {
-	name := ""
-	if k.signed {
-		name = "Signed"
-	}
-	k.line("\nTEXT ·integerAMX%s(SB), NOSPLIT, $0-8", name)
+	k.line("\nTEXT ·integerAMX%s(SB), NOSPLIT, $0-8", k.form)
 	k.op("MOVQ a+0(FP), AX")
 	k.op("LEAQ integerArgs_config(AX), DX")
 	k.op("LDTILECFG_DX")
@@ -139,14 +150,14 @@ func (k amxKernel) move(from, to string) {
 // choose finds the code that unpacks the format.
 func (k amxKernel) choose() {
 	for _, f := range formats {
+		form := k.form
 		switch {
-		case f.fp4 == k.signed:
-			k.op("LEAQ integerUnpack%s<>(SB), R11", f.name)
-		case k.signed:
-			k.op("LEAQ integerUnpack%sSigned<>(SB), R11", f.name)
-		default:
+		case f.fp4 && k.form == amxSigned:
+			form = amxBiased
+		case f.fp4 || k.form == amxPoints && f.bits < 8:
 			continue
 		}
+		k.op("LEAQ integerUnpack%s%s<>(SB), R11", f.name, form)
 		k.op("CMPQ integerArgs_format(AX), $const_integer%s", f.name)
 		k.op("JEQ chosen")
 	}
@@ -354,7 +365,7 @@ func (k amxKernel) store(turn int) {
 // dot multiplies tiles.
 func (k amxKernel) dot(sum, acts, codes int) {
 	name := "TDPBSUD"
-	if k.signed {
+	if k.form == amxSigned {
 		name = "TDPBSSD"
 	}
 	k.op("%s(%d, %d, %d)", name, sum, acts, codes)

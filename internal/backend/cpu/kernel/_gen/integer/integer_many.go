@@ -3,7 +3,7 @@ package main
 import "fmt"
 
 const manyDoc = `//
-// func integerMany(a *integerArgs), func integerManySigned(a *integerArgs)
+// func integerMany(a *integerArgs), func integerManySigned(a *integerArgs), func integerManyPoints(a *integerArgs)
 //
 // The same for three strips of 16 rows and more, pairs of tiles that lie behind one another, and groups in
 // fours: those are a panel. A turn multiplies a strip with a panel, so that eight tiles of products share
@@ -20,7 +20,7 @@ const manyDoc = `//
 //	R12 group to group of these     DI  products        R15 output
 //	R14 slot to slot
 //
-// Vectors: Z0 to Z3: scales, by group; Z4 to Z7: biases; Z8 to Z11: sums; Z12 to Z19: products; Z22: see
+// Vectors: Z0 to Z3: scales, by group; Z4 to Z7: biases or zero points; Z8 to Z11: sums; Z12 to Z19: products; Z22: see
 // magic. K5 is none before the output has sums. Tiles: 0 and 1 products, 4 and 5 activations, 6 and 7 codes;
 // 2 and 3 activations and codes of second halves. Products are aligned to 16384 bytes.`
 
@@ -35,11 +35,7 @@ const (
 )
 
 func (k manyKernel) write() {
-	name := ""
-	if k.signed {
-		name = "Signed"
-	}
-	k.line("\nTEXT ·integerMany%s(SB), NOSPLIT, $32-8", name)
+	k.line("\nTEXT ·integerMany%s(SB), NOSPLIT, $32-8", k.form)
 	k.op("MOVQ a+0(FP), AX")
 	k.op("LEAQ integerArgs_config(AX), DX")
 	k.op("LDTILECFG_DX")
@@ -58,12 +54,13 @@ func (k manyKernel) write() {
 }
 
 // manyMacros are what is done with a row of a group: where its products and its scale of activations are, the
-// scales and biases of the weight, a vector for the products, and the sums.
+// scales and biases or zero points of the weight, a vector for the products, and the sums.
 const manyMacros = `
 #define MANY_SCALED(acts, row, scales, t, sums) VMULPS.BCST row(acts), t, t; VFMADD231PS scales, t, sums
 #define MANY_CONVERTED(products, acts, row, scales, t, sums) VCVTDQ2PS products(R11), t; MANY_SCALED(acts, row, scales, t, sums)
 #define MANY_SIGNED(products, acts, row, scales, t, sums) VPADDD products(R11), Z22, t; VSUBPS Z22, t, t; MANY_SCALED(acts, row, scales, t, sums)
-#define MANY_BIASED(products, acts, row, scales, biases, t, sums) MANY_SIGNED(products, acts, row, scales, t, sums); VFMADD231PS.BCST (4*16+row)(acts), biases, sums`
+#define MANY_BIASED(products, acts, row, scales, biases, t, sums) MANY_SIGNED(products, acts, row, scales, t, sums); VFMADD231PS.BCST (4*16+row)(acts), biases, sums
+#define MANY_POINTED(products, acts, row, scales, zeros, t, sums) VPADDD products(R11), Z22, t; VPDPWSSD.BCST (8*16+row)(acts), zeros, t; VSUBPS Z22, t, t; MANY_SCALED(acts, row, scales, t, sums)`
 
 // open prepares the first turn, in which what is added goes where nobody reads it, and goes to the first panel.
 func (k manyKernel) open() {
@@ -149,7 +146,7 @@ func (k manyKernel) codes(tile, t, half int) {
 
 // add scales the products of a row and adds them. The first row of a tile finds its scales, and the first of
 // both tiles the strip. So that multiplications, all on one port, do not limit alone what nothing else limits,
-// every fourth product without biases is converted by an instruction of that port: see magic.
+// every fourth product of signed codes is converted by an instruction of that port: see magic.
 func (k manyKernel) add(tile, m int) {
 	if m == 0 {
 		k.scales(tile)
@@ -158,11 +155,14 @@ func (k manyKernel) add(tile, m int) {
 	k.op("VMOVUPS.Z %d(R15), K5, %s", 64*m, sum)
 	for g, acts := range []string{"R8", "R9", "R10", "R13"} {
 		name, scales := "MANY_BIASED", fmt.Sprintf("Z%d, Z%d", g, 4+g)
-		if k.signed {
+		switch k.form {
+		case amxSigned:
 			name, scales = "MANY_SIGNED", fmt.Sprintf("Z%d", g)
 			if g == m%4 {
 				name = "MANY_CONVERTED"
 			}
+		case amxPoints:
+			name = "MANY_POINTED"
 		}
 		k.op("%s(%d, %s, %d, %s, Z%d, %s)", name, 1024*(manyGroups*tile+g)+64*m, acts, 4*m, scales, 12+m%2*4+g, sum)
 	}
@@ -178,7 +178,7 @@ func (k manyKernel) scales(tile int) {
 	}
 	for g := range manyGroups {
 		k.op("VMOVUPS (R15), Z%d", g)
-		if !k.signed {
+		if k.form != amxSigned {
 			k.op("VMOVUPS 64(R15), Z%d", 4+g)
 		}
 		k.op("ADDQ R14, R15")

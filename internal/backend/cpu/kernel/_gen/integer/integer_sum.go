@@ -14,10 +14,14 @@ func (k amxKernel) sum(turn int) {
 	}
 	k.arg("rows", "R14")
 	k.op("MOVQ R15, R13")
-	k.op("LEAQ (R13)(R14*4), SI")
+	sums := 4 // scaled
+	if k.form == amxPoints {
+		sums = 8 // negative
+	}
+	k.op("LEAQ (R13)(R14*%d), SI", sums)
 	k.op("MOVQ integerArgs_slotAt+%d(AX), DI", 8*group)
 	k.op("VMOVUPS (DI)(R10*1), Z16")
-	if !k.signed {
+	if k.form != amxSigned {
 		k.op("VMOVUPS 64(DI)(R10*1), Z17")
 	}
 	k.rows(sprint("row%dOf", turn), func(m int) { k.addRow(group, m, "SI", 0) })
@@ -72,15 +76,18 @@ func (k amxKernel) rows(name string, do func(m int)) {
 // fourth is converted by an instruction on the port that multiplies, which keeps both ports equally busy.
 func (k amxKernel) addRow(i, m int, sums string, offset int) {
 	t := fmt.Sprintf("Z%d", 18+m%4)
-	if m%4 == 0 {
+	if m%4 == 0 && k.form != amxPoints {
 		k.op("VCVTDQ2PS %d(R11), %s", 1024*i+64*m, t)
 	} else {
 		k.op("VPADDD %d(R11), Z22, %s", 1024*i+64*m, t)
+		if k.form == amxPoints {
+			k.op("VPDPWSSD.BCST %d(%s), Z17, %s", offset+4*m, sums, t)
+		}
 		k.op("VSUBPS Z22, %[1]s, %[1]s", t)
 	}
 	k.op("VMULPS.BCST %d(R13), %s, %s", 4*m, t, t)
 	k.op("VFMADD231PS Z16, %s, Z%d", t, m)
-	if !k.signed {
+	if k.form == amxBiased {
 		k.op("VFMADD231PS.BCST %d(%s), Z17, Z%d", offset+4*m, sums, m)
 	}
 }

@@ -3,25 +3,21 @@ package main
 // unpackKernel unpacks a format, the way of AVX-512. It is all that a format needs for AMX.
 type unpackKernel struct {
 	*avx512Kernel
-	signed bool // of codes with a middle, or with zero points: these become zero
+	form amxForm // signed: of codes with a middle, or with zero points, which become zero
 }
 
 // unpackSteps is how many steps of 16 columns are written one after another. Groups have 1, 2, 4 or 8 of them.
 const unpackSteps = 4
 
 func (k unpackKernel) write() {
-	name := k.name
-	if k.signed {
-		name += "Signed"
-	}
-	k.line("\nTEXT integerUnpack%s<>(SB), NOSPLIT, $0-0", name)
+	k.line("\nTEXT integerUnpack%s%s<>(SB), NOSPLIT, $0-0", k.name, k.form)
 	k.op("MOVQ CX, R13")
 	if k.levels {
 		k.constants("integerLevels")
 	} else {
 		k.constants("integerSigned")
 	}
-	if k.signed {
+	if k.form == amxSigned {
 		k.zeros()
 	}
 	k.op("MOVQ R13, CX")
@@ -43,7 +39,7 @@ func (k unpackKernel) write() {
 		}
 		k.skip = i
 		k.vectors(0, func(v int, w string) {
-			if k.signed {
+			if k.form == amxSigned {
 				k.op("VPSUBB Z29, %[1]s, %[1]s", w)
 			}
 			k.op("VMOVDQU32 %s, %d(R14)", w, 256*i+64*v)
@@ -67,10 +63,15 @@ func (k unpackKernel) write() {
 	k.op("ADDQ R9, R14")
 	k.op("ADDQ integerArgs_slot(AX), R9")
 	k.aside = nil
-	if k.signed {
+	if k.form != amxBiased {
 		k.arg("codes", "R13")
 		k.op("ADDQ R8, R13")
 		k.signedScales()
+		if k.form == amxPoints {
+			k.arg("zeros", "R13")
+			k.op("VPMOVZXBD (R8)(R13*1), Z24")
+			k.op("VMOVDQU32 Z24, 64(R14)")
+		}
 	} else {
 		k.loadScales(0, 1, func() {
 			k.op("VMOVUPS Z24, (R14)")
@@ -89,8 +90,8 @@ func (k unpackKernel) write() {
 	}
 }
 
-// stores reports whether zero points may be stored: codes of 8 bits less them are no bytes.
-func (k unpackKernel) stores() bool { return k.signed && k.bits < 8 }
+// stores reports whether zero points may be stored: codes of 8 bits less them are no bytes, and have the third form.
+func (k unpackKernel) stores() bool { return k.form == amxSigned && k.bits < 8 }
 
 // zeros brings what is subtracted from codes into Z29.
 func (k unpackKernel) zeros() {
