@@ -49,16 +49,14 @@ type Info struct {
 	Threads int       // of the host, unless Options say otherwise
 	ISAs    []ISA     // the best first; the first that is not missing is used by default
 	Compute []Compute // how it can multiply with quantized weights
-	Widens  Widening  // nil: it does not
+	// WeightBytes is Sizer's; nil: weights take as much as on the host.
+	WeightBytes func(m *dtype.Matrix) int64
 }
 
-// Widening is what a matrix that is written like m takes of a device's memory, in parts of what it takes of
-// the host's. Only the form of m is looked at.
-type Widening func(m *dtype.Matrix) float64
-
-// Widener is a device that widens weights.
-type Widener interface {
-	Widens(m *dtype.Matrix) float64
+// Sizer is a device whose weights take another size than on the host.
+type Sizer interface {
+	// WeightBytes is how much memory a weight takes that is written like m, with the tables of its input. m may have no data.
+	WeightBytes(m *dtype.Matrix) int64
 }
 
 // Runnable lists the instruction sets that the machine can run, the best first.

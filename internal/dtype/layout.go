@@ -82,6 +82,22 @@ func (m *Matrix) InputBytes() int64 {
 	return int64(m.Cols) * int64(4+rounds+1+4*rounds)
 }
 
+// maxLoadedGroup is the most columns of a group of ZeroPoint in memory: sums of activations fit 16 bits, sums of
+// products float32, and tiles of AMX a group.
+const maxLoadedGroup = 128
+
+// LoadedGroup is how many columns share a scale in memory. Longer groups of ZeroPoint are cut into several that repeat the scale.
+func (m *Matrix) LoadedGroup() int {
+	if m.Format != ZeroPoint || m.Group <= maxLoadedGroup {
+		return m.Group
+	}
+	group := maxLoadedGroup
+	for m.Group%group != 0 {
+		group -= 16
+	}
+	return group
+}
+
 // LoadedRowBytes is about what a row takes of a device's memory: as much as here, but scales of one byte become bfloat16, or
 // float32 where that has too few digits, and some blocks are larger.
 func (m *Matrix) LoadedRowBytes() int {
@@ -94,7 +110,8 @@ func (m *Matrix) LoadedRowBytes() int {
 	case m.Format == Affine:
 		return n + 2*m.ScaleRowBytes()
 	case m.Format == ZeroPoint:
-		return n + m.ScaleRowBytes() + m.ZeroRowBytes()
+		repeated := m.Group / m.LoadedGroup()
+		return n + repeated*(m.ScaleRowBytes()+m.ZeroRowBytes())
 	case m.Format == MXFP4 || m.Format == NVFP4 && m.Global == 1:
 		return n + BF16.Size()*m.Groups()
 	case m.Format == NVFP4 || m.Format == MXFP8:

@@ -65,33 +65,34 @@ const (
 	logitRows = 64
 )
 
-// NewNeed is what a model takes that was surveyed, on a device that widens weights if that is not nil.
-func NewNeed(s *weights.Survey, o Options, widens backend.Widening) *Need {
+// NewNeed is what a model takes that was surveyed, on a device whose weights take the bytes that size says, or if that is nil as many as on the host.
+func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Need {
 	n := &Need{
 		Layers: len(s.Layout.Layers), Tied: s.Tied, Parts: map[backend.Part]Share{}, Context: o.Context,
 		Logits: 4 * logitRows * int64(s.Vocab),
 	}
 	widest := 0
-	for p, size := range s.Sizes {
+	for p, part := range s.Sizes {
 		if p.Kind == backend.TowerPart && o.NoVision || p.Kind == backend.HeadPart && o.NoHead {
 			continue
 		}
-		x := Share{Weights: size.Bytes, Pass: size.Pass}
+		x := Share{Weights: part.Bytes, Pass: part.Pass}
 		if o.Quantize > 0 {
 			bits := int64(o.Quantize)
 			if p.Kind == backend.HeadPart || p.Kind == backend.TowerPart {
 				bits = 8
 			}
 			// Every group of 64 has a scale and an offset of two bytes, and those are widened.
-			if w := size.Parameters * (bits + 1) / 8; w < x.Weights {
+			if w := part.Parameters * (bits + 1) / 8; w < x.Weights {
 				x.Pass = int64(float64(x.Pass) * float64(w) / float64(x.Weights))
 				x.Weights = w
-				size.Matrices = []weights.Matrices{{Form: dtype.Matrix{Format: dtype.Affine, Bits: int(bits), Group: 64, ScaleType: dtype.BF16}, Bytes: w}}
+				const cols = 64 * 64
+				part.Matrices = []weights.Matrices{{Form: dtype.Matrix{Rows: int(part.Parameters / cols), Cols: cols, Format: dtype.Affine, Bits: int(bits), Group: 64, ScaleType: dtype.BF16}, Bytes: w}}
 			}
 		}
-		x.Wide = wide(size.Matrices, x.Weights, widens)
+		x.Wide = wide(part.Matrices, x.Weights, size)
 		if p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart {
-			widest = max(widest, size.Outputs)
+			widest = max(widest, part.Outputs)
 		}
 		n.Parts[p] = x
 	}
@@ -101,16 +102,16 @@ func NewNeed(s *weights.Survey, o Options, widens backend.Widening) *Need {
 }
 
 // wide is what weights, of which matrices are most, take of a device, in parts of bytes.
-func wide(matrices []weights.Matrices, bytes int64, widens backend.Widening) float64 {
-	if widens == nil || bytes == 0 {
+func wide(matrices []weights.Matrices, bytes int64, size func(m *dtype.Matrix) int64) float64 {
+	if size == nil || bytes == 0 {
 		return 0
 	}
-	on := float64(bytes)
+	on := bytes
 	for i := range matrices {
 		m := &matrices[i]
-		on += float64(m.Bytes) * (widens(&m.Form) - 1)
+		on += size(&m.Form) - m.Bytes
 	}
-	return on / float64(bytes)
+	return float64(on) / float64(bytes)
 }
 
 // state adds the memory of sequences.

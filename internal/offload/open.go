@@ -57,11 +57,11 @@ func open(look func() *weights.Survey, name string, how backend.Options, want Wa
 	if o.Context == 0 {
 		o.Context = min(s.Context, DefaultContext)
 	}
-	var widens backend.Widening
-	if w, ok := b.(backend.Widener); ok {
-		widens = w.Widens
+	var size func(m *dtype.Matrix) int64
+	if w, ok := b.(backend.Sizer); ok {
+		size = w.WeightBytes
 	}
-	d, plan, err := beside(b, NewNeed(s, o, widens), want, how)
+	d, plan, err := beside(b, NewNeed(s, o, size), want, how)
 	if err != nil {
 		return nil, nil, errors.Join(err, b.Close())
 	}

@@ -201,7 +201,7 @@ func needAddsUp(t *testing.T, name string) {
 	if more := NewNeed(s, Options{Context: 1000, KVMemory: 1 << 30}, nil).total(); more.State < 1<<30-1<<10 || more.State > 1<<30 {
 		t.Errorf("%d bytes of state, want a gibibyte", more.State)
 	}
-	twice := NewNeed(s, Options{Context: 1000}, func(*dtype.Matrix) float64 { return 2 })
+	twice := NewNeed(s, Options{Context: 1000}, func(m *dtype.Matrix) int64 { return 2 * int64(m.Rows) * int64(m.LoadedRowBytes()) })
 	matrices, weights := int64(0), int64(0)
 	for p, size := range s.Sizes {
 		for _, m := range size.Matrices {

@@ -32,7 +32,7 @@ func PreviewOn(devices []backend.Info, s *weights.Survey, want Want, o Options) 
 		if d.Missing != "" || d.Name == host.Name {
 			continue
 		}
-		p, err := New(NewNeed(s, o, d.Widens), want, Machine{Device: Side{Name: d.Name, Free: d.Free}, Host: host})
+		p, err := New(NewNeed(s, o, d.WeightBytes), want, Machine{Device: Side{Name: d.Name, Free: d.Free}, Host: host})
 		x := Preview{Device: d.Name, Fits: err == nil}
 		if err != nil {
 			x.Where = strings.TrimPrefix(err.Error(), "offload: ")

@@ -32,7 +32,7 @@ func init() {
 
 // probe looks for a GPU, and does not open it.
 func probe() backend.Info {
-	i := backend.Info{Threads: runtime.GOMAXPROCS(0), Compute: []backend.Compute{backend.Int8, backend.Float32}, Widens: widens}
+	i := backend.Info{Threads: runtime.GOMAXPROCS(0), Compute: []backend.Compute{backend.Int8, backend.Float32}, WeightBytes: weightBytes}
 	d, err := driver.Library()
 	if err == nil {
 		var info driver.Info

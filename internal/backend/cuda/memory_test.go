@@ -3,7 +3,6 @@ package cuda
 import (
 	"bytes"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -135,51 +133,6 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 		t.Errorf("usage %+v", u)
 	}
 	b.Free(x)
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// What a form of matrix is said to take of the device is what loading one takes.
-func TestWideningIsThatOfLoading(t *testing.T) {
-	dev, info := openDriver(t, drivertest.Options{})
-	b, err := New(dev, info, Options{Slab: 1 << 18, Staging: 1 << 18})
-	if err != nil {
-		t.Fatal(err)
-	}
-	widened := 0
-	for f := dtype.Affine; f <= dtype.IQ4XS; f++ {
-		m := dtype.Matrix{Format: f, Rows: 32, Cols: 512}
-		switch {
-		case f == dtype.Affine:
-			m.Bits, m.Group, m.ScaleType = 6, 64, dtype.BF16
-			m.Scales, m.Biases = make([]byte, 2*32*8), make([]byte, 2*32*8)
-		case f.Blocks():
-			m = dtype.NewBlocks(f, 32, 512)
-		default:
-			continue
-		}
-		m.Data = make([]byte, m.Rows*m.RowBytes())
-		host, err := kernel.NewWeight(true, []dtype.Matrix{m})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := b.Load(backend.Int8, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, want := b.Widens(&m), float64(w.Bytes())/float64(host.Size())
-		if math.Abs(got-want) > 1e-9 {
-			t.Errorf("%v takes %g of the host's memory, is said to take %g", f, want, got)
-		}
-		if got > 1 {
-			widened++
-		}
-		b.Unload(w)
-	}
-	if widened == 0 {
-		t.Error("no form is widened")
-	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"math"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -12,7 +11,7 @@ import (
 func TestWeightsTakeThePlannedMemory(t *testing.T) {
 	const rows, cols = 48, 1024
 	b := open(t, Options{})
-	for _, name := range weights.FormNames() {
+	for _, name := range append(weights.FormNames(), "affine:6:64", "affine:4:256", "zero-point:8:512") {
 		f, err := weights.ParseForm(name, 4)
 		if err != nil {
 			t.Fatal(err)
@@ -26,8 +25,11 @@ func TestWeightsTakeThePlannedMemory(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		planned := int64(math.Round(float64(rows*m.LoadedRowBytes())*b.Widens(&m))) + m.InputBytes()
-		if w.Bytes() != planned {
+		form := m
+		if form.Data, form.Scales, form.Biases = nil, nil, nil; m.Zeros != nil {
+			form.Zeros = []byte{}
+		}
+		if planned := b.WeightBytes(&form); w.Bytes() != planned {
 			t.Errorf("%s: %d bytes are loaded, %d are planned", name, w.Bytes(), planned)
 		}
 		b.Unload(w)

@@ -32,8 +32,7 @@ type weight struct {
 	turn           *transformation
 }
 
-// Bytes is what the weight and the tables of its input take of the device's memory. The table of a grid format, 1 to 8 KB, is
-// left out.
+// Bytes is what the weight and the tables of its input take of the device's memory.
 func (w *weight) Bytes() int64 {
 	if w.turn != nil {
 		return w.size + w.turn.bytes
@@ -47,21 +46,25 @@ func (w *weight) laid() bool { return w.Integer() && (w.places != nil || w.table
 // parts is how many groups of columns a block has.
 func (w *weight) parts() int { return max(1, w.Layout.Group/w.packed.Group) }
 
-// widens is what a matrix that is written like m takes, in parts of what it takes of the host.
-func widens(m *dtype.Matrix) float64 {
-	sample := *m
-	sample.Rows, sample.Cols = kernel.Tile, 1024 // whole groups of every size
-	form, err := kernel.Form(true, []dtype.Matrix{sample})
+// weightBytes is what a weight takes that is written like m.
+func weightBytes(m *dtype.Matrix) int64 {
+	form, err := kernel.Form(true, []dtype.Matrix{*m})
 	if err != nil {
-		return 1 // loading it says what is wrong
+		return int64(m.Rows) * int64(m.LoadedRowBytes()) // loading it says what is wrong
 	}
-	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), format: m.Format}
-	w.arrange([]dtype.Matrix{sample})
-	return float64(w.TileSize) / float64(w.packed.TileSize)
+	return newWeight(form, []dtype.Matrix{*m}).size + m.InputBytes()
 }
 
-// Widens implements backend.Widener.
-func (b *Backend) Widens(m *dtype.Matrix) float64 { return widens(m) }
+// WeightBytes implements backend.Sizer.
+func (b *Backend) WeightBytes(m *dtype.Matrix) int64 { return weightBytes(m) }
+
+// newWeight is a weight that is yet to be loaded.
+func newWeight(form *kernel.Weight, stack []dtype.Matrix) *weight {
+	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), format: stack[0].Format}
+	w.arrange(stack)
+	w.size = w.tileBytes() + int64(len(w.table))
+	return w
+}
 
 // Load packs the matrices of stack on all threads, some tiles while others are on their way, and
 // returns when they are there.
@@ -70,10 +73,9 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 	if err != nil {
 		return nil, err
 	}
-	w := &weight{Weight: form, Layout: form.Layout(), packed: form.Layout(), owner: b, format: stack[0].Format}
-	w.arrange(stack)
-	w.size = w.tileBytes()
-	if w.at, err = b.memory.alloc(w.size + int64(len(w.table))); err != nil {
+	w := newWeight(form, stack)
+	w.owner = b
+	if w.at, err = b.memory.alloc(w.size); err != nil {
 		return nil, err
 	}
 	b.weights[w] = struct{}{}
@@ -85,7 +87,9 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 }
 
 // tileBytes is what the tiles of all matrices take.
-func (w *weight) tileBytes() int64 { return int64(w.Count() * w.Layout.Tiles * w.TileSize) }
+func (w *weight) tileBytes() int64 {
+	return int64(w.Count()) * int64(w.Layout.Tiles) * int64(w.TileSize)
+}
 
 // sendTiles brings the tiles of all matrices of a weight to the device, through the two halves of the
 // staging memory. Each has a stream of its own: while one is copied, the other is packed.

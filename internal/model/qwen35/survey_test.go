@@ -51,16 +51,16 @@ func TestLookKnowsMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		loaded := float64(s.Loaded)
-		if w, ok := r.b.(backend.Widener); ok {
+		loaded := s.Loaded
+		if w, ok := r.b.(backend.Sizer); ok {
 			for _, size := range s.Sizes {
 				for _, m := range size.Matrices {
-					loaded += float64(m.Bytes) * (w.Widens(&m.Form) - 1)
+					loaded += w.WeightBytes(&m.Form) - m.Bytes
 				}
 			}
 		}
-		if ratio := loaded / float64(r.Info().Bytes); math.Abs(ratio-1) > tolerance {
-			t.Errorf("%s: a look says %.0f bytes, a model %d", name, loaded, r.Info().Bytes)
+		if ratio := float64(loaded) / float64(r.Info().Bytes); math.Abs(ratio-1) > tolerance {
+			t.Errorf("%s: a look says %d bytes, a model %d", name, loaded, r.Info().Bytes)
 		}
 		if !s.Layout.Equal(r.Layout()) || !s.HeadLayout.Equal(r.Head().Layout()) {
 			t.Errorf("%s: state of a sequence %+v, want %+v", name, s.Layout, r.Layout())

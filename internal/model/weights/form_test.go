@@ -19,7 +19,7 @@ func allForms() []string {
 			names = append(names, o.name+":"+width)
 		}
 	}
-	return names
+	return append(names, "zero-point:8:512", "zero-point:4:256")
 }
 
 // TestFormsMakeNumbersNearOne: products of generated weights of every form with ones of a normal

@@ -69,9 +69,9 @@ type Size struct {
 	Matrices   []Matrices
 }
 
-// Matrices is bytes of matrices that are written alike.
+// Matrices is the matrices of a weight, which are written alike.
 type Matrices struct {
-	Form  dtype.Matrix // without rows, columns and data
+	Form  dtype.Matrix // without data, with the rows of all of them
 	Bytes int64
 }
 
@@ -282,7 +282,11 @@ func planned(m *dtype.Matrix) *dtype.Matrix {
 func (s *Survey) form(w *Weight, m *dtype.Matrix, bytes int64) {
 	p := partOf(w.Name)
 	x := s.Sizes[p]
-	form := dtype.Matrix{Format: m.Format, Type: m.Type, Bits: m.Bits, Group: m.Group, ScaleType: m.ScaleType, Zeros: m.Zeros, Global: m.Global}
+	form := *m
+	form.Rows, form.Data, form.Scales, form.Biases = int(w.Parameters()/int64(m.Cols)), nil, nil, nil
+	if form.Zeros != nil {
+		form.Zeros = []byte{}
+	}
 	x.Matrices = append(x.Matrices, Matrices{form, bytes})
 	s.Sizes[p] = x
 }

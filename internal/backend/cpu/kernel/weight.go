@@ -15,8 +15,8 @@ const plainGroup = 64
 //
 // A block has the codes of 16 rows × group columns, then 16 scales, then 16 biases where
 // the format has them, or 16 zero points, a byte each, where a ZeroPoint matrix stores them.
-// Missing rows of the last tile are zero. A group of ZeroPoint with more than maxPointed columns
-// becomes several, which repeat its scale.
+// Missing rows of the last tile are zero. A long group of ZeroPoint becomes several, which repeat its
+// scale: see dtype.Matrix.LoadedGroup.
 //
 //	integers  Split into planes of 4, 2 and 1 bits (8 bits are one plane of bytes), lowest
 //	          bits first. Columns go four by four: vector v covers columns 4v..4v+3, its
@@ -182,7 +182,7 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 			return nil, fmt.Errorf("cpu: matrix %d: %w", i, err)
 		}
 		if !x.Input.Equal(m.Input) {
-			return nil, fmt.Errorf("cpu: matrix %d of a stack has another order or rotation of its inputs than the first", i)
+			return nil, fmt.Errorf("cpu: matrix %d of a stack has another order or rotation of its inputs than the first: foretoken convert writes matrices without them", i)
 		}
 	}
 	w, err := Form(integer, stack)
@@ -209,10 +209,7 @@ func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 		extras = 2
 		w.codes = w.group * Tile * w.bits / 8
 	case dtype.ZeroPoint:
-		w.group = maxPointed
-		for m.Group%w.group != 0 {
-			w.group -= 16
-		}
+		w.group = m.LoadedGroup()
 		w.codes = w.group * Tile * w.bits / 8
 		if m.Zeros == nil {
 			w.zero = -float32(int(1) << (w.bits - 1))
@@ -243,10 +240,6 @@ func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	w.tiles = (w.rows + Tile - 1) / Tile
 	return w, nil
 }
-
-// maxPointed is the most columns of a block of ZeroPoint: sums of activations fit 16 bits, sums of
-// products float32, and tiles of AMX a group.
-const maxPointed = 128
 
 // Tails of superblocks.
 const (
