@@ -42,11 +42,11 @@ func with(m dtype.Matrix, in *dtype.Input) dtype.Matrix {
 // loadInputs checks that a weight has its transformation: products have the bits of those of rows that were
 // transformed before.
 func (c *checker) loadInputs() {
-	const m, n, cols = 3, 37, 256
+	const m, n, cols = 3, 37, 1152 // more than a thread transforms at a time
 	for what, input := range map[string]func(r *rig) *dtype.Input{
 		"an order":    func(r *rig) *dtype.Input { return r.order(cols) },
 		"one round":   func(r *rig) *dtype.Input { return r.rotation(1, cols) },
-		"five rounds": func(r *rig) *dtype.Input { return r.rotation(5, cols) },
+		"nine rounds": func(r *rig) *dtype.Input { return r.rotation(9, cols) },
 	} {
 		for _, how := range []backend.Compute{backend.Int8, backend.Float32} {
 			c.holds(fmt.Sprintf("%s of the input, %v", what, how), func(r *rig) (got, want []float32) {
