@@ -79,8 +79,8 @@ func BenchmarkEdits(b *testing.B) {
 		defer engines[i].Close()
 	}
 	edits := golden.Edits(b)
-	rates := make([][]float64, len(names))
-	rounds, tokens := make([]int, len(names)), 0
+	rates, ratios := make([][]float64, len(names)), make([][]float64, len(names))
+	rounds, tokens, plain := make([]int, len(names)), 0, 0.0
 	for b.Loop() {
 		for _, e := range edits {
 			answer := tok.Encode(e.Answer())
@@ -94,14 +94,19 @@ func BenchmarkEdits(b *testing.B) {
 				if err != nil || !slices.Equal(ids, answer) {
 					b.Fatal(err, ids)
 				}
-				rates[j] = append(rates[j], float64(res.Tokens-1)/res.Decode.Seconds())
+				rate := float64(res.Tokens-1) / res.Decode.Seconds()
+				if j == 0 {
+					plain = rate
+				}
+				rates[j], ratios[j] = append(rates[j], rate), append(ratios[j], rate/plain)
 				rounds[j] += res.Speculation.Rounds
 			}
 		}
 	}
 	for j, name := range names {
 		b.ReportMetric(middle(rates[j]), name+"-tok/s")
-		if rounds[j] > 0 {
+		if j > 0 {
+			b.ReportMetric(middle(ratios[j]), name+"/plain")
 			b.ReportMetric(float64(tokens)/float64(rounds[j]), name+"-tok/round")
 		}
 	}
