@@ -24,9 +24,9 @@ type decodeBench struct {
 	classes, rules, depths, temps []string
 
 	batches, contexts []int
-	prompts, repeats       setting[int]
-	maxTokens              setting[int]
-	full                   bool
+	prompts, repeats  setting[int]
+	maxTokens         setting[int]
+	full              bool
 }
 
 // recommendedTemp stands for the temperature that the checkpoint recommends.

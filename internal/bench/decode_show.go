@@ -95,7 +95,9 @@ func contextName(tokens int) string {
 }
 
 // fine is a spread with a digit more, for ratios near 1.
-func fine(s measure.Spread) string { return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Low, s.High) }
+func fine(s measure.Spread) string {
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", s.Median, s.Low, s.High)
+}
 
 // head describes what was measured, and where.
 func (r *DecodeReport) head() string {

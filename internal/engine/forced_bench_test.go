@@ -1,8 +1,10 @@
 package engine
 
 import (
+	_ "embed"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,39 +14,91 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
 )
 
-// forced drafts with a real head, for its cost, and then says what a script wants said: the
-// tokens of a known answer, right as often as the trained model's head is.
+// recordedRounds has rounds of the embedded model, with the command that recorded them.
+//
+//go:embed testdata/rounds.txt
+var recordedRounds string
+
+// recordedRound is a draft of the embedded model's head: how many tokens were accepted, and the
+// head's probability of each.
+type recordedRound struct {
+	accepted int
+	probs    [spec.MaxDepth]float32
+}
+
+// roundsAt are the recorded rounds of a temperature, in an order that is random but the same every
+// time.
+func roundsAt(tb testing.TB, temperature float64) (list []recordedRound) {
+	tb.Helper()
+	for line := range strings.Lines(recordedRounds) {
+		fields := strings.Fields(line)
+		if at, err := strconv.ParseFloat(fields[0], 64); err != nil || at != temperature {
+			continue // a comment, or another temperature
+		}
+		var r recordedRound
+		r.accepted, _ = strconv.Atoi(fields[1])
+		for i := range r.probs {
+			percent, err := strconv.Atoi(fields[2+i])
+			if err != nil {
+				tb.Fatal(err)
+			}
+			r.probs[i] = float32(percent) / 100
+		}
+		list = append(list, r)
+	}
+	if list == nil {
+		tb.Fatalf("no rounds were recorded at temperature %g", temperature)
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}
+
+// forced drafts with a real head, for its cost, and then says what a script wants said: the tokens
+// of a known answer, as confident and as right as in the recorded rounds, one after the other.
 type forced struct {
 	spec.Drafter
-	answer []int32   // prompt and answer
-	rates  []float64 // acceptance rate of draft j if those before it were accepted
-	due    []float64 // what is left of the rates
+	answer []int32 // prompt and answer
+	rounds []recordedRound
+	next   int // the round that comes next
 	out    []spec.Draft
 }
 
 func (f *forced) Draft(batch []spec.Run) ([]spec.Draft, error) {
-	drafts, err := f.Drafter.Draft(batch)
+	runs, drawn := slices.Clone(batch), make([]*recordedRound, len(batch))
+	for i, r := range batch {
+		if r.Depth == 0 {
+			continue
+		}
+		x := &f.rounds[f.next]
+		f.next = (f.next + 1) % len(f.rounds)
+		if drawn[i] = x; r.More != nil {
+			runs[i].More = func(probs []float32) bool { return r.More(x.probs[:len(probs)]) }
+		}
+	}
+	drafts, err := f.Drafter.Draft(runs)
 	if err != nil {
 		return nil, err
 	}
 	f.out = f.out[:0]
 	for i, r := range batch {
-		tokens := slices.Clone(f.answer[len(r.Text):min(len(f.answer), len(r.Text)+len(drafts[i].Tokens))])
-		for j := range tokens {
-			k := min(j, len(f.rates)-1)
-			if f.due[k] += f.rates[k]; f.due[k] < 1 {
-				tokens[j]++ // wrong
-				break
-			}
-			f.due[k]--
+		n := min(len(drafts[i].Tokens), len(f.answer)-len(r.Text))
+		if n <= 0 {
+			f.out = append(f.out, spec.Draft{})
+			continue
 		}
-		f.out = append(f.out, spec.Draft{Tokens: tokens})
+		d := spec.Draft{Tokens: slices.Clone(f.answer[len(r.Text):][:n]), Probs: drawn[i].probs[:n]}
+		if wrong := drawn[i].accepted; wrong < n {
+			d.Tokens[wrong]++
+		}
+		f.out = append(f.out, d)
 	}
 	return f.out, nil
 }
@@ -54,10 +108,60 @@ func (f *forced) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int)
 	return f.Drafter.(spec.Rehearser).Rehearse(p, hidden, usual, runs)
 }
 
-// newForced is right as often as the trained tiny model's head.
-func newForced(m *headed, answer []int32) *forced {
-	rates := []float64{0.708, 0.520 / 0.708, 0.387 / 0.520}
-	return &forced{Drafter: m.Drafter(), answer: answer, rates: rates, due: make([]float64, len(rates))}
+// newForced drafts like the embedded model's head at a temperature.
+func newForced(tb testing.TB, m *headed, answer []int32, temperature float64) *forced {
+	tb.Helper()
+	return &forced{Drafter: m.Drafter(), answer: answer, rounds: roundsAt(tb, temperature)}
+}
+
+// confident is a drafter that goes on while the last draft token is more likely than not.
+type confident struct{ *forced }
+
+func (c confident) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	for i := range batch {
+		batch[i].More = func(probs []float32) bool { return probs[len(probs)-1] > 0.5 }
+	}
+	return c.forced.Draft(batch)
+}
+
+// TestRecordedRoundsAreReplayed has a model say a text again with forced drafts. Each is accepted as
+// far as the recorded one was, and ends where the recorded probabilities say, unless a device drafts it at once.
+func TestRecordedRoundsAreReplayed(t *testing.T) {
+	const depth = 3
+	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
+	request := Request{Prompt: []int32{1, 2, 3, 4, 5, 6, 7, 8}, MaxTokens: 120, IgnoreEnd: true, Depth: spec.FixedDepth(depth), Sampling: sample.Options{Temperature: 0.6, RepetitionPenalty: 1.1}}
+	say := func(o Options) []int32 {
+		e, err := New(m, pool, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		ids, _, err := collect(e, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	text := say(Options{})
+	d := newForced(t, m, slices.Concat(request.Prompt, text), 0.6)
+	drafted, other := 0, 0
+	again := say(Options{Drafter: confident{d}, Observe: func(r Round) {
+		if r.Drafted == 0 {
+			return
+		}
+		x := &d.rounds[drafted]
+		want := 1
+		for want < depth && x.probs[want-1] > 0.5 {
+			want++
+		}
+		if drafted++; r.Accepted != min(x.accepted, r.Drafted) || r.Drafted != want && r.Drafted != depth {
+			other++
+			t.Logf("round %d: %d of %d drafts accepted, recorded %+v", drafted, r.Accepted, r.Drafted, x)
+		}
+	}})
+	if !slices.Equal(text, again) || drafted < 40 || other > 1 { // the end of the text cuts the last draft
+		t.Errorf("%d of %d rounds differ from the recorded ones, text %d, want %d", other, drafted, again, text)
+	}
 }
 
 // What BenchmarkForcedBatch decodes with, for machines where more is to be had.
@@ -67,6 +171,7 @@ var (
 	forcedDepths = flag.String("depths", "auto", "drafts of a round, with commas")
 	forcedWidths = flag.String("widths", "1,2,4,8", "sequences at a time, with commas")
 	forcedTokens = flag.Int("tokens", 96, "tokens of their answers")
+	forcedWarmth = flag.Float64("temperature", 0, "temperature of their answers and of the recorded rounds")
 )
 
 // openGenerated generates a model of a shape with 4-bit weights.
@@ -81,8 +186,7 @@ func openGenerated(tb testing.TB, dev backend.Backend, shape string) (*headed, *
 }
 
 // BenchmarkForced decodes with a generated model of the 2B shape and 4-bit weights. Its
-// head's drafts mean nothing, so they are replaced by drafts that are accepted as often as the
-// trained tiny model's; costs are real. Beta and delta are a pass and a draft in steps of
+// head's drafts mean nothing, so they are replaced by drafts of recorded rounds; costs are real. Beta and delta are a pass and a draft in steps of
 // depth 0, model is the speed-up they predict, speedup the one measured.
 func BenchmarkForced(b *testing.B) {
 	const tokens = 240
@@ -92,7 +196,7 @@ func BenchmarkForced(b *testing.B) {
 	var answer []int32
 	for _, depth := range []int{0, 1, 2, 3, 4, 5} {
 		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
-			e, err := New(m, pool, Options{Drafter: newForced(m, answer)})
+			e, err := New(m, pool, Options{Drafter: newForced(b, m, answer, 0)})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -142,11 +246,14 @@ func BenchmarkForcedBatch(b *testing.B) {
 func forcedBatch(b *testing.B, shape string) {
 	m, pool := openGenerated(b, backendtest.Open(b, backend.Options{}), shape)
 	defer slot()()
-	request := Request{Prompt: make([]int32, *forcedPrompt), MaxTokens: *forcedTokens, IgnoreEnd: true}
+	request := Request{
+		Prompt: make([]int32, *forcedPrompt), MaxTokens: *forcedTokens, IgnoreEnd: true,
+		Sampling: sample.Options{Temperature: *forcedWarmth, TopK: 20, TopP: 0.95}, // the embedded model's filters
+	}
 	for i := range request.Prompt {
 		request.Prompt[i] = int32(i + 1)
 	}
-	d := newForced(m, nil)
+	d := newForced(b, m, nil, *forcedWarmth)
 	start := time.Now()
 	e, err := New(m, pool, Options{Drafter: d, Cache: true, Rehearse: true})
 	if err != nil {
