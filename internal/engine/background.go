@@ -139,7 +139,7 @@ func (e *Engine) prefillBackground() bool {
 			return true
 		}
 	}
-	span := s.next(min(e.o.RoundTokens, e.pace.chunk(e.o.MaxRound, 0)), e.o.RoundTokens)
+	span := s.next(min(e.o.RoundTokens, e.pace.chunk(0, e.o.MaxRound, 0)), e.o.RoundTokens)
 	if !e.ready(s, &span) {
 		if s.blind {
 			e.see(0)
@@ -218,7 +218,7 @@ func (e *Engine) reclaim(bytes int64) {
 
 // openCache opens the prefix cache, if there is to be one.
 func (e *Engine) openCache() {
-	c := newCache(e.pool, &e.o, e.model.Layout(), func() float64 { return e.pace.token })
+	c := newCache(e.pool, &e.o, e.model.Layout(), e.cost().PromptRow)
 	e.locked(func() { e.cache = c })
 	if c != nil {
 		e.pool.OnFull(e.reclaim)

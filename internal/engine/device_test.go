@@ -238,7 +238,7 @@ func TestRecordedPassIsNotMeasured(t *testing.T) {
 		if e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := e.drafting.controller.PassTime(1); (got > 0) != known {
+		if got := e.cost().Time(1, 0); (got > 0) != known {
 			t.Errorf("after %d tokens a pass takes %v s", tokens, got)
 		}
 	}

@@ -130,6 +130,7 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	if o.Controller != nil {
 		e.drafting.controller = *o.Controller
 	}
+	e.pace.cost = e.cost()
 	go e.loop()
 	return e, nil
 }

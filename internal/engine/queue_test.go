@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/cost"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -281,22 +282,23 @@ func TestTooLargeRequestsAreRefused(t *testing.T) {
 // TestPaceLeavesTimeForTokens follows a machine on which a plain round takes 10 ms and a
 // prompt's token 0.1 ms.
 func TestPaceLeavesTimeForTokens(t *testing.T) {
-	var p pace
-	if n := p.chunk(0, 0); n != minChunk {
+	p := pace{cost: new(cost.Model)}
+	if n := p.chunk(1, 0, 0); n != minChunk {
 		t.Errorf("%d tokens when nothing is known", n)
 	}
 	for range 200 {
-		p.round(10*time.Millisecond, 9*time.Millisecond, 0, 0, 0)
-		n := p.chunk(0, 0)
-		p.round(10*time.Millisecond+time.Duration(n)*100*time.Microsecond, 0, n, n, 0.009)
+		p.cost.ObservePass(1, 0, 9*time.Millisecond)
+		p.cost.ObserveRest(time.Millisecond)
+		n := p.chunk(1, 0, 0)
+		p.cost.ObservePrompt(1, n, 9*time.Millisecond+time.Duration(n)*100*time.Microsecond)
 	}
-	if n := p.chunk(0, 0); n < 40 || n > 60 {
+	if n := p.chunk(1, 0, 0); n < 40 || n > 60 {
 		t.Errorf("%d tokens of 0.1 ms beside rounds of 10 ms", n)
 	}
-	if n := p.chunk(50*time.Millisecond, 0); n < 350 || n > 450 {
+	if n := p.chunk(1, 50*time.Millisecond, 0); n < 350 || n > 450 {
 		t.Errorf("%d tokens of 0.1 ms in rounds of 50 ms", n)
 	}
-	if n := p.chunk(time.Millisecond, 0); n != minChunk {
+	if n := p.chunk(1, time.Millisecond, 0); n != minChunk {
 		t.Errorf("%d tokens where there is no time", n)
 	}
 }

@@ -154,7 +154,6 @@ func (e *Engine) gather() {
 	}
 	order := e.eligible()
 	e.left, e.share.round = e.o.RoundTokens, sharedRound{}
-	e.pace.turn(e.offline())
 	if e.feedAll(order, false) {
 		e.feedBeside(order)
 	} else {
@@ -185,7 +184,7 @@ func (e *Engine) feedAll(order []*sequence, offline bool) (any bool) {
 	}
 	most := e.left
 	if generating {
-		most = min(most, e.pace.chunk(e.o.MaxRound, e.sight.spent))
+		most = min(most, e.pace.chunk(r.rows, e.o.MaxRound, e.sight.spent))
 	}
 	if !offline && slices.ContainsFunc(order, isOffline) {
 		most = min(most, max(e.left-e.o.RoundTokens/8, minChunk)) // no prompt takes their share
@@ -235,13 +234,14 @@ func (e *Engine) report(took time.Duration, typical bool) {
 		s.outcome.Verify = took * time.Duration(s.outcome.Rows) / time.Duration(e.tally.Rows)
 		e.drafting.controller.Report(&s.record, s.outcome)
 	}
-	if e.tally.Prompt > 0 { // a pass with a part of a prompt says nothing about drafts
-		return
-	}
 	if !typical {
 		took = 0
 	}
-	e.drafting.controller.ObservePass(e.tally.Rows, e.tally.Drafted, took)
+	if n := e.tally.Prompt; n == 0 {
+		e.cost().ObservePass(e.tally.Rows, e.tally.Drafted, took)
+	} else if !e.background.active {
+		e.cost().ObservePrompt(e.tally.Rows-n, n, took)
+	}
 }
 
 // prepared is how many passes have taken longer so far than others of their shape will.

@@ -271,14 +271,16 @@ func (e *Engine) look() {
 		return
 	}
 	offline := e.offline()
-	e.pace.turn(offline)
 	blind, generating, feeding, late := false, false, false, false
+	rows := 0
 	for _, s := range e.running {
 		if s.req.Offline && !offline {
 			late = late || s.blind
 		} else if s.target != nil {
 			blind = blind || s.blind
-			generating = generating || !s.prefilling()
+			if !s.prefilling() {
+				generating, rows = true, rows+1+len(s.draft.Tokens)
+			}
 			feeding = feeding || s.prefilling() && !s.blind
 		}
 	}
@@ -291,9 +293,9 @@ func (e *Engine) look() {
 	case !blind:
 		return
 	case generating && feeding:
-		limit = e.pace.spare(e.o.MaxRound) / 2
+		limit = e.pace.spare(rows, e.o.MaxRound) / 2
 	case generating:
-		limit = e.pace.spare(e.o.MaxRound)
+		limit = e.pace.spare(rows, e.o.MaxRound)
 	case feeding:
 		limit = e.pace.last
 	}

@@ -161,19 +161,13 @@ func (e *Engine) observe(took time.Duration) {
 		s.rounds++
 		s.batchSum += len(e.batch)
 	}
-	if r := &e.share.round; r.rows+r.prompt > 0 { // else it was of those who share it alone
-		added := time.Duration(0)
-		if e.tally.Prompt == 0 {
-			added = time.Duration(r.added * float64(time.Second))
-		}
-		pass := e.phases.Forward + e.phases.Sample
-		e.share.learn(pass.Seconds())
-		without := max(e.tally.Rows-e.tally.Prompt, 1)
-		e.pace.round(took-added, pass-added, e.tally.Prompt, e.tally.Rows-without, e.passTime(without))
+	e.pace.last = took
+	if e.tally.Prompt == 0 {
+		e.cost().ObserveRest(took - e.phases.Forward - e.phases.Sample)
 	}
 	e.locked(func() {
 		e.stats.Rounds++
-		e.stats.TokenTime = time.Duration(e.pace.token * float64(time.Second))
+		e.stats.TokenTime = time.Duration(e.cost().PromptRow() * float64(time.Second))
 		e.stats.Tokens += int64(e.tally.Tokens)
 		e.stats.Forced += int64(e.tally.Forced)
 		for j := range spec.MaxDepth {

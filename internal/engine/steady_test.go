@@ -116,6 +116,7 @@ func TestRoundsAllocateNothing(t *testing.T) {
 	vocab := int32(m.Info().Vocab)
 	for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 		e := &Engine{model: m, pool: pool, o: Options{RoundTokens: 512, Drafter: stubborn{m.Drafter(), vocab}}}
+		e.pace.cost = e.cost()
 		s, err := newSequence(Request{
 			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, Depth: depth, Sampling: never(vocab),
 		}, m.Info(), 4000)

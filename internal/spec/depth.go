@@ -2,38 +2,43 @@ package spec
 
 import (
 	"cmp"
+	"math"
 	"slices"
+
+	"github.com/foretoken/foretoken/internal/cost"
 )
 
-// Controller chooses the source and the number of drafts, by what rounds have cost on this
-// machine and by how many drafts were accepted. Depth 0, plain decoding, is always among the
-// choices. Trials of other depths cost time even if plain decoding is the best choice: with eight
-// texts of the embedded model, speculation reaches 0.92 to 0.96 of the speed of plain decoding.
-// Under the exact rule the choice never changes a text, only its speed.
+// Controller chooses the source and the number of drafts of each run. Under the exact rule the choice never changes a
+// text, only its speed.
 //
-// With depth k a round gives 1 + p1 + p1p2 + … + p1…pk tokens, where pj is the probability
-// that draft j is accepted if those before it are, and takes the time of a pass over k+1 rows
-// and of drafting k tokens. The controller takes the depths with the most tokens per second.
+// All drafts that a batch could make are put in one order, the most likely to be accepted first. A candidate is a
+// number of drafts from the beginning of that order; none is plain decoding. A candidate gives an expected number of
+// tokens, which follows from acceptance counts, and takes the expected time of drafting and of a pass over its rows.
+// The doubt about it is the uncertainty of that time in relation to a plain pass.
+//
+//   - The choice is the candidate with the most tokens per second after its doubt is subtracted. So a batch drafts
+//     only where drafts are known to pay.
+//   - A trial takes another candidate for two rounds: every other time plain decoding, else the one with the most
+//     tokens per second after its doubt is added. All trials together are expected to cost at most 0.5 % of the time.
+//     One that is expected to gain costs nothing, and is repeated in turns with the choice until the doubt is gone.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
-	costs
+	cost.Model
+	selection
 	accepted [numSources][MaxDepth]frequency
-	rounds   int // since the last trial
 	trials   int
-	next     int     // run of the next trial
-	left     int     // rounds that are left of a trial by a whole batch
-	trial    int     // drafts of such a trial
-	doubts   int     // rounds of batches whose choice was in doubt
-	alone    float64 // tokens per second without drafts that are chosen
-	gain     float64 // of the last choice, as a multiple of the rate without drafts
+	trial    int     // drafts of the running trial, or of the last
+	left     int     // rounds until a trial may begin, the running trial included
+	credit   float64 // rounds that trials may cost
+	price    float64 // tokens that the time of one level is worth: those that the choice gives in it
+	expected float64 // tokens per level of the drafts that are made
 
-	// Scratch of Choose, by run where not said otherwise.
-	gains  [][MaxCopy]float64 // tokens that draft j is expected to give
-	limits []int              // of depth
-	order  []increment        // all drafts that could be made, the best first
-	rates  []float64          // tokens per second with each of them and those before it
-	hopes  []float64          // the same, if passes take as little as they may
+	// Scratch of Choose.
+	order  []increment // all drafts that could be made, the most likely first
+	rates  []float64   // tokens per level of each candidate
+	limits []int       // of depth, by run
+	doubts []float64   // how far each may be off
 }
 
 // Record is what a controller knows of one sequence.
@@ -42,40 +47,17 @@ type Record struct {
 	Fixed Depth // DepthAuto: the controller chooses; otherwise this one, whatever it costs
 
 	accepted [numSources][MaxDepth]frequency
-	source   Source // chosen last
-	tried    int    // depth of its last trial
-	again    bool   // that trial was the last choice and is to be repeated: a plain pass after drafts does not count
+	source   Source    // chosen last
+	probs    []float32 // of the last drafts, as the head has them
 }
 
 const (
-	acceptRate = 0.01 // of everybody's acceptance
-	ownRate    = 0.04 // of a sequence's own
+	acceptRate = 0.01  // at which the counts of all sequences are forgotten, per draft
+	ownRate    = 0.04  // those of a sequence, whose text changes
+	idleRate   = 0.002 // those of a kind of copies, per round that could have had one
 
-	// Every tryEvery rounds a sequence takes another depth or source, for what is never measured
-	// is never known to be better. At first, when little is known, every tryFirst rounds.
-	tryEvery = 64
-	tryFirst = 8
-
-	// What a batch must be expected to gain by drafts before it makes them. The expectation is
-	// the best of many, and thus rather too high; a batch that drafts in vain is slower than
-	// plain decoding, while one that does not draft has lost no more than this.
-	worth = 1.06
-
-	// What a batch may lose by sizes of passes that are known well.
-	nearly = 1.02
-
-	// How many times its usual error a cost may be too high, for a trial to be worth it.
-	hope = 1.5
-
-	// A choice is measured in relation to the choices beside it. A batch has so many that one of
-	// them always seems cheap by chance, and one that drafts for long is no longer measured beside
-	// plain decoding. So plain decoding is measured more often first, what is new is measured in
-	// turns with it unless it promises far more, and it is tried again for some rounds in every
-	// trial if drafts seem to gain little, and else in every fourth.
-	wellKnown  = 8
-	farMore    = 1.5
-	little     = 1.2
-	plainTrial = 3
+	trialShare  = 0.004 // of the time, that trials may cost
+	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
 )
 
 // priors are the chances of a first draft before anything is known: for copies as counted in
@@ -88,12 +70,11 @@ func NewController() *Controller { return &Controller{} }
 // frequency counts how often something happens and forgets.
 type frequency struct{ hits, n float64 }
 
-func (f *frequency) add(hit bool, forget float64) {
-	f.hits, f.n = f.hits*(1-forget), f.n*(1-forget)+1
-	if hit {
-		f.hits++
-	}
+func (f *frequency) add(hit, forget float64) {
+	f.hits, f.n = f.hits*(1-forget)+hit, f.n*(1-forget)+1
 }
+
+func (f *frequency) fade(forget float64) { f.hits, f.n = f.hits*(1-forget), f.n*(1-forget) }
 
 // given is the frequency, if prior was expected of it and counts like weight observations.
 func (f *frequency) given(prior, weight float64) float64 {
@@ -107,15 +88,53 @@ func (c *Controller) Report(r *Record, o Outcome) {
 		return
 	}
 	o.Speculative(func(j int, accepted bool) {
-		c.accepted[r.source][j].add(accepted, acceptRate)
-		r.accepted[r.source][j].add(accepted, ownRate)
+		hit := 0.0
+		if accepted {
+			hit = 1
+		}
+		c.count(r, j, hit)
+		if j < len(r.probs) {
+			c.at(j, r.probs[j]).add(hit, acceptRate)
+		}
 	})
+}
+
+// count takes in draft j of a sequence, which was accepted with a chance of hit.
+func (c *Controller) count(r *Record, j int, hit float64) {
+	j = min(j, MaxDepth-1)
+	c.accepted[r.source][j].add(hit, acceptRate)
+	r.accepted[r.source][j].add(hit, ownRate)
 }
 
 // increment is one more draft for one run.
 type increment struct {
-	run, depth int // depth is that of the drafts before it
-	gain       float64
+	run, depth int     // depth is that of the drafts before it
+	gain       float64 // the chance that it is accepted, and those before it
+}
+
+// plan is a round as it is expected to be.
+type plan struct {
+	tokens               float64
+	rows                 int
+	deepest, total, runs int // of a head: the greatest depth, all draft tokens, runs that it knows
+}
+
+// add adds draft j of a run.
+func (p *plan) add(run *Run, j int, gain float64) {
+	p.tokens += gain
+	p.rows++
+	if run.Source != Computed {
+		return
+	}
+	if p.total++; j == run.Known {
+		p.total += run.Known
+	}
+	p.deepest = max(p.deepest, j+1)
+}
+
+// rate is the tokens per level of a plan.
+func (c *Controller) rate(p *plan) float64 {
+	return p.tokens / (c.Pass(p.rows) + c.Draft(p.deepest, p.total, p.runs))
 }
 
 // Choose says for each run where its drafts shall come from and how many there shall be: at
@@ -124,47 +143,175 @@ type increment struct {
 // The tokens that a run is known to go on with count as drafts that are accepted and cost a row
 // whatever is chosen; a head has to draft them again, if it is to draft what follows them.
 func (c *Controller) Choose(batch []Run, records []*Record) {
-	c.gains, c.limits, c.order = c.gains[:0], c.limits[:0], c.order[:0]
 	if len(batch) == 0 {
 		return
 	}
-	plain := 0 // rows without drafts that are chosen here
-	for i := range batch {
-		run, r := &batch[i], records[i]
-		c.gains = append(c.gains, [MaxCopy]float64{})
-		limit := c.begin(r, run, len(batch), &c.gains[i])
-		plain += 1 + run.Depth - run.Known
-		c.limits = append(c.limits, limit)
-		for j := run.Depth; j < limit; j++ {
-			c.order = append(c.order, increment{i, j, c.gains[i][j]})
-		}
+	c.order, c.gains, c.limits = c.order[:0], c.gains[:0], c.limits[:0]
+	var base plan
+	known := 0
+	for i, r := range records {
+		c.offer(batch, i, r, &base)
+		known += batch[i].Known
 	}
-	if n := c.pass.cells[min(plain, maxRows)].n; n < 3 || n < c.enough() && len(batch) > 1 {
-		c.order = c.order[:0] // what plain decoding takes must be known before anything is compared with it
+	if c.Measured(base.rows-known) < 4 { // what all else is compared with
+		c.order = c.order[:0]
 	}
-	if c.left == 0 {
-		c.rounds++
+	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
+	best, hope := c.best(batch, base)
+	n := min(c.turn(best, hope), len(c.order))
+	c.expected = c.rates[n] / (1 + c.better)
+	for _, inc := range c.order[:n] {
+		batch[inc.run].Depth++
 	}
-	take := c.best(batch)
-	if len(batch) > 1 && c.gain < worth {
-		take = 0
+	c.least = 0
+	if n > 0 {
+		c.least = c.price * (c.Pass(base.rows+n) - c.Pass(base.rows) + c.Draft(1, len(batch), len(batch)) - c.Draft(0, 0, len(batch))) / float64(n)
 	}
-	c.draw(batch, take)
-	if c.doubtful(batch, plain) {
-		if c.doubts++; c.doubts%3 > 0 { // a plain pass after drafts does not count
-			decodePlainly(batch, records)
-		}
-	}
-	c.explore(batch, records, take)
 	for i, r := range records {
 		batch[i].settle(r)
 	}
 }
 
-// draw adds the first n drafts of the order.
-func (c *Controller) draw(batch []Run, n int) {
-	for _, inc := range c.order[:min(n, len(c.order))] {
-		batch[inc.run].Depth++
+// trying reports whether the last choice was a trial.
+func (c *Controller) trying() bool { return c.left >= trialRounds }
+
+// offer chooses the source of a run, adds what the run has in any case to the plan, and other drafts to the order.
+func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
+	run := &batch[i]
+	c.gains = append(c.gains, [MaxCopy]float64{})
+	gains := &c.gains[i]
+	limit := c.source(r, run, len(batch), gains)
+	c.limits = append(c.limits, limit)
+	run.Depth = run.Known
+	p.tokens, p.rows = p.tokens+float64(1+run.Known), p.rows+1+run.Known
+	if run.Source == Computed {
+		p.runs++
+	}
+	for j := run.Known; j < limit; j++ {
+		if r.Fixed != DepthAuto {
+			run.Depth++
+			p.add(run, j, gains[j])
+		} else {
+			c.order = append(c.order, increment{i, j, gains[j]})
+		}
+	}
+}
+
+// best is the candidate with the most tokens per second if passes take as long as they may, and another one that
+// has the most if passes take as little as they may.
+func (c *Controller) best(batch []Run, p plan) (best, hope int) {
+	const most = 0.5 // that counts of a doubt
+	plain := p.rows
+	c.rates, c.doubts = append(c.rates[:0], c.rate(&p)), append(c.doubts[:0], 0)
+	for n, inc := range c.order {
+		p.add(&batch[inc.run], inc.depth, inc.gain)
+		pass := c.Pass(p.rows)
+		time := pass + c.Draft(p.deepest, p.total, p.runs)
+		c.rates = append(c.rates, p.tokens/time*(1+c.better))
+		c.doubts = append(c.doubts, min(2*c.Doubt(p.rows, plain), most)*pass/time)
+		if c.rates[n+1]*(1-c.doubts[n+1]) > c.rates[best]*(1-c.doubts[best]) {
+			best = n + 1
+		}
+	}
+	hope = -1
+	highest := 0.0
+	for n, x := range c.rates {
+		if x *= 1 + min(c.Doubt(plain+n, plain+best), most); n != best && x > highest {
+			hope, highest = n, x
+		}
+	}
+	c.price = c.rates[best]
+	return best, hope
+}
+
+// turn is the number of drafts of this round: the best, or those of a trial.
+func (c *Controller) turn(best, hope int) int {
+	c.credit = min(c.credit+trialShare, trialRounds)
+	if c.left > 0 {
+		if c.left--; c.left >= trialRounds {
+			return c.trial
+		}
+		return best
+	}
+	next := hope
+	if c.trials%4 == 0 && best > 0 {
+		next = 0
+	}
+	if next < 0 {
+		return best
+	}
+	loss := trialRounds * (1 - c.rates[next]/c.rates[best])
+	if next == best || loss > c.credit {
+		return best
+	}
+	c.credit -= max(loss, 0)
+	c.trials++
+	c.trial, c.left = next, 2*trialRounds-1
+	return next
+}
+
+// source sets the source of a run that promises most, as if all n runs of the batch were alike; under the ratio
+// rule, by what is expected of any machine and text. It sets the gains of its drafts and returns how many there may be.
+func (c *Controller) source(r *Record, run *Run, n int, gains *[MaxCopy]float64) (limit int) {
+	price := max(c.price, float64(n)/c.Pass(n)) / float64(n)
+	row := (c.Pass(2*n) - c.Pass(n)) * price
+	step := (c.Draft(1, n, n) - c.Draft(0, 0, n)) * price
+	limit, most := run.Known, math.Inf(-1)
+	for s := range Source(numSources) {
+		if !run.Sources.Has(s) {
+			continue
+		}
+		longest, each := MaxCopy, row
+		if s == Computed {
+			longest, each = MaxDepth, row+step
+		}
+		var g [MaxCopy]float64
+		c.chances(r, s, run.Known, &g)
+		depth := max(min(run.Depth, longest), run.Known)
+		if fixed, ok := r.Fixed.Fixed(); ok {
+			depth = min(depth, run.Known+fixed)
+		}
+		value, best := 0.0, 0.0
+		for j := run.Known; j < depth; j++ {
+			value += g[j] - each
+			best = max(best, value)
+		}
+		if r.Fixed != DepthAuto {
+			best = value
+		}
+		if run.Dists { // such drafts shape the text, which must not depend on what was measured
+			best = priors[s]
+		}
+		if best > most {
+			run.Source, limit, most, *gains = s, depth, best, g
+		}
+	}
+	for s := range Source(numSources) {
+		if run.Sources.Has(s) && s != run.Source && s != Computed {
+			c.accepted[s][0].fade(idleRate)
+		}
+	}
+	return limit
+}
+
+// chances sets the gains of a source's drafts: the probability that draft j and all before it
+// are accepted. That of draft j after them is the sequence's own acceptance, weighed against
+// everybody's, weighed against that of the draft before. The first known ones are certain.
+func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxCopy]float64) {
+	const everybody, own = 4, 16
+	p, most, all := priors[s], 0.0, 1.0
+	for j := range gains {
+		if j < MaxDepth {
+			f := &c.accepted[s][j]
+			p = r.accepted[s][j].given(f.given(p, everybody), own)
+			if most = p; s != Computed { // what is not used is not known: it counts for as much as it may be
+				most = min(p+math.Sqrt(p*(1-p)/(everybody+f.n)), 1)
+			}
+		}
+		if j >= known {
+			all *= most
+		}
+		gains[j] = all
 	}
 }
 
@@ -172,36 +319,14 @@ func (c *Controller) draw(batch []Run, n int) {
 func (c *Controller) Follow(batch []Run, records []*Record) {
 	for i, r := range records {
 		var gains [MaxCopy]float64
-		c.begin(r, &batch[i], len(batch), &gains)
-		batch[i].settle(r)
+		run := &batch[i]
+		if limit := c.source(r, run, len(batch), &gains); r.Fixed != DepthAuto {
+			run.Depth = limit
+		} else {
+			run.Depth = 0
+		}
+		run.settle(r)
 	}
-}
-
-// begin gives a run its source and the least depth that it may have, and returns the greatest.
-func (c *Controller) begin(r *Record, run *Run, n int, gains *[MaxCopy]float64) (limit int) {
-	limit = max(min(run.Depth, MaxCopy), run.Known)
-	if run.Sources == 0 {
-		limit = run.Known
-	}
-	run.Depth = run.Known
-	fixed, ok := r.Fixed.Fixed()
-	if ok {
-		limit = min(run.Known+fixed, limit)
-	}
-	run.Source = c.source(r, run, limit, n, gains)
-	limit = run.Source.limit(limit, run.Known)
-	if ok {
-		run.Depth = limit
-	}
-	return limit
-}
-
-// limit is the greatest depth of a source, of depth tokens, of which the first are known.
-func (s Source) limit(depth, known int) int {
-	if s == Computed {
-		return max(min(depth, MaxDepth), known)
-	}
-	return depth
 }
 
 // settle makes the choice for a run the last one.
@@ -211,249 +336,20 @@ func (run *Run) settle(r *Record) {
 	}
 }
 
-// source is the one that promises most, as if all n runs of the batch were alike; under the ratio rule,
-// by what is expected of any machine and text. It sets the gains of its drafts.
-func (c *Controller) source(r *Record, run *Run, limit, n int, gains *[MaxCopy]float64) Source {
-	best, most := Computed, -1.0
-	for s := range Source(numSources) {
-		if !run.Sources.Has(s) {
-			continue
-		}
-		var g [MaxCopy]float64
-		c.chances(r, s, run.Known, &g)
-		tokens, rate := 1+float64(run.Known), 0.0
-		limit := s.limit(limit, run.Known)
-		for depth := run.Known; depth <= limit; depth++ {
-			if depth > run.Known {
-				tokens += g[depth-1]
-			}
-			if r.Fixed != DepthAuto && depth < limit {
-				continue
-			}
-			drafted := depth
-			if s != Computed || depth == run.Known {
-				drafted = 0
-			}
-			rate = max(rate, ratio(tokens, c.roundCost(n*(1+depth), drafted, n)))
-		}
-		if run.Dists { // such drafts shape the text, which must not depend on what was measured
-			rate = priors[s]
-		}
-		if rate > most {
-			best, most, *gains = s, rate, g
-		}
-	}
-	return best
-}
-
-// chances sets the gains of a source's drafts: the probability that draft j and all before it
-// are accepted. That of draft j after them is the sequence's own acceptance, weighed against
-// everybody's, weighed against that of the draft before. The first known ones are certain.
-func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxCopy]float64) {
-	const everybody, own = 8, 16
-	p, all := priors[s], 1.0
-	for j := range gains {
-		if j < MaxDepth {
-			p = r.accepted[s][j].given(c.accepted[s][j].given(p, everybody), own)
-		}
-		if j >= known {
-			all *= p
-		}
-		gains[j] = all
-	}
-}
-
-// best puts the drafts that gain most first, and says how many of them give the most tokens per
-// second, beside those of fixed depths. Gains fall with depth, so none comes before the one it
-// builds on.
-func (c *Controller) best(batch []Run) (take int) {
-	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
-	tokens, rows, depth, runs := 0.0, 0, 0, 0
-	for i := range batch {
-		run := &batch[i]
-		tokens, rows = tokens+1+float64(run.Known), rows+1+run.Depth
-		for j := run.Known; j < run.Depth; j++ {
-			tokens += c.gains[i][j]
-		}
-		if run.Source == Computed {
-			if run.Depth > run.Known {
-				depth = max(depth, run.Depth)
-			}
-			runs++
-		}
-	}
-	c.alone = ratio(tokens, c.roundCost(rows, depth, runs))
-	most := c.alone
-	c.rates, c.hopes = c.rates[:0], c.hopes[:0]
-	for n, inc := range c.order {
-		if tokens += inc.gain; batch[inc.run].Source == Computed {
-			depth = max(depth, inc.depth+1)
-		}
-		pass, draft := c.passFit(rows+n+1), c.draftCost(depth, runs)
-		x := ratio(tokens, pass.cost+draft)
-		c.hopes = append(c.hopes, ratio(tokens, pass.cost*max(1-hope*pass.doubt, 0.5)+draft))
-		if c.rates = append(c.rates, x); x > most {
-			most, take = x, n+1
-		}
-	}
-	c.gain = ratio(most, c.alone)
-	if len(batch) > 1 && take > 0 {
-		take = c.familiar(rows, take, most)
-	}
-	return take
-}
-
-// familiar is, of the numbers of drafts that are expected to give nearly the most tokens per second, the one
-// whose pass was measured most often, take if it is one. Which of them is best changes with every round of a
-// batch, and a device has to prepare for every size that it is given.
-func (c *Controller) familiar(rows, take int, most float64) int {
-	best := take
-	for n, x := range c.rates {
-		if x >= most/nearly && c.pass.cells[min(rows+n+1, maxRows)].n > c.pass.cells[min(rows+best, maxRows)].n {
-			best = n + 1
-		}
-	}
-	return best
-}
-
-// doubtful reports whether passes of about the chosen size were hardly measured. plain is the
-// size without drafts.
-func (c *Controller) doubtful(batch []Run, plain int) bool {
-	rows, known := 0, 0
-	for i := range batch {
-		rows, known = rows+1+batch[i].Depth, known+batch[i].Known
-	}
-	if len(batch) == 1 || rows <= plain+known || plain >= maxRows || c.gain > farMore {
-		return false
-	}
-	n := 0
-	rows = min(rows, maxRows)
-	for r := max(rows-rows/8, plain+1); r <= min(rows+rows/8, maxRows); r++ {
-		n += c.pass.cells[r].n
-	}
-	return n < c.enough()
-}
-
-// decodePlainly takes back the drafts that were chosen.
-func decodePlainly(batch []Run, records []*Record) {
-	for i, r := range records {
-		if r.Fixed == DepthAuto {
-			batch[i].Depth = batch[i].Known
-		}
-	}
-}
-
-// explore has one run in turn try something else now and then: another source, or one draft
-// more, one less or none, whichever was measured least; or all of a batch none, or as many as may be better than
-// those that were taken.
-func (c *Controller) explore(batch []Run, records []*Record, take int) {
-	for i, r := range records {
-		if r.again && r.Fixed == DepthAuto {
-			batch[i].Depth = max(min(r.tried, c.limits[i]), batch[i].Known)
-		}
-		r.again = false
-	}
-	if c.left > 0 {
-		c.left--
-		decodePlainly(batch, records)
-		c.draw(batch, c.trial)
-		return
-	}
-	if !c.due() {
-		return
-	}
-	i := c.next % len(batch)
-	c.next++
-	run, r := &batch[i], records[i]
-	if r.Fixed != DepthAuto || c.limits[i] <= run.Known {
-		return // the next round tries the next run
-	}
-	c.tried()
-	if other := run.Sources &^ run.Source.only(); other != 0 && c.trials/len(batch)%2 == 0 {
-		for run.Source = Source(c.trials % numSources); !other.Has(run.Source); {
-			run.Source = (run.Source + 1) % numSources
-		}
-		run.Depth = run.Known + 1
-		return
-	}
-	rows, drafts := len(batch), 0
-	for j := range batch {
-		if j != i {
-			rows += batch[j].Depth
-		}
-		if records[j].Fixed == DepthAuto {
-			drafts += batch[j].Depth - batch[j].Known
-		}
-	}
-	if drafts > 0 && (c.gain < little || len(batch) > 1 && c.trials%4 == 0) {
-		c.left, c.trial = plainTrial-1, 0
-		decodePlainly(batch, records)
-		return
-	}
-	if n := c.promising(take); n > 0 && (len(batch) > 1 || c.trials%2 == 0) {
-		c.left, c.trial = 1, n
-		decodePlainly(batch, records)
-		c.draw(batch, n)
-		return
-	}
-	tried, least := run.Known, -1
-	for _, d := range [...]int{run.Depth + 1, run.Depth - 1, run.Known} {
-		if d < run.Known || d > c.limits[i] || d == run.Depth {
-			continue
-		}
-		if n := c.pass.cells[min(rows+d, maxRows)].n; least < 0 || n < least {
-			tried, least = d, n
-		}
-	}
-	run.Depth, r.tried, r.again = tried, tried, true
-}
-
-// promising is the number of drafts, other than those that were taken, that may give the most tokens per second; 0 if
-// it cannot give more than they do.
-func (c *Controller) promising(take int) (best int) {
-	most := c.alone
-	if take > 0 {
-		most = c.rates[take-1]
-	}
-	for n, x := range c.hopes {
-		if n+1 != take && x > most && (n+1)%len(c.limits) == 0 {
-			most, best = x, n+1
-		}
-	}
-	return best
-}
-
-// due reports whether it is time for a trial.
-func (c *Controller) due() bool { return c.rounds >= min(tryFirst+c.trials*tryFirst/2, tryEvery) }
-
-// tried counts a trial.
-func (c *Controller) tried() { c.rounds, c.trials = 0, c.trials+1 }
-
 // Rate is the expected tokens per second of a lone sequence with a number of computed drafts;
 // with none, those of decoding without a drafter. It is 0 before any pass was reported.
 func (c *Controller) Rate(r *Record, depth int) float64 {
-	if depth == 0 {
-		return ratio(1, c.passCost(1)*c.level)
-	}
-	var gains [MaxCopy]float64
-	c.chances(r, Computed, 0, &gains)
-	tokens := 1.0
-	for _, gain := range gains[:depth] {
-		tokens += gain
-	}
-	return ratio(tokens, c.roundCost(1+depth, depth, 1)*c.level)
-}
-
-// roundCost is that of a round with a number of rows in which a number of runs is drafted for
-// to a depth, in levels.
-func (c *Controller) roundCost(rows, depth, runs int) float64 {
-	return c.passCost(rows) + c.draftCost(depth, runs)
-}
-
-// ratio is tokens per time, 0 where nothing is known of the time.
-func ratio(tokens, time float64) float64 {
-	if time <= 0 {
+	if !c.Known() {
 		return 0
 	}
-	return tokens / time
+	if depth == 0 {
+		return 1 / (c.Pass(1) * c.Level())
+	}
+	p := plan{tokens: 1, rows: 1, runs: 1}
+	var gains [MaxCopy]float64
+	c.chances(r, Computed, 0, &gains)
+	for j, gain := range gains[:depth] {
+		p.add(&Run{}, j, gain)
+	}
+	return c.rate(&p) / c.Level()
 }

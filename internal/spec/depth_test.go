@@ -136,8 +136,8 @@ func TestControllerFindsBestDepth(t *testing.T) {
 			if late.rate() < 0.96*w.expected(best) {
 				t.Errorf("%.3f of the rate at the best depth %d; depths taken %v", late.rate()/w.expected(best), best, late.depths)
 			}
-			if best == 0 && late.depths[0] < 3600 {
-				t.Errorf("plain decoding is best, and was taken in %d of 4000 rounds", late.depths[0])
+			if best == 0 && late.rate() < 0.985*w.expected(0) {
+				t.Errorf("plain decoding is best, and %.3f of its rate is left", late.rate()/w.expected(0))
 			}
 		})
 	}
@@ -285,7 +285,11 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 			}
 			c.Choose(batch, records)
 			for i, r := range batch {
-				if r.Depth < 0 || r.Depth > max(min(limits[i], MaxDepth), 0) || r.Depth > 0 && !r.Sources.Has(r.Source) {
+				longest := MaxDepth
+				if r.Source != Computed {
+					longest = MaxCopy
+				}
+				if r.Depth < 0 || r.Depth > max(min(limits[i], longest), 0) || r.Depth > 0 && !r.Sources.Has(r.Source) {
 					t.Fatalf("depth %d of source %d within %d, offers %b", r.Depth, r.Source, limits[i], r.Sources)
 				}
 				if f, ok := records[i].Fixed.Fixed(); ok && r.Sources != 0 && r.Depth != max(min(f, limits[i]), 0) {
@@ -326,7 +330,7 @@ func TestControllerStartsPlain(t *testing.T) {
 	if c.Choose(batch, []*Record{r}); batch[0].Depth != 0 {
 		t.Errorf("depth %d before anything is known", batch[0].Depth)
 	}
-	for range 3 {
+	for range 4 {
 		c.ObservePass(1, 0, time.Millisecond)
 	}
 	batch[0].Depth = MaxDepth
@@ -387,22 +391,6 @@ func TestControllerDoubtsWhatItMeasuredLongAgo(t *testing.T) {
 	}
 }
 
-// TestDisturbedPassesAreNotPlain reports a pass without drafts after one with them.
-func TestDisturbedPassesAreNotPlain(t *testing.T) {
-	c := NewController()
-	for range 5 {
-		c.ObservePass(1, 0, 10*time.Millisecond)
-	}
-	c.ObservePass(2, 1, 11*time.Millisecond)
-	before := c.passCost(1)
-	if c.ObservePass(1, 0, 15*time.Millisecond); c.passCost(1) != before {
-		t.Errorf("a plain pass costs %.3f, %.3f before one that was disturbed", c.passCost(1), before)
-	}
-	if c.ObservePass(1, 0, 15*time.Millisecond); c.passCost(1) == before {
-		t.Error("the one after it does not count either")
-	}
-}
-
 // TestControllerExploresBesideFixedDepths has a sequence of a fixed depth in the batch: the
 // other one still tries other depths.
 func TestControllerExploresBesideFixedDepths(t *testing.T) {
@@ -412,46 +400,6 @@ func TestControllerExploresBesideFixedDepths(t *testing.T) {
 	w.live(c, rng, records, 1000)
 	if late := w.live(c, rng, records, 1000); late.depths[1] < 10 || late.depths[0] < 900 || math.Abs(late.mean[1]-2) > 1e-9 {
 		t.Errorf("depths %v, mean %.2f", late.depths, late.mean)
-	}
-}
-
-// TestColdPassesAreForgiven has the first plain passes take three times as long as later ones
-// with more rows: no pass is taken to cost more than one with more rows.
-func TestColdPassesAreForgiven(t *testing.T) {
-	c := NewController()
-	for range 4 {
-		c.ObservePass(1, 0, 30*time.Millisecond)
-	}
-	for range 100 {
-		c.ObservePass(3, 2, 12*time.Millisecond)
-	}
-	if one, three := c.passCost(1), c.passCost(3); one > three {
-		t.Errorf("a pass over one row costs %.3f, over three %.3f", one, three)
-	}
-}
-
-// TestCostsFollowTheLine measures a few sizes of a machine whose passes cost a + b·rows: all
-// others lie on the line.
-func TestCostsFollowTheLine(t *testing.T) {
-	w := &world{verify: linear(0.1), draft: head(0.2, 0)}
-	c := NewController()
-	for range 50 {
-		for _, rows := range []int{1, 4, 8} {
-			c.ObservePass(rows, 1, time.Duration(w.verify(rows)*1e6))
-		}
-		for _, depth := range []int{1, 4} {
-			c.ObserveDraft([]int{depth}, time.Duration(w.draft(depth, 1)*1e6))
-		}
-	}
-	for rows := 1; rows <= 40; rows++ {
-		if got, want := c.passCost(rows)*c.level*1e3, w.verify(rows); math.Abs(got/want-1) > 0.03 {
-			t.Errorf("a pass over %d rows costs %.2f ms, want %.2f", rows, got, want)
-		}
-	}
-	for depth := 1; depth <= MaxDepth; depth++ {
-		if got, want := c.draftCost(depth, 3)*c.level*1e3, w.draft(depth, 3); math.Abs(got/want-1) > 0.15 {
-			t.Errorf("drafting %d tokens costs %.2f ms, want %.2f", depth, got, want)
-		}
 	}
 }
 
@@ -496,24 +444,6 @@ func BenchmarkChoose(b *testing.B) {
 				c.Choose(batch, records)
 			}
 		})
-	}
-}
-
-// TestDoubtEndsForLargeBatches has batches with more rows than sizes are told apart.
-func TestDoubtEndsForLargeBatches(t *testing.T) {
-	for _, n := range []int{8, 100, 200} {
-		c, batch := NewController(), make([]Run, n)
-		c.gain = 1.1
-		for i := range batch {
-			batch[i].Depth = 1
-		}
-		before := c.doubtful(batch, n)
-		for range wellKnown {
-			c.ObservePass(2*n, n, time.Millisecond)
-		}
-		if want := n < maxRows; before != want || c.doubtful(batch, n) {
-			t.Errorf("%d sequences: in doubt %v before %d passes and %v after them", n, before, wellKnown, c.doubtful(batch, n))
-		}
 	}
 }
 

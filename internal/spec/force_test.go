@@ -149,7 +149,7 @@ func TestChooseDraftsBehindWhatIsKnown(t *testing.T) {
 		}
 		known := rng.IntN(MaxDepth + 4)
 		limit := max(known, rng.IntN(MaxDepth+4))
-		best, most := 0, 0.0
+		best, most, rates := 0, 0.0, map[int]float64{}
 		var gains [MaxCopy]float64
 		c.chances(r, Computed, 0, &gains)
 		tokens, all := 1+float64(known), 1.0
@@ -164,14 +164,15 @@ func TestChooseDraftsBehindWhatIsKnown(t *testing.T) {
 				tokens += all
 				drafted = d
 			}
-			if x := tokens / c.roundCost(1+d, drafted, 1); x > most*(1+1e-12) {
-				best, most = drafted, x
+			rates[drafted] = tokens / (c.Pass(1+d) + c.Draft(drafted, drafted, 1))
+			if most = max(most, rates[drafted]); rates[drafted] == most {
+				best = drafted
 			}
 		}
 		batch := []Run{{Depth: limit, Known: known, Sources: Computed.only()}}
-		c.rounds = -1 // no trial
+		c.left = 1 // no trial
 		c.Choose(batch, []*Record{r})
-		if batch[0].Depth != best {
+		if rates[batch[0].Depth] < 0.99*most {
 			t.Fatalf("case %d: depth %d behind %d known tokens, want %d", i, batch[0].Depth, known, best)
 		}
 		if known > 0 && best > 0 {

@@ -112,13 +112,13 @@ func (c *Controller) Settle(r *Stats) {
 		return
 	}
 	n := int(float64(r.batchSum)/float64(r.decoded) + 0.5)
-	if c.pass.cells[min(n, maxRows)].n == 0 {
+	if c.Measured(n) == 0 {
 		return // what a plain round takes was never seen
 	}
-	plain := c.passCost(n)
+	plain := c.Pass(n)
 	rows := float64(n) * (1 + float64(r.fed)/float64(r.decoded))
 	below := int(rows)
-	lo, hi := c.passCost(below), c.passCost(below+1)
+	lo, hi := c.Pass(below), c.Pass(below+1)
 	r.Beta = (lo + (rows-float64(below))*(hi-lo)) / plain
 	if r.Drafted > 0 && r.Verify > 0 {
 		// Both times are of the same rounds, so it does not matter how busy the machine was.

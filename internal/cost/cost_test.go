@@ -1,0 +1,236 @@
+package cost
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func ms(x float64) time.Duration { return time.Duration(x * 1e6) }
+
+// near reports a value that is off by more than a part.
+func near(t *testing.T, what string, got, want, off float64) {
+	t.Helper()
+	if math.Abs(got-want) > off*math.Abs(want) {
+		t.Errorf("%s: %.6g, want %.6g", what, got, want)
+	}
+}
+
+func TestNodes(t *testing.T) {
+	last := 0.0
+	for i := range nodes {
+		rows := size(i)
+		if j, way := node(int(rows)); j != i || way != 0 || rows <= last || nearest(int(rows)) != i {
+			t.Errorf("node %d has %v rows, which is node %d and %v", i, rows, j, way)
+		}
+		last = rows
+	}
+	if last != maxRows {
+		t.Errorf("the last node has %v rows, want %d", last, maxRows)
+	}
+	for rows := 1; rows <= maxRows; rows++ {
+		i, way := node(rows)
+		a, b := size(i), size(min(i+1, nodes-1))
+		near(t, "rows of a node", a+way*(b-a), float64(rows), 1e-12)
+	}
+}
+
+// TestPassesOnALine measures a few sizes of a machine whose passes take a + b·rows: all others lie on the line.
+func TestPassesOnALine(t *testing.T) {
+	line := func(rows int) float64 { return 10 * (1 + 0.1*float64(rows-1)) }
+	var m Model
+	for range 50 {
+		for _, rows := range []int{1, 4, 8, 40} {
+			m.ObservePass(rows, 1, ms(line(rows)))
+		}
+	}
+	for rows := 1; rows <= 60; rows++ {
+		near(t, "seconds of a pass", 1e3*m.Time(rows, 0), line(rows), 0.04)
+	}
+	near(t, "seconds of a pass beyond all nodes", m.Pass(2*maxRows), 2*m.Pass(maxRows), 1e-12)
+}
+
+// TestCurveIsMonotone reports random times.
+func TestCurveIsMonotone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		var m Model
+		for range 200 {
+			m.ObservePass(1+rng.IntN(100), rng.IntN(2), ms(math.Exp(rng.NormFloat64())))
+		}
+		for rows := 2; rows < 700; rows++ {
+			if m.Pass(rows) < m.Pass(rows-1) || m.Pass(1) <= 0 {
+				t.Fatalf("a pass over %d rows costs %v, over one less %v", rows, m.Pass(rows), m.Pass(rows-1))
+			}
+		}
+	}
+}
+
+// measured is a model that has seen passes over 1, 2 and 4 rows in turns, with noise.
+func measured(rng *rand.Rand, rounds int, noise, speed float64) *Model {
+	m := new(Model)
+	for range rounds {
+		for _, rows := range []int{1, 2, 4} {
+			m.ObservePass(rows, 1, ms(speed*(9+float64(rows))*math.Exp(noise*rng.NormFloat64())))
+		}
+	}
+	return m
+}
+
+// TestSpeedIsNotShape has a machine become five times slower: times follow within a few passes of one size, and
+// the relations of sizes stay.
+func TestSpeedIsNotShape(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	m := measured(rng, 40, 0.05, 1)
+	before := m.Pass(4)
+	for range 4 {
+		m.ObservePass(2, 1, ms(5*11))
+	}
+	near(t, "seconds of another size", 1e3*m.Time(4, 0), 5*13, 0.1)
+	near(t, "cost of another size", m.Pass(4), before, 0.02)
+}
+
+// TestAccidentsDoNotCount has a single pass take ten times as long.
+func TestAccidentsDoNotCount(t *testing.T) {
+	m := measured(rand.New(rand.NewPCG(5, 6)), 40, 0.05, 1)
+	before, level := m.Pass(2), m.Level()
+	m.ObservePass(2, 1, ms(110))
+	near(t, "cost", m.Pass(2), before, 0.001)
+	near(t, "level", m.Level(), level, 0.001)
+	m.ObservePass(2, 1, ms(11))
+	near(t, "level after it", m.Level(), level, 0.1)
+}
+
+// TestFirstPassOfASizeHardlyCounts has it take three times as long as later ones.
+func TestFirstPassOfASizeHardlyCounts(t *testing.T) {
+	m := measured(rand.New(rand.NewPCG(7, 8)), 40, 0.02, 1)
+	m.ObservePass(6, 5, ms(45))
+	if x := m.Pass(6) / m.Pass(1); x > 2 {
+		t.Errorf("%v after the first", x)
+	}
+	for range 3 {
+		m.ObservePass(6, 5, ms(15))
+		m.ObservePass(1, 1, ms(10))
+	}
+	near(t, "cost", m.Pass(6)/m.Pass(1), 1.5, 0.06)
+}
+
+// TestPlainPassesAfterDraftsDoNotCount, unless there is no other.
+func TestPlainPassesAfterDraftsDoNotCount(t *testing.T) {
+	for _, draft := range []func(m *Model){
+		func(m *Model) { m.ObservePass(2, 1, ms(11)) },
+		func(m *Model) { m.ObserveDraft([]int{0, 2}, ms(1)) },
+	} {
+		var m Model
+		m.ObservePass(2, 1, ms(11))
+		if m.ObservePass(1, 0, ms(10)); m.Measured(1) != 1 {
+			t.Error("the only plain pass does not count")
+		}
+		m.ObservePass(1, 0, ms(10))
+		n := m.Measured(1)
+		draft(&m)
+		if m.ObservePass(1, 0, ms(15)); m.Measured(1) != n {
+			t.Error("a plain pass after drafts counts")
+		}
+		m.ObservePass(1, 0, ms(15))
+		if m.ObservePass(1, 0, ms(15)); m.Measured(1) == n {
+			t.Error("those after it do not count")
+		}
+	}
+}
+
+// TestDraftsOnAPlane has drafting cost something per step and token, and catching up something per run.
+func TestDraftsOnAPlane(t *testing.T) {
+	cost := func(depths ...int) float64 {
+		deepest, total := 0, 0
+		for _, d := range depths {
+			deepest, total = max(deepest, d), total+d
+		}
+		if deepest == 0 {
+			return 0.2 * float64(len(depths))
+		}
+		return 0.4*float64(deepest) + 0.3*float64(total)
+	}
+	m := measured(rand.New(rand.NewPCG(9, 10)), 20, 0, 1)
+	for range 60 {
+		for _, depths := range [][]int{{1}, {3}, {0}, {2, 2, 2, 2}, {1, 0, 0, 4}, {0, 0, 0}} {
+			m.ObserveDraft(depths, ms(cost(depths...)))
+		}
+	}
+	near(t, "no draft", 10*m.Draft(0, 0, 2), cost(0, 0), 0.1)
+	near(t, "one run", 10*m.Draft(2, 2, 1), cost(2), 0.1)
+	near(t, "runs of one depth", 10*m.Draft(3, 9, 3), cost(3, 3, 3), 0.1)
+	near(t, "runs of some depths", 10*m.Draft(4, 7, 3), cost(4, 2, 1), 0.1)
+}
+
+// TestPromptRows has a row of a prompt take a tenth of what one of a text does.
+func TestPromptRows(t *testing.T) {
+	var m Model
+	if m.PromptRow() != 0 || m.Time(1, 1) != 0 {
+		t.Error("something is known")
+	}
+	m.ObservePrompt(0, 100, ms(20))
+	if x := m.PromptRow(); x <= 0 || x > 0.0002 {
+		t.Errorf("%v s after a prompt alone", x)
+	}
+	for range 60 {
+		m.ObservePass(2, 0, ms(11))
+		m.ObservePrompt(2, 50, ms(16))
+		m.ObservePrompt(0, 101, ms(20))
+	}
+	near(t, "seconds of a row", 1e3*m.PromptRow(), 0.1, 0.05)
+	near(t, "seconds of a pass with a prompt", 1e3*m.Time(2, 50), 16, 0.05)
+	near(t, "seconds of a prompt", 1e3*m.Time(0, 101), 20, 0.05)
+	m.ObserveRest(ms(3))
+	near(t, "seconds of the rest", 1e3*m.Rest(), 3, 0.05)
+}
+
+// TestDoubt falls with passes of the two sizes in turns, not with passes of one of them, and rises with time.
+func TestDoubt(t *testing.T) {
+	var m Model
+	none := m.Doubt(4, 1)
+	for range 50 {
+		m.ObservePass(1, 0, ms(10))
+	}
+	one := m.Doubt(4, 1)
+	for range 20 {
+		m.ObservePass(4, 3, ms(13))
+		m.ObservePass(1, 1, ms(10))
+	}
+	both := m.Doubt(4, 1)
+	if one < none*0.9 || both > one/5 || m.Doubt(3, 1) <= both || m.Doubt(4, 4) != 0 {
+		t.Errorf("doubt %v, %v after passes of one size, %v after both", none, one, both)
+	}
+	for range 2000 {
+		m.ObservePass(1, 1, ms(10))
+	}
+	if later := m.Doubt(4, 1); later < both+0.02 {
+		t.Errorf("doubt %v, %v long after", both, later)
+	}
+}
+
+// TestModelIsSaneWhateverItHears feeds it nonsense.
+func TestModelIsSaneWhateverItHears(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	durations := []time.Duration{math.MinInt64, -1, 0, 1, time.Millisecond, time.Hour, math.MaxInt64}
+	some := func() time.Duration { return durations[rng.IntN(len(durations))] }
+	for range 200 {
+		var m Model
+		for range 100 {
+			m.ObservePass(rng.IntN(2000)-5, rng.IntN(9), some())
+			m.ObservePrompt(rng.IntN(20), rng.IntN(2000)-5, some())
+			m.ObserveRest(some())
+			depths := make([]int, rng.IntN(4))
+			for i := range depths {
+				depths[i] = rng.IntN(12) - 1
+			}
+			m.ObserveDraft(depths, some())
+		}
+		for _, x := range []float64{m.Pass(1), m.Pass(300), m.Time(5, 9), m.Draft(3, 9, 4), m.Doubt(40, 3), m.PromptRow(), m.Rest()} {
+			if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
+				t.Fatalf("%v", x)
+			}
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package cost
+
+// filter is a Kalman filter: an estimate of some numbers that change slowly, and its covariance.
+type filter struct {
+	n int // numbers
+	x [states]float64
+	p [states][states]float64
+}
+
+// term is one of the numbers with its weight in a sum.
+type term struct {
+	i int
+	w float64
+}
+
+// sum is what is measured: a weighted sum of at most as many numbers.
+type sum [4]term
+
+// value is the expected value of a sum.
+func (f *filter) value(h *sum) (v float64) {
+	for _, t := range h {
+		v += t.w * f.x[t.i]
+	}
+	return v
+}
+
+// variance is that of the estimate of a sum.
+func (f *filter) variance(h *sum) (v float64) {
+	for _, a := range h {
+		for _, b := range h {
+			v += a.w * b.w * f.p[a.i][b.i]
+		}
+	}
+	return max(v, 0)
+}
+
+// update takes in a sum that was measured, off from its expected value. noise is the variance of the measurement.
+func (f *filter) update(h *sum, off, noise float64) {
+	var gain [states]float64
+	for i := range f.n {
+		for _, t := range h {
+			gain[i] += t.w * f.p[i][t.i]
+		}
+	}
+	total := f.variance(h) + noise
+	for i := range f.n {
+		g := gain[i] / total
+		f.x[i] += g * off
+		for j := range f.n {
+			f.p[i][j] -= g * gain[j]
+		}
+	}
+}
+
+// fade adds to the variance of every number from the first on: what was measured long ago says little.
+func (f *filter) fade(first int, variance float64) {
+	for i := first; i < f.n; i++ {
+		f.p[i][i] += variance
+	}
+}

@@ -1,0 +1,248 @@
+package spec
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// simulation is batches of sequences on a machine with known costs and acceptance.
+type simulation struct {
+	name    string
+	verify  func(rows int) float64             // milliseconds of a pass
+	head    func(deepest, runs int) float64    // milliseconds of drafting, linear in depth
+	accepts []float64                          // mean chance of draft j if those before it are accepted; the last for all after it
+	size    func(round int) int                // sequences
+	speed   func(round int) float64            // factor on all times that are measured; nil: 1
+	steep   func(round int) float64            // factor on the part of a pass that rows after the first add; nil: 1
+	length  int                                // tokens of a sequence before another takes its place; 0: for ever
+	noise   float64                            // relative, of each measurement
+	bursts  float64                            // chance that a measurement is three times as long
+	first   float64                            // how much slower the first pass of a size is; 0: not
+	prob    func(a float64, u float64) float64 // what the head says of a draft whose chance is a; nil: nothing, and all chances are the mean
+	least   float64                            // the ratio that is wanted
+}
+
+// always is a batch of n.
+func always(n int) func(int) int { return func(int) int { return n } }
+
+// pass is the time of a pass in a round, on a machine that is not slowed down.
+func (s *simulation) pass(round, rows int) float64 {
+	ms := s.verify(rows)
+	if s.steep != nil {
+		ms = s.verify(1) + (ms-s.verify(1))*s.steep(round)
+	}
+	return ms
+}
+
+// best is the rate at the best fixed depth of n sequences.
+func (s *simulation) best(round, n int) (rate float64) {
+	tokens, all := 1.0, 1.0
+	for d := range MaxDepth + 1 {
+		if d > 0 {
+			all *= chance(s.accepts, d-1)
+			tokens += all
+		}
+		ms := s.pass(round, n*(1+d))
+		if d > 0 {
+			ms += s.head(d, n)
+		}
+		rate = max(rate, float64(n)*tokens/ms)
+	}
+	return rate
+}
+
+// drafted is what drafting to some depths takes: runs that stop earlier are not part of later steps.
+func (s *simulation) drafted(depths []int) (ms float64) {
+	for j := range slices.Max(depths) {
+		active := 0
+		for _, d := range depths {
+			if d > j {
+				active++
+			}
+		}
+		ms += s.head(j+1, active) - s.head(j, active)
+	}
+	return ms
+}
+
+// draft makes the drafts of a batch, and returns the chances of their tokens.
+func (s *simulation) draft(rng *rand.Rand, batch []Run) (drafts []Draft, chances [][]float64) {
+	for _, run := range batch {
+		var d Draft
+		var list []float64
+		for j := range run.Depth {
+			if s.prob != nil && j > 0 && run.More != nil && !run.More(d.Probs) {
+				break
+			}
+			a := chance(s.accepts, j)
+			if s.prob != nil {
+				a = math.Pow(rng.Float64(), 1/a-1) // the mean is the same
+				d.Probs = append(d.Probs, float32(s.prob(a, rng.Float64())))
+			}
+			d.Tokens, list = append(d.Tokens, 0), append(list, a)
+		}
+		drafts, chances = append(drafts, d), append(chances, list)
+	}
+	return drafts, chances
+}
+
+// run simulates rounds and returns, of the first and of all later ones, the time that the best fixed depths are
+// expected to take for the same tokens over the time taken.
+func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) {
+	rng := rand.New(rand.NewPCG(seed, 77))
+	c := NewController()
+	var records []*Record
+	var made []int
+	var ideal, taken [2]float64
+	seen := map[int]bool{}
+	measured := func(ms, speed float64) time.Duration {
+		if rng.Float64() < s.bursts {
+			ms *= 3
+		}
+		return time.Duration(ms * speed * math.Exp(s.noise*rng.NormFloat64()) * 1e6)
+	}
+	for round := range rounds {
+		for n := s.size(round); len(records) != n; {
+			if len(records) < n {
+				records, made = append(records, &Record{}), append(made, 0)
+			} else {
+				records, made = records[1:], made[1:]
+			}
+		}
+		batch, depths := make([]Run, len(records)), make([]int, len(records))
+		for i := range batch {
+			batch[i] = Run{Depth: MaxDepth, Sources: Computed.only()}
+		}
+		c.Choose(batch, records)
+		drafts, chances := s.draft(rng, batch)
+		for i := range drafts {
+			depths[i] = len(drafts[i].Tokens)
+		}
+		speed := 1.0
+		if s.speed != nil {
+			speed = s.speed(round)
+		}
+		ms := s.drafted(depths)
+		c.ObserveDraft(depths, measured(ms, speed))
+		c.Trim(batch, records, drafts)
+		rows := len(batch)
+		for i := range drafts {
+			rows += len(drafts[i].Tokens)
+		}
+		pass := s.pass(round, rows)
+		if !seen[rows] && s.first > 0 {
+			pass *= s.first
+		}
+		seen[rows] = true
+		c.ObservePass(rows, rows-len(batch), measured(pass, speed))
+		tokens := 0
+		for i, d := range drafts {
+			accepted := 0
+			for accepted < len(d.Tokens) && rng.Float64() < chances[i][accepted] {
+				accepted++
+			}
+			c.Report(records[i], Outcome{Drafted: len(d.Tokens), Accepted: accepted, Tokens: 1 + accepted})
+			tokens += 1 + accepted
+			if made[i] += 1 + accepted; s.length > 0 && made[i] >= s.length {
+				records[i], made[i] = &Record{}, 0
+			}
+		}
+		part := 0
+		if round >= early {
+			part = 1
+		}
+		ideal[part] += float64(tokens) / s.best(round, len(batch))
+		taken[part] += ms + pass
+	}
+	return ideal[0] / taken[0], ideal[1] / taken[1]
+}
+
+// simulations are the worlds that the controller is judged by.
+func simulations() []simulation {
+	cpu := points(1, 1, 2, 1.12, 4, 1.28, 7, 1.56, 8, 1.84, 9, 1.58, 12, 1.84, 16, 2.2, 24, 2.55, 32, 3.3, 48, 4.4)
+	gpu := stairs(1, 1, 2, 1.1, 4, 1.28, 8, 1.38, 16, 1.75, 32, 2.45, 64, 3.85, 128, 6.7)
+	tiny := points(1, 0.4, 8, 1, 16, 1.72, 80, 7.5)
+	slow := func(d, runs int) float64 { return 1.1 * float64(d) * (0.8 + 0.2*float64(runs)) }
+	small := func(d, runs int) float64 { return float64(d) * (0.7 + 0.28*float64(runs)) }
+	fast := head(0.08, 0)
+	good, fair, bad := []float64{0.708, 0.735, 0.744}, []float64{0.68, 0.6, 0.55}, []float64{0.1}
+	busy := func(round int) float64 { // another program, now and then
+		if round/60%3 == 2 {
+			return 1.45
+		}
+		return 1
+	}
+	thermal := func(round int) float64 { return 1 + 0.3*math.Sin(float64(round)/80) }
+	loaded := func(round int) float64 { return []float64{1, 5}[round/80%2] }
+	calibrated := func(a, _ float64) float64 { return a }
+	wave := func(round int) int { return 1 + int(3.5*(1+math.Sin(float64(round)/40))) }
+	pairs := func(round int) int { return []int{1, 4, 1, 8, 2}[round/50%5] }
+	return []simulation{
+		{name: "1: cheap rows, good head", verify: linear(0.03), head: head(0.05, 0), accepts: []float64{0.9}, size: always(1), noise: 0.1},
+		{name: "1: cheap rows, fair head", verify: linear(0.05), head: head(0.15, 0), accepts: []float64{0.73, 0.76, 0.8}, size: always(1), noise: 0.1},
+		{name: "1: expensive head", verify: linear(0.1), head: head(0.35, 0), accepts: []float64{0.7, 0.7, 0.6}, size: always(1), noise: 0.1},
+		{name: "1: bad head", verify: linear(0.1), head: head(0.2, 0), accepts: bad, size: always(1), noise: 0.1},
+		{name: "1: rows cost like passes", verify: linear(1), head: head(0.1, 0), accepts: []float64{0.8}, size: always(1), noise: 0.1},
+		{name: "1: jump at four rows", verify: func(rows int) float64 { return linear(0.05)(rows) + 8*math.Floor(float64(rows)/4) }, head: head(0.1, 0), accepts: []float64{0.85}, size: always(1), noise: 0.1},
+		{name: "1: never right", verify: linear(0.05), head: head(0.1, 0), accepts: []float64{0}, size: always(1), noise: 0.1},
+		{name: "1: cpu, answers of 100", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, length: 100},
+		{name: "1: gpu", verify: gpu, head: fast, accepts: good, size: always(1), noise: 0.01, first: 3},
+		{name: "2: cpu", verify: cpu, head: slow, accepts: good, size: always(2), noise: 0.1, length: 200},
+		{name: "4: cpu", verify: cpu, head: slow, accepts: good, size: always(4), noise: 0.1, length: 200},
+		{name: "4: gpu", verify: gpu, head: fast, accepts: good, size: always(4), noise: 0.01, first: 3, length: 200},
+		{name: "4: tiny", verify: tiny, head: small, accepts: fair, size: always(4), noise: 0.1, length: 100},
+		{name: "4: tiny, good head", verify: tiny, head: small, accepts: []float64{0.8, 0.75, 0.7}, size: always(4), noise: 0.1, length: 100},
+		{name: "8: cpu", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, length: 200},
+		{name: "8: gpu", verify: gpu, head: fast, accepts: good, size: always(8), noise: 0.01, first: 3, length: 200},
+		{name: "8: gpu, bad head", verify: gpu, head: fast, accepts: bad, size: always(8), noise: 0.1, length: 200},
+		{name: "8: tiny", verify: tiny, head: small, accepts: fair, size: always(8), noise: 0.1, length: 100},
+		{name: "8: tiny, noisy", verify: tiny, head: small, accepts: fair, size: always(8), noise: 0.3, length: 100},
+		{name: "16: cpu", verify: cpu, head: slow, accepts: good, size: always(16), noise: 0.1, length: 200},
+		{name: "16: expensive rows", verify: linear(0.15), head: slow, accepts: good, size: always(16), noise: 0.1},
+		{name: "1: bursts", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, bursts: 0.02},
+		{name: "8: bursts", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, bursts: 0.02},
+		{name: "8: tiny, bursts", verify: tiny, head: small, accepts: fair, size: always(8), noise: 0.1, bursts: 0.02},
+		{name: "1: another program", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.05, speed: busy},
+		{name: "8: another program", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.05, speed: busy, length: 190},
+		{name: "8: tiny, another program", verify: tiny, head: small, accepts: fair, size: always(8), noise: 0.05, speed: busy, length: 190},
+		{name: "1: five times slower", verify: linear(0.05), head: head(0.15, 0), accepts: []float64{0.75}, size: always(1), noise: 0.15, speed: loaded},
+		{name: "8: tiny, five times slower", verify: tiny, head: small, accepts: fair, size: always(8), noise: 0.15, speed: loaded, length: 190},
+		{name: "1: thermal", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.05, speed: thermal},
+		{name: "8: thermal", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.05, speed: thermal},
+		{name: "4: rows twice as expensive at times", verify: linear(0.05), head: fast, accepts: good, size: always(4), noise: 0.1, steep: func(round int) float64 { return []float64{1, 4}[round/400%2] }},
+		{name: "1 to 8: cpu", verify: cpu, head: slow, accepts: good, size: wave, noise: 0.1, length: 100},
+		{name: "1 to 8: gpu", verify: gpu, head: fast, accepts: good, size: wave, noise: 0.01, first: 3, length: 100},
+		{name: "1 to 8: tiny", verify: tiny, head: small, accepts: fair, size: wave, noise: 0.1, length: 100},
+		{name: "1, 4, 8, 2: cpu, another program", verify: cpu, head: slow, accepts: good, size: pairs, noise: 0.1, speed: busy, length: 100},
+		{name: "1: confidence, cpu", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: calibrated},
+		{name: "1: confidence, gpu", verify: gpu, head: fast, accepts: good, size: always(1), noise: 0.01, prob: calibrated},
+		{name: "4: confidence, cpu", verify: cpu, head: slow, accepts: good, size: always(4), noise: 0.1, prob: calibrated, length: 200},
+		{name: "4: confidence, tiny", verify: tiny, head: small, accepts: fair, size: always(4), noise: 0.1, prob: calibrated, length: 100},
+		{name: "8: confidence, cpu", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, prob: calibrated, length: 200},
+		{name: "8: confidence, gpu", verify: gpu, head: fast, accepts: good, size: always(8), noise: 0.01, prob: calibrated, length: 200},
+		{name: "8: confidence, tiny", verify: tiny, head: small, accepts: fair, size: always(8), noise: 0.1, prob: calibrated, length: 100},
+		{name: "8: confidence, too sure", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, prob: func(a, _ float64) float64 { return math.Sqrt(math.Sqrt(a)) }, length: 200},
+		{name: "8: confidence, not sure enough", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, prob: func(a, _ float64) float64 { return a * a * a }, length: 200},
+		{name: "8: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
+		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
+	}
+}
+
+func TestWorlds(t *testing.T) {
+	const seeds, early, rounds = 2, 200, 1000
+	sum := 0.0
+	for _, s := range simulations() {
+		first, later, least := 0.0, 0.0, math.Inf(1)
+		for seed := range uint64(seeds) {
+			a, b := s.run(seed, early, rounds)
+			first, later, least = first+a/seeds, later+b/seeds, min(least, b)
+		}
+		plain := float64(s.size(0)) / s.pass(0, s.size(0)) / s.best(0, s.size(0))
+		t.Logf("%-36s plain %.3f  first %.3f  later %.3f  least %.3f", s.name, plain, first, later, least)
+		sum += later
+	}
+	t.Logf("mean %.4f", sum/float64(len(simulations())))
+}
