@@ -475,7 +475,13 @@ type rig struct {
 // load opens the model of a folder.
 func load(t testing.TB, dir string, o model.Options) *rig {
 	t.Helper()
-	b := backendtest.Open(t, backend.Options{Threads: 1})
+	return loadOn(t, dir, o, func(b backend.Backend) backend.Backend { return b })
+}
+
+// loadOn is load on another device.
+func loadOn(t testing.TB, dir string, o model.Options, other func(b backend.Backend) backend.Backend) *rig {
+	t.Helper()
+	b := other(backendtest.Open(t, backend.Options{Threads: 1}))
 	o.Log = discard
 	m, err := model.Open(open(t, dir), b, o)
 	if err != nil {

@@ -10,6 +10,7 @@ var Tol = Tolerances{
 	MTPMargin:    1e-2,
 	MTPClose:     0.005,
 	Int8Margin:   0.2,
+	Int8Rows:     0.1,
 	Perplexity:   0.005,
 	Perplexity4:  0.06,
 	PerplexityKV: 0.002,
@@ -32,6 +33,7 @@ type Tolerances struct {
 
 	// The int8 path, whose activations are rounded.
 	Int8Margin   float64 // greedy tokens must be the reference's above this margin
+	Int8Rows     float64 // of logits of small models, the median of rows, relative to the row
 	Perplexity   float64 // of the float32 path's perplexity, relative
 	Perplexity4  float64 // the same with weights quantized to 4 bits on load, relative
 	PerplexityKV float64 // of the int8 path's with 16-bit keys and values, if they have 8, relative
