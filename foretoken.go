@@ -332,6 +332,8 @@ func (m *Model) memory(want int64, batch int) int64 {
 	need := m.need()
 	one := need.Bytes(m.context)
 	switch {
+	case want == 0:
+		want = need.Budget(1, m.context)
 	case want < 0:
 		want = min(state.FreeMemory(m.backend, need.Target, need.Draft)/2, need.Budget(batch, m.context))
 	case want > 0 && want < one:
