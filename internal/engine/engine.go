@@ -79,7 +79,6 @@ type Engine struct {
 	spans    []model.Span // of the batch
 	choosing []*sequence  // of the batch, those that the pass gives tokens
 	logits   spec.Logits  // of the pass, a group for each of them
-	choose   chooser      // of their tokens
 	tally    tally        // of the batch
 	phases   Phases       // of the running round
 	drafting drafting

@@ -57,9 +57,6 @@ func (e *Engine) decode() (err error) {
 	return err
 }
 
-// chooser chooses tokens by the rows of a group. It reports false if it must know more of them.
-type chooser func(i int, rows []sample.Row) bool
-
 // verify has every sequence of the batch that wants tokens choose them, and commits them in
 // order.
 func (e *Engine) verify(out model.Output) error {
@@ -77,10 +74,7 @@ func (e *Engine) verify(out model.Output) error {
 			e.logits.Ask(s.sampler, s.draft.Tokens, n)
 		}
 	}
-	if e.choose == nil {
-		e.choose = e.chooseTokens // once: it would be garbage after every round
-	}
-	if err := e.logits.Resolve(e.choose); err != nil {
+	if err := e.logits.Resolve(e.chooseTokens); err != nil {
 		return err
 	}
 	for i, s := range e.choosing {

@@ -27,12 +27,7 @@ type Logits struct {
 	needs  []sample.Need
 	rows   []sample.Row
 	failed []int // groups
-	done   []outcome
-
-	// Of the running Resolve. A function made for the call would be garbage afterwards.
-	choose func(i int, rows []sample.Row) bool
-	share  func(i int)
-	fault  atomic.Pointer[error] // first panic beside others
+	calls  []callState
 
 	waited time.Duration
 
@@ -95,8 +90,6 @@ func (l *Logits) group(i int) (from, to int) {
 // groups are read whole, and f is called again. f changes nothing but what belongs to its group,
 // its sampler included.
 func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
-	l.choose = f
-	defer func() { l.choose = nil }()
 	l.rows = slices.Grow(l.rows, len(l.needs))[:len(l.needs)]
 	clear(l.rows)
 	start := time.Now()
@@ -107,7 +100,7 @@ func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
 	if l.waited += time.Since(start); err != nil {
 		return err
 	}
-	if l.each(); len(l.failed) == 0 {
+	if l.each(f); len(l.failed) == 0 {
 		return nil
 	}
 	for _, i := range l.failed {
@@ -127,61 +120,50 @@ func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
 	return nil
 }
 
-// outcome is what came of a call.
-type outcome uint8
+// callState is the result of calling a function for a group.
+type callState uint8
 
 const (
-	undone outcome = iota
-	short
-	enough
+	notCalled callState = iota
+	knowsTooLittle
+	resolved
 )
 
 // spreadFrom is how many logits calls must look at to be worth several threads: to begin with
 // them takes as long as a thread needs for some thousands.
 const spreadFrom = 1 << 15
 
-// each calls choose with each group and notes where it reports false. Where groups have much to
+// each calls f with each group and notes where it reports false. Where groups have much to
 // look at, threads share them. The first panic there is the caller's, after all calls: what has
 // panicked is not called again, since it may be in any state.
-func (l *Logits) each() {
+func (l *Logits) each(f func(i int, rows []sample.Row) bool) {
 	l.failed = l.failed[:0]
-	l.done = slices.Grow(l.done[:0], len(l.groups))[:len(l.groups)]
-	clear(l.done)
-	if len(l.groups) > 1 && l.known() >= spreadFrom {
-		if l.share == nil {
-			l.share = l.try
-		}
-		backend.Spread(l.device, len(l.groups), l.share)
-		if fault := l.fault.Swap(nil); fault != nil {
-			panic(*fault)
+	l.calls = slices.Grow(l.calls[:0], len(l.groups))[:len(l.groups)]
+	clear(l.calls)
+	call := func(i int) {
+		if l.calls[i] = knowsTooLittle; f(i, l.Rows(i)) {
+			l.calls[i] = resolved
 		}
 	}
-	for i, done := range l.done {
-		if done == undone {
-			done = l.call(i)
+	if len(l.groups) > 1 && l.known() >= spreadFrom {
+		var fault atomic.Pointer[error]
+		backend.Spread(l.device, len(l.groups), func(i int) {
+			if err := rescue.Do(func() error { call(i); return nil }); err != nil {
+				fault.CompareAndSwap(nil, &err)
+			}
+		})
+		if err := fault.Load(); err != nil {
+			panic(*err)
 		}
-		if done == short {
+	}
+	for i := range l.calls {
+		if l.calls[i] == notCalled {
+			call(i)
+		}
+		if l.calls[i] == knowsTooLittle {
 			l.failed = append(l.failed, i)
 		}
 	}
-}
-
-// try is call. It keeps a panic, with its stack.
-func (l *Logits) try(i int) {
-	defer func() {
-		if p := recover(); p != nil {
-			err := rescue.Error(p)
-			l.fault.CompareAndSwap(nil, &err)
-		}
-	}()
-	l.done[i] = l.call(i)
-}
-
-func (l *Logits) call(i int) outcome {
-	if l.choose(i, l.Rows(i)) {
-		return enough
-	}
-	return short
 }
 
 // known is how many logits have been read.

@@ -215,7 +215,7 @@ func (x *seen) update(text []int32, first int32, control []int32) {
 	if len(text) < x.upTo {
 		*x = seen{}
 	}
-	skip := enough(text[x.upTo:], first)
+	skip := latest(text[x.upTo:], first)
 	if x.upTo == 0 || skip > 0 {
 		x.blocks, x.last = x.blocks[:0], x.last[:0]
 		for _, b := range control {
@@ -240,9 +240,9 @@ func (x *seen) update(text []int32, first int32, control []int32) {
 	x.upTo = len(text)
 }
 
-// enough is the first of some tokens, the last of which use as many blocks as are kept; 0 if
+// latest is the first of some tokens, the last of which use as many blocks as are kept; 0 if
 // they do not. It spares a long prompt all that would be given up again.
-func enough(tokens []int32, first int32) int {
+func latest(tokens []int32, first int32) int {
 	if len(tokens) < maxSeen {
 		return 0
 	}

@@ -94,7 +94,7 @@ func TestEnoughIsWhereTheKeptBlocksBegin(t *testing.T) {
 		if len(used) < maxSeen {
 			want = 0
 		}
-		if got := enough(text, first); got != want {
+		if got := latest(text, first); got != want {
 			t.Fatalf("%d tokens of %d blocks, frequent below %d: those from %d on are enough, want %d", len(text), most, first, got, want)
 		}
 		kinds[want > 0]++

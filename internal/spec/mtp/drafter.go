@@ -36,8 +36,7 @@ type Drafter struct {
 	// Of the running call.
 	batch  []spec.Run
 	logits spec.Logits
-	drawn  []draw // of each span
-	choose func(j int, rows []sample.Row) bool
+	drawn  []draw           // of each span
 	draws  [][]backend.Draw // of each call and span
 }
 
@@ -54,7 +53,6 @@ var _ spec.VocabLimiter = (*Drafter)(nil)
 // New returns a drafter that calls h, whose model nobody else uses meanwhile.
 func New(h model.Head, o Options) *Drafter {
 	d := &Drafter{head: h, vocab: newDraftVocab(o, draftVocabSize(o.Vocab, o.DraftVocab))}
-	d.choose = d.chooseToken
 	if o.DraftVocab == 0 {
 		d.sizes = draftVocabSizes(o.Vocab)
 	}
@@ -155,7 +153,7 @@ func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) err
 	}
 	d.batch = batch
 	defer func() { d.batch = nil }()
-	return d.logits.Resolve(d.choose)
+	return d.logits.Resolve(d.chooseToken)
 }
 
 // chooseToken draws the token of a span, maybe beside others, and reports whether enough of its
