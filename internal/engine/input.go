@@ -157,11 +157,6 @@ func (x *inputs) positions(from, to int) [][3]int32 {
 	if !slices.ContainsFunc(x.parts, func(p part) bool { return p.Positions != nil && p.At < to && p.end() > from }) {
 		return nil
 	}
-	return x.list(from, to)
-}
-
-// list is the positions of [from, to).
-func (x *inputs) list(from, to int) [][3]int32 {
 	list := make([][3]int32, 0, to-from)
 	at, next := 0, 0 // text goes on there
 	for slot, parts := from, x.parts; slot < to; slot++ {
@@ -235,15 +230,12 @@ func (s *sequence) attach(span *model.Span) {
 // token in its place is embedded as: after 36 prompts with pictures the head of the embedded model
 // then has 0.55 of its first drafts accepted, and 0.50 otherwise.
 func (s *sequence) pair(r *spec.Run) {
-	if len(s.inputs.parts) == 0 && !s.gap || !s.drafted() {
+	if len(s.inputs.parts) == 0 || !s.drafted() {
 		return
 	}
 	to := len(r.Text)
 	from := to - r.Hidden.Rows
 	r.Inputs, r.Positions = s.inputs.rows(from, to), s.inputs.positions(from-1, to-1)
-	if s.gap && r.Positions == nil { // the state goes on elsewhere
-		r.Positions = s.inputs.list(from-1, to-1)
-	}
 }
 
 // spend is done with the parts that the model and the drafter have been fed. The drafter's last

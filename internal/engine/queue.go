@@ -430,7 +430,7 @@ func (s *sequence) release() {
 	for i := range s.inputs.parts {
 		s.inputs.parts[i].close()
 	}
-	s.joint, s.blind, s.gap = nil, false, false
+	s.joint, s.blind = nil, false
 	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
 }
 

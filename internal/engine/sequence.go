@@ -103,7 +103,6 @@ type memory struct {
 	draftState *state.State   // of the drafter; nil: nothing is drafted for this sequence
 	hostState  any            // of the drafter
 	backlog    *state.Rows    // hidden rows that the drafter has not caught up with
-	gap        bool           // it was never fed some rows before those
 	hidden     backend.Tensor // hidden row of the last token kept, valid until the next pass
 	joint      *state.Block   // hidden row before the place where the cache's prefix ends, if a row of a picture follows it
 	blind      bool           // it waits for the tower

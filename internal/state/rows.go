@@ -1,8 +1,6 @@
 package state
 
 import (
-	"fmt"
-
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
@@ -41,18 +39,6 @@ func (r *Rows) Add(t backend.Tensor) (to backend.Tensor, err error) {
 
 // Tensor is all rows, valid until the next Add.
 func (r *Rows) Tensor() backend.Tensor { return r.block.t.RowRange(0, r.n) }
-
-// Drop removes the first n rows, which are half of them or more: what stays is not copied onto
-// itself.
-func (r *Rows) Drop(n int) {
-	if n < r.n-n || n > r.n {
-		panic(fmt.Sprintf("state: drop of %d of %d rows, want at least half of them", n, r.n))
-	}
-	if n < r.n {
-		r.pool.b.Copy(r.block.t.RowRange(0, r.n-n), r.block.t.RowRange(n, r.n))
-	}
-	r.n -= n
-}
 
 // Clear makes the collection empty.
 func (r *Rows) Clear() { r.n = 0 }
