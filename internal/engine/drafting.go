@@ -115,7 +115,8 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	if err != nil {
 		return err
 	}
-	d.observe(time.Since(start), backend.PreparedBy(d.device) == prepared)
+	d.observe(drafts, time.Since(start), backend.PreparedBy(d.device) == prepared)
+	d.controller.Trim(d.runs[:d.eager], d.records[:d.eager], drafts[:d.eager])
 	for i, s := range d.seqs {
 		if len(drafts[i].Tokens) == 0 {
 			continue // what is forced stands; so does what may have been drafted for one that is prefilled
@@ -193,7 +194,7 @@ func (d *drafting) spread(took time.Duration) {
 
 // observe tells the controller what drafting took, unless rows of prompts were fed with it,
 // or none at all, or it is not typical: the next call of the kind will take less.
-func (d *drafting) observe(took time.Duration, typical bool) {
+func (d *drafting) observe(drafts []spec.Draft, took time.Duration, typical bool) {
 	d.depths = d.depths[:0]
 	rows := 0
 	for i := range d.runs {
@@ -202,9 +203,9 @@ func (d *drafting) observe(took time.Duration, typical bool) {
 			return
 		}
 		rows += r.Hidden.Rows
-		depth := r.Depth
-		if r.Source != spec.Computed {
-			depth = 0
+		depth := 0
+		if r.Source == spec.Computed && r.Depth > 0 {
+			depth = len(drafts[i].Tokens)
 		}
 		d.depths = append(d.depths, depth)
 	}

@@ -3,37 +3,66 @@ package spec
 import (
 	"cmp"
 	"slices"
+
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// calibration says how often draft tokens are accepted, by position and by the head's own probability of them.
-type calibration [MaxDepth][bins]frequency
+// calibration says how often draft tokens are accepted by the head's own probability of them: the first row for all
+// positions, the others for one position each.
+type calibration [1 + MaxDepth][bins]frequency
 
 const (
-	bins    = 10
-	trusted = 8 // drafts that the head's own probability counts like in a bin
+	bins     = 16
+	binWidth = 0.75 // of log odds, so that bins end at probabilities of 0.25 % and 99.75 %
+
+	// uncut is the rounds of which one keeps all drafts: a draft that is always cut is never counted.
+	uncut = 16
 )
 
-// at is the bin of draft j, of which the head says p.
-func (c *calibration) at(j int, p float32) *frequency {
-	return &c[min(j, MaxDepth-1)][min(max(int(p*bins), 0), bins-1)]
-}
-
-// chance is that of draft j, if those before it are accepted.
-func (c *calibration) chance(j int, p float32) float64 {
-	if !(p >= 0 && p <= 1) {
-		p = 0
+// bin is the bin of a probability.
+func bin(p float32) int {
+	x := min(max(float64(p), 1e-9), 1-1e-9)
+	if x != x {
+		return 0
 	}
-	return c.at(j, p).given(float64(p), trusted)
+	return min(max(int(bins/2+exactmath.Log(x/(1-x))/binWidth), 0), bins-1)
 }
 
-// selection is what the controller knows of a round in which drafts are chosen by their own chances.
+// count takes in draft j, of which the head says p.
+func (c *calibration) count(j int, p float32, hit float64) {
+	for _, row := range [...]int{0, 1 + j} {
+		c[row][bin(p)].add(hit, acceptRate)
+	}
+}
+
+// chance is that of draft j, of which the head says p, if those before it are accepted, where mean is expected of all.
+func (c *calibration) chance(j int, p float32, mean float64) float64 {
+	const all, own = 4, 16 // drafts that the mean counts like, and those of all positions
+	return c[1+j][bin(p)].given(c[0][bin(p)].given(mean, all), own)
+}
+
+// selection is what a controller knows of a round in which drafts are chosen by their own chances.
 type selection struct {
 	calibration
-	more   []func([]float32) bool // by run
 	gains  [][MaxCopy]float64     // by run, on average
-	least  float64                // that one more draft must be expected to gain
+	more   []func([]float32) bool // by run
+	least  [MaxDepth]float64      // that a draft must be expected to gain, by position
 	asked  bool                   // the drafter asks before each step
-	better float64                // decaying mean of the rate with drafts cut over the rate with all of them, minus 1
+	rounds int
+	better float64 // mean of the rate with drafts cut over the rate with all of them, minus 1
+}
+
+// chanceOf is the chance of draft j of run i, if those before it are accepted. A draft without a probability of its own
+// has the mean chance, and a known token is certain.
+func (c *Controller) chanceOf(i, j int, probs []float32) float64 {
+	mean := c.gains[i][j]
+	if j > 0 {
+		mean /= c.gains[i][j-1]
+	}
+	if mean < 1 && j < min(len(probs), MaxDepth) {
+		return c.chance(j, probs[j], mean)
+	}
+	return mean
 }
 
 // ask is Run.More of run i: whether the next draft is worth its time, if its own chance is the mean.
@@ -42,40 +71,63 @@ func (c *Controller) ask(i int) func([]float32) bool {
 		i := len(c.more)
 		c.more = append(c.more, func(probs []float32) bool {
 			c.asked = true
-			gain, n := 1.0, len(probs)
-			for j, p := range probs {
-				gain *= c.chance(j, p)
+			gain, n := 1.0, min(len(probs), MaxDepth-1)
+			for j := range n + 1 {
+				gain *= c.chanceOf(i, j, probs)
 			}
-			return n == 0 || n >= MaxDepth || gain*c.gains[i][n]/c.gains[i][n-1] > c.least
+			return gain > c.least[n]
 		})
 	}
 	return c.more[i]
 }
 
-// Trim cuts drafts that were made as Choose said, so that each row that is left is worth its time: of all drafts of the batch,
-// those with the highest chances are kept. Drafts of fixed depths stay, and so do those of a trial, which measures what so many
-// rows take.
+// whole reports whether this round keeps all its drafts: in a trial, which measures what so many rows take, and now
+// and then.
+func (c *Controller) whole() bool { return c.left >= trialRounds || c.rounds%uncut == 0 }
+
+// deepen lets a head go on with drafts that are likely to be accepted, and end earlier with others. A step of the head
+// is shared by the runs that were to have it anyway; another one is borne by the run that asks for it.
+func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
+	if c.rounds++; n == 0 || c.whole() {
+		return
+	}
+	row := (c.Pass(base.rows+n) - c.Pass(base.rows)) / float64(n)
+	for j := range c.least {
+		runs := 0
+		for i := range batch {
+			if batch[i].Source == Computed && batch[i].Depth > j {
+				runs++
+			}
+		}
+		runs = max(runs, 1)
+		c.least[j] = c.price * (row + (c.Draft(2, 2*runs, runs)-c.Draft(1, runs, runs))/float64(runs))
+	}
+	for i, r := range records {
+		if run := &batch[i]; run.Source == Computed && run.Depth > run.Known && r.Fixed == DepthAuto {
+			if run.More = c.ask(i); c.asked {
+				run.Depth = c.limits[i]
+			}
+		}
+	}
+}
+
+// Trim cuts drafts that were made as Choose said, so that each row that is left is worth its time: of all drafts of the
+// batch, those with the highest chances are kept. Drafts of fixed depths stay.
 func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 	c.order = c.order[:0]
 	var p plan
 	sure := false
 	for i, r := range records {
 		run, d := &batch[i], &drafts[i]
-		known := min(run.Known, len(d.Tokens))
-		p.tokens, p.rows = p.tokens+float64(1+known), p.rows+1+known
 		if r.probs = r.probs[:0]; run.Source == Computed {
 			r.probs = append(r.probs, d.Probs...)
 			p.deepest, p.total, p.runs = max(p.deepest, len(d.Tokens)), p.total+len(d.Tokens), p.runs+1
 		}
 		sure = sure || len(r.probs) > 0
+		p.tokens, p.rows = p.tokens+1, p.rows+1
 		gain := 1.0
-		for j := known; j < len(d.Tokens); j++ {
-			if j < len(r.probs) {
-				gain *= c.chance(j, r.probs[j])
-			} else if gain *= c.gains[i][j]; j > 0 {
-				gain /= c.gains[i][j-1]
-			}
-			if r.Fixed == DepthAuto {
+		for j := range d.Tokens {
+			if gain *= c.chanceOf(i, j, r.probs); j >= run.Known && r.Fixed == DepthAuto {
 				c.order = append(c.order, increment{i, j, gain})
 			} else {
 				p.tokens, p.rows = p.tokens+gain, p.rows+1
@@ -87,27 +139,22 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 	}
 	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
 	drafted := c.Draft(p.deepest, p.total, p.runs)
-	rows, best, most := p.rows, 0, p.tokens-c.price*c.Pass(p.rows)
-	rate := p.tokens / (c.Pass(rows) + drafted)
+	pass := c.Pass(p.rows)
+	best, most, rate := 0, p.tokens-c.price*pass, p.tokens/(pass+drafted)
 	for n, inc := range c.order {
-		p.tokens += inc.gain
-		pass := c.Pass(rows + n + 1)
+		p.tokens, p.rows = p.tokens+inc.gain, p.rows+1
+		pass := c.Pass(p.rows)
 		if x := p.tokens - c.price*pass; x > most {
 			best, most, rate = n+1, x, p.tokens/(pass+drafted)
 		}
 	}
 	c.better += (rate/c.expected - 1 - c.better) * acceptRate
-	if c.trying() {
+	if c.whole() {
 		return
 	}
 	for _, inc := range c.order[best:] {
 		r, d := records[inc.run], &drafts[inc.run]
-		if inc.depth < len(d.Tokens) { // the first that is cut of the run
-			d.Cut(inc.depth)
-		}
-		if inc.depth < len(r.probs) {
-			hit := c.chance(inc.depth, r.probs[inc.depth])
-			c.count(r, inc.depth, hit)
-		}
+		d.Cut(min(inc.depth, len(d.Tokens)))
+		c.count(r, inc.depth, c.chanceOf(inc.run, inc.depth, r.probs)) // as if it had been verified
 	}
 }

@@ -94,7 +94,7 @@ func (c *Controller) Report(r *Record, o Outcome) {
 		}
 		c.count(r, j, hit)
 		if j < len(r.probs) {
-			c.at(j, r.probs[j]).add(hit, acceptRate)
+			c.calibration.count(j, r.probs[j], hit)
 		}
 	})
 }
@@ -163,17 +163,11 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	for _, inc := range c.order[:n] {
 		batch[inc.run].Depth++
 	}
-	c.least = 0
-	if n > 0 {
-		c.least = c.price * (c.Pass(base.rows+n) - c.Pass(base.rows) + c.Draft(1, len(batch), len(batch)) - c.Draft(0, 0, len(batch))) / float64(n)
-	}
+	c.deepen(batch, records, &base, n)
 	for i, r := range records {
 		batch[i].settle(r)
 	}
 }
-
-// trying reports whether the last choice was a trial.
-func (c *Controller) trying() bool { return c.left >= trialRounds }
 
 // offer chooses the source of a run, adds what the run has in any case to the plan, and other drafts to the order.
 func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
@@ -331,7 +325,8 @@ func (c *Controller) Follow(batch []Run, records []*Record) {
 
 // settle makes the choice for a run the last one.
 func (run *Run) settle(r *Record) {
-	if r.source = run.Source; run.Depth <= run.Known {
+	r.source, r.probs = run.Source, r.probs[:0]
+	if run.Depth <= run.Known {
 		run.Depth = 0 // nothing is to be drafted
 	}
 }

@@ -22,7 +22,6 @@ type simulation struct {
 	bursts  float64                            // chance that a measurement is three times as long
 	first   float64                            // how much slower the first pass of a size is; 0: not
 	prob    func(a float64, u float64) float64 // what the head says of a draft whose chance is a; nil: nothing, and all chances are the mean
-	least   float64                            // the ratio that is wanted
 }
 
 // always is a batch of n.
@@ -231,18 +230,32 @@ func simulations() []simulation {
 	}
 }
 
+// TestWorlds compares the controller with the best fixed depth of each world: after 200 rounds it has 0.93 of its rate at
+// least, 0.98 where that is plain decoding, and 0.98 in the mean of all.
 func TestWorlds(t *testing.T) {
-	const seeds, early, rounds = 2, 200, 1000
-	sum := 0.0
-	for _, s := range simulations() {
-		first, later, least := 0.0, 0.0, math.Inf(1)
+	const early, rounds = 200, 800
+	seeds := 1
+	if long {
+		seeds = 8
+	}
+	mean, worlds := 0.0, simulations()
+	for _, s := range worlds {
+		first, later := 0.0, 0.0
 		for seed := range uint64(seeds) {
 			a, b := s.run(seed, early, rounds)
-			first, later, least = first+a/seeds, later+b/seeds, min(least, b)
+			first, later = first+a/float64(seeds), later+b/float64(seeds)
 		}
-		plain := float64(s.size(0)) / s.pass(0, s.size(0)) / s.best(0, s.size(0))
-		t.Logf("%-36s plain %.3f  first %.3f  later %.3f  least %.3f", s.name, plain, first, later, least)
-		sum += later
+		n := s.size(0)
+		plain, least := float64(n)/s.pass(0, n)/s.best(0, n), 0.93
+		if plain > 0.99 {
+			least = 0.98
+		}
+		t.Logf("%-36s plain %.3f  first %.3f  later %.3f", s.name, plain, first, later)
+		if mean += later / float64(len(worlds)); later < least {
+			t.Errorf("%s: %.3f of the rate at the best fixed depth, want %v", s.name, later, least)
+		}
 	}
-	t.Logf("mean %.4f", sum/float64(len(simulations())))
+	if mean < 0.98 {
+		t.Errorf("%.3f of the rate at the best fixed depths on average", mean)
+	}
 }
