@@ -131,21 +131,38 @@ func (f Format) GridFactor(block []byte, i int) uint8 {
 	}
 }
 
-// GridSigns are the signs of columns 8e to 8e+7 in a block of the grid format f, which is not IQ1: bit i is set if
-// column 8e+i is negative.
-func (f Format) GridSigns(block []byte, e int) uint8 {
+// GridSigns are the stored signs of columns 32h to 32h+31 in a block of the grid format f, which is not IQ1, a byte for eight:
+// bit i is set if column i is negative. Formats that store seven signs of eight have no highest bits.
+func (f Format) GridSigns(block []byte, h int) uint32 {
 	switch f {
 	case IQ2XXS:
-		return sevenSigns(block[6+e/4*8:], e%4)
+		return fourSevens(block[6+8*h:])
 	case IQ2XS:
-		return evenSigns(block[3+2*e] >> 1)
+		x := get8(block, 2+8*h) >> 9 & 0x007f007f007f007f
+		x |= x >> 8
+		return uint32(x&0xffff | x>>16&0xffff0000)
 	case IQ2S:
-		return block[34+e]
+		return binary.LittleEndian.Uint32(block[34+4*h:])
 	case IQ3XXS:
-		return sevenSigns(block[66+e/4*4:], e%4)
+		return fourSevens(block[66+4*h:])
 	default:
-		return block[74+e]
+		return binary.LittleEndian.Uint32(block[74+4*h:])
 	}
+}
+
+// fourSevens are four numbers of seven bits, a byte each.
+func fourSevens(b []byte) uint32 {
+	x := binary.LittleEndian.Uint32(b)
+	return x&0x7f | x<<1&0x7f00 | x<<2&0x7f0000 | x<<3&0x7f000000
+}
+
+// signs are the signs of columns 8e to 8e+7. Of those that are stored as seven the last makes the number of minus signs even.
+func (g *gridBlock) signs(block []byte, e int) uint8 {
+	s := uint8(g.f.GridSigns(block, e/4) >> (8 * (e % 4)))
+	if g.f == IQ2S || g.f == IQ3S {
+		return s
+	}
+	return s | uint8(bits.OnesCount8(s)&1)<<7
 }
 
 // ones unpacks IQ1_S and IQ1_M.
@@ -182,7 +199,7 @@ func (g *gridBlock) eights(q []uint8, block []byte) {
 		default:
 			index = int(block[2+e]) | int(block[66+e/4]>>(2*(e%4))&3)<<8
 		}
-		put8(q, 8*e, signed(get8(table, 8*index), g.f.GridSigns(block, e)))
+		put8(q, 8*e, signed(get8(table, 8*index), g.signs(block, e)))
 	}
 }
 
@@ -196,17 +213,9 @@ func (g *gridBlock) fours(q []uint8, block []byte) {
 			a, b = a|int(high&1)<<8, b|int(high&2)<<7
 		}
 		low, high := binary.LittleEndian.Uint32(table[4*a:]), binary.LittleEndian.Uint32(table[4*b:])
-		put8(q, 8*e, signed(uint64(low)|uint64(high)<<32, g.f.GridSigns(block, e)))
+		put8(q, 8*e, signed(uint64(low)|uint64(high)<<32, g.signs(block, e)))
 	}
 }
-
-// sevenSigns are the signs of eight columns from a number of 32 bits that has seven for each of four.
-func sevenSigns(b []byte, i int) uint8 {
-	return evenSigns(uint8(binary.LittleEndian.Uint32(b) >> (7 * i) & 127))
-}
-
-// evenSigns are seven signs and the eighth, which makes their number even.
-func evenSigns(s uint8) uint8 { return s | uint8(bits.OnesCount8(s)&1)<<7 }
 
 // signed is eight codes with signs: bit i of signs is set if column i is negative.
 func signed(x uint64, signs uint8) uint64 {

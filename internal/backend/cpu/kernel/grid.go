@@ -74,45 +74,42 @@ func (w *Weight) packGrid(dst []byte, r, _ int, block []byte) {
 
 // packIndices writes the low eight bits of indices.
 func (w *Weight) packIndices(dst []byte, r int, block []byte) {
-	from, count := 2, 256/w.places().Entry
-	if w.format == dtype.IQ1M {
+	from, step, gap := 2, 1, 0 // gap: bytes after every fourth
+	switch w.format {
+	case dtype.IQ1M:
 		from = 0
+	case dtype.IQ2XXS:
+		gap = 4
+	case dtype.IQ2XS:
+		step = 2
 	}
-	for i := range count {
-		at := from + i
-		switch w.format {
-		case dtype.IQ2XXS:
-			at = from + 8*(i/4) + i%4
-		case dtype.IQ2XS:
-			at = from + 2*i
-		}
-		dst[Tile*i+r] = block[at]
+	for i := range 256 / w.places().Entry {
+		dst[Tile*i+r] = block[from+step*i+i/4*gap]
 	}
 }
 
 // packSigns writes the signs and the factors.
 func (w *Weight) packSigns(dst []byte, r int, block []byte) {
-	p := w.places()
-	put := func(at int, x byte) { dst[at+r/2] |= x & 15 << (4 * (r % 2)) }
+	p, shift := w.places(), 4*(r%2)
 	for h := range 8 {
-		var signs [4]byte
-		for n := range signs {
-			signs[n] = w.format.GridSigns(block, 4*h+n)
-			put(p.Signs+64*n+8*h, signs[n])
-		}
-		for n := range 4 {
-			high := signs[n] >> 4
+		s, out := w.format.GridSigns(block, h), (*[7*64 + 1]byte)(dst[p.Signs+8*h+r/2:])
+		low, high := s, s>>4
+		for n := range 3 {
+			out[64*n] |= byte(low&15) << shift
+			x := high & 15
 			if p.Seven {
-				if n == 3 {
-					break
-				}
-				high = high&7 | signs[3]>>(4+n)&1<<3
+				x |= s >> (28 + n) & 1 << 3
 			}
-			put(p.Signs+64*(4+n)+8*h, high)
+			out[64*(4+n)] |= byte(x) << shift
+			low, high = low>>8, high>>8
+		}
+		out[64*3] |= byte(low&15) << shift
+		if !p.Seven {
+			out[64*7] |= byte(high) << shift
 		}
 	}
 	for g := range w.gridGroups() {
-		put(p.Factors+8*g, w.format.GridFactor(block, g))
+		dst[p.Factors+8*g+r/2] |= w.format.GridFactor(block, g) << shift
 	}
 }
 
