@@ -206,7 +206,7 @@ fuzz: ## run every fuzz target for a moment; FUZZTIME=10s
 		targets=$$(go test -list '^Fuzz' $$pkg) || exit 1; \
 		for target in $$(printf '%s\n' "$$targets" | grep '^Fuzz'); do \
 			printf '== fuzz: %s %s\n' $$pkg $$target; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg || exit 1; \
 		done; \
 	done
 

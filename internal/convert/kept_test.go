@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -96,4 +97,13 @@ func (e Encoding) text(scales dtype.Type) string {
 		return "affine " + string(rune('0'+e.Bits)) + ":" + map[int]string{32: "32", 64: "64", 128: "128"}[e.Group] + " " + scales.String()
 	}
 	return e.Format.String()
+}
+
+// TestSmallFloatsHaveNoSign writes scales of NVFP4 blocks as GGUF reads them.
+func TestSmallFloatsHaveNoSign(t *testing.T) {
+	m := dtype.NewBlocks(dtype.NVFP4Blocks, 1, 64)
+	m.Data = append([]byte{0x38, 0xb8, 0x7f, 0xff}, make([]byte, 32)...)
+	if got, want := smallFloats(&m)[1], []byte{0x38, 0x38, 0, 0}; !bytes.Equal(got, want) {
+		t.Errorf("scales %x, want %x", got, want)
+	}
 }

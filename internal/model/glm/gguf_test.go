@@ -273,15 +273,25 @@ func TestGGUFWords(t *testing.T) {
 	}
 }
 
-// FuzzAssembleGGUF feeds metadata that nobody wrote.
+// FuzzAssembleGGUF feeds metadata that no converter writes: a file has another number for one key.
 func FuzzAssembleGGUF(f *testing.F) {
-	f.Add("deepseek2.block_count", uint32(1<<31))
-	f.Add("deepseek2.attention.key_length_mla", uint32(1))
-	f.Add("deepseek2.expert_group_count", uint32(7))
-	f.Add("deepseek2.rope.dimension_count", uint32(0))
-	f.Fuzz(func(t *testing.T, key string, n uint32) {
-		l := llama{arch: ggufLatent, replace: map[string]any{strings.TrimPrefix(key, "deepseek2."): n}}
-		path := l.convert(t, fixture(t, "glm4_moe_lite"))
+	keys := []string{
+		"block_count", "nextn_predict_layers", "context_length", "embedding_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv",
+		"attention.key_length", "attention.value_length", "attention.key_length_mla", "attention.value_length_mla", "attention.q_lora_rank",
+		"attention.kv_lora_rank", "rope.dimension_count", "expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_count",
+		"leading_dense_block_count", "expert_group_count", "expert_group_used_count", "expert_gating_func",
+	}
+	for i := range keys {
+		f.Add(uint8(i), uint32(i%3))
+		f.Add(uint8(i), uint32(1<<31))
+	}
+	var source *folder
+	f.Fuzz(func(t *testing.T, key uint8, n uint32) {
+		if source == nil {
+			source = fixture(t, "glm4_moe_lite")
+		}
+		l := llama{arch: ggufLatent, replace: map[string]any{keys[int(key)%len(keys)]: n}}
+		path := l.convert(t, source)
 		c, err := model.OpenGGUF(path, "")
 		if err != nil {
 			return

@@ -402,8 +402,9 @@ func FuzzGGUF(f *testing.F) {
 		l.set("tokenizer.ggml.eos_token_id", uint32(2))
 		list := map[string]plainTensor{}
 		for _, x := range c.Tensors() {
-			name, _ := canonical(x.Name)
-			list[name] = plainTensor{x.Shape, x.Values}
+			if name, _ := canonical(x.Name); strings.HasPrefix(name, "layers.0.") && len(x.Values) <= 256 { // headers are what is read
+				list[name] = plainTensor{x.Shape, x.Values}
+			}
 		}
 		l.convert(list)
 		f.Add(l.out.Bytes())
