@@ -28,6 +28,9 @@ type Row struct {
 	Sum        float32   // of exp(logit - highest logit) over the whole row, for Certainty of greedy draws; 0: not known
 	Also       []int32   // what Need.Also asks for
 	AlsoLogits []float32 // theirs
+
+	Drawn bool // ID is what Draw draws, and nothing else is known
+	ID    int32
 }
 
 const (
@@ -105,6 +108,18 @@ func (s *Sampler) DistOf(r Row, ahead []int32) (_ Dist, ok bool) {
 	s.choose(d, nil, best, true)
 	s.inside = false
 	return d.dist(useToken), true
+}
+
+// DrawOf is Draw of DistOf, or the draw that is known of a row.
+func (s *Sampler) DrawOf(r Row, ahead []int32) (id int32, ok bool) {
+	if r.Drawn {
+		return r.ID, true
+	}
+	d, ok := s.DistOf(r, ahead)
+	if !ok {
+		return -1, false
+	}
+	return s.Draw(d), true
 }
 
 // Certainty is the probability of id, which was drawn from d, the Dist of r. A greedy Dist has no

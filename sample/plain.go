@@ -3,7 +3,9 @@ package sample
 import (
 	"cmp"
 	"math"
+	"math/bits"
 
+	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
@@ -11,8 +13,8 @@ import (
 // constraint. A device that has the row can make it.
 //
 // Its filters are coarse. Ids are counted by level, a sixteenth of an octave of probability, and
-// all ids of a level count as equally likely: they stay or go together. Without filters the draw
-// is that of a Sampler; with filters it nearly always is.
+// those of a level stay or go together: the filters leave what exact ones leave, and the rest of
+// the last level.
 type Plain struct {
 	Temperature float64 // 0: the most likely id
 	Noise       uint64  // of the position (see RandomVersion: stream)
@@ -39,57 +41,102 @@ func (s *Sampler) Plain(ahead int) (p Plain, ok bool) {
 // A Drawer makes plain draws. The zero value is one; one goroutine uses it at a time.
 type Drawer struct {
 	s      Sampler
-	counts [topk.Levels]int // ids of each level
+	counts [topk.Levels]int    // ids of each level
+	shares [topk.Levels]uint64 // the sum of their shares of its weight
 }
 
-// Draw is the id that p chooses from a row of logits, -1 if the row has no number, and its
-// probability among the ids that the filters leave: that of temperature 1 if p has none.
-func (w *Drawer) Draw(p Plain, logits []float32) (id int32, prob float32) {
+// A Drawn is what a Drawer draws.
+type Drawn struct {
+	ID    int32   // -1 if the row has no number
+	Prob  float32 // of ID among the ids that the filters leave: at temperature 1 if the draw is greedy
+	Exact bool    // exact filters give the same ID
+}
+
+// Draw is the id that p chooses from a row of logits.
+func (w *Drawer) Draw(p Plain, logits []float32) Drawn {
 	w.s.options = Options{Temperature: cmp.Or(p.Temperature, 1), Vocab: p.Vocab}
 	d := w.s.Dist(logits, nil).open()
 	defer w.s.release()
 	if d.len() == 0 {
-		return -1, 0
+		return Drawn{ID: -1}
 	}
 	clear(w.counts[:])
+	clear(w.shares[:])
 	for _, z := range d.z {
-		if level := d.scale.level(z); level < floorLevel {
-			w.counts[level>>coarseShift]++
+		if level, share := d.scale.share(z); level < topk.Levels {
+			w.counts[level]++
+			w.shares[level] += share
 		}
 	}
-	last, kept := p.cut(&w.counts)
+	end := w.cut(&p)
+	var id int32
 	if p.Temperature == 0 {
 		id = int32(first(d.z, d.maxima, topk.Max(d.maxima)))
 	} else {
-		d.low = d.scale.lowest(uint64(last+1) << coarseShift)
+		d.low = d.scale.lowest(uint64(end.last+1) << coarseShift)
 		id = d.gumbelMax(p.Noise)
 	}
-	level := d.scale.level(d.z[id]) >> coarseShift
-	return id, float32(float64(topk.LevelWeight(int(level))) / float64(kept))
+	level, share := d.scale.share(d.z[id])
+	return Drawn{ID: id, Prob: float32(float64(mass(level, share)) / float64(end.kept)), Exact: level < end.partial}
 }
 
-// cut is the last level that the filters leave, and the weight of all ids up to it.
-func (p *Plain) cut(counts *[topk.Levels]int) (last int, kept uint64) {
-	most, goal := math.MaxInt, uint64(math.MaxUint64)
+// share is the level of a logit, topk.Levels if it has none, and 2^19 times its weight relative to
+// that of the level.
+func (s scale) share(z float32) (level int, share uint64) {
+	x := (s.top - float64(z)) * s.steps
+	if !(x < floorLevel) {
+		return topk.Levels, 0
+	}
+	level = int(x) >> coarseShift
+	down := float64(x-float64(level<<coarseShift)) * (-math.Ln2 / octave)
+	return level, uint64(exactmath.Exp32(float32(down)) * (1 << 19))
+}
+
+// mass is the weight of shares of a level.
+func mass(level int, shares uint64) uint64 {
+	hi, _ := bits.Mul64(shares<<23, topk.LevelWeights[level%16]>>(level/16)<<21)
+	return hi
+}
+
+// A cut is where filters end: the last level of which they may leave something, the first of
+// which they may leave something out, and the weight of all ids up to the last.
+type cut struct {
+	last, partial int
+	kept          uint64
+}
+
+// cut finds where the filters of p end. The weights are off by less than 2^-16 of themselves. What
+// top-k leaves is not worked out further.
+func (w *Drawer) cut(p *Plain) cut {
+	c := cut{last: topk.Levels - 1, partial: topk.Levels}
+	most, low, high := math.MaxInt, uint64(math.MaxUint64), uint64(math.MaxUint64)
 	if p.TopK > 0 {
-		most = p.TopK
+		most, c.partial = p.TopK, 0
 	}
 	if p.TopP > 0 && p.TopP < 1 {
 		total, left := uint64(0), most
-		for i, n := range counts {
-			n = min(n, left)
-			left -= n
-			total += uint64(n) * topk.LevelWeight(i)
+		for i, n := range w.counts {
+			if left >= n {
+				total += mass(i, w.shares[i])
+			} else {
+				total += mass(i, uint64(left)<<19)
+			}
+			left -= min(n, left)
 		}
-		goal = share(p.TopP, total)
+		goal := share(p.TopP, total)
+		low, high = goal-min(goal, total>>16), goal+total>>16
 	}
-	for i, n := range counts {
-		last = i
+	for i, n := range w.counts {
 		most -= n
-		kept += uint64(n) * topk.LevelWeight(i)
-		if most <= 0 || kept >= goal || i+1 == p.Levels {
+		c.kept += mass(i, w.shares[i])
+		least := i+1 == p.Levels && p.Levels < topk.Levels
+		if c.kept >= low || least {
+			c.partial = min(c.partial, i)
+		}
+		if most <= 0 || c.kept >= high || least {
+			c.last = i
 			break
 		}
 	}
-	return last, kept
+	return c
 }

@@ -30,16 +30,16 @@ func TestPlainDrawsAreTheSamplers(t *testing.T) {
 		}
 		plain++
 		d := s.Dist(row, ahead)
-		got, prob := w.Draw(p, row)
-		if want := s.Draw(d); got != want {
-			t.Fatalf("case %d: drew %d, the sampler %d, of %+v", i, got, want, o)
+		got := w.Draw(p, row)
+		if want := s.Draw(d); got.ID != want || want >= 0 && !got.Exact {
+			t.Fatalf("case %d: drew %+v, the sampler %d, of %+v", i, got, want, o)
 		}
 		want := 0.0
-		if got >= 0 {
-			want = float64(s.Certainty(d, Row{All: row}, got))
+		if got.ID >= 0 {
+			want = float64(s.Certainty(d, Row{All: row}, got.ID))
 		}
-		if math.Abs(float64(prob)-want) > 0.05*want {
-			t.Fatalf("case %d: probability %v, want %v, of %+v", i, prob, want, o)
+		if math.Abs(float64(got.Prob)-want) > 1e-4*want {
+			t.Fatalf("case %d: probability %v, want %v, of %+v", i, got.Prob, want, o)
 		}
 	}
 	if plain < 200 {
@@ -59,43 +59,53 @@ func TestPlainDrawsAreTheSamplers(t *testing.T) {
 }
 
 // TestPlainFiltersAreNearlyTheSamplers counts draws with coarse filters that are not those of exact
-// ones, and compares the probabilities of the rest.
+// ones, and compares the probabilities of the rest. Draws that say they are exact are.
 func TestPlainFiltersAreNearlyTheSamplers(t *testing.T) {
 	var w Drawer
-	const draws = 400
-	for name, o := range map[string]Options{
-		"top-k":            {Temperature: 1, TopK: 20},
-		"top-p":            {Temperature: 0.8, TopP: 0.9},
-		"min-p":            {Temperature: 1.2, MinP: 0.05},
-		"top-k and top-p":  {Temperature: 0.7, TopK: 20, TopP: 0.95},
-		"all":              {Temperature: 1, TopK: 50, TopP: 0.95, MinP: 0.02},
-		"one":              {Temperature: 1, TopK: 1},
-		"few":              {Temperature: 1, TopP: 1e-9},
-		"filters of greed": {TopK: 3, TopP: 0.1, MinP: 0.5},
+	const draws = 600
+	for name, c := range map[string]struct {
+		o     Options
+		exact int // so many at least
+	}{
+		"top-k":            {Options{Temperature: 1, TopK: 20}, 0},
+		"top-p":            {Options{Temperature: 0.8, TopP: 0.9}, draws * 9 / 10},
+		"most of top-p":    {Options{Temperature: 1, TopP: 0.99}, draws * 9 / 10},
+		"min-p":            {Options{Temperature: 1.2, MinP: 0.05}, draws * 9 / 10},
+		"top-k and top-p":  {Options{Temperature: 0.7, TopK: 20, TopP: 0.95}, 0},
+		"top-p and min-p":  {Options{Temperature: 1, TopP: 0.95, MinP: 0.02}, draws * 9 / 10},
+		"all":              {Options{Temperature: 1, TopK: 50, TopP: 0.95, MinP: 0.02}, 0},
+		"one":              {Options{Temperature: 1, TopK: 1}, 0},
+		"few":              {Options{Temperature: 1, TopP: 1e-9}, 0},
+		"filters of greed": {Options{TopK: 3, TopP: 0.1, MinP: 0.5}, draws},
 	} {
-		others, off := 0, 0.0
+		others, exact, off := 0, 0, 0.0
 		for i := range draws {
-			o.Seed = uint64(i)
-			s := newSampler(t, o)
+			c.o.Seed = uint64(i)
+			s := newSampler(t, c.o)
 			r := rand.New(rand.NewPCG(52, uint64(i)))
 			row := make([]float32, 3000)
 			for i := range row {
-				row[i] = float32(3 * r.NormFloat64())
+				row[i] = float32((1 + 2*float64(i%2)) * r.NormFloat64())
 			}
 			p, ok := s.Plain(0)
 			if !ok {
 				t.Fatalf("%s: not plain", name)
 			}
 			d := s.Dist(row, nil)
-			got, prob := w.Draw(p, row)
-			if got != s.Draw(d) {
-				others++
+			got := w.Draw(p, row)
+			if got.Exact {
+				exact++
+			}
+			if got.ID == s.Draw(d) {
+				off += math.Abs(float64(got.Prob - s.Certainty(d, Row{All: row}, got.ID)))
 				continue
 			}
-			off += math.Abs(float64(prob - s.Certainty(d, Row{All: row}, got)))
+			if others++; got.Exact {
+				t.Errorf("%s, draw %d: %d is not exact", name, i, got.ID)
+			}
 		}
-		if others > draws/40 || off > draws/20 {
-			t.Errorf("%s: %d draws of %d are others, and probabilities are off by %.3f", name, others, draws, off/draws)
+		if others > draws/40 || exact < c.exact || off > draws/20 {
+			t.Errorf("%s: %d draws of %d are others, %d exact, and probabilities are off by %.3f", name, others, draws, exact, off/draws)
 		}
 	}
 }

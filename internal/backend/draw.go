@@ -3,9 +3,8 @@ package backend
 // Drawer is a device that can draw tokens from logits itself, and feed them to the next call of a
 // network: several draft tokens then take one round trip.
 type Drawer interface {
-	// Draw draws an id from each row of logits. Row i of drawn, [rows, 2] of type F32, is the id as
-	// a number, -1 if the row has no number, and the probability of the id. Both have the bits of
-	// package sample's Drawer.
+	// Draw draws an id from each row of logits. Row i of drawn, [rows, 3] of type F32, is a Drawn of
+	// package sample with its bits: the id as a number, its probability, and 1 if the draw is exact.
 	Draw(drawn, logits Tensor, draws []Draw)
 	// EmbedDrawn is Embed of the ids in the first column of drawn; any row of the table for -1.
 	EmbedDrawn(dst Tensor, table Weight, drawn Tensor)

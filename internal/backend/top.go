@@ -14,6 +14,7 @@ type Ask struct {
 	K    int
 	Also []int32 // columns to tell whatever they hold, each one that counts
 	Sum  bool    // the sum is asked for too, if K is not 0
+	Draw *Draw   // how to draw an id, on a device that can; its Cols count in place of those above
 }
 
 // Best is Top's answer for one row. What is not a number is never listed, nor is minus infinity;
@@ -26,4 +27,7 @@ type Best struct {
 	// Sum is that of exp(x - highest) over the numbers x that count, within 1e-4 of itself; 0 if it
 	// was not asked for or there are none. Devices may differ in it by rounding.
 	Sum float32
+	// Drawn is the id that Ask.Draw draws. It is -1 if there is none, if filters that are not coarse
+	// might draw another, or if the device is no Drawer.
+	Drawn int32
 }

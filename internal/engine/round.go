@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -71,6 +72,7 @@ func (e *Engine) verify(out model.Output) error {
 		if s.req.Hash || s.req.LogProbs {
 			e.logits.AskWhole(n)
 		} else {
+			e.logits.Draw = s.req.Rule == spec.Exact
 			e.logits.Ask(s.sampler, s.draft.Tokens, n)
 		}
 	}

@@ -20,11 +20,14 @@ type Logits struct {
 	Extra int
 	// Certain has the next groups know how likely a greedy draw of theirs was: sample.Sampler.Certainty.
 	Certain bool
+	// Draw lets the device draw for the next groups, whose tokens are then chosen by Sampler.DrawOf.
+	Draw bool
 
 	device backend.Backend
 	at     backend.Tensor
 	groups []int // first row of each
 	needs  []sample.Need
+	draws  []backend.Draw // of rows that the device is to draw from; others have temperature 0
 	rows   []sample.Row
 	failed []int // groups
 	calls  []callState
@@ -40,7 +43,7 @@ type Logits struct {
 // Begin starts with the rows of a pass: those of a device's tensor, in groups.
 func (l *Logits) Begin(device backend.Backend, rows backend.Tensor) {
 	l.device, l.at, l.waited = device, rows, 0
-	l.groups, l.needs, l.rows = l.groups[:0], l.needs[:0], l.rows[:0]
+	l.groups, l.needs, l.rows, l.draws = l.groups[:0], l.needs[:0], l.rows[:0], l.draws[:0]
 	l.ids, l.listed, l.logits = l.ids[:0], l.listed[:0], l.logits[:0]
 }
 
@@ -51,7 +54,14 @@ func (l *Logits) Waited() time.Duration { return l.waited }
 // tokens ahead, the one before follows one token less, and so on.
 func (l *Logits) Ask(s *sample.Sampler, ahead []int32, n int) {
 	l.groups = append(l.groups, len(l.needs))
+	_, drawer := l.device.(backend.Drawer)
 	for i := len(ahead) - n + 1; i <= len(ahead); i++ {
+		// The few logits that top-k needs take as long to read as a draw, and are always enough.
+		if p, ok := s.Plain(i); ok && drawer && l.Draw && p.Temperature > 0 && p.TopK == 0 {
+			l.draws, l.needs = append(l.draws, PlainDraw(p)), append(l.needs, sample.Need{Whole: true})
+			continue
+		}
+		l.draws = append(l.draws, backend.Draw{})
 		before := len(l.ids)
 		need := s.Need(l.at.Cols, ahead[:i], l.ids)
 		l.ids = append(l.ids, need.Also...)
@@ -68,8 +78,13 @@ func (l *Logits) Ask(s *sample.Sampler, ahead []int32, n int) {
 func (l *Logits) AskWhole(n int) {
 	l.groups = append(l.groups, len(l.needs))
 	for range n {
-		l.needs = append(l.needs, sample.Need{Whole: true})
+		l.draws, l.needs = append(l.draws, backend.Draw{}), append(l.needs, sample.Need{Whole: true})
 	}
+}
+
+// PlainDraw is a plain draw for a device.
+func PlainDraw(p sample.Plain) backend.Draw {
+	return backend.Draw{Cols: p.Vocab, Temperature: p.Temperature, Noise: p.Noise, TopK: p.TopK, TopP: p.TopP, Levels: p.Levels}
 }
 
 // Rows are the rows of group i, as far as they are known; valid until the device's next call.
@@ -174,8 +189,8 @@ func (l *Logits) known() (n int) {
 	return n
 }
 
-// list reads the highest logits of the rows of which not all are needed. It copies them, since
-// the next call of the device ends their life.
+// list reads the highest logits of the rows of which not all are needed, and the draws of the device: a
+// row with one is not needed whole. It copies them, since the next call of the device ends their life.
 func (l *Logits) list() error {
 	l.asks = l.asks[:0]
 	some := false
@@ -184,6 +199,8 @@ func (l *Logits) list() error {
 		var ask backend.Ask
 		if !n.Whole {
 			ask, some = backend.Ask{Cols: n.Vocab, K: n.Best, Also: n.Also, Sum: n.Sum}, true
+		} else if d := &l.draws[i]; d.Temperature > 0 {
+			ask.Draw, some = d, true
 		}
 		l.asks = append(l.asks, ask)
 	}
@@ -195,10 +212,13 @@ func (l *Logits) list() error {
 		return err
 	}
 	for i := range answers {
-		if l.needs[i].Whole {
+		a := &answers[i]
+		if l.asks[i].Draw != nil && a.Drawn >= 0 {
+			l.needs[i].Whole, l.rows[i] = false, sample.Row{Drawn: true, ID: a.Drawn}
+		}
+		if l.asks[i].K == 0 {
 			continue
 		}
-		a := &answers[i]
 		id, z := len(l.listed), len(l.logits)
 		l.listed = append(l.listed, a.IDs...)
 		l.logits = append(append(l.logits, a.Logits...), a.Also...)

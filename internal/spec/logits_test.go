@@ -86,13 +86,14 @@ var requests = []request{
 
 // TestLogitsStayWhereTheyAre verifies drafts of batches by what is read of their rows, and by the
 // whole of them: the same tokens are accepted. One call of the device tells the highest logits
-// of all rows, whole rows leave it only for requests that need them.
+// of all rows and draws where it may, whole rows leave it only for requests that need them.
 func TestLogitsStayWhereTheyAre(t *testing.T) {
 	const vocab = 5000
 	device := &counting{Opaque: backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))}
 	rng := rand.New(rand.NewPCG(8, 8))
 	var l Logits
-	for range 60 {
+	drawn := 0
+	for turn := range 80 {
 		var rows [][]float32
 		var batch []request
 		var samplers []*sample.Sampler
@@ -125,12 +126,18 @@ func TestLogitsStayWhereTheyAre(t *testing.T) {
 			continue
 		}
 		l.Begin(device, upload(t, device, rows))
+		l.Draw = turn%2 == 1
 		device.tops, device.hosts, device.numbers = 0, 0, 0
 		for i, s := range samplers {
 			l.Ask(s, drafts[i].Tokens, len(drafts[i].Tokens)+1)
 		}
 		got := make([][2]int, len(batch))
 		err := l.Resolve(func(i int, rows []sample.Row) bool {
+			for _, r := range rows {
+				if r.Drawn {
+					drawn++
+				}
+			}
 			accepted, next, ok := Exact.Verify(samplers[i], drafts[i], rows)
 			got[i] = [2]int{accepted, int(next)}
 			return ok
@@ -150,6 +157,9 @@ func TestLogitsStayWhereTheyAre(t *testing.T) {
 		if device.tops > 1 || device.hosts > 2 || stay && (device.hosts > 0 || device.numbers > vocab/4*len(rows)) {
 			t.Fatalf("%d and %d calls of the device for %d numbers of %d rows, all of which may stay: %v", device.tops, device.hosts, device.numbers, len(rows), stay)
 		}
+	}
+	if drawn < 20 {
+		t.Errorf("the device drew %d times", drawn)
 	}
 }
 

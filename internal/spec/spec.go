@@ -178,16 +178,17 @@ func (r Rule) String() string {
 // there are drafts, and returns how many drafts are accepted and the token after them. next is
 // -1 if the logits leave nothing to draw from. ok is false if more of the rows must be known.
 func (r Rule) Verify(s *sample.Sampler, d Draft, logits []sample.Row) (accepted int, next int32, ok bool) {
+	n := len(d.Tokens)
 	for i, draft := range d.Tokens {
+		if r == Exact {
+			if next, ok = s.DrawOf(logits[i], d.Tokens[:i]); !ok || next != draft {
+				return i, next, ok
+			}
+			continue
+		}
 		p, ok := s.DistOf(logits[i], d.Tokens[:i])
 		if !ok {
 			return 0, -1, false
-		}
-		if r == Exact {
-			if next = s.Draw(p); next != draft {
-				return i, next, true
-			}
-			continue
 		}
 		q := s.Point(draft, i)
 		if i < len(d.Dists) {
@@ -197,10 +198,6 @@ func (r Rule) Verify(s *sample.Sampler, d Draft, logits []sample.Row) (accepted 
 			return i, s.Draw(p.Minus(q)), true
 		}
 	}
-	n := len(d.Tokens)
-	p, ok := s.DistOf(logits[n], d.Tokens)
-	if !ok {
-		return 0, -1, false
-	}
-	return n, s.Draw(p), true
+	next, ok = s.DrawOf(logits[n], d.Tokens)
+	return n, next, ok
 }

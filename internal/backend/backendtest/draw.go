@@ -14,6 +14,23 @@ func plain(d backend.Draw) sample.Plain {
 	return sample.Plain{Temperature: d.Temperature, Noise: d.Noise, Vocab: d.Cols, TopK: d.TopK, TopP: d.TopP, Levels: d.Levels}
 }
 
+// numbers is what a device tells of a draw.
+func numbers(d sample.Drawn) []float32 {
+	exact := float32(0)
+	if d.Exact {
+		exact = 1
+	}
+	return []float32{float32(d.ID), d.Prob, exact}
+}
+
+// exactly is the id of a draw, -1 if it is not exact.
+func exactly(d sample.Drawn) int32 {
+	if !d.Exact {
+		return -1
+	}
+	return d.ID
+}
+
 // howToDraw are draws, no two neighbors alike, with and without each filter.
 func (r *rig) howToDraw(rows, cols int) []backend.Draw {
 	draws := make([]backend.Draw, rows)
@@ -63,10 +80,9 @@ func (c *checker) draw() {
 				logits, draws := r.logits(s[0], s[1]), r.howToDraw(s[0], s[1])
 				var sampler sample.Drawer
 				for i := range draws {
-					id, prob := sampler.Draw(plain(draws[i]), ownOf(logits[i*s[1]:(i+1)*s[1]], draws[i]))
-					want = append(want, float32(id), prob)
+					want = append(want, numbers(sampler.Draw(plain(draws[i]), ownOf(logits[i*s[1]:(i+1)*s[1]], draws[i])))...)
 				}
-				drawn := r.random(s[0], 2)
+				drawn := r.random(s[0], 3)
 				d.Draw(drawn, r.tensor(s[0], s[1], logits), draws)
 				return r.read(drawn), want
 			})
@@ -74,12 +90,12 @@ func (c *checker) draw() {
 		c.on("EmbedDrawn")
 		c.like(fmt.Sprintf("%d×%d", s[0], s[1]), func(r *rig) [][]float32 {
 			w := r.load(backend.Int8, r.matrix(s[1], 70))
-			ids, drawn := make([]int32, s[0]), make([]float32, 2*s[0])
+			ids, drawn := make([]int32, s[0]), make([]float32, 3*s[0])
 			for i := range ids {
 				ids[i] = int32(r.rng.IntN(s[1]))
-				drawn[2*i] = float32(ids[i])
+				drawn[3*i] = float32(ids[i])
 			}
-			dst, src := r.random(s[0], 70), r.tensor(s[0], 2, drawn)
+			dst, src := r.random(s[0], 70), r.tensor(s[0], 3, drawn)
 			if r.b == c.oracle {
 				r.b.Embed(dst, w, ids)
 			} else {

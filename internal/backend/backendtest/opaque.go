@@ -299,6 +299,13 @@ func (o *Opaque) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, er
 	for i := range own {
 		b := &own[i]
 		b.IDs, b.Logits, b.Also = slices.Clone(b.IDs), slices.Clone(b.Logits), slices.Clone(b.Also)
+		if d := asks[i].Draw; d != nil {
+			row, err := o.b.Host(o.tensor(src.RowRange(i, i+1)))
+			if err != nil {
+				return nil, err
+			}
+			b.Drawn = exactly(o.sampler.Draw(plain(*d), ownOf(row, *d)))
+		}
 		o.lent = append(o.lent, b.Logits, b.Also)
 	}
 	return own, nil
@@ -335,8 +342,7 @@ func (o *Opaque) Draw(drawn, logits backend.Tensor, draws []backend.Draw) {
 		for i, d := range draws {
 			row, err := o.b.Host(from.RowRange(i, i+1))
 			must(err)
-			id, prob := o.sampler.Draw(plain(d), ownOf(row, d))
-			must(o.b.Write(to.RowRange(i, i+1), []float32{float32(id), prob}))
+			must(o.b.Write(to.RowRange(i, i+1), numbers(o.sampler.Draw(plain(d), ownOf(row, d)))))
 		}
 	})
 }

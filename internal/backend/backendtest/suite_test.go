@@ -400,6 +400,13 @@ var topFaults = []planted{
 			}
 		})
 	}},
+	{"Top", "a draw with coarse filters", func(f *faulty, b *Opaque) {
+		f.top = answers(b, func(a backend.Ask, best *backend.Best) {
+			if a.Draw != nil && a.Draw.TopK > 0 && len(best.IDs) > 0 {
+				best.Drawn = best.IDs[0]
+			}
+		})
+	}},
 	{"Top", "an error is swallowed", func(f *faulty, b *Opaque) {
 		f.top = func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
 			best, err := b.Top(src, asks)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // top compares answers with what the contract says, worked out by sorting.
@@ -27,6 +28,11 @@ func (c *checker) top() {
 					row := rows[i*s[1]:][:cmp.Or(a.Cols, s[1])]
 					got = append(got, spread(b)...)
 					want = append(want, spread(sortedTop(row, a))...)
+					drawn := int32(-1)
+					if _, ok := c.b.(backend.Drawer); ok && a.Draw != nil {
+						drawn = exactly(new(sample.Drawer).Draw(plain(*a.Draw), ownOf(rows[i*s[1]:(i+1)*s[1]], *a.Draw)))
+					}
+					got, want = append(got, float32(b.Drawn)), append(want, float32(drawn))
 					if sum := sumOf(row, a); math.Abs(float64(b.Sum)-sum) > 1e-4*sum {
 						must(fmt.Errorf("row %d: sum %v, want %v", i, b.Sum, sum))
 					}
@@ -77,9 +83,12 @@ func (r *rig) logits(rows, cols int) []float32 {
 // asks are as many, no two neighbors alike.
 func (r *rig) asks(rows, cols int) []backend.Ask {
 	blocks := (cols + backend.TopBlock - 1) / backend.TopBlock
-	asks := make([]backend.Ask, rows)
+	asks, draws := make([]backend.Ask, rows), r.howToDraw(rows, cols)
 	for i := range asks {
 		a := &asks[i]
+		if i%3 < 2 {
+			a.Draw = &draws[i]
+		}
 		a.K, a.Sum = []int{2, 0, 1, blocks, blocks + 3, 20}[i%6], i%5 < 3
 		if i%4 == 3 {
 			a.Cols = 1 + r.rng.IntN(cols)

@@ -57,7 +57,7 @@ func (op *topOp) part(worker, from, to int) {
 
 // list answers an ask of a row.
 func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
-	best.IDs, best.Logits, best.Also, best.Sum = best.IDs[:0], best.Logits[:0], best.Also[:0], 0
+	best.IDs, best.Logits, best.Also, best.Sum, best.Drawn = best.IDs[:0], best.Logits[:0], best.Also[:0], 0, -1
 	for _, id := range a.Also {
 		best.Also = append(best.Also, row[id])
 	}

@@ -43,7 +43,7 @@ func roundsAllocateNothing(t *testing.T, b *Backend, loader backend.Backend) {
 	}
 	asks, draws := make([]backend.Ask, 4), [][]backend.Draw{{{Temperature: 1}}, {{}}, {{Noise: 1 << 40, TopK: 9, TopP: 0.5}}}
 	for i := range asks {
-		asks[i] = backend.Ask{K: 20, Also: []int32{3, 400}, Sum: true}
+		asks[i] = backend.Ask{K: 20, Also: []int32{3, 400}, Sum: true, Draw: &draws[0][0]}
 	}
 	batch := []model.Span{{State: target, Tokens: make([]int32, 4), Drafts: 3, Want: 4}}
 	pairs := []model.Span{{State: draft, Tokens: []int32{1}, Want: 1, Hidden: hidden}}

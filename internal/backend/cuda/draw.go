@@ -15,7 +15,8 @@ import (
 const (
 	drawsAtOnce = 64  // rows of a launch, whose draws are a parameter
 	drawBytes   = 48  // of one of them
-	drawParts   = 128 // blocks of a row at most
+	drawParts   = 128 // blocks of a row, more if each had more than 4096 columns
+	binsBytes   = 12*topk.Levels + 8
 	octave      = 1 << 24
 
 	copiesAtOnce = 64 // rows of a launch of copies
@@ -56,24 +57,29 @@ func (b *Backend) CopyEach(dst, src []backend.Tensor) {
 
 // Draw draws from rows.
 func (b *Backend) Draw(drawn, logits backend.Tensor, draws []backend.Draw) {
-	if drawn.Rows != logits.Rows || drawn.Cols != 2 || len(draws) != logits.Rows {
+	if drawn.Rows != logits.Rows || drawn.Cols != 3 || len(draws) != logits.Rows {
 		panic(fmt.Sprintf("cuda: %d draws from %d rows into %d×%d", len(draws), logits.Rows, drawn.Rows, drawn.Cols))
 	}
 	b.begin()
+	b.drawRows(b.at(drawn), drawn.Stride, logits, draws)
+}
+
+// drawRows draws from rows into others that are so far apart.
+func (b *Backend) drawRows(to driver.Ptr, stride int, logits backend.Tensor, draws []backend.Draw) {
+	parts := max(min(drawParts, (logits.Cols+1023)/1024), (logits.Cols+4095)/4096, 1)
+	n := min(drawsAtOnce, len(draws))
+	tops, bins := b.scratch(8*n*parts), b.scratch(n*binsBytes)
+	sums, best := b.scratch(8*n*parts), b.scratch(4*n*parts)
+	masks, words := b.masks(draws, logits.Cols)
 	for first := 0; first < len(draws); first += drawsAtOnce {
 		rows := min(drawsAtOnce, len(draws)-first)
-		x, to := logits.RowRange(first, first+rows), drawn.RowRange(first, first+rows)
-		parts := max(1, min(drawParts, (logits.Cols+1023)/1024))
+		x := logits.RowRange(first, first+rows)
 		b.draws = appendDraws(b.draws[:0], draws[first:][:rows], logits.Cols)
-		params := b.draws
-		tops, bins := b.scratch(8*drawsAtOnce*parts), b.scratch(4*drawsAtOnce*(topk.Levels+1))
-		sums, best := b.scratch(8*drawsAtOnce*parts), b.scratch(4*drawsAtOnce*parts)
-		masks, words := b.masks(draws[first:][:rows], logits.Cols)
+		params, own := b.draws, masks+driver.Ptr(4*words*first)
 		g := grid{x: parts, y: rows, threads: 256}
-		b.launch("draw.draw_top", g, b.at(x), x.Stride, params, masks, words, tops, bins)
-		b.launch("draw.draw_levels", g, b.at(x), x.Stride, params, masks, words, tops, bins)
-		b.launch("draw.draw_part", g, b.at(x), x.Stride, params, masks, words, tops, bins, sums, best, b.at(to), to.Stride)
-		b.begin()
+		b.launch("draw.draw_top", g, b.at(x), x.Stride, params, own, words, tops, bins)
+		b.launch("draw.draw_levels", g, b.at(x), x.Stride, params, own, words, tops, bins)
+		b.launch("draw.draw_part", g, b.at(x), x.Stride, params, own, words, tops, bins, sums, best, to+driver.Ptr(4*stride*first), stride)
 	}
 }
 

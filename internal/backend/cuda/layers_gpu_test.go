@@ -163,7 +163,7 @@ func BenchmarkTopOfRows(b *testing.B) {
 	for _, rows := range []int{1, 4, 16} {
 		x := &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}
 		defer x.free()
-		logits, ids := x.random(rows, 248_320, 3), x.alloc(dtype.F32, rows, 2)
+		logits, ids := x.random(rows, 248_320, 3), x.alloc(dtype.F32, rows, 3)
 		asks, draws := make([]backend.Ask, rows), make([]backend.Draw, rows)
 		for i := range asks {
 			asks[i].K, draws[i].Temperature, draws[i].Noise = 64, 0.7, uint64(i)

@@ -20,11 +20,12 @@ type topScratch struct {
 	order  []uint64
 	maxima []float32
 	spare  []uint64
-	beyond []int // rows of which more is to be listed than there is room for
+	draws  []backend.Draw // of all rows, none if no draw is asked for
+	beyond []int          // rows of which more is to be listed than there is room for
 }
 
 // Sizes in top.cu.
-const askBytes, answerBytes, listedBytes = 16, 16, 8
+const askBytes, answerBytes, listedBytes, drawnBytes = 16, 16, 8, 12
 
 // topRoom is how much is listed of a row for K: as a rule a few more than K reach the K-th highest
 // maximum. A row with more, because many of its numbers are equal, is looked at by the host.
@@ -44,7 +45,16 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 	rows, blocks := src.Rows, (src.Cols+topk.Block-1)/topk.Block
 	input := b.upload(t.input)
 	also := rows * (answerBytes + room*listedBytes) // where the numbers of single columns begin
-	out := b.scratch(also + 4*places + 1)
+	end := also + 4*places
+	t.draws = t.draws[:0]
+	for i := range asks {
+		if asks[i].Draw != nil { // then all rows are drawn from
+			t.draws = slices.Grow(t.draws, rows)[:rows]
+			clear(t.draws)
+			break
+		}
+	}
+	out := b.scratch(end + drawnBytes*len(t.draws) + 1)
 	if room > 0 {
 		maxima, sums := b.scratch(4*rows*blocks), b.scratch(4*rows*blocks)
 		x := b.at(src)
@@ -54,11 +64,18 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 	if places > 0 {
 		b.launch("top.top_also", grid{x: (places + 255) / 256, threads: 256}, b.at(src), src.Stride, input+driver.Ptr(rows*askBytes), out+driver.Ptr(also), places)
 	}
-	data, err := b.read(out, also+4*places)
+	for i := range t.draws {
+		if d := asks[i].Draw; d != nil {
+			t.draws[i] = *d
+		}
+	}
+	b.drawRows(out+driver.Ptr(end), drawnBytes/4, src, t.draws)
+	data, err := b.read(out, end+drawnBytes*len(t.draws))
 	if err != nil {
 		return nil, err
 	}
-	t.answer(asks, data, room)
+	t.answer(asks, data[:end], room)
+	t.drawn(asks, data[end:])
 	for _, r := range t.beyond {
 		if err := b.topOfHost(src.RowRange(r, r+1), &asks[r], &t.best[r]); err != nil {
 			return nil, err
@@ -133,6 +150,21 @@ func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) {
 		for _, x := range t.order {
 			best.IDs = append(best.IDs, int32(x>>32))
 			best.Logits = append(best.Logits, math.Float32frombits(uint32(x)))
+		}
+	}
+}
+
+// drawn reads what was drawn.
+func (t *topScratch) drawn(asks []backend.Ask, data []byte) {
+	for r := range asks {
+		best := &t.best[r]
+		best.Drawn = -1
+		if asks[r].Draw == nil {
+			continue
+		}
+		x := data[r*drawnBytes:]
+		if exact := binary.LittleEndian.Uint32(x[8:]); exact != 0 {
+			best.Drawn = int32(math.Float32frombits(binary.LittleEndian.Uint32(x)))
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // chain is the workspace of Chain.
 type chain struct {
-	drawn backend.Tensor // [draws of all calls, 2]
+	drawn backend.Tensor // [draws of all calls, 3]
 	spans []model.Span
 	flat  []model.Drawn
 	lists [][]model.Drawn
@@ -30,7 +30,7 @@ func (p *Pairs) Chain(n *Network, batch []model.Span, only []int32, draws [][]ba
 	w := &p.chain
 	if w.drawn.Rows < total {
 		n.Backend.Free(w.drawn)
-		if w.drawn, err = n.Backend.Alloc(dtype.F32, total, 2); err != nil {
+		if w.drawn, err = n.Backend.Alloc(dtype.F32, total, 3); err != nil {
 			return nil, true, err
 		}
 	}
@@ -65,7 +65,7 @@ func (w *chain) read(b backend.Backend, draws [][]backend.Draw, total int) (draw
 		return nil, true, err
 	}
 	w.flat, w.lists = w.flat[:0], w.lists[:0]
-	for ; len(all) > 0; all = all[2:] {
+	for ; len(all) > 0; all = all[3:] {
 		w.flat = append(w.flat, model.Drawn{ID: int32(all[0]), Prob: all[1]})
 	}
 	at := 0

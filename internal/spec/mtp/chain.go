@@ -3,7 +3,6 @@ package mtp
 import (
 	"slices"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -55,10 +54,9 @@ func (d *Drafter) plan(batch []spec.Run) bool {
 		first, own := d.vocab.own(&batch[i])
 		for k := range batch[i].Depth {
 			p, _ := batch[i].Sampler.Plain(k)
-			d.draws[k] = append(d.draws[k], backend.Draw{
-				Cols: p.Vocab, Temperature: p.Temperature, Noise: p.Noise, TopK: p.TopK, TopP: p.TopP, Levels: p.Levels,
-				First: first, Own: own,
-			})
+			how := spec.PlainDraw(p)
+			how.First, how.Own = first, own
+			d.draws[k] = append(d.draws[k], how)
 		}
 	}
 	return true

@@ -20,8 +20,13 @@ struct Draws {
   u64 weights[16];
 };
 
-// Levels of package topk. A row's counts of them are followed by the number of blocks that have finished.
-const int maxLevels = 43 * 16, binsOfRow = maxLevels + 1;
+// Levels of package topk, and what a row has of each: ids, and their shares of the level's weight. Blocks that
+// have finished with a row are counted, too.
+const int maxLevels = 43 * 16;
+struct Bins {
+  u64 shares[maxLevels];
+  unsigned counts[maxLevels], finished, unused;
+};
 
 const float largest = 3.402823466e+38f;
 
@@ -70,13 +75,22 @@ __device__ __forceinline__ double gumbel(u64 h) {
   return -log64(-log64(u));
 }
 
-// levelOf is the level of a logit, maxLevels if it has none.
-__device__ __forceinline__ int levelOf(double peak, float z, double steps) {
-  const double x = __dmul_rn(__dsub_rn(peak, (double)atMost(z, largest)), steps);
-  return x < 43.0 * 16777216.0 ? (int)x >> 20 : maxLevels;
+// stepsOf is how many steps a logit is below the highest. Beyond limit, or if it is not a number, it has no level.
+const double limit = 43.0 * 16777216.0;
+__device__ __forceinline__ double stepsOf(double peak, float z, double steps) {
+  return __dmul_rn(__dsub_rn(peak, (double)atMost(z, largest)), steps);
 }
 
-__device__ __forceinline__ u64 weightOf(const Draws &draws, int level) { return draws.weights[level & 15] >> (level >> 4); }
+// shareOf is 2^19 times the weight of an id relative to the weight of its level: package sample's.
+__device__ __forceinline__ unsigned shareOf(double steps, int level) {
+  const double x = __dmul_rn(__dsub_rn(steps, (double)(level << 20)), -0.693147180559945309417 / 16777216.0);
+  return __float2uint_rz(mul(exp32(__double2float_rn(x)), 524288.0f));
+}
+
+// massOf is the weight of shares of a level.
+__device__ __forceinline__ u64 massOf(const Draws &draws, int level, u64 shares) {
+  return __umul64hi(shares << 23, draws.weights[level & 15] >> (level >> 4) << 21);
+}
 
 // Row is a row of logits, as far as its columns count.
 struct Row {
@@ -97,13 +111,13 @@ struct Row {
 
 // The greatest key of a part of a row: a block has one. It clears the row's bins, too.
 extern "C" __global__ void __launch_bounds__(256) draw_top(const float *x, int stride, const __grid_constant__ Draws draws,
-    const unsigned *masks, int words, u64 *tops, unsigned *bins) {
+    const unsigned *masks, int words, u64 *tops, Bins *bins) {
   __shared__ u64 best[8];
   const int r = blockIdx.y, tid = threadIdx.x;
   release();
   await();
   const Row row(x, stride, draws.of[r], masks, words);
-  for (int i = blockIdx.x * 256 + tid; i < binsOfRow; i += gridDim.x * 256) bins[r * binsOfRow + i] = 0;
+  for (int i = blockIdx.x * 256 + tid; i < sizeof(Bins) / 4; i += gridDim.x * 256) ((unsigned *)(bins + r))[i] = 0;
   u64 top = 0;
 #pragma unroll 1
   for (int c = blockIdx.x * 1024 + tid; c < row.cols; c += gridDim.x * 1024) {
@@ -135,13 +149,13 @@ __device__ __forceinline__ u64 topOf(const u64 *tops, int parts, u64 *shared) {
   return *shared;
 }
 
-// How many ids each level of a row has: a block counts a part.
+// What a row has of each level: a block counts a part, of at most 4096 columns.
 extern "C" __global__ void __launch_bounds__(256) draw_levels(const float *x, int stride, const __grid_constant__ Draws draws,
-    const unsigned *masks, int words, const u64 *tops, unsigned *bins) {
+    const unsigned *masks, int words, const u64 *tops, Bins *bins) {
   __shared__ u64 highest;
-  __shared__ unsigned counts[maxLevels];
+  __shared__ unsigned counts[maxLevels], shares[maxLevels];
   const int r = blockIdx.y, tid = threadIdx.x;
-  for (int i = tid; i < maxLevels; i += 256) counts[i] = 0;
+  for (int i = tid; i < maxLevels; i += 256) counts[i] = shares[i] = 0;
   release();
   await();
   const Draw &d = draws.of[r];
@@ -155,18 +169,25 @@ extern "C" __global__ void __launch_bounds__(256) draw_levels(const float *x, in
     row.load4(z, c);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const int level = levelOf(peak, z[i], steps);
-      if (level < maxLevels) atomicAdd(&counts[level], 1);
+      const double down = stepsOf(peak, z[i], steps);
+      if (!(down < limit)) continue;
+      const int level = (int)down >> 20;
+      atomicAdd(&counts[level], 1);
+      atomicAdd(&shares[level], shareOf(down, level));
     }
   }
   __syncthreads();
-  for (int i = tid; i < maxLevels; i += 256)
-    if (counts[i]) atomicAdd(&bins[r * binsOfRow + i], counts[i]);
+  for (int i = tid; i < maxLevels; i += 256) {
+    if (counts[i] == 0) continue;
+    atomicAdd(&bins[r].counts[i], counts[i]);
+    atomicAdd(&bins[r].shares[i], (u64)shares[i]);
+  }
 }
 
-// Where the filters of a row end: the last level that they leave, and the weight of all ids up to it.
+// Where the filters of a row end: the last level of which they may leave something, the first of which they may
+// leave something out, and the weight of all ids up to the last.
 struct Cut {
-  int last;
+  int last, partial;
   u64 kept;
 };
 
@@ -187,53 +208,54 @@ template <typename T> __device__ __forceinline__ T runningSum(T x, T *shared) {
   return sum;
 }
 
-// cut finds where the filters end: see Plain.cut of package sample. A thread has three levels.
-__device__ __forceinline__ void cut(Cut *to, const Draws &draws, const Draw &d, const unsigned *bins, u64 *sums, int *counts) {
+// cut finds where the filters end: see Drawer.cut of package sample. A thread has three levels.
+__device__ __forceinline__ void cut(Cut *to, const Draws &draws, const Draw &d, const Bins &bins, u64 *sums, int *counts) {
   const int first = 3 * threadIdx.x;
   int n[3], all = 0;
-  u64 weight[3], goal = ~0ull;
+  u64 mass[3], mine = 0, low = ~0ull, high = ~0ull;
 #pragma unroll
   for (int i = 0; i < 3; i++) {
-    n[i] = first + i < maxLevels ? (int)bins[first + i] : 0;
-    weight[i] = first + i < maxLevels ? weightOf(draws, first + i) : 0;
+    n[i] = first + i < maxLevels ? (int)bins.counts[first + i] : 0;
+    mass[i] = first + i < maxLevels ? massOf(draws, first + i, bins.shares[first + i]) : 0;
     all += n[i];
+    mine += mass[i];
   }
-  if (threadIdx.x == 0) to->last = maxLevels - 1;
+  if (threadIdx.x == 0) to->last = maxLevels - 1, to->partial = d.most < 0x7fffffff ? 0 : maxLevels;
   int before = runningSum(all, counts);
   if (d.share > 0.0 && d.share < 1.0) {
-    u64 mine = 0;
+    u64 within = 0;
     int left = max(d.most - before, 0);
 #pragma unroll
     for (int i = 0; i < 3; i++) {
-      mine += (u64)min(n[i], left) * weight[i];
+      within += left >= n[i] ? mass[i] : massOf(draws, first + i, (u64)left << 19);
       left -= min(n[i], left);
     }
-    const u64 total = runningSum(mine, sums) + mine;
+    const u64 upto = runningSum(within, sums) + within;
     __syncthreads();
-    if (threadIdx.x == 255) sums[0] = total;
+    if (threadIdx.x == 255) sums[0] = upto;
     __syncthreads();
-    goal = __double2ull_rz(__dmul_rn(d.share, __ull2double_rn(sums[0])));
+    const u64 total = sums[0], goal = __double2ull_rz(__dmul_rn(d.share, __ull2double_rn(total)));
+    low = goal - min(goal, total >> 16);
+    high = goal + (total >> 16);
   }
-  u64 mine = 0;
-#pragma unroll
-  for (int i = 0; i < 3; i++) mine += (u64)n[i] * weight[i];
   u64 kept = runningSum(mine, sums);
-  u64 upto[3];
-#pragma unroll
-  for (int i = 2; i >= 0; i--) {
-    upto[i] = kept + mine;
-    mine -= (u64)n[i] * weight[i];
-  }
-  bool ends = false;
+  int last = maxLevels, partial = maxLevels;
 #pragma unroll
   for (int i = 0; i < 3; i++) {
+    const int level = first + i;
     before += n[i];
-    if (!ends && (before >= d.most || upto[i] >= goal || first + i + 1 == d.levels)) ends = true, atomicMin(&to->last, first + i);
+    kept += mass[i];
+    mass[i] = kept;
+    const bool least = level + 1 == d.levels && d.levels < maxLevels;
+    if (before >= d.most || kept >= high || least) last = min(last, level);
+    if (kept >= low || least) partial = min(partial, level);
   }
+  if (last < maxLevels) atomicMin(&to->last, last);
+  if (partial < maxLevels) atomicMin(&to->partial, partial);
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < 3; i++)
-    if (first + i == to->last) to->kept = upto[i];
+    if (first + i == to->last) to->kept = mass[i];
   __syncthreads();
 }
 
@@ -266,7 +288,7 @@ __device__ __forceinline__ Sum meetAll(Sum s, double *sums, int *ids) {
 // compares the parts. Few ids need their noise worked out: the most likely id's sum is at most the highest, and
 // one that cannot reach it is left out.
 extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int stride, const __grid_constant__ Draws draws,
-    const unsigned *masks, int words, const u64 *tops, unsigned *bins, double *sums, int *ids, float *to, int toStride) {
+    const unsigned *masks, int words, const u64 *tops, Bins *bins, double *sums, int *ids, float *to, int toStride) {
   __shared__ u64 highest, runs[8];
   __shared__ double warpSums[8];
   __shared__ int warpIDs[8];
@@ -280,13 +302,12 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
   const int likely = (int)~(unsigned)top;
   const Row row(x, stride, d, masks, words);
   const double peak = logit(top);
-  bins += r * binsOfRow;
-  cut(&end, draws, d, bins, runs, warpIDs);
+  cut(&end, draws, d, bins[r], runs, warpIDs);
   Sum best = {0.0, -1};
   if (top != 0 && d.inverse == 0.0) {
     if (blockIdx.x == 0 && tid == 0) best = Sum{0.0, likely};
   } else if (top != 0) {
-    const int last = end.last;
+    const double reach = min(limit, (double)(end.last + 1) * 1048576.0);
     double least = gumbel(noiseOf(d.noise, likely));
 #pragma unroll 1
     for (int first = blockIdx.x * 1024 + tid; first < d.cols; first += parts * 1024) {
@@ -295,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
 #pragma unroll 1
       for (int i = 0; i < 4; i++) {
         const int c = first + 256 * i;
-        if (levelOf(peak, z[i], d.steps) > last) continue;
+        if (!(stepsOf(peak, z[i], d.steps) < reach)) continue;
         const u64 h = noiseOf(d.noise, c);
         const double score = __dmul_rn(__dsub_rn((double)atMost(z[i], largest), peak), d.inverse);
         if (__dadd_rn(__dmul_rn((double)(__clzll((long long)~h) + 1), 0.693147180559945309417), 1e-9) < __dsub_rn(least, score)) continue;
@@ -308,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
   if (tid == 0) {
     sums[r * parts + blockIdx.x] = best.sum, ids[r * parts + blockIdx.x] = best.id;
     __threadfence();
-    final = atomicAdd(&bins[maxLevels], 1) + 1 == parts;
+    final = atomicAdd(&bins[r].finished, 1) + 1 == parts;
     __threadfence();
   }
   __syncthreads();
@@ -320,10 +341,13 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
   if (tid > 0) return;
   to += (size_t)r * toStride;
   to[0] = (float)best.id;
-  to[1] = 0.0f;
+  to[1] = to[2] = 0.0f;
   if (best.id < 0) return;
-  const u64 weight = weightOf(draws, levelOf(peak, row.x[best.id], d.steps));
-  to[1] = __double2float_rn(__ddiv_rn(__ull2double_rn(weight), __ull2double_rn(end.kept)));
+  const double down = stepsOf(peak, row.x[best.id], d.steps);
+  const int level = (int)down >> 20;
+  const u64 mass = massOf(draws, level, shareOf(down, level));
+  to[1] = __double2float_rn(__ddiv_rn(__ull2double_rn(mass), __ull2double_rn(end.kept)));
+  to[2] = level < end.partial ? 1.0f : 0.0f;
 }
 
 // Copies of rows, all as long: backend.Copier. A block has a part of one of them.
