@@ -187,7 +187,11 @@ func (b *Backend) launchForms(x input, rows int, slots driver.Ptr, list []input)
 			}
 			forms = append(forms, in.turn.param, in.x, in.param())
 		}
-		b.launch("input.transform", grid{x: (cols + columns - 1) / columns, y: to - from, z: len(list), threads: 256},
+		name := "input.transform"
+		if to-from > maxRelay {
+			name += "_many"
+		}
+		b.launch(name, grid{x: (cols + columns - 1) / columns, y: to - from, z: len(list), threads: 256},
 			x.x+driver.Ptr(4*from*x.rows), x.rows, slots, forms)
 	})
 }

@@ -24,14 +24,49 @@ struct Forms {
   Form form[4];
 };
 
-// transform has a warp for 128 columns of a row and a form. With slots, row i is slots[i] of both.
-extern "C" __global__ void __launch_bounds__(256) transform(const float* x, int xStride, const int* slots, const __grid_constant__ Forms forms) {
+// Round is what a lane has of the tables of a round: two pairs.
+struct Round {
+  float cos[2], sin[2];
+  byte first[2], second[2];
+};
+
+// Rounds are what a lane has of the tables of a few rounds, which it asks for at once.
+template <int MOST> struct Rounds {
+  Round round[MOST];
+
+  // load has n rounds; turns and places are those of the first.
+  __device__ __forceinline__ void load(const float* turns, const byte* places, int n) {
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int r = 0; r < MOST; r++)
+      if (r < n)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          round[r].cos[i] = turns[128 * r + 32 * i + lane], round[r].sin[i] = turns[128 * r + 64 + 32 * i + lane];
+          round[r].first[i] = places[128 * r + 32 * i + lane], round[r].second[i] = places[128 * r + 64 + 32 * i + lane];
+        }
+  }
+};
+
+// transformRow has a warp for 128 columns of a row and a form. With slots, row i is slots[i] of both. Tables of up to MOST rounds
+// are asked for before the row is there.
+template <int MOST> __device__ __forceinline__ void transformRow(const float* x, int xStride, const int* slots, const Forms& forms) {
   __shared__ float numbers[8][2][128];
   release();
   const Turn& t = forms.form[blockIdx.z].turn;
   const Codes& c = forms.form[blockIdx.z].codes;
   float* y = forms.form[blockIdx.z].y;
   const int lane = threadIdx.x & 31, group = blockIdx.x * 8 + threadIdx.x / 32, first = 128 * group;
+  const float* turns = t.turns + (long long)group * t.rounds * 128;
+  const byte* places = t.places + (long long)group * (t.rounds + 1) * 128;
+  Rounds<MOST> rounds;
+  float scale[4];
+  byte place[4];
+  if (!t.order && first < t.cols) {
+    rounds.load(turns, places, t.rounds);
+#pragma unroll
+    for (int i = 0; i < 4; i++) scale[i] = t.scales[first + lane + 32 * i], place[i] = places[128 * t.rounds + lane + 32 * i];
+  }
   await();
   if (first >= t.cols) return;
   const int row = slots ? slots[blockIdx.y] : blockIdx.y, columns = min(128, t.cols - first);
@@ -42,24 +77,28 @@ extern "C" __global__ void __launch_bounds__(256) transform(const float* x, int 
     for (int i = 0; i < 4; i++) v[i] = lane + 32 * i < columns ? x[t.order[first + lane + 32 * i]] : 0;
   } else {
     float(*in)[128] = numbers[threadIdx.x / 32];
-    const float* turns = t.turns + (long long)group * t.rounds * 128;
-    const byte* places = t.places + (long long)group * (t.rounds + 1) * 128;
 #pragma unroll
-    for (int i = 0; i < 4; i++) in[0][lane + 32 * i] = mul(x[first + lane + 32 * i], t.scales[first + lane + 32 * i]);
-    for (int r = 0; r < t.rounds; r++, turns += 128, places += 128) {
-      const float* from = in[r & 1];
-      float* to = in[~r & 1];
-      __syncwarp();
+    for (int i = 0; i < 4; i++) in[0][lane + 32 * i] = mul(x[first + lane + 32 * i], scale[i]);
+    for (int r0 = 0; r0 < t.rounds; r0 += MOST) {
+      if (r0 > 0) rounds.load(turns + 128 * r0, places + 128 * r0, t.rounds - r0);
 #pragma unroll
-      for (int i = 0; i < 64; i += 32) {
-        const float a = from[places[i + lane]], b = from[places[64 + i + lane]], cos = turns[i + lane], sin = turns[64 + i + lane];
-        to[i + lane] = __fmaf_rn(a, cos, __fmul_rn(b, sin));
-        to[64 + i + lane] = __fmaf_rn(b, cos, -__fmul_rn(a, sin));
+      for (int r = 0; r < MOST; r++) {
+        if (r0 + r >= t.rounds) break;
+        const Round& s = rounds.round[r];
+        const float* from = in[(r0 + r) & 1];
+        float* to = in[~(r0 + r) & 1];
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          const float a = from[s.first[i]], b = from[s.second[i]];
+          to[32 * i + lane] = __fmaf_rn(a, s.cos[i], __fmul_rn(b, s.sin[i]));
+          to[64 + 32 * i + lane] = __fmaf_rn(b, s.cos[i], -__fmul_rn(a, s.sin[i]));
+        }
       }
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = in[t.rounds & 1][places[lane + 32 * i]];
+    for (int i = 0; i < 4; i++) v[i] = in[t.rounds & 1][place[i]];
   }
   if (c.codes) {
     quantizeGroups(v, columns, c, row, first);
@@ -69,3 +108,7 @@ extern "C" __global__ void __launch_bounds__(256) transform(const float* x, int 
   for (int i = 0; i < 4; i++)
     if (lane + 32 * i < columns) y[(long long)row * t.cols + first + lane + 32 * i] = v[i];
 }
+
+// transform is for few rows, which wait for their tables, and transform_many has fewer registers for more warps.
+extern "C" __global__ void __launch_bounds__(256) transform(const float* x, int xStride, const int* slots, const __grid_constant__ Forms forms) { transformRow<8>(x, xStride, slots, forms); }
+extern "C" __global__ void __launch_bounds__(256) transform_many(const float* x, int xStride, const int* slots, const __grid_constant__ Forms forms) { transformRow<1>(x, xStride, slots, forms); }
