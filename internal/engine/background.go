@@ -2,7 +2,6 @@ package engine
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/prefix"
@@ -25,26 +24,6 @@ type Prefill struct {
 	Depth        spec.Depth  // likewise; spec.DepthOff: not for the drafter
 }
 
-// background is the prompts that are prefilled in advance. They are no requests: none of them
-// counts against the queue or the batch, and none is fed in a round with requests. The one
-// that was started keeps its memory until a request needs it.
-type background struct {
-	waiting []*sequence // oldest first; the engine's mutex protects it
-	current *sequence   // that was started; likewise, and only the loop changes it
-	active  bool        // it is being fed
-}
-
-// job is what the sequence of a background prefill has beside others.
-type job struct {
-	age     uint64 // when it came, by the cache's clock
-	dropped bool   // the engine's mutex protects it
-	done    chan struct{}
-	once    sync.Once
-}
-
-// end tells those who wait.
-func (j *job) end() { j.once.Do(func() { close(j.done) }) }
-
 // Prefill has a prompt prefilled when the engine has nothing else to do, and its state stored
 // in the prefix cache. done is closed when that has happened or the prompt was dropped. An engine
 // that accepts no requests returns the error that Generate returns.
@@ -60,7 +39,7 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.background, s.looked = j, true
+	s.background, s.prefixAsked = j, true
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.refusal(); err != nil {
@@ -139,13 +118,13 @@ func (e *Engine) prefillBackground() bool {
 			return true
 		}
 	}
-	span := s.next(min(e.o.RoundTokens, e.pace.chunk(0, e.o.MaxRound, 0)), e.o.RoundTokens)
+	span := s.next(min(e.o.RoundTokens, e.sched.Chunk(0, 0)), e.o.RoundTokens)
 	if !e.ready(s, &span) {
-		if s.blind {
-			e.see(0)
+		if s.waitingForVision {
+			e.stepTower(0)
 			return true
 		}
-	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil && e.join(s) {
+	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil && e.feedParted(s) {
 		s.attach(&span)
 		s.feed(span)
 		e.batch, e.spans = append(e.batch[:0], s), append(e.spans[:0], s.span)
@@ -154,8 +133,8 @@ func (e *Engine) prefillBackground() bool {
 		} else if err := e.store(); err != nil {
 			e.isolate(err)
 		} else {
-			s.spend()
-			e.spent(time.Since(start))
+			s.releaseInputs()
+			e.addPhases(time.Since(start))
 			e.locked(func() { e.stats.Background.Tokens += int64(s.outcome.Rows) })
 			if s.target.Len() == len(s.tokens) {
 				s.finish = finishPrefill
@@ -173,7 +152,7 @@ func (e *Engine) prefillBackground() bool {
 func (e *Engine) nextBackground() *sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.waiting.n > 0 {
+	if e.waiting.Len() > 0 {
 		return nil
 	}
 	if e.background.current == nil && len(e.background.waiting) > 0 {
@@ -181,46 +160,4 @@ func (e *Engine) nextBackground() *sequence {
 		e.background.waiting = slices.Delete(e.background.waiting, 0, 1)
 	}
 	return e.background.current
-}
-
-// endBackground ends the current background prefill.
-func (e *Engine) endBackground(s *sequence) {
-	if err := try(s.release); err != nil {
-		e.blame(err)
-	}
-	e.locked(func() {
-		e.background.current = nil
-		if s.finish != "" && s.fault == nil {
-			e.stats.Background.Completed++
-		} else {
-			e.stats.Background.Dropped++
-		}
-	})
-	s.background.end()
-}
-
-// reclaim frees bytes that can be spared: the memory of the current background prefill, then
-// entries of the cache. For that prefill itself, only entries are freed that were last used
-// before it came: those used since are worth more.
-func (e *Engine) reclaim(bytes int64) {
-	if e.background.active {
-		e.cache.ShrinkOlder(bytes, e.background.current.background.age)
-		return
-	}
-	before := e.pool.Used()
-	if s := e.background.current; s != nil {
-		s.release() // it restarts behind what the cache has
-	}
-	if missing := bytes - (before - e.pool.Used()); missing > 0 {
-		e.cache.Shrink(missing)
-	}
-}
-
-// openCache opens the prefix cache, if there is to be one.
-func (e *Engine) openCache() {
-	c := newCache(e.pool, &e.o, e.model.Layout(), e.cost().PromptRow)
-	e.locked(func() { e.cache = c })
-	if c != nil {
-		e.pool.OnFull(e.reclaim)
-	}
 }

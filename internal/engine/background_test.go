@@ -308,7 +308,7 @@ func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				s.background, s.looked = &job{done: make(chan struct{})}, true // age 0: before everything
+				s.background, s.prefixAsked = &job{done: make(chan struct{})}, true // age 0: before everything
 				e.background.waiting = append(e.background.waiting, s)
 				e.signal()
 			})

@@ -21,56 +21,6 @@ type drafting struct {
 	to, from   []backend.Tensor // rows that go to backlogs
 }
 
-// draft has the drafter catch up with the batch, whose hidden rows of the pass are given,
-// and makes the drafts of the next round.
-func (e *Engine) draft(hidden backend.Tensor) error {
-	d := &e.drafting
-	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
-	e.addRuns(hidden, false)
-	d.eager = len(d.runs)
-	e.addRuns(hidden, true)
-	switch {
-	case len(d.runs) == 0:
-		return nil
-	case e.background.active:
-		_, err := e.o.Drafter.Draft(d.runs) // no depth is chosen and no cost noted
-		return err
-	}
-	err := d.run(e.o.Drafter)
-	for _, s := range d.seqs {
-		e.blame(s.fault)
-	}
-	return err
-}
-
-// patient reports whether a sequence has no more than its share of rounds: then another's row is
-// worth more than a draft of its own, and its rows must not decide about the drafts of others.
-func (e *Engine) patient(s *sequence) bool { return e.share.round.beside && s.req.Offline }
-
-// addRuns puts sequences of the batch, patient ones or others, on the list that the drafter is to
-// know more of.
-func (e *Engine) addRuns(hidden backend.Tensor, patient bool) {
-	first := 0
-	for _, s := range e.batch {
-		first += s.outcome.Rows
-		if e.patient(s) != patient {
-			continue
-		}
-		if s.fault == nil && s.current() {
-			s.draft.Cut(0)
-			s.force(0)
-			e.blame(s.fault)
-		}
-		if n := s.outcome.Kept(); s.draftState != nil && s.fault == nil {
-			rows := hidden.RowRange(first-s.outcome.Rows, first-s.outcome.Rows+n)
-			s.hidden = rows.RowRange(n-1, n)
-			if s.finish == "" || e.cache != nil {
-				e.drafting.add(s, rows, patient && s.req.Rule == spec.Exact)
-			}
-		}
-	}
-}
-
 // add puts a sequence on the list, with the hidden rows of the tokens that it has kept. One
 // that has ended is there only for the cache to store. plain is true for one that is to have no
 // drafts.

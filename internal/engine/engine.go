@@ -4,13 +4,14 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/cost"
+	"github.com/foretoken/foretoken/internal/engine/schedule"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -73,27 +74,26 @@ type Engine struct {
 	wake chan struct{} // a request has come, one was canceled, or the engine is to end
 	done chan struct{} // closed when the loop has ended
 
-	running  []*sequence  // in order of priority
-	order    []*sequence  // the same, as a round found them
-	batch    []*sequence  // that the running round feeds
-	spans    []model.Span // of the batch
-	choosing []*sequence  // of the batch, those that the pass gives tokens
-	logits   spec.Logits  // of the pass, a group for each of them
-	tally    tally        // of the batch
-	phases   Phases       // of the running round
-	drafting drafting
-	left     int // tokens that it can still be fed
-	pace     pace
-	share    share
-	sight    sight
+	running   []*sequence  // in order of priority
+	order     []*sequence  // the same, as a round found them
+	batch     []*sequence  // that the running round feeds
+	spans     []model.Span // of the batch
+	choosing  []*sequence  // of the batch, those that the pass gives tokens
+	logits    spec.Logits  // of the pass, a group for each of them
+	tally     tally        // of the batch
+	phases    Phases       // of the running round
+	drafting  drafting
+	sched     schedule.Scheduler[*sequence]
+	towerTook time.Duration // before the running round
+	vision    visionQueue
 
-	candidate  *sequence   // that is being admitted
-	admissions uint64      // sequences that were admitted for the first time
-	asked      []*sequence // scratch space of leaving
-	unseen     bool        // an observer's fault was logged
+	candidate      *sequence   // that is being admitted
+	admissions     uint64      // sequences that were admitted for the first time
+	asked          []*sequence // scratch space of leaving
+	observerFailed bool        // an observer's fault was logged
 
 	mu            sync.Mutex // protects what follows
-	waiting       queue
+	waiting       schedule.Queue[*sequence]
 	background    background
 	conversations map[string]int // requests that have not ended, by conversation
 	broken        error          // why nothing is served any more
@@ -102,121 +102,27 @@ type Engine struct {
 	stats         Stats
 }
 
-// New starts an engine. It is the only user of the pool and the model until Close.
-func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
-	if o.RoundTokens < 0 || o.MaxBatch < 0 || o.MaxQueue < 0 || o.MaxRound < 0 || o.Context < 0 {
-		return nil, fmt.Errorf("engine: negative limit in %+v", o)
-	}
-	if o.RoundTokens == 0 {
-		o.RoundTokens = RoundTokens
-	}
-	if o.MaxBatch == 0 {
-		o.MaxBatch = 16
-	}
-	if o.Context == 0 {
-		o.Context = m.Info().Context
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
-	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
-	if err := e.rehearse(); err != nil { // before anything is there to close
-		return nil, err
-	}
-	e.sight = newSight(o.Tower, p.Device(), o.TowerMemory)
-	e.drafting.device = p.Device()
-	e.openCache()
-	if o.Controller != nil {
-		e.drafting.controller = *o.Controller
-	}
-	e.pace.cost = e.cost()
-	go e.loop()
-	return e, nil
-}
-
-// Generate starts a request. The stream must be read to its end, or ctx canceled.
-func (e *Engine) Generate(ctx context.Context, r Request) (*Stream, error) {
-	s, err := e.accept(r)
-	if err != nil {
-		return nil, err
-	}
-	// A sequence that waits, or that is left out of rounds, is dropped at once as well. The context is
-	// code of the caller, which may call the engine: the mutex is not held.
-	s.ctx, s.unwatch = ctx, context.AfterFunc(ctx, e.signal)
-	if err := e.enqueue(s); err != nil {
-		s.unwatch()
-		return nil, err
-	}
-	e.signal()
-	return &s.stream, nil
-}
-
-// enqueue has a request wait, or returns why it is refused.
-func (e *Engine) enqueue(s *sequence) error {
+// locked calls f with the mutex held, which a panic gives back.
+func (e *Engine) locked(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.refusal(); err != nil {
-		return err
-	}
-	if e.waiting.full(s.req.Flow, e.o.MaxQueue) {
-		return ErrBusy
-	}
-	e.waiting.add(s)
-	if key := s.req.Conversation; key != "" {
-		e.conversations[key]++
-		e.dropBackground(key)
-	}
-	return nil
+	f()
 }
 
-// refusal is why nothing is accepted anymore, or nil. The mutex is held.
-func (e *Engine) refusal() error {
-	if e.draining {
-		return ErrClosed
-	}
-	return e.broken
+// prepared is how many passes have taken longer so far than others of their shape will.
+func (e *Engine) prepared() int64 { return backend.PreparedBy(e.pool.Device()) }
+
+// background is the prompts that are prefilled in advance. They are no requests: none of them
+// counts against the queue or the batch, and none is fed in a round with requests. The one
+// that was started keeps its memory until a request needs it.
+type background struct {
+	waiting []*sequence // oldest first; the engine's mutex protects it
+	current *sequence   // that was started; likewise, and only the loop changes it
+	active  bool        // it is being fed
 }
 
-// accept is the sequence of a request that can be served.
-func (e *Engine) accept(r Request) (*sequence, error) {
-	s, err := newSequence(r, e.model.Info(), e.o.Context)
-	if err == nil && len(r.Inputs) > 0 && e.o.Tower == nil {
-		err = errNoTower
-	}
-	if err == nil {
-		err = e.fit(s)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// Drain takes no more requests and returns when all have ended, or ctx has, whose error it
-// then returns. Background prefills are dropped. Close must follow.
-func (e *Engine) Drain(ctx context.Context) error {
-	e.mu.Lock()
-	e.draining = true
-	e.mu.Unlock()
-	e.signal()
-	select {
-	case <-e.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Close ends all sequences with ErrClosed and returns when the loop has ended. All states are then back in the pool,
-// and the memory of the model's calls is released. The pool keeps its pages: another engine on the same pool uses
-// them again, and closing the backend frees them. The model may be closed afterwards.
-func (e *Engine) Close() {
-	e.mu.Lock()
-	e.draining, e.closed = true, true
-	e.mu.Unlock()
-	e.signal()
-	<-e.done
-}
+// cost is what rounds take.
+func (e *Engine) cost() *cost.Model { return &e.drafting.controller.Model }
 
 // signal wakes the loop.
 func (e *Engine) signal() {
@@ -226,45 +132,10 @@ func (e *Engine) signal() {
 	}
 }
 
-// loop goes on until the engine is to end.
-func (e *Engine) loop() {
-	defer close(e.done)
-	for e.step() {
+// refusal is why nothing is accepted anymore, or nil. The mutex is held.
+func (e *Engine) refusal() error {
+	if e.draining {
+		return ErrClosed
 	}
-	e.tidyBackground() // one may have come after the last look and before the end was known
-	if err := try(e.sight.close); err != nil {
-		e.blame(err)
-	}
-	if e.cache != nil {
-		if err := try(e.cache.Close); err != nil {
-			e.blame(err)
-		}
-	}
-	// Rounds of another engine have other sizes: what a device has recorded of these would stay for as long as the model does.
-	if err := try(e.model.Release); err != nil {
-		e.blame(err)
-	}
-}
-
-// step admits requests, then computes a round, or a chunk of a background prefill, or sleeps
-// when there is nothing to do. It reports false when the engine is to end.
-func (e *Engine) step() (more bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			e.collapse(newFault(p))
-			more = true
-		}
-	}()
-	if !e.admit() {
-		return false
-	}
-	switch {
-	case len(e.running) > 0:
-		e.look()
-		e.round()
-	case e.prefillBackground():
-	default:
-		<-e.wake
-	}
-	return true
+	return e.broken
 }

@@ -325,7 +325,7 @@ func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
 				return
 			}
 			s.unwatch = func() bool { return true }
-			e.waiting.add(s)
+			e.waiting.Add(s)
 			list = append(list, &s.stream)
 		}
 		e.signal()

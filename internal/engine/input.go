@@ -8,7 +8,6 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
-	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -36,8 +35,8 @@ type inputs struct {
 // part is one of them.
 type part struct {
 	*Input
-	first int   // position that those of its rows are counted from
-	view  *view // of its picture, while it is wanted
+	first int        // position that those of its rows are counted from
+	job   *visionJob // of its image, while it is needed
 }
 
 func (p *part) end() int { return p.At + p.N }
@@ -103,23 +102,22 @@ func checkIDs(ids []int32, vocab int) error {
 	return nil
 }
 
-// need asks for the rows in [from, to), and for those of pictures that begin before soon, on behalf of
-// r. It reports whether the former are there.
-func (x *inputs) need(s *sight, r *Request, from, to, soon int) (ready bool, err error) {
+// need asks for the rows in [from, to), and for those of images that begin before soon, on behalf of a request. It reports whether the former are there.
+func (x *inputs) need(q *visionQueue, salt prefix.Salt, priority, from, to, soon int) (ready bool, err error) {
 	ready = true
 	for i := range x.parts {
 		p := &x.parts[i]
 		if p.At >= max(to, soon) || p.end() <= from {
 			continue
 		}
-		if p.view == nil {
-			p.view = s.want(r, p.Picture)
+		if p.job == nil {
+			p.job = q.add(salt, priority, p.Picture)
 		}
-		switch v := p.view; {
+		switch v := p.job; {
 		case p.At >= to:
 		case v.err != nil:
 			return false, fmt.Errorf("engine: input %d: %w", i, v.err)
-		case !v.made:
+		case !v.done:
 			ready = false
 		case p.First+p.N > v.rows.Rows:
 			return false, fmt.Errorf("engine: input %d: the tower computed %d rows, want %d", i, v.rows.Rows, p.First+p.N)
@@ -134,9 +132,9 @@ func (x *inputs) need(s *sight, r *Request, from, to, soon int) (ready bool, err
 
 // close is done with the part.
 func (p *part) close() {
-	if p.view != nil {
-		p.view.leave()
-		p.view = nil
+	if p.job != nil {
+		p.job.release()
+		p.job = nil
 	}
 }
 
@@ -145,7 +143,7 @@ func (x *inputs) rows(from, to int) (list []backend.Input) {
 	for i := range x.parts {
 		p := &x.parts[i]
 		if first, end := max(from, p.At), min(to, p.end()); first < end {
-			list = append(list, backend.Input{At: first - from, Rows: p.view.rows.RowRange(p.First+first-p.At, p.First+end-p.At)})
+			list = append(list, backend.Input{At: first - from, Rows: p.job.rows.RowRange(p.First+first-p.At, p.First+end-p.At)})
 		}
 	}
 	return list
@@ -170,87 +168,4 @@ func (x *inputs) positions(from, to int) [][3]int32 {
 		}
 	}
 	return list
-}
-
-// fedText is the sequence's first n tokens as the prefix cache knows them.
-func (s *sequence) fedText(n int) prefix.Text {
-	return prefix.Text{Tokens: s.tokens[:n], Inputs: s.inputs.known}
-}
-
-// drafted reports whether the drafter has to be fed the sequence's tokens.
-func (s *sequence) drafted() bool { return s.draftState != nil && !s.draftState.Layout().Empty() }
-
-// ready reports whether there is all that a span needs. The drafter will be fed one token more, and
-// what it needs is asked for here as well, where an error is the sequence's own.
-func (e *Engine) ready(s *sequence, span *model.Span) bool {
-	if s.blind = false; len(s.inputs.parts) == 0 {
-		return true
-	}
-	from := s.target.Len()
-	to := from + len(span.Tokens)
-	if s.drafted() {
-		to++
-	}
-	ready, err := s.inputs.need(&e.sight, &s.req, from, to, from+e.o.RoundTokens)
-	if err != nil {
-		s.fault = err
-		e.blame(err)
-		return false
-	}
-	s.blind = !ready
-	return ready
-}
-
-// join feeds the drafter the pair that waited for its row, if there is one. There is space for it. It reports
-// false if that fails.
-func (e *Engine) join(s *sequence) bool {
-	if s.joint == nil {
-		return true
-	}
-	s.fault = e.joinPair(s, s.joint.Tensor(), s.target.Len())
-	s.joint.Release()
-	s.joint = nil
-	e.blame(s.fault)
-	return s.fault == nil
-}
-
-// attach completes a span with what is no text.
-func (s *sequence) attach(span *model.Span) {
-	if len(s.inputs.parts) > 0 {
-		from := s.target.Len()
-		to := from + len(span.Tokens)
-		span.Inputs, span.Positions = s.inputs.rows(from, to), s.inputs.positions(from, to)
-	}
-}
-
-// pair completes a run with what is no text: its tokens follow the rows of Hidden, whose
-// positions count. The rows that it needs are there.
-//
-// For a token of a picture the head is fed the tower's row, as the model is, and not what the
-// token in its place is embedded as: after 36 prompts with pictures the head of the embedded model
-// then has 0.55 of its first drafts accepted, and 0.50 otherwise.
-func (s *sequence) pair(r *spec.Run) {
-	if len(s.inputs.parts) == 0 || !s.drafted() {
-		return
-	}
-	to := len(r.Text)
-	from := to - r.Hidden.Rows
-	r.Inputs, r.Positions = s.inputs.rows(from, to), s.inputs.positions(from-1, to-1)
-}
-
-// spend is done with the parts that the model and the drafter have been fed. The drafter's last
-// pair is of the last row.
-func (s *sequence) spend() {
-	for i := range s.inputs.parts {
-		if p := &s.inputs.parts[i]; s.target.Len() >= p.end() && (!s.drafted() || s.draftState.Len() >= p.end()-1) {
-			p.close()
-		}
-	}
-}
-
-// spend has the sequences of a round that went well be done with what they have been fed.
-func (e *Engine) spend() {
-	for _, s := range e.batch {
-		s.spend()
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/engine/schedule"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
@@ -612,12 +613,13 @@ func TestPairBeforeAPictureFindsSpace(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e := &Engine{model: m, o: Options{RoundTokens: 512, Drafter: m.Drafter(), Tower: b, Log: quiet}}
 	e.pool = state.NewPool(b, 2*e.bytes(3*backend.PageTokens))
-	e.sight, e.drafting.device = newSight(b, b, 0), b
+	e.vision, e.drafting.device = newVisionQueue(b, b, 0), b
+	e.sched = schedule.Scheduler[*sequence]{RoundTokens: 512, Cost: e.cost()}
 	var list []*sequence
 	for i, r := range []Request{{Prompt: prompt(5, 1)}, b.disguised(Request{Prompt: prompt(80, 2)}, backend.PageTokens+1, 10, 0)} {
 		s, err := newSequence(r, m.Info(), 200)
 		if err == nil {
-			s.req.Priority = i
+			s.claim.Priority = i
 			err = e.open(s)
 		}
 		if err != nil {
@@ -638,7 +640,7 @@ func TestPairBeforeAPictureFindsSpace(t *testing.T) {
 	feed(s.draftState, backend.PageTokens)
 	row, err := b.Alloc(dtype.F32, 1, m.Info().Width)
 	if err == nil {
-		s.joint, err = e.pool.CopyOf(row)
+		s.parted, err = e.pool.CopyOf(row)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -650,11 +652,11 @@ func TestPairBeforeAPictureFindsSpace(t *testing.T) {
 	}
 	e.running = []*sequence{s, other}
 	e.feed(s, 100)
-	for e.sight.busy() {
-		e.see(0)
+	for e.vision.busy() {
+		e.stepTower(0)
 	}
-	if n := e.feed(s, 100); n != 80-backend.PageTokens-1 || s.fault != nil || other.preempted != 1 {
-		t.Errorf("%d tokens fed, with the error %v, and %d preempted", n, s.fault, other.preempted)
+	if n := e.feed(s, 100); n != 80-backend.PageTokens-1 || s.fault != nil || other.claim.Preempted != 1 {
+		t.Errorf("%d tokens fed, with the error %v, and %d preempted", n, s.fault, other.claim.Preempted)
 	}
 	s.release()
 	if n := e.pool.Used(); n != 0 {

@@ -9,10 +9,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/foretoken/foretoken/internal/golden"
-	"github.com/foretoken/foretoken/internal/cost"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -276,30 +274,6 @@ func TestTooLargeRequestsAreRefused(t *testing.T) {
 	ids, r, err := collect(e, Request{Prompt: prompt(100, 1), IgnoreEnd: true, Depth: spec.DepthOff})
 	if err != nil || r.Finish != FinishLength || len(ids) < 1 || len(ids) > 28 {
 		t.Errorf("as many as there is memory for: %d tokens, %+v, %v", len(ids), r, err)
-	}
-}
-
-// TestPaceLeavesTimeForTokens follows a machine on which a plain round takes 10 ms and a
-// prompt's token 0.1 ms.
-func TestPaceLeavesTimeForTokens(t *testing.T) {
-	p := pace{cost: new(cost.Model)}
-	if n := p.chunk(1, 0, 0); n != minChunk {
-		t.Errorf("%d tokens when nothing is known", n)
-	}
-	for range 200 {
-		p.cost.ObservePass(1, 0, 9*time.Millisecond)
-		p.cost.ObserveRest(time.Millisecond)
-		n := p.chunk(1, 0, 0)
-		p.cost.ObservePrompt(1, n, 9*time.Millisecond+time.Duration(n)*100*time.Microsecond)
-	}
-	if n := p.chunk(1, 0, 0); n < 40 || n > 60 {
-		t.Errorf("%d tokens of 0.1 ms beside rounds of 10 ms", n)
-	}
-	if n := p.chunk(1, 50*time.Millisecond, 0); n < 350 || n > 450 {
-		t.Errorf("%d tokens of 0.1 ms in rounds of 50 ms", n)
-	}
-	if n := p.chunk(1, time.Millisecond, 0); n != minChunk {
-		t.Errorf("%d tokens where there is no time", n)
 	}
 }
 

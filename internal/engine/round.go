@@ -27,7 +27,7 @@ func (e *Engine) round() {
 		} else if err := e.store(); err != nil {
 			e.isolate(err)
 		} else {
-			e.spend()
+			e.releaseInputs()
 			e.observe(time.Since(start))
 		}
 	}
@@ -142,84 +142,6 @@ func (s *sequence) guard(f func()) {
 	s.isolated = false // it has caught up
 }
 
-// gather chooses what every sequence is fed. The round is that of the online sequences, beside
-// whom offline ones get their share, and theirs if there is nobody else.
-func (e *Engine) gather() {
-	for _, s := range e.running {
-		s.span = model.Span{}
-	}
-	order := e.eligible()
-	e.left, e.share.round = e.o.RoundTokens, sharedRound{}
-	if e.feedAll(order, false) {
-		e.feedBeside(order)
-	} else {
-		e.feedAll(order, true)
-	}
-	e.batch, e.spans = e.batch[:0], e.spans[:0]
-	for _, s := range e.running {
-		if len(s.span.Tokens) > 0 {
-			e.batch, e.spans = append(e.batch, s), append(e.spans, s.span)
-		} else {
-			s.pass()
-		}
-	}
-}
-
-// feedAll feeds all sequences that are offline, or all that are not. Those that generate come
-// first, so that no prompt takes their place; what the round's time leaves is for prompts, in order
-// of priority. It reports whether one is fed or waits for the tower.
-func (e *Engine) feedAll(order []*sequence, offline bool) (any bool) {
-	r := &e.share.round
-	r.rows, r.prompt = 0, 0
-	generating := false
-	for _, s := range order {
-		if s.target != nil && s.req.Offline == offline && !s.prefilling() {
-			r.rows += e.feed(s, e.left)
-			any, generating = any || s.blind, true
-		}
-	}
-	most := e.left
-	if generating {
-		most = min(most, e.pace.chunk(r.rows, e.o.MaxRound, e.sight.spent))
-	}
-	if !offline && slices.ContainsFunc(order, isOffline) {
-		most = min(most, max(e.left-e.o.RoundTokens/8, minChunk)) // no prompt takes their share
-	}
-	for _, s := range order {
-		if s.target != nil && s.req.Offline == offline && s.prefilling() {
-			r.prompt += e.feed(s, most-r.prompt)
-			any = any || s.blind
-		}
-	}
-	return any || r.rows+r.prompt > 0
-}
-
-// feed makes at most n tokens of a sequence part of the round, and reports how many.
-func (e *Engine) feed(s *sequence, n int) int {
-	if len(s.draft.Tokens)-s.draft.Certain(s.stop) > s.target.Drafts() {
-		e.deepen(s)
-	}
-	span := s.next(min(n, e.left), e.o.RoundTokens)
-	n = len(span.Tokens)
-	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) || !e.join(s) {
-		return 0
-	}
-	s.attach(&span)
-	s.feed(span)
-	e.left -= n
-	return n
-}
-
-// eligible are the sequences that may be fed: all that run, or the first that is isolated.
-// It is a copy, since reserving memory may preempt some.
-func (e *Engine) eligible() []*sequence {
-	e.order = append(e.order[:0], e.running...)
-	if i := slices.IndexFunc(e.order, func(s *sequence) bool { return s.isolated }); i >= 0 {
-		return e.order[i : i+1]
-	}
-	return e.order
-}
-
 // report gives the outcome of each sequence, once, to the controller, to the sequence's
 // account and to the engine's tally. A sequence bears the share of its rows of the time that
 // the pass took. A pass is typical if the next of its shape will take as long.
@@ -240,9 +162,6 @@ func (e *Engine) report(took time.Duration, typical bool) {
 	}
 }
 
-// prepared is how many passes have taken longer so far than others of their shape will.
-func (e *Engine) prepared() int64 { return backend.PreparedBy(e.pool.Device()) }
-
 // retire ends the sequences that are over.
 func (e *Engine) retire() {
 	e.running = slices.DeleteFunc(e.running, func(s *sequence) bool {
@@ -252,4 +171,54 @@ func (e *Engine) retire() {
 		}
 		return over
 	})
+}
+
+// draft has the drafter catch up with the batch, whose hidden rows of the pass are given,
+// and makes the drafts of the next round.
+func (e *Engine) draft(hidden backend.Tensor) error {
+	d := &e.drafting
+	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
+	e.addRuns(hidden, false)
+	d.eager = len(d.runs)
+	e.addRuns(hidden, true)
+	switch {
+	case len(d.runs) == 0:
+		return nil
+	case e.background.active:
+		_, err := e.o.Drafter.Draft(d.runs) // no depth is chosen and no cost noted
+		return err
+	}
+	err := d.run(e.o.Drafter)
+	for _, s := range d.seqs {
+		e.blame(s.fault)
+	}
+	return err
+}
+
+// patient reports whether a sequence has no more than its share of rounds: then another's row is
+// worth more than a draft of its own, and its rows must not decide about the drafts of others.
+func (e *Engine) patient(s *sequence) bool { return e.sched.Shared && s.req.Offline }
+
+// addRuns puts sequences of the batch, patient ones or others, on the list that the drafter is to
+// know more of.
+func (e *Engine) addRuns(hidden backend.Tensor, patient bool) {
+	first := 0
+	for _, s := range e.batch {
+		first += s.outcome.Rows
+		if e.patient(s) != patient {
+			continue
+		}
+		if s.fault == nil && s.current() {
+			s.draft.Cut(0)
+			s.force(0)
+			e.blame(s.fault)
+		}
+		if n := s.outcome.Kept(); s.draftState != nil && s.fault == nil {
+			rows := hidden.RowRange(first-s.outcome.Rows, first-s.outcome.Rows+n)
+			s.hidden = rows.RowRange(n-1, n)
+			if s.finish == "" || e.cache != nil {
+				e.drafting.add(s, rows, patient && s.req.Rule == spec.Exact)
+			}
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/engine/schedule"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -163,18 +164,18 @@ func TestOfflineRequestsKeepToTheirShare(t *testing.T) {
 					continue
 				}
 				a, b := cost(online), cost(r.Rows)-cost(online)
-				if b > max(offlineShare*a, single)*1.001 {
+				if b > max(schedule.OfflineShare*a, single)*1.001 {
 					t.Errorf("%v: round %d takes %v longer than %v: %+v", x, i, b, a, r)
 				}
 				alone, added = alone+a, added+b
 				if b > 0 {
 					shared++
 				}
-				if b > offlineShare*a*1.001 {
+				if b > schedule.OfflineShare*a*1.001 {
 					longer++
 				}
 			}
-			if most := offlineShare * alone * 1.001; added > most {
+			if most := schedule.OfflineShare * alone * 1.001; added > most {
 				t.Errorf("%v: %v of %v are added, at most %v", x, added, alone, most)
 			}
 		})
@@ -232,13 +233,13 @@ func TestOfflineShareIsLearned(t *testing.T) {
 				for _, r := range rounds {
 					a := shape(r.Rows - r.Offline)
 					b := shape(r.Rows) - a
-					if alone, added = alone+a, added+b; b > 2*offlineShare*a {
+					if alone, added = alone+a, added+b; b > 2*schedule.OfflineShare*a {
 						beyond++
 					}
 				}
 				t.Logf("%s, noise %v: %.3f are added, %d of %d rounds are beyond", name, noise, added/alone, beyond, len(rounds))
-				if x := added / alone; x < offlineShare/10 || x > 1.3*offlineShare || beyond > len(rounds)/few {
-					t.Errorf("%s, noise %v: %.3f are added, want %v; %d of %d rounds are beyond twice of it", name, noise, x, offlineShare, beyond, len(rounds))
+				if x := added / alone; x < schedule.OfflineShare/10 || x > 1.3*schedule.OfflineShare || beyond > len(rounds)/few {
+					t.Errorf("%s, noise %v: %.3f are added, want %v; %d of %d rounds are beyond twice of it", name, noise, x, schedule.OfflineShare, beyond, len(rounds))
 				}
 			})
 		}

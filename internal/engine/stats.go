@@ -61,15 +61,6 @@ func (p *Phases) add(x Phases) {
 	p.Draft, p.Other = p.Draft+x.Draft, p.Other+x.Other
 }
 
-// spent adds what a round took as a whole to the account of phases.
-func (e *Engine) spent(took time.Duration) {
-	p := &e.phases
-	p.Other = took - p.Forward - p.Sample - p.Draft
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stats.Phases.add(*p)
-}
-
 // BackgroundStats is what became of background prefills. They are no requests, and their
 // rounds do not count among Rounds.
 type BackgroundStats struct {
@@ -77,30 +68,6 @@ type BackgroundStats struct {
 	Tokens    int64 // computed
 	Completed int64 // prompts, to their end
 	Dropped   int64 // prompts, superseded or for want of memory
-}
-
-// Stats is the engine's account at this moment. Any goroutine may ask.
-func (e *Engine) Stats() Stats {
-	e.mu.Lock()
-	s := e.stats
-	s.Waiting = e.waiting.n
-	s.Finished = map[Finish]int64{}
-	for reason, n := range e.stats.Finished {
-		s.Finished[reason] = n
-	}
-	if s.Background.Waiting = len(e.background.waiting); e.background.current != nil {
-		s.Background.Waiting++
-	}
-	cache := e.cache
-	e.mu.Unlock()
-	s.Memory = e.pool.Stats()
-	if cache != nil {
-		s.Cache = cache.Stats()
-	}
-	if e.o.Shared != nil {
-		s.Shared = e.o.Shared.Stats()
-	}
-	return s
 }
 
 // count takes in a request that ends. The mutex is held.
@@ -151,43 +118,4 @@ func newTally(batch []*sequence) tally {
 		})
 	}
 	return t
-}
-
-// observe takes in a round that went well and took that long, drafting included.
-func (e *Engine) observe(took time.Duration) {
-	e.tally.Took = took
-	e.spent(took)
-	for _, s := range e.batch {
-		s.rounds++
-		s.batchSum += len(e.batch)
-	}
-	e.pace.last = took
-	if e.tally.Prompt == 0 {
-		e.cost().ObserveRest(took - e.phases.Forward - e.phases.Sample)
-	}
-	e.locked(func() {
-		e.stats.Rounds++
-		e.stats.TokenTime = time.Duration(e.cost().PromptRow() * float64(time.Second))
-		e.stats.Tokens += int64(e.tally.Tokens)
-		e.stats.Forced += int64(e.tally.Forced)
-		for j := range spec.MaxDepth {
-			e.stats.Drafted[j] += e.tally.draftedAt[j]
-			e.stats.Accepted[j] += e.tally.acceptedAt[j]
-		}
-	})
-	if e.o.Observe == nil {
-		return
-	}
-	var f *Fault
-	if err := e.tell(e.tally.Round); errors.As(err, &f) && !e.unseen {
-		e.unseen = true // once will do
-		e.o.Log.Error("the observer of rounds panicked", "error", f, "stack", string(f.Stack))
-	}
-}
-
-// tell calls the observer. A panic is its own affair.
-func (e *Engine) tell(r Round) (err error) {
-	defer caught(&err)
-	e.o.Observe(r)
-	return nil
 }

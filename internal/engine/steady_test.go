@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/engine/schedule"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -116,7 +117,7 @@ func TestRoundsAllocateLittle(t *testing.T) {
 	vocab := int32(m.Info().Vocab)
 	for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 		e := &Engine{model: m, pool: pool, o: Options{RoundTokens: 512, Drafter: stubborn{m.Drafter(), vocab}}}
-		e.pace.cost = e.cost()
+		e.sched = schedule.Scheduler[*sequence]{RoundTokens: e.o.RoundTokens, Cost: e.cost()}
 		s, err := newSequence(Request{
 			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, Depth: depth, Sampling: never(vocab),
 		}, m.Info(), 4000)

@@ -112,3 +112,15 @@ func (s *Stream) Result() Result {
 	}
 	return s.result
 }
+
+// Finish says why a text ended.
+type Finish string
+
+// The reasons for a text to end.
+const (
+	FinishStop   Finish = "stop"   // an end token
+	FinishLength Finish = "length" // the limit of tokens, or of the context
+)
+
+// finishPrefill ends a background prefill.
+const finishPrefill Finish = "prefill"

@@ -318,24 +318,24 @@ func TestPicturesAreSeenByPriority(t *testing.T) {
 	}
 	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // where the table comes from
 	e.Close()
-	s := newSight(b, b, 0)
+	s := newVisionQueue(b, b, 0)
 	defer s.close()
-	var views []*view
+	var jobs []*visionJob
 	for i, priority := range []int{0, 1, 0, 2} {
 		p := b.paint([]int32{1, 2, 3}, byte(i))
 		p.Grid.Width = passPatches
-		views = append(views, s.want(&Request{Priority: priority}, p))
+		jobs = append(jobs, s.add(prefix.Salt{}, priority, p))
 	}
-	if again := s.want(&Request{Priority: 1}, views[2].picture); again != views[2] {
-		t.Error("another view of the same image")
+	if again := s.add(prefix.Salt{}, 1, jobs[2].image); again != jobs[2] {
+		t.Error("another job for the same image")
 	}
 	var order []int
 	for s.busy() {
 		if err := s.step(); err != nil {
 			t.Fatal(err)
 		}
-		for i, v := range views {
-			if v.made && !slices.Contains(order, i) {
+		for i, v := range jobs {
+			if v.done && !slices.Contains(order, i) {
 				order = append(order, i)
 			}
 		}

@@ -252,15 +252,15 @@ func (s *scene) checkRows(t *testing.T, g *gazing, pool *state.Pool, r Request) 
 	t.Helper()
 	r.Prompt = slices.Concat(r.Prompt, s.tokens[len(s.prompt):])
 	n := len(s.prompt)
-	sight := newSight(g.tower, g.device, 0)
-	defer sight.close()
+	queue := newVisionQueue(g.tower, g.device, 0)
+	defer queue.close()
 	x, err := newInputs(r.Prompt, r.Inputs, g.Info())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for ready := false; !ready; {
-		if ready, err = x.need(&sight, &r, 0, len(r.Prompt), 0); err == nil {
-			err = sight.step()
+		if ready, err = x.need(&queue, r.Salt, r.Priority, 0, len(r.Prompt), 0); err == nil {
+			err = queue.step()
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/model"
+)
+
+// gather has the scheduler choose what every sequence is fed.
+func (e *Engine) gather() {
+	for _, s := range e.running {
+		s.span = model.Span{}
+	}
+	e.sched.Plan(e.eligible(), e.towerTook, e.feed)
+	e.batch, e.spans = e.batch[:0], e.spans[:0]
+	for _, s := range e.running {
+		if len(s.span.Tokens) > 0 {
+			e.batch, e.spans = append(e.batch, s), append(e.spans, s.span)
+		} else {
+			s.skipRound()
+		}
+	}
+}
+
+// feed makes at most n tokens of a sequence part of the round, and reports how many.
+func (e *Engine) feed(s *sequence, n int) int {
+	if len(s.draft.Tokens)-s.draft.Certain(s.stop) > s.target.Drafts() {
+		e.deepen(s)
+	}
+	span := s.next(n, e.o.RoundTokens)
+	n = len(span.Tokens)
+	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) || !e.feedParted(s) {
+		return 0
+	}
+	s.attach(&span)
+	s.feed(span)
+	return n
+}
+
+// eligible are the sequences that may be fed: all that run, or the first that is isolated.
+// It is a copy, since reserving memory may preempt some.
+func (e *Engine) eligible() []*sequence {
+	e.order = append(e.order[:0], e.running...)
+	if i := slices.IndexFunc(e.order, func(s *sequence) bool { return s.isolated }); i >= 0 {
+		return e.order[i : i+1]
+	}
+	return e.order
+}
+
+// ready reports whether there is all that a span needs. The drafter will be fed one token more, and
+// what it needs is asked for here as well, where an error is the sequence's own.
+func (e *Engine) ready(s *sequence, span *model.Span) bool {
+	if s.waitingForVision = false; len(s.inputs.parts) == 0 {
+		return true
+	}
+	from := s.target.Len()
+	to := from + len(span.Tokens)
+	if s.drafted() {
+		to++
+	}
+	ready, err := s.inputs.need(&e.vision, s.req.Salt, s.req.Priority, from, to, from+e.o.RoundTokens)
+	if err != nil {
+		s.fault = err
+		e.blame(err)
+		return false
+	}
+	s.waitingForVision = !ready
+	return ready
+}
+
+// feedParted feeds the drafter the pair that waited for its row, if there is one. There is space for it. It reports
+// false if that fails.
+func (e *Engine) feedParted(s *sequence) bool {
+	if s.parted == nil {
+		return true
+	}
+	s.fault = e.feedPair(s, s.parted.Tensor(), s.target.Len())
+	s.parted.Release()
+	s.parted = nil
+	e.blame(s.fault)
+	return s.fault == nil
+}
+
+// releaseInputs is called after a round that went well.
+func (e *Engine) releaseInputs() {
+	for _, s := range e.batch {
+		s.releaseInputs()
+	}
+}
+
+// runTower has the tower go on before a round, as long as the scheduler allows.
+func (e *Engine) runTower() {
+	if e.towerTook = 0; e.vision.busy() {
+		e.towerTook = e.sched.Tower(e.running, e.stepTower)
+	}
+}
+
+// stepTower runs the tower for a time, and one step at least, and returns how long it took.
+func (e *Engine) stepTower(limit time.Duration) (took time.Duration) {
+	for start := time.Now(); e.vision.busy(); {
+		if err := e.vision.step(); err != nil && !e.suspectAll(err) {
+			e.vision.fail(err)
+		}
+		if took = time.Since(start); took >= limit {
+			break
+		}
+	}
+	return took
+}

@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// bytes is the memory of a sequence of n tokens.
+func (e *Engine) bytes(n int) int64 {
+	need := e.need()
+	return need.Bytes(n)
+}
+
+// need is the maximum memory of a sequence. It does not depend on the draft depth, for the limit
+// of an answer that is as long as there is memory for must not.
+func (e *Engine) need() state.Need {
+	var draft state.Layout
+	if e.o.Drafter != nil {
+		draft = e.o.Drafter.Layout()
+	}
+	return spec.Need(e.model.Layout(), draft, e.model.Info().Width)
+}
+
+// fit refuses a request that could not be served even alone. One without MaxTokens gets as
+// many as there is memory for.
+func (e *Engine) fit(s *sequence) error {
+	need, budget := e.need(), e.pool.Budget()
+	wanted := min(s.limit, len(s.tokens)+1)
+	if s.req.MaxTokens > 0 {
+		wanted = s.limit
+	}
+	limit := need.Tokens(budget, s.limit)
+	if limit < wanted {
+		return fmt.Errorf("%w: %d tokens of prompt and answer need %d bytes of memory, but all sequences together have %d", ErrTooLarge, wanted, need.Bytes(wanted), budget)
+	}
+	s.limit = limit
+	return nil
+}
+
+// free reports whether bytes are free, once the background and the cache have given up what they must.
+// The cache keeps what it has if all of it would not be enough: whoever waits may begin with it.
+func (e *Engine) free(bytes int64) bool {
+	missing := func() int64 { return bytes - (e.pool.Budget() - e.pool.Used()) }
+	if s := e.background.current; s != nil && missing() > 0 {
+		s.release() // it restarts behind what the cache has
+	}
+	if n := missing(); n > 0 && e.cache != nil && e.cache.CanShrink(n) {
+		e.cache.Shrink(n)
+	}
+	return missing() <= 0
+}
+
+// affords reports whether a sequence fits into the memory up to its end if its state is deepened.
+func (e *Engine) affords(s *sequence) bool {
+	need := e.need()
+	return need.Budget(1, s.limit) <= e.pool.Budget()
+}
+
+// deepen makes space for a long copy if there is memory for it. Otherwise the copy is cut. A device that has failed
+// is noticed by the pass.
+func (e *Engine) deepen(s *sequence) {
+	if e.affords(s) && e.free(e.model.Layout().DeepBytes()) {
+		s.target.Deepen() //nolint:errcheck // see above
+	}
+}
+
+// open gives a sequence its memory, and the longest prefix of its tokens that the cache has.
+func (e *Engine) open(s *sequence) error {
+	if s.started.IsZero() {
+		s.started = time.Now()
+	}
+	if err := e.allot(s); err != nil || e.cache == nil {
+		return err
+	}
+	s.boundaries = boundaries(s)
+	err := e.restore(s)
+	if errors.Is(err, state.ErrFull) {
+		// The entry stays in the cache while it is copied, and there is no memory for both.
+		s.release()
+		s.cached = 0
+		return e.allot(s)
+	}
+	return err
+}
+
+// allot gives a sequence empty states.
+func (e *Engine) allot(s *sequence) error {
+	var err error
+	if s.target, err = e.pool.Open(e.model.Layout()); err != nil {
+		return err
+	}
+	backlog := 0
+	if d := e.o.Drafter; d != nil && s.req.Depth != spec.DepthOff {
+		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
+		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
+			return err
+		}
+		if !d.Layout().Empty() && s.background == nil { // it has a KV cache to fill
+			backlog = spec.Backlog
+		}
+	}
+	s.backlog = e.pool.Rows(backlog)
+	return nil
+}
+
+// release gives a sequence's memory back to the pool.
+func (s *sequence) release() {
+	for _, m := range []*state.State{s.target, s.draftState} {
+		if m != nil {
+			m.Close()
+		}
+	}
+	if s.backlog != nil {
+		s.backlog.Close()
+	}
+	s.parted.Release()
+	for i := range s.inputs.parts {
+		s.inputs.parts[i].close()
+	}
+	s.parted, s.waitingForVision = nil, false
+	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
+}
+
+// preempt takes a running sequence's memory away and has it wait. Once it is admitted again its
+// prompt and its answer so far are prefilled: the same tokens give the same state, and its
+// drafts are still its drafts.
+func (e *Engine) preempt(s *sequence) {
+	e.running = slices.DeleteFunc(e.running, func(r *sequence) bool { return r == s })
+	s.release()
+	s.stream.wake()
+	s.claim.Preempted++
+	e.locked(func() {
+		e.stats.Preemptions++
+		e.waiting.Add(s)
+	})
+}
+
+// reserve makes space for n more tokens of s, if need be by preempting those of lower
+// priority. It reports false if s has to wait itself, or cannot go on at all.
+func (e *Engine) reserve(s *sequence, n int) bool {
+	for {
+		err := s.grow(n)
+		switch {
+		case err == nil:
+			return true
+		case !errors.Is(err, state.ErrFull) || len(e.running) == 1:
+			s.fault = err
+			return false
+		}
+		last := e.running[len(e.running)-1]
+		e.preempt(last)
+		if last == s {
+			return false
+		}
+	}
+}
+
+// grow makes space for n more tokens in the sequence's states.
+func (s *sequence) grow(n int) error {
+	if err := s.target.Reserve(n); err != nil || s.draftState == nil {
+		return err
+	}
+	return s.draftState.Reserve(n + s.backlog.Len() + spec.MaxDepth) // drafts are fed to the drafter too
+}
+
+// end releases a sequence's memory and closes its stream with its fault, if it has one.
+// Whatever goes wrong meanwhile, its reader is told, and only once.
+func (e *Engine) end(s *sequence) {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	err := errors.Join(
+		try(s.release), // memory that is not given back is not used again
+		try(func() { s.unwatch() }),
+		try(func() { e.drafting.controller.Settle(&s.record.Stats) }),
+	)
+	e.blame(err)
+	e.locked(func() {
+		e.stats.count(s)
+		if key := s.req.Conversation; key != "" {
+			if e.conversations[key]--; e.conversations[key] == 0 {
+				delete(e.conversations, key)
+			}
+		}
+	})
+	s.stream.close(s.result(), s.fault)
+}
+
+// reclaim frees bytes that can be spared: the memory of the current background prefill, then
+// entries of the cache. For that prefill itself, only entries are freed that were last used
+// before it came: those used since are worth more.
+func (e *Engine) reclaim(bytes int64) {
+	if e.background.active {
+		e.cache.ShrinkOlder(bytes, e.background.current.background.age)
+		return
+	}
+	before := e.pool.Used()
+	if s := e.background.current; s != nil {
+		s.release() // it restarts behind what the cache has
+	}
+	if missing := bytes - (before - e.pool.Used()); missing > 0 {
+		e.cache.Shrink(missing)
+	}
+}
+
+// openCache opens the prefix cache, if there is to be one.
+func (e *Engine) openCache() {
+	c := newCache(e.pool, &e.o, e.model.Layout(), e.cost().PromptRow)
+	e.locked(func() { e.cache = c })
+	if c != nil {
+		e.pool.OnFull(e.reclaim)
+	}
+}
+
+// accept is the sequence of a request that can be served.
+func (e *Engine) accept(r Request) (*sequence, error) {
+	s, err := newSequence(r, e.model.Info(), e.o.Context)
+	if err == nil && len(r.Inputs) > 0 && e.o.Tower == nil {
+		err = errNoTower
+	}
+	if err == nil {
+		err = e.fit(s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// endBackground ends the current background prefill.
+func (e *Engine) endBackground(s *sequence) {
+	if err := try(s.release); err != nil {
+		e.blame(err)
+	}
+	e.locked(func() {
+		e.background.current = nil
+		if s.finish != "" && s.fault == nil {
+			e.stats.Background.Completed++
+		} else {
+			e.stats.Background.Dropped++
+		}
+	})
+	s.background.end()
+}
+
+// restore gives a new sequence the longest prefix of its tokens that the cache has.
+func (e *Engine) restore(s *sequence) (err error) {
+	hit := e.cache.Find(s.req.Salt, s.fedText(len(s.tokens)), s.draftState != nil)
+	if hit == nil {
+		return nil
+	}
+	defer hit.Release()
+	if err = hit.Restore(s.target, s.draftState); err != nil {
+		return err
+	}
+	if s.target.Drafts() > s.target.Layout().MaxDrafts && !e.affords(s) {
+		return state.ErrFull
+	}
+	if s.claim.Preempted == 0 {
+		s.cached = hit.Len()
+	}
+	if s.draftState == nil || hit.Hidden().Rows == 0 {
+		return nil
+	}
+	if s.tokens[hit.Len()] == model.NoToken { // a row, which the tower may have to make first
+		s.parted, err = e.pool.CopyOf(hit.Hidden())
+		return err
+	}
+	return e.feedPair(s, hit.Hidden(), hit.Len())
+}
+
+// feedPair feeds the drafter the pair that the boundary at n parted: its first half is in the
+// cache, its second half is known only now. A panic is the sequence's fault.
+func (e *Engine) feedPair(s *sequence, hidden backend.Tensor, n int) (err error) {
+	defer caught(&err)
+	runs := []spec.Run{{
+		State: s.draftState, HostState: &s.hostState, Text: s.tokens[:n+1], Hidden: hidden, Sampler: s.sampler,
+	}}
+	s.pair(&runs[0])
+	_, err = e.o.Drafter.Draft(runs)
+	return err
+}

@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// isolate deals with a round that went wrong. The states of all that were in it are
+// undefined. One whose sampler has panicked is to blame and ends, and so is one that was alone when
+// the model or the drafter has. An error without a panic is the device's, and maybe of what others
+// have queued before: one that was alone ends when it comes again, and all others restart too. If
+// nobody is known to be to blame, each is alone until it has caught up, so that those that are sound
+// go on and the one that is not is found. On a lost device all end.
+func (e *Engine) isolate(err error) {
+	if backend.Lost(err) {
+		e.lose(err)
+		return
+	}
+	batch, found := slices.Clone(e.batch), false
+	stack, panicked := stackOf(err)
+	for _, s := range batch {
+		alone := len(batch) == 1 && (panicked || s.isolated || s.background != nil)
+		if s.fault == nil && (alone || s.sampler.Broken()) {
+			found = true
+			if s.finish == "" {
+				s.fault = err
+			}
+		}
+	}
+	if found {
+		e.o.Log.Error("a sequence ends with an internal error", "error", err, "stack", stack)
+	} else {
+		e.o.Log.Warn("a round failed; its sequences are retried one by one", "sequences", len(batch), "error", err, "stack", stack)
+	}
+	if !panicked {
+		e.restartAll(!found)
+		return
+	}
+	for _, s := range batch {
+		e.restart(s, !found)
+	}
+}
+
+// restart has a running sequence begin again, alone or not, unless it ends.
+func (e *Engine) restart(s *sequence, alone bool) {
+	if s.fault == nil && s.finish == "" {
+		s.isolated = alone
+		e.preempt(s)
+	}
+}
+
+// restartAll restarts everything that has memory, for any of it may be wrong: a device tells the
+// next who waits that something has failed, whoever has queued it. That may be one that is not in the
+// round, as one that was just opened and waits for the prompts of others.
+func (e *Engine) restartAll(alone bool) {
+	for _, s := range slices.Clone(e.running) {
+		e.restart(s, alone)
+	}
+	if s := e.background.current; s != nil && !e.background.active {
+		s.release()
+	}
+}
+
+// lose ends everything: the device is lost. Those that were in the round end here, all others before
+// the next.
+func (e *Engine) lose(err error) {
+	e.stop(err)
+	for _, s := range e.batch {
+		if s.fault == nil && s.finish == "" {
+			s.fault = e.broken
+		}
+	}
+}
+
+// collapse deals with a panic outside of a round's computation, in what all sequences share:
+// the queue, the cache, the account of memory. All that run end with an error, and the cache
+// is emptied. Then no memory may be in use; if some is, the account is wrong, and the engine
+// refuses everything from now on rather than hand out pages that are still in use.
+func (e *Engine) collapse(f *Fault) {
+	list := slices.Clone(e.running)
+	if s := e.candidate; s != nil {
+		e.candidate = nil
+		e.locked(func() {
+			e.waiting.Remove(func(w *sequence) bool { return w == s })
+		})
+		list = append(list, s)
+	}
+	e.o.Log.Error("an internal error outside of the model ends all running sequences", "sequences", len(list), "error", f, "stack", string(f.Stack))
+	for _, s := range list {
+		if s.finish == "" && s.fault == nil {
+			s.fault = f
+		}
+		e.end(s)
+	}
+	clear(e.running)
+	e.running, e.batch, e.spans = e.running[:0], e.batch[:0], e.spans[:0]
+	if s := e.background.current; s != nil {
+		s.fault = f
+		e.endBackground(s)
+	}
+	e.background.active = false
+	if err := try(e.vision.close); err != nil {
+		e.blame(err)
+	}
+	if e.cache != nil {
+		if err := try(e.cache.Close); err != nil {
+			e.blame(err)
+		}
+		e.openCache()
+	}
+	if m := e.pool.Stats(); m.Used != 0 || m.States != 0 {
+		e.o.Log.Error("memory leak: memory is in use without a sequence", "bytes", m.Used, "states", m.States)
+		e.stop(f)
+	}
+}
+
+// suspectAll restarts all sequences that run, and the pass for their pictures with them, if a step
+// has met an error of the device, which may be that of what somebody else has queued. It reports false
+// if the pictures are to blame: it is none, or it has happened before.
+func (e *Engine) suspectAll(err error) bool {
+	if !errors.Is(err, state.ErrFailed) || backend.Lost(err) || len(e.running) == 0 || slices.ContainsFunc(e.running, func(s *sequence) bool { return s.isolated }) {
+		return false
+	}
+	e.o.Log.Warn("the device failed; all sequences are restarted, one by one", "error", err)
+	e.restartAll(true)
+	return true
+}
