@@ -16,11 +16,11 @@ import (
 // tokens, which follows from acceptance counts, and takes the expected time of drafting and of a pass over its rows.
 // The doubt about it is the uncertainty of that time in relation to a plain pass.
 //
-//   - The choice is the candidate with the most tokens per second after its doubt is subtracted. So a batch drafts
-//     only where drafts are known to pay.
-//   - A trial takes another candidate for two rounds: every other time plain decoding, else the one with the most
-//     tokens per second after its doubt is added. All trials together are expected to cost at most 0.5 % of the time.
-//     One that is expected to gain costs nothing, and is repeated in turns with the choice until the doubt is gone.
+//   - The choice is the candidate with the most tokens per second after twice its doubt is subtracted. So a batch
+//     drafts only where drafts are known to pay.
+//   - A trial takes another candidate for two rounds: every fourth time plain decoding, else the one with the most
+//     tokens per second after its doubt is added. All trials together are expected to cost 0.4 % of the time. A
+//     trial that is expected to gain costs nothing, so it is repeated in turns with the choice until the doubt is gone.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
@@ -38,7 +38,6 @@ type Controller struct {
 	order  []increment // all drafts that could be made, the most likely first
 	rates  []float64   // tokens per level of each candidate
 	limits []int       // of depth, by run
-	doubts []float64   // how far each may be off
 }
 
 // Record is what a controller knows of one sequence.
@@ -56,6 +55,7 @@ const (
 	ownRate    = 0.04  // those of a sequence, whose text changes
 	idleRate   = 0.002 // those of a kind of copies, per round that could have had one
 
+	maxHope     = 0.5   // of a doubt, where little is known
 	trialShare  = 0.004 // of the time, that trials may cost
 	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
 )
@@ -172,46 +172,42 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 // offer chooses the source of a run, adds what the run has in any case to the plan, and other drafts to the order.
 func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
 	run := &batch[i]
-	c.gains = append(c.gains, [MaxCopy]float64{})
-	gains := &c.gains[i]
-	limit := c.source(r, run, len(batch), gains)
-	c.limits = append(c.limits, limit)
+	var gains [MaxCopy]float64
+	limit := c.source(r, run, len(batch), &gains)
+	c.gains, c.limits = append(c.gains, gains), append(c.limits, limit)
 	run.Depth = run.Known
 	p.tokens, p.rows = p.tokens+float64(1+run.Known), p.rows+1+run.Known
 	if run.Source == Computed {
 		p.runs++
 	}
 	for j := run.Known; j < limit; j++ {
-		if r.Fixed != DepthAuto {
+		if r.Fixed == DepthAuto {
+			c.order = append(c.order, increment{i, j, gains[j]})
+		} else {
 			run.Depth++
 			p.add(run, j, gains[j])
-		} else {
-			c.order = append(c.order, increment{i, j, gains[j]})
 		}
 	}
 }
 
 // best is the candidate with the most tokens per second if passes take as long as they may, and another one that
-// has the most if passes take as little as they may.
+// has the most if passes take as little as they may; -1 if there is none.
 func (c *Controller) best(batch []Run, p plan) (best, hope int) {
-	const most = 0.5 // that counts of a doubt
-	plain := p.rows
-	c.rates, c.doubts = append(c.rates[:0], c.rate(&p)), append(c.doubts[:0], 0)
+	plain, low := p.rows, c.rate(&p)
+	c.rates = append(c.rates[:0], low)
 	for n, inc := range c.order {
 		p.add(&batch[inc.run], inc.depth, inc.gain)
-		pass := c.Pass(p.rows)
-		time := pass + c.Draft(p.deepest, p.total, p.runs)
-		c.rates = append(c.rates, p.tokens/time*(1+c.better))
-		c.doubts = append(c.doubts, min(2*c.Doubt(p.rows, plain), most)*pass/time)
-		if c.rates[n+1]*(1-c.doubts[n+1]) > c.rates[best]*(1-c.doubts[best]) {
-			best = n + 1
+		x := c.rate(&p) * (1 + c.better)
+		c.rates = append(c.rates, x)
+		if x *= max(1-2*c.Doubt(p.rows, plain), 0); x > low {
+			best, low = n+1, x
 		}
 	}
 	hope = -1
-	highest := 0.0
+	high := 0.0
 	for n, x := range c.rates {
-		if x *= 1 + min(c.Doubt(plain+n, plain+best), most); n != best && x > highest {
-			hope, highest = n, x
+		if x *= 1 + min(c.Doubt(plain+n, plain+best), maxHope); n != best && x > high {
+			hope, high = n, x
 		}
 	}
 	c.price = c.rates[best]
@@ -227,62 +223,55 @@ func (c *Controller) turn(best, hope int) int {
 		}
 		return best
 	}
-	next := hope
 	if c.trials%4 == 0 && best > 0 {
-		next = 0
+		hope = 0
 	}
-	if next < 0 {
+	if hope < 0 {
 		return best
 	}
-	loss := trialRounds * (1 - c.rates[next]/c.rates[best])
-	if next == best || loss > c.credit {
+	loss := trialRounds * (1 - c.rates[hope]/c.rates[best])
+	if loss > c.credit {
 		return best
 	}
 	c.credit -= max(loss, 0)
 	c.trials++
-	c.trial, c.left = next, 2*trialRounds-1
-	return next
+	c.trial, c.left = hope, 2*trialRounds-1
+	return hope
 }
 
 // source sets the source of a run that promises most, as if all n runs of the batch were alike; under the ratio
 // rule, by what is expected of any machine and text. It sets the gains of its drafts and returns how many there may be.
 func (c *Controller) source(r *Record, run *Run, n int, gains *[MaxCopy]float64) (limit int) {
-	price := max(c.price, float64(n)/c.Pass(n)) / float64(n)
+	price := max(c.price/float64(n), 1/c.Pass(n))
 	row := (c.Pass(2*n) - c.Pass(n)) * price
 	step := (c.Draft(1, n, n) - c.Draft(0, 0, n)) * price
+	fixed, ok := r.Fixed.Fixed()
 	limit, most := run.Known, math.Inf(-1)
 	for s := range Source(numSources) {
 		if !run.Sources.Has(s) {
 			continue
 		}
-		longest, each := MaxCopy, row
+		depth, each := min(run.Depth, MaxCopy), row
 		if s == Computed {
-			longest, each = MaxDepth, row+step
+			depth, each = min(run.Depth, MaxDepth), row+step
+		}
+		if depth = max(depth, run.Known); ok {
+			depth = min(depth, run.Known+fixed)
 		}
 		var g [MaxCopy]float64
 		c.chances(r, s, run.Known, &g)
-		depth := max(min(run.Depth, longest), run.Known)
-		if fixed, ok := r.Fixed.Fixed(); ok {
-			depth = min(depth, run.Known+fixed)
-		}
-		value, best := 0.0, 0.0
-		for j := run.Known; j < depth; j++ {
+		value := 0.0
+		for j := run.Known; j < depth && (ok || g[j] > each); j++ {
 			value += g[j] - each
-			best = max(best, value)
-		}
-		if r.Fixed != DepthAuto {
-			best = value
 		}
 		if run.Dists { // such drafts shape the text, which must not depend on what was measured
-			best = priors[s]
+			value = priors[s]
 		}
-		if best > most {
-			run.Source, limit, most, *gains = s, depth, best, g
-		}
-	}
-	for s := range Source(numSources) {
-		if run.Sources.Has(s) && s != run.Source && s != Computed {
+		if s != Computed {
 			c.accepted[s][0].fade(idleRate)
+		}
+		if value > most {
+			run.Source, limit, most, *gains = s, depth, value, g
 		}
 	}
 	return limit
@@ -290,16 +279,16 @@ func (c *Controller) source(r *Record, run *Run, n int, gains *[MaxCopy]float64)
 
 // chances sets the gains of a source's drafts: the probability that draft j and all before it
 // are accepted. That of draft j after them is the sequence's own acceptance, weighed against
-// everybody's, weighed against that of the draft before. The first known ones are certain.
+// that of all sequences, weighed against that of the draft before. The first known ones are certain.
 func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxCopy]float64) {
-	const everybody, own = 4, 16
+	const shared, own = 4, 16
 	p, most, all := priors[s], 0.0, 1.0
 	for j := range gains {
 		if j < MaxDepth {
 			f := &c.accepted[s][j]
-			p = r.accepted[s][j].given(f.given(p, everybody), own)
-			if most = p; s != Computed { // what is not used is not known: it counts for as much as it may be
-				most = min(p+math.Sqrt(p*(1-p)/(everybody+f.n)), 1)
+			p = r.accepted[s][j].given(f.given(p, shared), own)
+			if most = p; s != Computed { // copies that are not used are not known, and count for as much as they may
+				most = min(p+math.Sqrt(p*(1-p)/(shared+f.n)), 1)
 			}
 		}
 		if j >= known {
@@ -312,14 +301,8 @@ func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxCopy]flo
 // Follow is Choose for runs that have drafts only where the depth is fixed.
 func (c *Controller) Follow(batch []Run, records []*Record) {
 	for i, r := range records {
-		var gains [MaxCopy]float64
-		run := &batch[i]
-		if limit := c.source(r, run, len(batch), &gains); r.Fixed != DepthAuto {
-			run.Depth = limit
-		} else {
-			run.Depth = 0
-		}
-		run.settle(r)
+		c.offer(batch, i, r, &plan{})
+		batch[i].settle(r)
 	}
 }
 

@@ -230,7 +230,7 @@ func simulations() []simulation {
 	}
 }
 
-// TestWorlds compares the controller with the best fixed depth of each world: after 200 rounds it has 0.93 of its rate at
+// TestWorlds compares the controller with the best fixed depth of each world: after 200 rounds it has 0.92 of its rate at
 // least, 0.98 where that is plain decoding, and 0.98 in the mean of all.
 func TestWorlds(t *testing.T) {
 	const early, rounds = 200, 800
@@ -246,7 +246,7 @@ func TestWorlds(t *testing.T) {
 			first, later = first+a/float64(seeds), later+b/float64(seeds)
 		}
 		n := s.size(0)
-		plain, least := float64(n)/s.pass(0, n)/s.best(0, n), 0.93
+		plain, least := float64(n)/s.pass(0, n)/s.best(0, n), 0.92
 		if plain > 0.99 {
 			least = 0.98
 		}
