@@ -159,6 +159,34 @@ func TestGatesOfManyRowsAreRounded(t *testing.T) {
 	}
 }
 
+// Of many rows a warp norms and gates eight groups of 16 at a time, and fewer at the end of a row that is no whole number of those.
+func TestGroupsOf16OfManyRowsAreRounded(t *testing.T) {
+	for _, cols := range []int{256, 320} {
+		b := open(t, Options{})
+		var last *bench
+		alike(t, b, func(x *bench) [][]float32 {
+			last = x
+			w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, dtype.NVFP4, 20, cols))
+			if err != nil {
+				t.Fatal(err)
+			}
+			const rows = 49
+			gain, in, gate, up := x.random(1, cols, 1), x.random(rows, cols, 3), x.random(rows, cols, 3), x.random(rows, cols, 1)
+			dst, y, z := x.random(rows, cols, 1), x.random(rows, 20, 1), x.random(rows, 20, 1)
+			x.pass(backend.Pass{Batch: []backend.Seq{{N: rows}}}, true, func() {
+				x.b.RMSNorm(dst, in, gain, 1e-6)
+				x.b.MatMul(dst, backend.Product{Dst: y, W: w})
+				x.b.SwiGLU(gate, gate, up)
+				x.b.MatMul(gate, backend.Product{Dst: z, W: w})
+			})
+			return [][]float32{x.read(dst), x.read(y), x.read(gate), x.read(z)}
+		})
+		if n := last.launches["quantize"]; n != 0 {
+			t.Errorf("%d columns: %d launches more than there must be", cols, n)
+		}
+	}
+}
+
 // What DeltaNet, attention and chosen rows leave for a product is rounded by their last kernel, in groups
 // of every size that it has together, attention that takes its pages one after another included.
 func TestAnswersAreRoundedForProducts(t *testing.T) {

@@ -82,9 +82,10 @@ func (b *Backend) prepare(x input, rows, cols int, w *weight, known *[]input) in
 	if !w.Integer() && w.turn == nil {
 		return x
 	}
-	for _, in := range *known {
-		if in.turn == w.turn && in.rounding == w.wants() {
-			return in
+	for i := range *known {
+		if in := &(*known)[i]; in.turn == w.turn && in.rounding == w.wants() {
+			b.halve(in, rows, w)
+			return *in
 		}
 	}
 	in := x
@@ -93,6 +94,7 @@ func (b *Backend) prepare(x input, rows, cols int, w *weight, known *[]input) in
 	} else {
 		in.quantized = b.quantize(x, rows, cols, w.rounding())
 	}
+	b.halve(&in, rows, w)
 	*known = append(*known, in)
 	return in
 }

@@ -1,6 +1,10 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/dtype"
+)
 
 // Blocks of the kernels for many rows.
 const (
@@ -8,6 +12,29 @@ const (
 	manyRows    = 32
 	manyStages  = 4 // groups that are under way
 )
+
+// halved reports whether products of many rows with w multiply halves.
+func (w *weight) halved() bool { return w.tabled && w.Number == dtype.F8E4M3 }
+
+// halvedBlock is how many bytes eight rows have as halves, in a block of 64 columns: halvedBlock of kernels/tensor.cuh.
+const halvedBlock = strip * (2*tableCols + 4*tableCols/nanoGroup)
+
+// halvedStrips is how many strips of rows there are as halves: for whole blocks of the kernels.
+func halvedStrips(rows int) int {
+	return (rows + 2*manyRows - 1) / (2 * manyRows) * (2 * manyRows / strip)
+}
+
+// halve adds rows as halves to an input of many rows, if w multiplies those.
+func (b *Backend) halve(in *input, rows int, w *weight) {
+	if !w.halved() || rows <= maxRelay || in.halves != 0 {
+		return
+	}
+	const blocksAtOnce = 8
+	strips, blocks := halvedStrips(rows), w.Layout.Groups
+	in.halves = b.take(&b.codes, strips*blocks*halvedBlock)
+	b.launch("plain.halve", grid{x: (blocks + blocksAtOnce - 1) / blocksAtOnce, y: strips, threads: 32 * blocksAtOnce},
+		in.codes, in.stride, in.tails, in.tailRows, rows, blocks, in.halves)
+}
 
 // many launches a product of many rows with a weight that lies for tensor cores.
 func (b *Backend) many(p *product) {
@@ -17,9 +44,12 @@ func (b *Backend) many(p *product) {
 	}
 	l, forms := &p.w.Layout, p.w.forms()
 	across, down := (p.tiles+manyOutputs-1)/manyOutputs, (p.rows+manyRows-1)/manyRows
-	rows, strips := manyRows, 4 // of a block, of a warp
+	rows, strips, row := manyRows, 4, l.Group+p.w.tails() // of a block, of a warp; bytes of a row
+	if p.w.halved() {
+		row, p.in.codes, p.in.stride = halvedBlock/strip, p.in.halves, halvedStrips(p.rows)*halvedBlock
+	}
 	name := func() string { return fmt.Sprintf("%s.many_%d_%d_%d", forms.module, l.Bits, l.Group, strips) }
-	shared := func() int { return manyStages * (manyOutputs*l.Block + rows*(l.Group+p.w.tails())) }
+	shared := func() int { return manyStages * (manyOutputs*l.Block + rows*row) }
 	if forms.tall && down%2 == 0 {
 		rows, strips = 2*manyRows, 8 // weights are read for more rows
 		blocks, atOnce := across*down/2, b.occupancy(name(), 64, shared())

@@ -29,6 +29,7 @@ type quantized struct {
 	stride   int // of codes
 	tailRows int
 	turn     *transformation // of the rows; nil: none
+	halves   driver.Ptr      // the same for weights that are halved; 0: nothing
 }
 
 // space is memory for rows of cols numbers as integers. Kernels read whole chunks of groups or of pairs of
@@ -137,12 +138,16 @@ func (b *Backend) quantize(x input, rows, cols int, r rounding) quantized {
 // come from one, from that; the rows from alone on are those of x once more.
 func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, alone, rows, cols int) {
 	const groupsAtOnce = 8
+	unit := q.group // columns of a warp
+	if unit == nanoGroup {
+		unit = 8 * nanoGroup
+	}
 	for from := 0; from < rows; from += maxRows {
 		n := min(maxRows, rows-from)
 		if from > 0 && slots != 0 {
 			panic("cuda: too many rows for experts")
 		}
-		b.launch(q.kernel("plain.quantize"), grid{x: (cols/q.group + groupsAtOnce - 1) / groupsAtOnce, y: n, threads: 32 * groupsAtOnce},
+		b.launch(q.kernel("plain.quantize"), grid{x: (cols + groupsAtOnce*unit - 1) / (groupsAtOnce * unit), y: n, threads: 32 * groupsAtOnce},
 			x.x+driver.Ptr(4*from*x.rows), x.rows, q.codes+driver.Ptr(from*q.stride), q.stride, q.tails+driver.Ptr(8*from), cols, q.group, q.tailRows, q.whole, slots, share, alone)
 	}
 }
@@ -451,10 +456,10 @@ func (b *Backend) relay(list ...product) {
 		name, form = forms.relay(l, p.rows)
 	}
 	shared := form.shared(l)
-	// A team of warps for each tile: more where tiles are fewer than multiprocessors or many for each, and
-	// no more than there are chunks.
+	// A team of warps for each tile: more where tiles are fewer than multiprocessors or many for each, or where looking up codes
+	// takes warps long, and no more than there are chunks.
 	shift := 2
-	if tiles <= b.info.Multiprocessors || tiles >= 1000 {
+	if tiles <= b.info.Multiprocessors || tiles >= 1000 || p.w.tabled {
 		shift = 3
 	}
 	for shift > 0 && 1<<shift > (l.Groups+form.groups-1)/form.groups {

@@ -133,7 +133,7 @@ func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
 	}
 	glu := func(c quantized) {
 		unit := c.columns()
-		if dst.Rows > 8 && dst.Cols%gluColumns == 0 && unit%32 == 0 && !c.super { // that many groups keep the device busy
+		if dst.Rows > 8 && dst.Cols%gluColumns == 0 && (unit%32 == 0 || unit == nanoGroup) && !c.super { // that many groups keep the device busy
 			unit = gluColumns
 		}
 		g := grid{x: (dst.Cols/unit + 8) / 8, y: dst.Rows, threads: 256}

@@ -55,6 +55,7 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
   float* to = a.dst + tile * 16 + output;
   const bool adds = warp == 0 && lane < 16 && tile * 16 + output < part.rows;
   const float old = adds ? *to : 0.0f, logit = a.router ? *a.router : 0.0f;
+  const typename std::conditional<tabled<SCALES>, Lone, const Weight&>::type lone(p.w);
   float acc = 0;
 #pragma unroll 1
   for (int n = 0, stage = 0, k = 0, job = warp; job < jobs; n++) {
@@ -91,12 +92,13 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
       for (int i = 0; i < G / Looked::G; i++) {
         Looked lookup;
         lookup.template load<true>(codes[warp] + i * Looked::G * 64 + lookup.place(lane / 4, quad), &tails[warp][16 * i + 2 * quad], 1);
-        lookup.multiply(mine + stage * CHUNK + i * Looked::G * BLOCK, turned[warp], scale + i * Looked::G);
+        lookup.multiply(mine + stage * CHUNK + i * Looked::G * BLOCK, turned[warp], lone);
         if (i + 1 == G / Looked::G) continue;
         __syncwarp();
         turned[warp].get(lane, sums, 16 * i);
         __syncwarp();
       }
+      readWords(scale, mine + stage * CHUNK, output);
     } else if constexpr (H == 2) {
       loadGroups<SCALES>(acts[0], codes[warp] + lane / 4 * 64, quad);
       const float2* of = &tails[warp][4 * quad];

@@ -150,6 +150,12 @@ template <int R> struct Halves {
     }
   }
 
+  // getOwn has N of those of an output and one row, for lanes from 16 on the second N if a part has as many.
+  template <int N> __device__ __forceinline__ void getOwn(int lane, float (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) *(float4*)&x[4 * i] = *at(0, lane & 15, N == 8 ? i + lane / 16 * 2 : i);
+  }
+
   // get has those of an output and row, or two rows of four, which are 16 of the chunk's.
   template <int CHAINS, int N> __device__ __forceinline__ void get(int lane, float (&x)[CHAINS][N], int from) {
 #pragma unroll
@@ -189,6 +195,16 @@ __device__ __forceinline__ void multiplyPairs(const byte* blocks, const Acts<64>
   for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + 512))[2 * (output & 7) + (output >> 3)];
 }
 
+// Lone is what a lane keeps for the products of one row: see onesOf, and 1 for the group that is its own, 0 for others.
+struct Lone {
+  word ones, own[8];
+
+  __device__ __forceinline__ Lone(const Weight& w) : ones(onesOf(w)) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) own[i] = keep((threadIdx.x & 31) / 4 == i);
+  }
+};
+
 // Lookup is the rows of some blocks whose codes are looked up, 16 groups: columns of the tensor cores are rows and
 // groups, those of 8/R groups at a time.
 template <int SCALES, int R> struct Lookup {
@@ -219,40 +235,50 @@ template <int SCALES, int R> struct Lookup {
     }
   }
 
-  // multiply leaves the sums of a chunk times the scales of the rows, and the scales of a lane's output. A product with
+  // multiply leaves the sums of a chunk times the scales of the rows. A product with
   // 32 columns has the codes of their one or two groups on the right, and zeros in the columns of other groups: so the
-  // sums of all groups of a part add up side by side.
-  __device__ __forceinline__ void multiply(const byte* blocks, Halves<R>& turned, word* scale) const {
+  // sums of all groups of a part add up side by side. Of one row, both parts of the codes have sums of their own, which
+  // wait for one another less, and zeros come of multiplications.
+  __device__ __forceinline__ void multiply(const byte* blocks, Halves<R>& turned, const Lone& lone) const {
     constexpr int BLOCK = blockBytes<4, 64, SCALES>(), STEPS = H == 4 ? SUB / 2 : SUB;  // products of a part
-    const int lane = threadIdx.x & 31, output = lane & 15, own = lane / 4 / R;
-    int d[4];
+    const int lane = threadIdx.x & 31, own = lane / 4 / R;
+    int d[2][4];
 #pragma unroll
     for (int b = 0; b < G; b++) {
       const uint4 words = ((const uint4*)(blocks + b * BLOCK))[lane];
 #pragma unroll
       for (int k = 0; k < 2; k++) {
         word c[4][2];  // the operand as a sum of two
-        lookUpParts<SCALES>(c[0], c[2], k ? words.z : words.x), lookUpParts<SCALES>(c[1], c[3], k ? words.w : words.y);
-        const int i = (2 * b + k) / STEPS, step = (2 * b + k) % STEPS;
-        const word first = own == (H == 4 ? 2 * step : step) ? acts[i][0] : 0;
-        const word second = own == (H == 4 ? 2 * step + 1 : step) ? acts[i][WORDS - 1] : 0;
+        lookUpParts<SCALES, R == 1>(c[0], c[2], k ? words.z : words.x, lone.ones);
+        lookUpParts<SCALES, R == 1>(c[1], c[3], k ? words.w : words.y, lone.ones);
+        const int i = (2 * b + k) / STEPS, step = (2 * b + k) % STEPS, left = H == 4 ? 2 * step : step, right = H == 4 ? left + 1 : left;
+        const word first = R == 1 ? acts[i][0] * lone.own[left] : own == left ? acts[i][0] : 0;
+        const word second = R == 1 ? acts[i][WORDS - 1] * lone.own[right] : own == right ? acts[i][WORDS - 1] : 0;
 #pragma unroll
         for (int j = 0; j < 4; j++)
-          if (step == 0) d[j] = MAGIC;
+          if (step == 0) d[0][j] = MAGIC, d[1][j] = 0;
 #pragma unroll
-        for (int j = 0; j < 2; j++)
+        for (int j = 0; j < 2; j++) {
+          int(&sum)[4] = d[R == 1 ? j : 0];
           asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-              : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+              : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
               : "r"(c[0][j]), "r"(c[1][j]), "r"(c[2][j]), "r"(c[3][j]), "r"(first), "r"(second));
+        }
         if (step + 1 < STEPS) continue;
-        const float x[4] = {__fmul_rn(sumOf(d[0]), tail[i].x), __fmul_rn(sumOf(d[1]), tail[i].y), __fmul_rn(sumOf(d[2]), tail[i].x), __fmul_rn(sumOf(d[3]), tail[i].y)};
+        float x[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) x[j] = __fmul_rn(sumOf(d[0][j] + (R == 1 ? d[1][j] : 0)), j & 1 ? tail[i].y : tail[i].x);
         turned.setGroups(lane, i, x);
       }
     }
-#pragma unroll
-    for (int b = 0; b < G; b++) scale[b] = ((const word*)(blocks + b * BLOCK + 512))[2 * (output & 7) + (output >> 3)];
   }
 };
+
+// readWords reads the scales of a lane's output in blocks of 64 columns.
+template <int N> __device__ __forceinline__ void readWords(word (&scale)[N], const byte* blocks, int output) {
+#pragma unroll
+  for (int b = 0; b < N; b++) scale[b] = ((const word*)(blocks + b * blockBytes<4, 64, SYMMETRIC>() + 512))[2 * (output & 7) + (output >> 3)];
+}
 
 // Gates is where what is gated goes as integers: arrived counts the tiles of a group that are there, and is
 // zero before and after. Without it there are none to write.
@@ -311,6 +337,10 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // blocks, or groups, of a row that are columns together; rows of a lane
   constexpr bool PAIRS = SCALES == SYMMETRIC, TABLED = tabled<SCALES>;
   constexpr int PARTS = TABLED ? G * H / 16 : 1;  // of a chunk, 16 groups each
+  // Of one row and codes that are looked up, lanes from 16 on have the second half of a chunk, and add it to what the others
+  // leave: there are half as many scales to decode.
+  constexpr bool SPLIT = TABLED && R == 1;
+  constexpr int OWN = SPLIT ? G / 2 : G;  // blocks that a lane adds
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
   __shared__ __align__(16) typename std::conditional<H != 1, Halves<R>, Turned<R>>::type turned[8];
@@ -384,6 +414,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   float4 tail[R];
   using Looked = Lookup<TABLED ? SCALES : MX, R>;
   Looked lookup[PARTS];
+  const typename std::conditional<TABLED, Lone, const Weight&>::type lone(p.w);
   auto ahead = [&] {
     if constexpr (TABLED)
 #pragma unroll
@@ -424,18 +455,22 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   while (now.item < total) {
     arrived<S - 1>();
     __syncwarp();
-    word scale[G];
+    word scale[OWN];
     const float by = factor;
-    float x[CHAINS][G * H], others[CHAINS][G], slope[G][H < 2 ? 2 : H];
+    float x[CHAINS][OWN * H], others[CHAINS][G], slope[OWN][H < 2 ? 2 : H];
     if constexpr (TABLED) {
 #pragma unroll
       for (int i = 0; i < PARTS; i++) {
-        lookup[i].multiply(mine + stage * CHUNK + i * Looked::G * BLOCK, turned[warp], scale + i * Looked::G);
+        lookup[i].multiply(mine + stage * CHUNK + i * Looked::G * BLOCK, turned[warp], lone);
         if (i + 1 == PARTS) continue;
         __syncwarp();
-        turned[warp].get(lane, x, 16 * i);
+        if constexpr (SPLIT)
+          turned[warp].getOwn(lane, x[0]);
+        else
+          turned[warp].get(lane, x, 16 * i);
         __syncwarp();
       }
+      readWords(scale, mine + stage * CHUNK + (SPLIT ? lane / 16 * (OWN * BLOCK) : 0), output);
     } else if constexpr (PAIRS)
       multiplyPairs<R>(mine + stage * CHUNK, acts, tail, turned[warp], scale);
     else
@@ -451,12 +486,15 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
       look();
     }
     if (now.item < total) ahead();
-    if constexpr (H > 1)
+    if constexpr (SPLIT) {
+      if (PARTS == 1 || lane >= 16) turned[warp].getOwn(lane, x[0]);
+    } else if constexpr (H > 1) {
       turned[warp].get(lane, x, 16 * (PARTS - 1));
-    else
+    } else {
       turned[warp].get(lane, x, others);
+    }
 #pragma unroll
-    for (int g = 0; g < G; g++) scalesOf<SCALES>(slope[g], scale[g], by);
+    for (int g = 0; g < OWN; g++) scalesOf<SCALES>(slope[g], scale[g], by);
     const bool last = was.k == w.chunks - 1;
     const int count = last ? groups - was.k * G : G;
 
@@ -464,37 +502,42 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     if (size > 1) meet(1 + warp);
     float acc[CHAINS];
 #pragma unroll
-    for (int i = 0; i < CHAINS; i++) acc[i] = baton[warp][i][lane];
+    for (int i = 0; i < CHAINS; i++) acc[i] = baton[warp][i][SPLIT ? output : lane];
+    if (SPLIT && size == 1) __syncwarp();  // other lanes write it
 #pragma unroll
-    for (int g = 0; g < G; g++)
+    for (int g = 0; g < G; g++) {
+      if (SPLIT && g == OWN) acc[0] = __shfl_sync(~0u, acc[0], output);
       if (g < count)
 #pragma unroll
         for (int i = 0; i < CHAINS; i++) {
           if constexpr (H > 1) {
 #pragma unroll
-            for (int h = 0; h < H; h++) acc[i] = __fmaf_rn(x[i][H * g + h], slope[g][h], acc[i]);
+            for (int h = 0; h < H; h++) acc[i] = __fmaf_rn(x[i][H * (g % OWN) + h], slope[g % OWN][h], acc[i]);
           } else {
             acc[i] = linked<SCALES>(acc[i], x[i][g], slope[g][0], slope[g][1], others[i][g]);
           }
         }
+    }
 #pragma unroll
-    for (int i = 0; i < CHAINS; i++) baton[next][i][lane] = last ? 0.0f : acc[i];
+    for (int i = 0; i < CHAINS; i++)
+      if (!SPLIT || lane >= 16) baton[next][i][SPLIT ? output : lane] = last ? 0.0f : acc[i];
     if (size > 1 && (!last || was.item + w.teams < total)) hand(1 + next);
     if (last) {
       int tile = was.piece.tile;
       if constexpr (GATED) {
         float& mine = gate[w.turn][tiles++ & 1][output];
         const Part& part = w.part(tile);
-        if (lane < 16 && part.dst) put(part, was.piece, 0, tile * 16 + output, acc[0]);
-        if (w.half == 0 && lane < 16) mine = acc[0];
+        const bool has = SPLIT ? lane >= 16 : lane < 16;
+        if (has && part.dst) put(part, was.piece, 0, tile * 16 + output, acc[0]);
+        if (w.half == 0 && has) mine = acc[0];
         meet(9 + w.turn);
-        if (w.half == 1 && lane < 16) put(parts.part[2], was.piece, 0, tile * 16 + output, mul(silu32(mine), acc[0]));
+        if (w.half == 1 && has) put(parts.part[2], was.piece, 0, tile * 16 + output, mul(silu32(mine), acc[0]));
         continue;
       }
       const Part& part = w.part(tile);
 #pragma unroll
       for (int i = 0; i < CHAINS; i++)
-        if (lane < 16 * R) put(part, was.piece, lane / 16 * CHAINS + i, tile * 16 + output, acc[i]);
+        if (SPLIT ? lane >= 16 : lane < 16 * R) put(part, was.piece, SPLIT ? 0 : lane / 16 * CHAINS + i, tile * 16 + output, acc[i]);
     }
   }
   if constexpr (GATED)

@@ -6,17 +6,17 @@
 
 template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forceinline__ void many(const Product& p) {
   constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CODES = GROUP * 2 * BITS, ROWS = DOWN * 8 * STRIPS, TILES = 2 * ACROSS, THREADS = 32 * ACROSS * DOWN;
-  constexpr int WEIGHTS = TILES * BLOCK, ACTS = ROWS * GROUP, H = groupsIn<SCALES>;
-  constexpr int TAILS = 2 * lists<SCALES>, STAGE = WEIGHTS + ACTS + ROWS * TAILS, ROW = GROUP / 16;  // TAILS: bytes of a row's
-  constexpr bool SIGNED = SCALES >= SYMMETRIC;
-  static_assert(ROWS <= THREADS);
+  constexpr bool SIGNED = SCALES >= SYMMETRIC, HALVED = halved<SCALES>;
+  constexpr int WEIGHTS = TILES * BLOCK, ACTS = ROWS * GROUP * (HALVED ? 2 : 1), H = groupsIn<SCALES>;
+  constexpr int TAILS = 2 * lists<SCALES>, STAGE = WEIGHTS + ACTS + ROWS * TAILS, ROW = HALVED ? halvedBlock / 128 : GROUP / 16;  // TAILS: bytes of a row's
+  static_assert(HALVED || ROWS <= THREADS);
   extern __shared__ __align__(16) byte stages[];
   release();
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, wo = warp % ACROSS, wr = warp / ACROSS;
   const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, groups = p.w.groups;
   // Each thread copies the same pieces of every group. What is beyond the last tile or row is read
   // elsewhere, and nobody looks at the results.
-  constexpr int NW = (WEIGHTS / 16 + THREADS - 1) / THREADS, NA = (ROWS * ROW + THREADS - 1) / THREADS;
+  constexpr int NW = (WEIGHTS / 16 + THREADS - 1) / THREADS, PIECES = (ROWS * ROW + THREADS - 1) / THREADS, NA = HALVED ? 1 : PIECES;
   const byte* weight[NW];
   const signed char* code[NA];
 #pragma unroll
@@ -27,7 +27,10 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
 #pragma unroll
   for (int i = 0; i < NA; i++) {
     const int k = threadIdx.x + i * THREADS;
-    code[i] = p.codes + (long long)min(row0 + k / ROW, p.rows - 1) * p.codeStride + k % ROW * 16;
+    if constexpr (HALVED)
+      code[i] = p.codes + row0 * (halvedBlock / 8) + k * 16;
+    else
+      code[i] = p.codes + (long long)min(row0 + k / ROW, p.rows - 1) * p.codeStride + k % ROW * 16;
   }
   const float2* tail = p.tails + min(row0 + 2 * (int)threadIdx.x, p.tailRows - 2);
   if constexpr (SIGNED) tail = p.tails + min(row0 + (int)threadIdx.x, p.tailRows - 1);
@@ -40,16 +43,21 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
   };
   auto rows = [&](word to) {
 #pragma unroll
-    for (int i = 0; i < NA; i++) {
-      if (threadIdx.x + i * THREADS < ROWS * ROW) {
-        if constexpr (SIGNED)
-          copyGroups<SCALES>(to + WEIGHTS + (threadIdx.x + i * THREADS) / ROW * GROUP, (threadIdx.x + i * THREADS) % ROW, code[i]);
+    for (int i = 0; i < PIECES; i++) {
+      const int k = threadIdx.x + i * THREADS;
+      if (k < ROWS * ROW) {
+        if constexpr (HALVED)
+          copy16(to + WEIGHTS + k * 16, code[0] + i * THREADS * 16);
+        else if constexpr (SIGNED)
+          copyGroups<SCALES>(to + WEIGHTS + k / ROW * GROUP, k % ROW, code[i]);
         else
-          copy16(to + WEIGHTS + (threadIdx.x + i * THREADS) * 16, code[i]);
+          copy16(to + WEIGHTS + k * 16, code[i]);
       }
-      code[i] += GROUP;
+      if constexpr (!HALVED) code[i] += GROUP;
     }
-    if constexpr (SIGNED) {
+    if constexpr (HALVED)
+      code[0] += p.codeStride;
+    else if constexpr (SIGNED) {
       if (threadIdx.x < ROWS) {
 #pragma unroll
         for (int h = 0; h < H; h++) copyScale(to + WEIGHTS + ACTS + threadIdx.x * TAILS + 4 * h, tail + h * p.tailRows);
@@ -90,33 +98,46 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
     const byte* stage = stages + now * STAGE;
     now = now + 1 == S ? 0 : now + 1, ask = ask + 1 == S ? 0 : ask + 1;
     Codes<GROUP> c[2];
+    word halves[2][4][4];
     float s[2][lists<SCALES>];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const byte* block = stage + (wo * 2 + i) * BLOCK;
-      if constexpr (SIGNED)
+      if constexpr (HALVED)
+        widenBlock(halves[i], block, lane);
+      else if constexpr (SIGNED)
         unpackSigned<BITS, SCALES>(c[i], block, lane);
       else
         unpack<BITS, GROUP>(c[i], block, lane);
-      readScales<SCALES>(s[i], block + CODES, lane, factor[i]);
+      if constexpr (HALVED)
+        shareScales(s[i], block + CODES, lane, factor[i]);
+      else
+        readScales<SCALES>(s[i], block + CODES, lane, factor[i]);
     }
 #pragma unroll
     for (int n = 0; n < STRIPS; n++) {
-      Acts<GROUP> a;
-      loadActs<GROUP>(a, (const signed char*)stage + WEIGHTS + (wr * STRIPS + n) * 8 * GROUP + lane * (GROUP / 4));
       Tails<SCALES> t;
-      readTails<SCALES>(t, stage + WEIGHTS + ACTS + (wr * STRIPS + n) * 8 * TAILS, lane & 3);
-      if constexpr (SIGNED) {
+      if constexpr (HALVED) {
+        const uint4* of = (const uint4*)(stage + WEIGHTS + (wr * STRIPS + n) * halvedBlock);
+        const uint4 first = of[lane], last = of[32 + lane];
+        const word b[8] = {first.x, first.y, first.z, first.w, last.x, last.y, last.z, last.w};
+        readTails<SCALES>(t, of + 64, lane & 3);
 #pragma unroll
-        for (int i = 0; i < 2; i++) addGroups<BITS, SCALES>(acc[i][n], c[i], a, t, s[i]);
+        for (int i = 0; i < 2; i++) addHalves<SCALES>(acc[i][n], halves[i], b, t, s[i]);
       } else {
+        Acts<GROUP> a;
+        loadActs<GROUP>(a, (const signed char*)stage + WEIGHTS + (wr * STRIPS + n) * 8 * GROUP + lane * (GROUP / 4));
+        readTails<SCALES>(t, stage + WEIGHTS + ACTS + (wr * STRIPS + n) * 8 * TAILS, lane & 3);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-          int d[4];
-          multiply<GROUP>(d, c[i], a);
+          if constexpr (SIGNED) {
+            addGroups<BITS, SCALES>(acc[i][n], c[i], a, t, s[i]);
+          } else {
+            int d[4];
+            multiply<GROUP>(d, c[i], a);
 #pragma unroll
-          for (int j = 0; j < 4; j++)
-            acc[i][n][j] = added<SCALES>(acc[i][n][j], d[j], t, s[i], j);
+            for (int j = 0; j < 4; j++) acc[i][n][j] = added<SCALES>(acc[i][n][j], d[j], t, s[i], j);
+          }
         }
       }
     }

@@ -122,13 +122,15 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
   for (int i = 0; i < S; i++) issue(into + i * CHUNK);
   await();
 
+  constexpr bool BYPARTS = tabled<SCALES> && NB == 1;
+  const word ones = BYPARTS ? onesOf(p.w) : 0;
   float acc[NB][4], factor = 0;
   auto group = [&](const byte* weights, const byte* codes, const byte* tails) {
     Codes<GROUP> c;
     float s[lists<SCALES>];
-    if constexpr (SIGNED)
+    if constexpr (SIGNED && !BYPARTS)
       unpackSigned<BITS, SCALES>(c, weights, lane);
-    else
+    else if constexpr (!SIGNED)
       unpack<BITS, GROUP>(c, weights, lane);
     readScales<SCALES>(s, weights + CODES, lane, factor);
 #pragma unroll
@@ -137,7 +139,9 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
       loadActs<GROUP>(b, (const signed char*)codes + n * 8 * GROUP);
       Tails<SCALES> f;
       readTails<SCALES>(f, tails + n * 8 * TAILS, lane & 3);
-      if constexpr (SIGNED) {
+      if constexpr (BYPARTS) {
+        addParts<SCALES>(acc[n], weights, lane, b, f, s, ones);
+      } else if constexpr (SIGNED) {
         addGroups<BITS, SCALES>(acc[n], c, b, f, s);
       } else {
         int d[4];

@@ -24,26 +24,27 @@ __device__ __forceinline__ void quantizeLong(const float* x, int group, signed c
   if (lane == 0) *tail = make_float2(scale, mul((float)sum, scale));
 }
 
-// quantize rounds groups of rows to integers, a warp for each group. With slots, row i goes to
+// quantize rounds groups of rows to integers, a warp for each group, or for eight of 16. With slots, row i goes to
 // slots[i] and comes from there too or, if share rows come from one, from i/share; the rows from `alone`
 // on are those of x once more.
 extern "C" __global__ void __launch_bounds__(256) quantize(const float* x, int xStride, signed char* codes, int codeStride, float2* tails, int cols, int group, int tailRows, int whole, const int* slots, int share, int alone) {
   release();
-  const int g = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
+  const int g = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31, unit = group == 16 ? 128 : group, columns = min(unit, cols - g * unit);
   await();
-  if (g * group >= cols) return;
+  if (columns <= 0) return;
   const int row = slots ? slots[blockIdx.y] : blockIdx.y;
-  x += (long long)(!share ? row : blockIdx.y < alone ? blockIdx.y / share : blockIdx.y - alone) * xStride + g * group;
-  codes += (long long)row * codeStride;
-  tails += (long long)g * tailRows + row;
+  x += (long long)(!share ? row : blockIdx.y < alone ? blockIdx.y / share : blockIdx.y - alone) * xStride + g * unit;
   if (group > 128) {
-    quantizeLong(x, group, codes + g * group, tails);
+    quantizeLong(x, group, codes + (long long)row * codeStride + g * group, tails + (long long)g * tailRows + row);
     return;
   }
   float v[4];
 #pragma unroll
-  for (int i = 0; i < 4; i++) v[i] = lane + 32 * i < group ? x[lane + 32 * i] : 0;
-  quantizeGroup(v, group, codes, g * group, tails, whole);
+  for (int i = 0; i < 4; i++) v[i] = lane + 32 * i < columns ? x[lane + 32 * i] : 0;
+  if (group == 16)
+    quantizeSixteens(v, columns, {codes, tails, codeStride, group, tailRows, whole}, row, g * unit);
+  else
+    quantizeGroup(v, group, codes + (long long)row * codeStride, g * group, tails + (long long)g * tailRows + row, whole);
 }
 
 // quantize_super is quantize for superblocks.
@@ -59,6 +60,35 @@ extern "C" __global__ void __launch_bounds__(256) quantize_super(const float* x,
 #pragma unroll
   for (int i = 0; i < 8; i++) v[i] = x[128 * (i / 4) + 4 * lane + i % 4];
   quantizeSuper(v, codes, tails + 3ll * g * tailRows + row, tailRows);
+}
+
+// halfOf is the half nearest to f.
+__device__ __forceinline__ word halfOf(float f) {
+  unsigned short h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+
+// halve writes rows in groups of 16 as kernels of many rows multiply them: see addHalves of tensor.cuh. A warp has eight rows and 64
+// columns.
+extern "C" __global__ void __launch_bounds__(256) halve(const signed char* codes, int codeStride, const float2* tails, int tailRows, int rows, int blocks, byte* to) {
+  release();
+  const int block = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31, first = blockIdx.y * 8, row = first + lane / 4, group = 4 * block + lane % 4;
+  await();
+  if (block >= blocks) return;
+  to += ((long long)block * gridDim.y + blockIdx.y) * 1152;
+  ((float*)(to + 1024))[lane] = row < rows ? __fmul_rn(tails[(long long)group * tailRows + row].x, 64.0f) : 0.0f;
+  uint4 v = make_uint4(0, 0, 0, 0);
+  if (row < rows) v = *(const uint4*)(codes + (long long)row * codeStride + 64 * block + 16 * (lane & 3));
+  const word words[4] = {v.x, v.y, v.z, v.w};  // of each group columns 4*(lane%4) and on
+  word out[8];
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    const word w = words[i / 2] >> 16 * (i & 1);
+    out[i] = halfOf(__fmul_rn((float)(signed char)w, 512.0f)) | halfOf(__fmul_rn((float)(signed char)(w >> 8), 512.0f)) << 16;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++) ((uint4*)to)[32 * i + lane] = make_uint4(out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3]);
 }
 
 // values is codes as signed or, where they have biases, unsigned bytes.

@@ -84,3 +84,39 @@ __device__ __forceinline__ void quantizeRow(const float v[4], int columns, const
     if (32 * k < columns) c.codes[row * c.stride + first + lane + 32 * k] = (signed char)code[k];
   if (32 * lane < columns && lane % wide == 0) c.tails[(size_t)((first + 32 * lane) / c.group) * c.tailRows + row] = make_float2(scale, c.whole ? (float)total : mul((float)total, scale));
 }
+
+// quantizeSixteens is quantizeRow for groups of 16: half of the lanes have one, and the divisions of group k of a half are those of
+// its lane k.
+__device__ __forceinline__ void quantizeSixteens(const float v[4], int columns, const Codes &c, size_t row, int first) {
+  const int lane = threadIdx.x & 31, half = lane & 16;
+  uint32_t top[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    top[k] = 32 * k + half < columns ? __float_as_uint(v[k]) & 0x7fffffffu : 0u;
+#pragma unroll
+    for (int d = 8; d > 0; d /= 2) top[k] = max(top[k], __shfl_xor_sync(~0u, top[k], d));
+  }
+  const int mine = lane & 3;
+  const uint32_t own = mine == 0 ? top[0] : mine == 1 ? top[1] : mine == 2 ? top[2] : top[3];
+  const float most = __uint_as_float(own);
+  float scale = quot(most, 127.0f), inverse = quot(127.0f, most);
+  const bool finite = own < 0x7f800000u, none = own == 0 || !finite || __float_as_uint(inverse) == 0x7f800000u;
+  if (none) inverse = 0.0f, scale = finite ? 0.0f : __uint_as_float(0x7fc00000u);
+  const uint32_t zero = __ballot_sync(~0u, none);
+  int sums[2] = {0, 0};  // of two groups each
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    const float by = __shfl_sync(~0u, inverse, half + k);
+    int n = zero >> (half + k) & 1 ? 0 : __float_as_int(add(mul(v[k], by), 12582912.0f)) - 0x4b400000;
+    n = min(max(n, -127), 127);
+    if (32 * k + half < columns) c.codes[row * c.stride + placeOf(first + lane + 32 * k)] = (signed char)n;
+    sums[k / 2] += n << 16 * (k & 1);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+#pragma unroll
+    for (int d = 8; d > 0; d /= 2) sums[i] += __shfl_xor_sync(~0u, sums[i], d);
+  const int both = mine < 2 ? sums[0] : sums[1], low = (short)both, total = mine & 1 ? (both - low) >> 16 : low;
+  if ((lane & 15) < 4 && 32 * mine + half < columns)
+    c.tails[(size_t)((first + 32 * mine + half) / 16) * c.tailRows + row] = make_float2(scale, c.whole ? (float)total : mul((float)total, scale));
+}

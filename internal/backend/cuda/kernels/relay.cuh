@@ -13,9 +13,6 @@
 __device__ __forceinline__ void meet(int barrier) { asm volatile("barrier.cta.sync %0, 64;" ::"r"(barrier) : "memory"); }
 __device__ __forceinline__ void hand(int barrier) { asm volatile("barrier.cta.arrive %0, 64;" ::"r"(barrier) : "memory"); }
 
-// keep is v as something that the compiler cannot compute again where it is used.
-__device__ __forceinline__ word keep(word v) { return __shfl_sync(~0u, v, threadIdx.x & 31); }
-
 __device__ __forceinline__ void read4(float (&v)[4], word at) {
   asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
 }

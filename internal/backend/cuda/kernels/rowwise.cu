@@ -78,7 +78,8 @@ extern "C" __global__ void __launch_bounds__(256) gather_super(float *dst, int d
 
 // rms_norm: the first 64 threads of a block sum a row's squares, a lane each; then a warp has groups
 // of columns, and rounds them too where a product wants that. Of the second dimension of the grid
-// every block sums the row and has some of its groups; there is one where dst is x. Gains are no
+// every block sums the row and has some of its groups; there is one where dst is x. A warp has eight groups of 16 at a time,
+// unless rows are few. Gains are no
 // kernel's result, so those of a warp's first group are on their way before it waits.
 template <bool SUPER>
 __device__ __forceinline__ void norm(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, const Codes &c) {
@@ -87,13 +88,14 @@ __device__ __forceinline__ void norm(float *dst, int dstStride, const float *x, 
   __shared__ float upper[33];
   release();
   const int lane = threadIdx.x & 31, warps = blockDim.x / 32, first = blockIdx.y * warps + threadIdx.x / 32;
+  const int unit = !SUPER && c.group == 16 && gridDim.y == 1 ? 128 : c.group;
   float *row = (float *)space, gains[N];
   auto column = [&](int i) { return SUPER ? superColumn(i) : lane + 32 * i; };
   auto ask = [&](int g) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      const int k = g * c.group + column(i);
-      gains[i] = column(i) < c.group && k < cols ? gain[k] : 0.0f;
+      const int k = g * unit + column(i);
+      gains[i] = column(i) < unit && k < cols ? gain[k] : 0.0f;
     }
   };
   ask(first);
@@ -111,19 +113,20 @@ __device__ __forceinline__ void norm(float *dst, int dstStride, const float *x, 
   }
   float scale = rsqrt32(add(quot(wideSum(s, upper), (float)cols), eps));
   float *y = dst + (size_t)blockIdx.x * dstStride;
-  for (int g = first; g * c.group < cols; g += gridDim.y * warps) {
+  for (int g = first; g * unit < cols; g += gridDim.y * warps) {
     float v[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      int k = g * c.group + column(i);
+      int k = g * unit + column(i);
       v[i] = 0.0f;
-      if (column(i) < c.group && k < cols) {
+      if (column(i) < unit && k < cols) {
         v[i] = mul(mul(row[k], scale), gains[i]);
         y[k] = v[i];
       }
     }
     ask(g + gridDim.y * warps);
     if (SUPER) roundSuper(v, c, blockIdx.x, g);
+    else if (c.codes && unit != c.group) quantizeSixteens(v, min(unit, cols - g * unit), c, blockIdx.x, g * unit);
     else if (c.codes) quantizeGroup(v, c.group, c.codes + (size_t)blockIdx.x * c.stride, g * c.group, c.tails + (size_t)g * c.tailRows + blockIdx.x, c.whole);
   }
 }
@@ -186,7 +189,8 @@ extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStri
       if (write && lane + 32 * i < unit && k < cols) dst[r * dstStride + k] = v[i];
     }
     if (!c.codes) continue;
-    if (unit != c.group) quantizeRow(v, unit, c, r, g * unit);
+    if (unit != c.group && c.group == 16) quantizeSixteens(v, unit, c, r, g * unit);
+    else if (unit != c.group) quantizeRow(v, unit, c, r, g * unit);
     else quantizeGroup(v, c.group, c.codes + r * c.stride, g * c.group, c.tails + (size_t)g * c.tailRows + r, c.whole);
   }
 }

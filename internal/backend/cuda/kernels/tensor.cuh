@@ -179,14 +179,21 @@ template <int SCALES> __device__ __forceinline__ void lookUp(word& first, word& 
   second = (select(A, B, high) & ~n) | (select(C, D, high) & n);
 }
 
+// keep is v as something that the compiler cannot compute again where it is used.
+__device__ __forceinline__ word keep(word v) { return __shfl_sync(~0u, v, threadIdx.x & 31); }
+
+// onesOf is -1 for a weight, which the compiler does not know.
+__device__ __forceinline__ word onesOf(const Weight& w) { return w.tiles > 0 ? ~0u : 0; }
+
 // lookUpParts is lookUp in fewer instructions: what codes stand for is the sum of two bytes. Where the fourth bit is not the
-// table's, select leaves 0 or -1, and the other table has one more.
-template <int SCALES> __device__ __forceinline__ void lookUpParts(word (&first)[2], word (&second)[2], word w) {
+// table's, select leaves 0 or -1, and the other table has one more. The second table is upside down, for inverted codes. With
+// MULTIPLY, which wants onesOf, a multiplication inverts: the units that select and shift have half its speed, and are busier.
+template <int SCALES, bool MULTIPLY> __device__ __forceinline__ void lookUpParts(word (&first)[2], word (&second)[2], word w, word ones) {
   constexpr word A = SCALES == NL ? 0xbfad9881 : 0x04030200, B = SCALES == NL ? 0xf6eaddcf : 0x0d090705;
-  constexpr word C = SCALES == NL ? 0x271a0e02 : 0xfdfeff00, D = SCALES == NL ? 0x725a4636 : 0xf4f8fafc;
-  const word other = w ^ 0x88888888;
-  first[0] = select(A, B, w), first[1] = select(C, D, other);
-  second[0] = select(A, B, w >> 16), second[1] = select(C, D, other >> 16);
+  constexpr word C = SCALES == NL ? 0x36465a72 : 0xfcfaf8f4, D = SCALES == NL ? 0x020e1a27 : 0x00fffefd;
+  const word high = w >> 16;
+  first[0] = select(A, B, w), first[1] = select(C, D, MULTIPLY ? w * ones + ones : ~w);
+  second[0] = select(A, B, high), second[1] = select(C, D, MULTIPLY ? high * ones + ones : ~w >> 16);
 }
 
 // unpackSigned reads a lane's codes of a block of several groups, symmetric ones of 4 bits times sixteen. Of two groups
@@ -220,6 +227,51 @@ template <int BITS, int SCALES> __device__ __forceinline__ void multiplySigned(i
           : "r"(c.a[h][0]), "r"(c.a[h][1]), "r"(c.a[h][2]), "r"(c.a[h][3]), "r"(a.b[2 * h]), "r"(a.b[2 * h + 1]), "r"(signedMagic<BITS, SCALES>));
 }
 
+// Where rows are many, codes of nvfp4 are multiplied as halves: the sums of mma begin at zero then, and are floats. A code that is
+// moved to where its digits belong is 2^-14 times what it stands for. Rows have 2^9 times their codes and 2^6 times their scales
+// (see halve in plain.cu), none of which is too large. All of these are exact, and so are the sums, in any order.
+template <int SCALES> constexpr bool halved = SCALES == NV;
+
+const int halvedBlock = 1024 + 128;  // bytes of eight rows in 64 columns: operands of mma, then scales
+
+// widen is eight codes of a word as halves, of which only the first bytes are not zero: of four columns the first two, then the
+// others, and then those of the next group.
+__device__ __forceinline__ void widen(word& a, word& b, word& c, word& d, word w) {
+  const word low = w & 0x77777777, up = w << 4;
+  const word first = select(0x06040200, 0x0e0c0a08, low) | (select(up, w, 0xd9c8) & 0x80808080);
+  const word second = select(0x06040200, 0x0e0c0a08, low >> 16) | (select(up, w, 0xfbea) & 0x80808080);
+  a = select(first, 0, 0x1404), b = select(first, 0, 0x3424), c = select(second, 0, 0x1404), d = select(second, 0, 0x3424);
+}
+
+// widenBlock reads a lane's codes of a block as left operands, one for each group.
+__device__ __forceinline__ void widenBlock(word (&a)[4][4], const byte* block, int lane) {
+  const uint4 w = ((const uint4*)block)[lane];
+  widen(a[0][0], a[0][2], a[1][0], a[1][2], w.x), widen(a[0][1], a[0][3], a[1][1], a[1][3], w.y);
+  widen(a[2][0], a[2][2], a[3][0], a[3][2], w.z), widen(a[2][1], a[2][3], a[3][1], a[3][3], w.w);
+}
+
+// shareScales is readScales of nvfp4 in fewer instructions: each of four lanes decodes the scales of one group for all of them.
+__device__ __forceinline__ void shareScales(float (&s)[8], const byte* scales, int lane, float by) {
+  const uint2 v = ((const uint2*)scales)[lane / 4];
+  const word own = 0x4440 | (lane & 3);
+  const float first = __fmul_rn(__uint_as_float(select(v.x, 0, own) << 20), by), second = __fmul_rn(__uint_as_float(select(v.y, 0, own) << 20), by);
+#pragma unroll
+  for (int h = 0; h < 4; h++) s[h] = __shfl_sync(~0u, first, h, 4), s[4 + h] = __shfl_sync(~0u, second, h, 4);
+}
+
+// addHalves is addGroups for halves. B has a lane's columns of the groups.
+template <int SCALES> __device__ __forceinline__ void addHalves(float (&acc)[4], const word (&a)[4][4], const word (&b)[8], const Tails<SCALES>& t, const float (&s)[lists<SCALES>]) {
+#pragma unroll
+  for (int h = 0; h < 4; h++) {
+    float d[4];
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[h][0]), "r"(a[h][1]), "r"(a[h][2]), "r"(a[h][3]), "r"(b[2 * h]), "r"(b[2 * h + 1]), "f"(0.0f));
+#pragma unroll
+    for (int j = 0; j < 4; j++) acc[j] = __fmaf_rn(__fmul_rn(d[j], t.of[j & 1][h]), s[j / 2 * 4 + h], acc[j]);
+  }
+}
+
 // addGroups adds the products of all groups, with the scales of outputs as readScales leaves them.
 template <int BITS, int SCALES> __device__ __forceinline__ void addGroups(float (&acc)[4], const Codes<64>& c, const Acts<64>& a, const Tails<SCALES>& t, const float (&s)[lists<SCALES>]) {
   constexpr int H = groupsIn<SCALES>;
@@ -229,6 +281,33 @@ template <int BITS, int SCALES> __device__ __forceinline__ void addGroups(float 
   for (int h = 0; h < H; h++)
 #pragma unroll
     for (int j = 0; j < 4; j++) acc[j] = __fmaf_rn(__fmul_rn(signedSum<BITS, SCALES>(d[h][j]), t.of[j & 1][h]), s[j / 2 * H + h], acc[j]);
+}
+
+// addParts is addGroups for codes that are looked up, of a block that lies there: for one strip of rows, fewer instructions.
+template <int SCALES> __device__ __forceinline__ void addParts(float (&acc)[4], const byte* block, int lane, const Acts<64>& a, const Tails<SCALES>& t, const float (&s)[lists<SCALES>], word ones) {
+  constexpr int H = groupsIn<SCALES>;
+  const uint4 w = ((const uint4*)block)[lane];
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    word c[4][2];
+    lookUpParts<SCALES, true>(c[0], c[2], i ? w.z : w.x, ones), lookUpParts<SCALES, true>(c[1], c[3], i ? w.w : w.y, ones);
+#pragma unroll
+    for (int k = 0; k < H / 2; k++) {
+      int d[4] = {MAGIC, MAGIC, MAGIC, MAGIC};
+#pragma unroll
+      for (int j = 0; j < 2; j++)
+        if constexpr (H == 4)
+          asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
+              : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(c[2 * k][j]), "r"(c[2 * k + 1][j]), "r"(a.b[2 * i + k]));
+        else
+          asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+              : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+              : "r"(c[0][j]), "r"(c[1][j]), "r"(c[2][j]), "r"(c[3][j]), "r"(a.b[2 * i]), "r"(a.b[2 * i + 1]));
+      const int h = H / 2 * i + k;
+#pragma unroll
+      for (int j = 0; j < 4; j++) acc[j] = __fmaf_rn(__fmul_rn(sumOf(d[j]), t.of[j & 1][h]), s[j / 2 * H + h], acc[j]);
+    }
+  }
 }
 
 // readTails reads those of rows 2*quad and one more, which lie one after another.

@@ -1,13 +1,14 @@
 package ptx
 
-// mmaShape is a product of bytes by tensor cores: 16 rows, 8 columns, k deep.
+// mmaShape is a product of bytes or halves by tensor cores: 16 rows, 8 columns, k deep.
 type mmaShape struct {
 	k            int
+	halves       bool
 	left, right  bool // signed
 	d, a, b, acc []int32
 }
 
-// matrix is mma.sync of m16n8k16 and m16n8k32, bytes to words.
+// matrix is mma.sync of m16n8k16 and m16n8k32, bytes to words, and of m16n8k16, halves to floats.
 func matrix(a *assembler) error {
 	if a.take("sync") == "" || a.take("aligned") == "" {
 		return a.wrong("only .sync.aligned is known")
@@ -22,28 +23,20 @@ func matrix(a *assembler) error {
 	if a.take("row") == "" || a.take("col") == "" {
 		return a.wrong("only .row.col is known")
 	}
-	if _, err := a.typ(typeS32); err != nil {
+	if err := m.types(a); err != nil {
 		return err
 	}
-	left, err := a.typ(typeU8, typeS8)
-	if err != nil {
-		return err
+	bytes := 1 // of an element
+	if m.halves {
+		bytes = 2
 	}
-	right, err := a.typ(typeU8, typeS8)
-	if err != nil {
-		return err
-	}
-	if _, err := a.typ(typeS32); err != nil {
-		return err
-	}
-	m.left, m.right = left.signed(), right.signed()
 	if err := a.args(4); err != nil {
 		return err
 	}
 	for i, f := range []struct {
 		to *[]int32
 		n  int
-	}{{&m.d, 4}, {&m.a, m.k / 8}, {&m.b, m.k / 16}, {&m.acc, 4}} {
+	}{{&m.d, 4}, {&m.a, m.k / 8 * bytes}, {&m.b, m.k / 16 * bytes}, {&m.acc, 4}} {
 		v := &a.s.args[i]
 		if f.n == 1 && v.kind == operandReg {
 			v = &operand{list: []operand{*v}, kind: operandVector}
@@ -66,6 +59,31 @@ func matrix(a *assembler) error {
 	return nil
 }
 
+// types has those of the result, both factors and the accumulators.
+func (m *mmaShape) types(a *assembler) error {
+	to, err := a.typ(typeS32, typeF32)
+	if err != nil {
+		return err
+	}
+	elements := []typ{typeU8, typeS8}
+	if m.halves = to == typeF32; m.halves {
+		if elements = []typ{typeF16}; m.k != 16 {
+			return a.wrong("a shape that is not known here")
+		}
+	}
+	left, err := a.typ(elements...)
+	if err != nil {
+		return err
+	}
+	right, err := a.typ(elements...)
+	if err != nil {
+		return err
+	}
+	m.left, m.right = left.signed(), right.signed()
+	_, err = a.typ(to)
+	return err
+}
+
 // matrixLanes multiplies. Fragments, by the manual: lane l has row l/4 (and 8 more) of A and of the
 // result and column l/4 of B; four bytes of a register are columns 4(l%4) and on of A, and rows of B.
 func matrixLanes(w *warp, in *instr, mask uint32) *Fault {
@@ -77,6 +95,12 @@ func matrixLanes(w *warp, in *instr, mask uint32) *Fault {
 		return nil
 	}
 	m := &in.x.mma
+	if m.halves {
+		if wrong := w.halves(m); wrong != "" {
+			return w.fault(0, "%s", wrong)
+		}
+		return nil
+	}
 	var a [16][32]uint8
 	var b [4][32]uint64 // two columns in a word
 	flipA, flipB := uint32(0), uint32(0x80808080)

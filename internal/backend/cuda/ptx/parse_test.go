@@ -33,7 +33,7 @@ func TestScanFindsWhatACompilerMayChange(t *testing.T) {
 	for op, want := range map[string]string{
 		"add.f32 %f1, %f2, %f3;": "fused", "mul.f64 %f1, %f2, %f3;": "fused", "mad.f32 %f1, %f2, %f3, %f3;": "fused", "add.rn.ftz.f32 %f1, %f2, %f3;": "subnormal", "div.approx.f32 %f1, %f2, %f3;": "approximation",
 		"ex2.approx.ftz.f32 %f1, %f2;": "subnormal", "div.full.f32 %f1, %f2, %f3;": "approximation", "fma.rz.f32 %f1, %f2, %f3, %f2;": "nearest", "atom.global.add.f32 %f1, [%rd1], %f2;": "order",
-		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%f1}, {%f1}, {%f1};": "order", "fma.rn.f32 %f1, %f2, %f3, %f2;": "", "max.f32 %f1, %f2, %f3;": "", "add.s32 %f1, %f2, %f3;": "",
+		"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1}, {%f1}, {%f1}, {%f1};": "order", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1}, {%f1}, {%f1}, {%f1};": "order", "fma.rn.f32 %f1, %f2, %f3, %f2;": "", "max.f32 %f1, %f2, %f3;": "", "add.s32 %f1, %f2, %f3;": "",
 	} {
 		text := ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n.reg .f32 %f<9>; .reg .b64 %rd<2>;\n" + op + "\nret;\n}\n"
 		found, _, err := Scan(text)

@@ -54,6 +54,11 @@ func computes(words []string) bool {
 	return false
 }
 
+// exactSums reports whether an instruction is the product of halves whose sums Machine finds to be exact, or a fault.
+func exactSums(words []string) bool {
+	return strings.HasSuffix(strings.Join(words, "."), ".m16n8k16.row.col.f32.f16.f16.f32")
+}
+
 // uncertain says why an instruction may not be here, or nothing.
 func uncertain(words []string) string {
 	has := func(w string) bool {
@@ -71,7 +76,7 @@ func uncertain(words []string) string {
 		return "an approximation"
 	case computes(words) && !has("rn"):
 		return "no rounding to nearest: it may be fused with another"
-	case words[0] == "mma" && (has("f16") || has("bf16") || has("f32") || has("tf32") || has("f64")):
+	case words[0] == "mma" && !exactSums(words) && (has("f16") || has("bf16") || has("f32") || has("tf32") || has("f64")):
 		return "tensor cores add floats in an order of their own"
 	case words[0] == "atom" && (has("f32") || has("f64") || has("f16")), words[0] == "red" && (has("f32") || has("f64") || has("f16")):
 		return "the order of additions is that of threads"
