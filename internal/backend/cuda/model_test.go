@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35" // the family of the models
 	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
 )
 
 type modelCase struct {
@@ -123,11 +124,7 @@ func dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds
 			{State: seqs[3], Tokens: tokens(1), Want: 1, Hidden: out.Hidden.RowRange(3, 4)},
 		}
 		draws := slices.Repeat([][]backend.Draw{{{}, {Temperature: 0.8, Noise: uint64(i + 5)}}}, 2)
-		drawn, ok, err := m.Head().(model.Chainer).Chain(heads, nil, draws)
-		if err != nil || !ok {
-			t.Fatal(ok, err)
-		}
-		steps = append(steps, fmt.Sprint(drawn))
+		steps = append(steps, fmt.Sprint(chain(t, m.Head(), heads, draws)))
 	}
 	for _, s := range seqs {
 		saved, err := s.Save()
@@ -142,4 +139,37 @@ func dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds
 		steps = append(steps, fmt.Sprintf("%x", data))
 	}
 	return steps
+}
+
+// chain is Chain of a head. On a device that does not draw, package sample draws from the rows of each call.
+func chain(t *testing.T, head model.Head, spans []model.Span, draws [][]backend.Draw) [][]model.Drawn {
+	t.Helper()
+	drawn, ok, err := head.(model.Chainer).Chain(spans, nil, draws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok {
+		return drawn
+	}
+	spans = slices.Clone(spans)
+	for _, draws := range draws {
+		out, err := head.Forward(spans, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := out.Rows()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []model.Drawn
+		row := 0
+		for i, d := range draws {
+			x := new(sample.Drawer).Draw(sample.Plain{Temperature: d.Temperature, Noise: d.Noise}, rows[i])
+			list = append(list, model.Drawn{ID: x.ID, Prob: x.Prob})
+			row += len(spans[i].Tokens)
+			spans[i] = model.Span{State: spans[i].State, Tokens: []int32{x.ID}, Want: 1, Hidden: out.Hidden.RowRange(row-1, row)}
+		}
+		drawn = append(drawn, list)
+	}
+	return drawn
 }
