@@ -17,7 +17,7 @@ type drafting struct {
 	records    []*spec.Record
 	late       []spec.Run       // backlogs that are fed in this round
 	depths     []int            // of what a head drafts
-	eager      int              // runs, the first, that are not of patient sequences
+	eager      int              // runs, the first, of sequences that are not limited to a share of the round
 	to, from   []backend.Tensor // rows that go to backlogs
 }
 

@@ -32,7 +32,7 @@ type inputs struct {
 	width int            // of a row
 }
 
-// part is one of them.
+// part is an image in a prompt.
 type part struct {
 	*Input
 	first int        // position that those of its rows are counted from

@@ -11,10 +11,10 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// errForced is what comes of a constraint that is none.
+// errForced reports a constraint that changed its answer between two calls for the same position.
 var errForced = errors.New("engine: the constraint is not deterministic: it changed its answer for the same position")
 
-// errNoNumber is what comes of damaged weights.
+// errNoNumber reports logits that are not numbers.
 var errNoNumber = errors.New("engine: the model's output is not a number; the weights or the memory are damaged")
 
 // round is a round of speculative decoding for all running sequences.
@@ -195,17 +195,17 @@ func (e *Engine) draft(hidden backend.Tensor) error {
 	return err
 }
 
-// patient reports whether a sequence has no more than its share of rounds: then another's row is
+// limited reports whether a sequence gets only a share of the round: then another's row is
 // worth more than a draft of its own, and its rows must not decide about the drafts of others.
-func (e *Engine) patient(s *sequence) bool { return e.sched.Shared && s.req.Offline }
+func (e *Engine) limited(s *sequence) bool { return e.sched.Shared && s.req.Offline }
 
-// addRuns puts sequences of the batch, patient ones or others, on the list that the drafter is to
+// addRuns puts sequences of the batch, limited ones or others, on the list that the drafter is to
 // know more of.
-func (e *Engine) addRuns(hidden backend.Tensor, patient bool) {
+func (e *Engine) addRuns(hidden backend.Tensor, limited bool) {
 	first := 0
 	for _, s := range e.batch {
 		first += s.outcome.Rows
-		if e.patient(s) != patient {
+		if e.limited(s) != limited {
 			continue
 		}
 		if s.fault == nil && s.current() {
@@ -217,7 +217,7 @@ func (e *Engine) addRuns(hidden backend.Tensor, patient bool) {
 			rows := hidden.RowRange(first-s.outcome.Rows, first-s.outcome.Rows+n)
 			s.hidden = rows.RowRange(n-1, n)
 			if s.finish == "" || e.cache != nil {
-				e.drafting.add(s, rows, patient && s.req.Rule == spec.Exact)
+				e.drafting.add(s, rows, limited && s.req.Rule == spec.Exact)
 			}
 		}
 	}

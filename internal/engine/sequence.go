@@ -337,7 +337,7 @@ type job struct {
 	once    sync.Once
 }
 
-// end tells those who wait.
+// end closes done.
 func (j *job) end() { j.once.Do(func() { close(j.done) }) }
 
 // cacheEvery is the distance of the boundaries that every prompt has.

@@ -21,7 +21,7 @@ const (
 	passPatches = 4096
 )
 
-// errNoTower is what comes of inputs where there is nothing to make their rows.
+// errNoTower reports a prompt with images for a model without a vision tower.
 var errNoTower = errors.New("engine: the prompt has inputs, but the model has no tower to compute their rows")
 
 // TowerStats is what a tower has done so far.
