@@ -3,19 +3,18 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
+
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // Fault is the error of a sequence that was ended by a panic: a bug, ours or that of a model,
 // a drafter, a grammar or an observer.
-type Fault struct {
-	What  any    // was panicked with
-	Stack []byte // for the log; the text of the error is for whoever asked
-}
+type Fault struct{ rescue.Panic }
 
+// Error is the text for the client. It has no stack, which is for the log.
 func (f *Fault) Error() string { return fmt.Sprintf("engine: internal error: %v", f.What) }
 
-func newFault(what any) *Fault { return &Fault{What: what, Stack: debug.Stack()} }
+func newFault(what any) *Fault { return &Fault{*rescue.New(what)} }
 
 // caught makes a panic an error, where it is deferred.
 func caught(err *error) {

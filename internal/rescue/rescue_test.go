@@ -22,6 +22,16 @@ func TestDoMakesErrorsOfPanics(t *testing.T) {
 	}
 }
 
+// TestPanicRaisedAgain has a panic cross two goroutines: the first stack stays, once.
+func TestPanicRaisedAgain(t *testing.T) {
+	first := Do(func() error { panic("of the test") })
+	again := Do(func() error { panic(first) })
+	var p *Panic
+	if !errors.As(again, &p) || p.What != "of the test" || again.Error() != first.Error() {
+		t.Errorf("%v, want %v", again, first)
+	}
+}
+
 func TestDealCoversAll(t *testing.T) {
 	for _, n := range []int{0, 1, 15, 16, 17, 100, 1000} {
 		var seen [1000]atomic.Int32
