@@ -9,7 +9,7 @@ func FitRows(dst, src *Matrix, r0, r1 int) error {
 	round := dst.ScaleType.rounding()
 	return quantizeRows(dst, src, r0, r1, func(q []uint8, w []float32, bits int) (float32, float32, bool) {
 		return fitGroup(q, w, bits, round)
-	})
+	}, nil)
 }
 
 // shrinks are the parts of a group's range that fitGroup starts from. Leaving out the

@@ -66,19 +66,24 @@ func Quantize(m *Matrix, bits, group int, scaleType Type) (Matrix, error) {
 func QuantizeRows(dst, src *Matrix, r0, r1 int) error {
 	if dst.Format == ZeroPoint {
 		round := dst.ScaleType.rounding()
-		return quantizeRows(dst, src, r0, r1, func(q []uint8, w []float32, bits int) (float32, float32, bool) {
+		rule := func(q []uint8, w []float32, bits int) (float32, float32, bool) {
 			return symmetricGroup(q, w, bits, round)
-		})
+		}
+		if src.Format == FP8 && src.Group%dst.Group == 0 && (src.Input == nil || dst.Input != nil) {
+			t := byteTables{src: src, bits: dst.Bits, rule: rule, groups: make([][128]*byteTable, src.Groups())}
+			return quantizeRows(dst, src, r0, r1, nil, &t)
+		}
+		return quantizeRows(dst, src, r0, r1, rule, nil)
 	}
-	return quantizeRows(dst, src, r0, r1, quantizeGroup)
+	return quantizeRows(dst, src, r0, r1, quantizeGroup, nil)
 }
 
 // groupRule writes the codes of one group of numbers and returns their scale and bias. ok
 // is false when the numbers are not finite.
 type groupRule func(q []uint8, w []float32, bits int) (scale, bias float32, ok bool)
 
-// quantizeRows is QuantizeRows with any rule for a group. dst has the Input of src, or none: its rows then do the same without it.
-func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
+// quantizeRows is QuantizeRows with any rule for a group, or with tables. dst has the Input of src, or none: its rows then do the same without it.
+func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule, tables *byteTables) error {
 	if dst.Format != Affine && (dst.Format != ZeroPoint || dst.Zeros != nil) || dst.Rows != src.Rows || dst.Cols != src.Cols || r0 < 0 || r1 < r0 || r1 > src.Rows {
 		panic(fmt.Sprintf("dtype: quantize rows %d to %d of %d×%d into %v %d×%d",
 			r0, r1, src.Rows, src.Cols, dst.Format, dst.Rows, dst.Cols))
@@ -88,15 +93,22 @@ func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule) error {
 	scales, biases := make([]float32, groups), make([]float32, groups)
 	n, sn := dst.RowBytes(), dst.ScaleRowBytes()
 	for r := r0; r < r1; r++ {
-		if dst.Input != nil {
+		switch {
+		case tables != nil: // they need no numbers
+		case dst.Input != nil:
 			src.Row(w, r)
-		} else {
+		default:
 			src.PlainRow(w, r)
 		}
 		for g := range groups {
 			lo, hi := g*dst.Group, (g+1)*dst.Group
 			var ok bool
-			if scales[g], biases[g], ok = rule(q[lo:hi], w[lo:hi], dst.Bits); !ok {
+			if tables != nil {
+				scales[g], ok = tables.group(q[lo:hi], r, lo)
+			} else {
+				scales[g], biases[g], ok = rule(q[lo:hi], w[lo:hi], dst.Bits)
+			}
+			if !ok {
 				return fmt.Errorf("dtype: row %d, columns %d to %d: not finite, cannot be quantized", r, lo, hi-1)
 			}
 		}
@@ -167,6 +179,58 @@ func symmetricGroup(q []uint8, w []float32, bits int, round func(float32) float3
 		q[i] = uint8(min(max(x, 1-middle), middle-1) + middle)
 	}
 	return scale, 0, true
+}
+
+// byteTables is symmetricGroup for groups of an FP8 matrix that have one factor each. The factor and the largest magnitude
+// of a group determine the codes of all bytes. Neighboring rows share most of these tables.
+type byteTables struct {
+	src    *Matrix
+	bits   int
+	rule   groupRule
+	groups [][128]*byteTable // for each group of src, by the largest magnitude
+}
+
+// byteTable is the codes of all bytes of a group.
+type byteTable struct {
+	factor, scale float32
+	ok            bool
+	codes         [256]uint8
+}
+
+// group writes the codes of row r from column lo on to q and returns their scale. ok is false when the numbers are not finite.
+func (t *byteTables) group(q []uint8, r, lo int) (scale float32, ok bool) {
+	at := lo / t.src.Group
+	factor := number(t.src.ScaleType, t.src.Scales, r*t.src.Groups()+at)
+	data := t.src.Data[r*t.src.Cols+lo:][:len(q)]
+	top := uint8(0)
+	for _, v := range data {
+		top = max(top, v&127)
+	}
+	x := t.groups[at][top&127]
+	if x == nil || x.factor != factor {
+		if x == nil {
+			x = new(byteTable)
+			t.groups[at][top&127] = x
+		}
+		x.factor = factor
+		t.fill(x, int(top))
+	}
+	for i, v := range data {
+		q[i] = x.codes[v]
+	}
+	return x.scale, x.ok
+}
+
+// fill computes a table for magnitudes up to top. The codes of negative numbers mirror those of positive ones.
+func (t *byteTables) fill(x *byteTable, top int) {
+	var w [128]float32
+	for i := range w[:top+1] {
+		w[i] = e4m3[i] * x.factor
+	}
+	x.scale, _, x.ok = t.rule(x.codes[:top+1], w[:top+1], t.bits)
+	for i, v := range x.codes[:top+1] {
+		x.codes[128+i] = uint8(1<<t.bits - int(v))
+	}
 }
 
 // rounding rounds numbers to those of a type of scales.

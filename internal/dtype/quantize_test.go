@@ -1,6 +1,7 @@
 package dtype
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -249,6 +250,61 @@ func TestSymmetricGroups(t *testing.T) {
 			t.Errorf("%v, want %q", err, name)
 		}
 	}
+}
+
+// TestSymmetricBytes: integers of FP8 are those of its numbers, with every byte, factors of any sign and size, and an Input.
+func TestSymmetricBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 18))
+	const rows, cols = 24, 256
+	for _, bits := range []int{4, 8} {
+		for _, input := range []*Input{nil, {Order: identity(cols)}} {
+			src := Matrix{Rows: rows, Cols: cols, Format: FP8, Group: 128, ScaleType: F32, Data: make([]byte, rows*cols), Scales: make([]byte, rows*8), Input: input}
+			plain := Matrix{Rows: rows, Cols: cols, Type: F32, Data: make([]byte, rows*cols*4)}
+			factors := make([]float32, rows*2)
+			for i := range factors {
+				factors[i] = []float32{0.01, -3, 1e-42, 0, 1e20, 0.01}[i/2/4]
+			}
+			FromF32(src.Scales, F32, factors)
+			for i := range src.Data {
+				src.Data[i] = byte(r.Uint32()) & byte(0x9f|r.Uint32())
+				if src.Data[i]&127 == 127 || i/64%7 == 3 {
+					src.Data[i] &= 0x80
+				}
+			}
+			w := make([]float32, cols)
+			for r := range rows {
+				src.Row(w, r)
+				FromF32(plain.Data[r*cols*4:][:cols*4], F32, w)
+			}
+			got, err := NewSymmetric(rows, cols, bits, 64, BF16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _ := NewSymmetric(rows, cols, bits, 64, BF16)
+			got.Input = input
+			if err := cmp.Or(QuantizeRows(&got, &src, 0, rows), QuantizeRows(&want, &plain, 0, rows)); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.Data, want.Data) || !slices.Equal(got.Scales, want.Scales) {
+				t.Errorf("%d bits: integers of bytes differ from those of their numbers", bits)
+			}
+			for _, bad := range []byte{0x7f, 0xff} {
+				src.Data[5*cols+70] = bad
+				if err := QuantizeRows(&got, &src, 0, rows); err == nil || !strings.Contains(err.Error(), "row 5, columns 64 to 127: not finite") {
+					t.Errorf("%v, want the place of the number that is not finite", err)
+				}
+			}
+		}
+	}
+}
+
+// identity is the order of n columns that are in order.
+func identity(n int) []int32 {
+	order := make([]int32, n)
+	for i := range order {
+		order[i] = int32(i)
+	}
+	return order
 }
 
 func BenchmarkQuantize(b *testing.B) {
