@@ -207,15 +207,21 @@ func (w *Weights) ReleaseMatrix(m dtype.Matrix) bool {
 // lies in one of our files. Slices of other memory, such as scales that were spread over rows,
 // are left alone.
 func (w *Weights) release(b []byte) bool {
-	for _, x := range w.files {
-		if x.contains(b) {
-			if x.backed {
-				adviseDrop(b)
-			}
-			return true
+	f := w.holder(b)
+	if f != nil && f.backed {
+		adviseDrop(b)
+	}
+	return f != nil
+}
+
+// holder is the file that has b, nil if b is other memory.
+func (w *Weights) holder(b []byte) *file {
+	for _, f := range w.files {
+		if f.contains(b) {
+			return f
 		}
 	}
-	return false
+	return nil
 }
 
 // contains reports whether b is a part of the file's bytes.

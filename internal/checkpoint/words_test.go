@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -231,6 +233,36 @@ func TestRepackOddSizes(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestSortNibbles: columns of 4-bit codes are sorted as those of other widths are, in place and elsewhere.
+func TestSortNibbles(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	for _, rows := range []int{16, 40, 64} {
+		x := dtype.Matrix{Rows: rows, Cols: 48, Format: dtype.ZeroPoint, Bits: 4}
+		x.Data = make([]byte, rows*x.RowBytes())
+		for i := range x.Data {
+			x.Data[i] = byte(r.Uint32())
+		}
+		order := make([]int32, x.Cols)
+		for i, at := range r.Perm(x.Cols) {
+			order[i] = int32(at)
+		}
+		want, got := make([]byte, len(x.Data)), make([]byte, len(x.Data))
+		sortCodes(want, &x, order, 0, rows)
+		n := sortNibbles(got, &x, order, 0, rows)
+		if n != rows/16*16 {
+			t.Errorf("%d of %d rows", n, rows)
+		}
+		sortCodes(got, &x, order, n, rows)
+		if !bytes.Equal(got, want) {
+			t.Errorf("%d rows: codes differ", rows)
+		}
+		sortCodes(x.Data, &x, order, sortNibbles(x.Data, &x, order, 0, rows), rows)
+		if !bytes.Equal(x.Data, want) {
+			t.Errorf("%d rows in place: codes differ", rows)
 		}
 	}
 }
