@@ -19,6 +19,7 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 	b.used.Add(int64(len(w.Data)))
 	w.Input = b.share(w.Input)
 	b.pool.run(&packOp{w: w, stack: stack}, w.Count()*w.Tiles(), 1)
+	b.pool.rest() // the next matrix may have to be repacked first
 	return w, nil
 }
 

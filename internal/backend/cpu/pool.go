@@ -150,6 +150,13 @@ func (u *poolUser) run(t task, n, grain int) {
 	}
 }
 
+// rest lets the helpers sleep at once: other goroutines need the processors before the next task.
+func (u *poolUser) rest() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.active.Store(1)
+}
+
 // spreadOp is work that is no operation of the device.
 type spreadOp struct{ f func(i int) }
 
@@ -248,11 +255,14 @@ func (p *pool) work(h *helper, worker int) {
 }
 
 // await returns the number of the current task once it is not seen and is for this worker.
-// Tasks for fewer threads do not keep it from sleeping.
+// If the current task is for fewer threads, the worker sleeps at once.
 func (p *pool) await(h *helper, worker int, seen uint64) uint64 {
 	for range spins {
 		if n, ok := p.news(worker, seen); ok {
 			return n
+		}
+		if worker >= int(p.active.Load()) {
+			break
 		}
 		kernel.Pause()
 	}
