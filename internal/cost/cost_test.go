@@ -235,3 +235,57 @@ func TestModelIsSaneWhateverItHears(t *testing.T) {
 		}
 	}
 }
+
+// TestNoiseIsMeasured follows the noise of passes, whatever it was before. The first pass of a size says nothing of it.
+func TestNoiseIsMeasured(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	for _, noise := range []float64{0.2, 0.02} {
+		m := measured(rng, 100, noise, 1)
+		if got := math.Sqrt(m.noise); got < noise/2 || got > 2*noise {
+			t.Errorf("noise %.3f, want %.3f", got, noise)
+		}
+		before := m.noise
+		if m.ObservePass(64, 0, time.Second); m.noise != before {
+			t.Errorf("noise %v after the first pass of a size, %v before", m.noise, before)
+		}
+	}
+	m := measured(rng, 200, 0, 1)
+	if m.noise < leastNoise {
+		t.Errorf("noise %v", m.noise)
+	}
+}
+
+// TestPromptsBeforeAnyPass take the assumed relation of their rows.
+func TestPromptsBeforeAnyPass(t *testing.T) {
+	var m Model
+	m.ObserveDraft([]int{1}, time.Second)
+	m.ObservePrompt(0, 101, 0)
+	near(t, "a draft of which nothing is known", m.Draft(1, 1, 1), 0.16, 1e-9)
+	m.ObservePrompt(0, 101, ms(20))
+	near(t, "level", 1e3*m.Level(), 5, 1e-9)
+	near(t, "row", 1e3*m.PromptRow(), 0.15, 1e-9)
+}
+
+// TestDisturbancesHardlyCount has one prompt and one draft take much longer than those before them, and one a little.
+func TestDisturbancesHardlyCount(t *testing.T) {
+	m := measured(rand.New(rand.NewPCG(17, 18)), 40, 0, 1)
+	for range 100 {
+		m.ObservePrompt(2, 50, ms(16))
+		m.ObserveDraft([]int{2, 2}, ms(4))
+	}
+	row, draft := m.PromptRow(), m.Draft(2, 4, 2)
+	near(t, "draft", 10*draft, 4, 0.02)
+	m.ObservePrompt(2, 50, ms(320))
+	m.ObservePrompt(2, 50, -1)
+	near(t, "row", m.PromptRow(), row, 0.05)
+	m.ObserveDraft([]int{2, 2}, ms(6))
+	near(t, "draft after one that took a little longer", m.Draft(2, 4, 2), draft, 0.1)
+	m.ObserveDraft([]int{2, 2}, ms(80))
+	if x := m.Draft(2, 4, 2) / draft; x < 1.2 || x > 2.2 {
+		t.Errorf("drafts cost %.2f of what they did after one that took 20 times as long", x)
+	}
+	for range 4 {
+		m.ObserveDraft([]int{2, 2}, ms(4))
+	}
+	near(t, "draft after some more", m.Draft(2, 4, 2), draft, 0.15)
+}
