@@ -1,6 +1,7 @@
 package dtype
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -202,15 +203,18 @@ func (t *byteTables) group(q []uint8, r, lo int) (scale float32, ok bool) {
 	at := lo / t.src.Group
 	factor := number(t.src.ScaleType, t.src.Scales, r*t.src.Groups()+at)
 	data := t.src.Data[r*t.src.Cols+lo:][:len(q)]
-	top := uint8(0)
-	for _, v := range data {
-		top = max(top, v&127)
+	top := uint64(0)
+	for i := 0; i+8 <= len(data); i += 8 {
+		top = greater(top, binary.LittleEndian.Uint64(data[i:])&0x7f7f7f7f7f7f7f7f)
 	}
-	x := t.groups[at][top&127]
+	top = greater(top, top>>32)
+	top = greater(top, top>>16)
+	top = greater(top, top>>8) & 127
+	x := t.groups[at][top]
 	if x == nil || x.factor != factor {
 		if x == nil {
 			x = new(byteTable)
-			t.groups[at][top&127] = x
+			t.groups[at][top] = x
 		}
 		x.factor = factor
 		t.fill(x, int(top))
@@ -219,6 +223,14 @@ func (t *byteTables) group(q []uint8, r, lo int) (scale float32, ok bool) {
 		q[i] = x.codes[v]
 	}
 	return x.scale, x.ok
+}
+
+// greater is the greater of each two bytes below 128.
+func greater(a, b uint64) uint64 {
+	const high = 0x8080808080808080
+	mask := (a | high - b) & high // where a is not less
+	mask -= mask >> 7
+	return a&mask | b&^mask
 }
 
 // fill computes a table for magnitudes up to top. The codes of negative numbers mirror those of positive ones.
