@@ -78,32 +78,28 @@ func sortCodes(dst []byte, x *dtype.Matrix, order []int32, from, to int) {
 
 // sortNibbles is sortCodes for 4 bits and every 16 rows: a word of 64 bits has a column of them. It returns how many rows it wrote.
 func sortNibbles(dst []byte, x *dtype.Matrix, order []int32, from, to int) int {
-	const high = 16
-	size := x.RowBytes()
+	size, r := x.RowBytes(), from
 	if x.Cols%8 != 0 {
 		return 0
 	}
-	columns, r := make([]uint64, x.Cols), from
-	var w [high / 2]uint64
-	for ; r+high <= to; r += high {
-		in, out := x.Data[r*size:][:high*size], dst[r*size:][:high*size]
+	columns := make([]uint64, x.Cols)
+	var w squares
+	for ; r+16 <= to; r += 16 {
+		in, out := x.Data[r*size:], dst[r*size:]
 		for c := 0; c < x.Cols; c += 8 {
-			for i := range w {
-				at := i*size + c/2
-				w[i] = uint64(binary.LittleEndian.Uint32(in[at:])) | uint64(binary.LittleEndian.Uint32(in[at+high/2*size:]))<<32
-			}
-			square(&w)
+			w.read(in[c/2:], size)
+			w.transpose()
 			copy(columns[c:], w[:])
 		}
 		for c := 0; c < x.Cols; c += 8 {
 			for i, at := range order[c:][:8] {
 				w[i] = columns[at]
 			}
-			square(&w)
-			for i, v := range w {
+			w.transpose()
+			for i := range w {
 				at := i*size + c/2
-				binary.LittleEndian.PutUint32(out[at:], uint32(v))
-				binary.LittleEndian.PutUint32(out[at+high/2*size:], uint32(v>>32))
+				binary.LittleEndian.PutUint32(out[at:], uint32(w[i]))
+				binary.LittleEndian.PutUint32(out[at+8*size:], uint32(w[i]>>32))
 			}
 		}
 	}

@@ -213,26 +213,19 @@ func awqZeros(codes, row []byte) {
 func awqColumns(dst, src []byte, x *dtype.Matrix, from, to int) {
 	const high = 128 // columns of a tile: 64 bytes
 	var tile [tileRows][high / 2]byte
-	words, size := x.Rows/8, x.Cols/2
+	line, size := x.Rows/2, x.Cols/2
 	for row := from; row < to; row += tileRows {
 		n := min(tileRows, to-row)
 		for col := 0; col < x.Cols; col += high {
 			h := min(high, x.Cols-col)
-			for c := 0; c < h; c += 8 {
-				var lines [8][]byte
-				for i := range lines {
-					lines[i] = src[4*((col+c+i)*words+row/8):][:n/2]
-				}
-				for r := 0; r < n; r += 16 {
-					var w [8]uint64
+			for c := 0; c < h; c += 16 {
+				for r := 0; r < n; r += 8 {
+					var w squares
+					w.read(src[(col+c)*line+(row+r)/2:], line)
+					w.transpose()
+					out := (*[8][high / 2]byte)(tile[r:])
 					for i := range w {
-						w[i] = twoWords(lines[i][r/2:])
-					}
-					square(&w)
-					for i, v := range w {
-						low, high := &tile[r+awqOrder[i]], &tile[(r+8+awqOrder[i])%tileRows]
-						binary.LittleEndian.PutUint32(low[c/2:], uint32(v))
-						binary.LittleEndian.PutUint32(high[c/2:], uint32(v>>32)) // not copied if there are no such rows
+						binary.LittleEndian.PutUint64(out[awqOrder[i]&7][c/2:], w[i])
 					}
 				}
 			}
@@ -243,17 +236,21 @@ func awqColumns(dst, src []byte, x *dtype.Matrix, from, to int) {
 	}
 }
 
-// twoWords are two words of 32 bits, or the last one.
-func twoWords(b []byte) uint64 {
-	if len(b) < 8 {
-		return uint64(binary.LittleEndian.Uint32(b))
+// squares is two squares of 8×8 nibbles, one in the low halves and one in the high halves of words.
+type squares [8]uint64
+
+// read reads 16 words of 32 bits, one in each line of src.
+func (w *squares) read(src []byte, line int) {
+	second := src[8*line:]
+	at := 0
+	for i := range w {
+		w[i] = uint64(binary.LittleEndian.Uint32(src[at:])) | uint64(binary.LittleEndian.Uint32(second[at:]))<<32
+		at += line
 	}
-	return binary.LittleEndian.Uint64(b)
 }
 
-// square transposes two squares of 8×8 nibbles, one in the low halves and one in the high halves of w: halves of words of 32 bits
-// change places, then bytes, then nibbles.
-func square(w *[8]uint64) {
+// transpose transposes both squares: halves of words of 32 bits change places, then bytes, then nibbles.
+func (w *squares) transpose() {
 	const halves, bytes, nibbles = 0x0000ffff0000ffff, 0x00ff00ff00ff00ff, 0x0f0f0f0f0f0f0f0f
 	a, b, c, d, e, f, g, h := w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
 	a, e = a&halves|e&halves<<16, a>>16&halves|e&^halves
