@@ -126,14 +126,19 @@ func (g *generator) input(cols int) *dtype.Input {
 	return &own
 }
 
-// random is n bytes that look random. None is an E4M3 that is no number.
+// random is n bytes that look random. None is an E4M3 that is no number, and no code of TQ2_0 or Q2_0 is 3, so
+// that their mean is that of -1, 0 and 1.
 func (g *generator) random(n int) []byte {
-	mask := ^uint64(0)
-	if f := g.form.matrix.Format; f == dtype.FP8 || f == dtype.MXFP8 {
-		mask = 0xbfbfbfbfbfbfbfbf
-	}
+	const high = 0xaaaaaaaaaaaaaaaa // of pairs of bits
 	for i := len(g.codes) / 8; len(g.codes) < n; i++ {
-		g.codes = binary.LittleEndian.AppendUint64(g.codes, hash(i)&mask)
+		x := hash(i)
+		switch g.form.matrix.Format {
+		case dtype.FP8, dtype.MXFP8:
+			x &= 0xbfbfbfbfbfbfbfbf
+		case dtype.TQ2, dtype.Q2_0:
+			x &^= x << 1 & high
+		}
+		g.codes = binary.LittleEndian.AppendUint64(g.codes, x)
 	}
 	return g.codes[:n]
 }
