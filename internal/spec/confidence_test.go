@@ -189,3 +189,12 @@ func TestSelectionIsSaneWhateverItHears(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsAreShared has three runs: a step that all of them make is cheaper for each than one that a single run asks for.
+func TestStepsAreShared(t *testing.T) {
+	c := confident(0.1, 0.1)
+	batch := chosen(c, &Record{}, &Record{}, &Record{})
+	if batch[0].Depth == 0 || c.least[0] <= 0 || c.least[0] > 0.8*c.least[MaxDepth-1] {
+		t.Errorf("depth %d, least gains %.3f", batch[0].Depth, c.least)
+	}
+}
