@@ -282,17 +282,13 @@ func (c *Controller) source(r *Record, run *Run, n int, gains *[MaxCopy]float64)
 // that of all sequences, weighed against that of the draft before. The first known ones are certain.
 func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxCopy]float64) {
 	const shared, own = 4, 16
-	p, most, all := priors[s], 0.0, 1.0
+	p, all := priors[s], 1.0
 	for j := range gains {
 		if j < MaxDepth {
-			f := &c.accepted[s][j]
-			p = r.accepted[s][j].given(f.given(p, shared), own)
-			if most = p; s != Computed { // copies that are not used are not known, and count for as much as they may
-				most = min(p+math.Sqrt(p*(1-p)/(shared+f.n)), 1)
-			}
+			p = r.accepted[s][j].given(c.accepted[s][j].given(p, shared), own)
 		}
 		if j >= known {
-			all *= most
+			all *= p
 		}
 		gains[j] = all
 	}
