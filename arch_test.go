@@ -35,7 +35,7 @@ const (
 	// Hand-written lines without tests. A commit that raises this says what the lines are for; a commit
 	// that deletes lines lowers it. The last raise, by 6,000, is for weight formats: readers of five
 	// tools' files, kernels for zero points, small GGUF types, grids and rotated inputs, heads from the hub.
-	maxTreeLines = 114_500
+	maxTreeLines = 115_500
 
 	// The repository travels to other machines for tests, weights included.
 	maxTreeBytes = 55_000_000

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
@@ -131,7 +132,7 @@ func (s *Sampler) Certainty(d Dist, r Row, id int32) float32 {
 		return d.Prob(id)
 	case r.All != nil:
 		p, _ := LogProbs(r.All[:s.vocab(len(r.All))], id, 0)
-		return float32(math.Exp(float64(p)))
+		return float32(exactmath.Exp(float64(p)))
 	case r.Sum == 0:
 		return 0
 	}
@@ -142,7 +143,7 @@ func (s *Sampler) Certainty(d Dist, r Row, id int32) float32 {
 		z = r.AlsoLogits[i]
 	}
 	top := min(topk.Max(r.Logits), math.MaxFloat32)
-	return min(float32(math.Exp(float64(min(z, math.MaxFloat32)-top)))/r.Sum, 1)
+	return min(float32(exactmath.Exp(float64(min(z, math.MaxFloat32)-top)))/r.Sum, 1)
 }
 
 // narrow lists what is known of a row in s.scratch.keys, and the greatest key, 0 if there is

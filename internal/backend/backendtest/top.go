@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -159,7 +160,7 @@ func sumOf(row []float32, a backend.Ask) (sum float64) {
 	}
 	for _, z := range row {
 		if z >= -math.MaxFloat32 {
-			sum += math.Exp(float64(min(z, math.MaxFloat32)) - highest)
+			sum += exactmath.Exp(float64(min(z, math.MaxFloat32)) - highest)
 		}
 	}
 	return sum
