@@ -27,7 +27,7 @@ type Best struct {
 	// Sum is that of exp(x - highest) over the numbers x that count, within 1e-4 of itself; 0 if it
 	// was not asked for or there are none. Devices may differ in it by rounding.
 	Sum float32
-	// Drawn is the id that Ask.Draw draws. It is -1 if there is none, if filters that are not coarse
-	// might draw another, or if the device is no Drawer.
+	// Drawn is the id that Ask.Draw draws. It is -1 if there is none, or if filters that are not coarse
+	// might draw another; it may be -1 if the device is no Drawer.
 	Drawn int32
 }

@@ -112,8 +112,7 @@ func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
 }
 
 // Trim cuts drafts that were made as Choose said, so that each row that is left is worth its time: of all drafts of the
-// batch, those with the highest chances are kept. Drafts of fixed depths stay, and so do those of a drafter that never
-// asks: its device makes them in one call and prepares for every size of a pass, so many sizes cost more than rows.
+// batch, those with the highest chances are kept. Drafts of fixed depths stay.
 func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 	c.order = c.order[:0]
 	var p plan
@@ -135,7 +134,7 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 			}
 		}
 	}
-	if !sure || !c.asked || len(c.order) == 0 {
+	if !sure || len(c.order) == 0 {
 		return
 	}
 	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })

@@ -84,7 +84,6 @@ func TestTrimKeepsTheMostLikely(t *testing.T) {
 		{Tokens: []int32{1, 2}, Probs: []float32{0.05, 0.97}},
 		{Tokens: []int32{1, 2, 3}, Probs: []float32{0.05, 0.05, 0.05}},
 	}
-	c.asked = true
 	c.Trim(batch, records, drafts)
 	for i, want := range []int{2, 0, 3} {
 		if got := drafts[i]; len(got.Tokens) != want || len(got.Probs) != want {
@@ -93,12 +92,11 @@ func TestTrimKeepsTheMostLikely(t *testing.T) {
 	}
 }
 
-// TestTrimKeepsAll of a trial, of every sixteenth round, of drafts without probabilities, and of a drafter that never asks.
+// TestTrimKeepsAll of a trial, of every sixteenth round, and of drafts without probabilities.
 func TestTrimKeepsAll(t *testing.T) {
 	for name, change := range map[string]func(c *Controller, d *Draft){
 		"a trial":                 func(c *Controller, _ *Draft) { c.left = trialRounds },
 		"an uncut round":          func(c *Controller, _ *Draft) { c.rounds = uncut },
-		"a drafter does not ask":  func(c *Controller, _ *Draft) { c.asked = false },
 		"no probabilities":        func(_ *Controller, d *Draft) { d.Probs = nil },
 		"none of these, cut":      func(*Controller, *Draft) {},
 		"tokens that must follow": func(_ *Controller, d *Draft) { d.Vocab = -1 },
@@ -106,7 +104,6 @@ func TestTrimKeepsAll(t *testing.T) {
 		c := confident(0.3, 0.02)
 		records := []*Record{{}}
 		batch := chosen(c, records...)
-		c.asked = true
 		drafts := []Draft{{Tokens: []int32{1, 2}, Probs: []float32{0.02, 0.02}}}
 		if change(c, &drafts[0]); drafts[0].Vocab < 0 {
 			batch[0] = Run{Depth: MaxDepth, Known: 2, Sources: Computed.only()}

@@ -30,7 +30,7 @@ func (c *checker) top() {
 					got = append(got, spread(b)...)
 					want = append(want, spread(sortedTop(row, a))...)
 					drawn := int32(-1)
-					if _, ok := c.b.(backend.Drawer); ok && a.Draw != nil {
+					if _, ok := c.b.(backend.Drawer); a.Draw != nil && (ok || b.Drawn >= 0) {
 						drawn = exactly(new(sample.Drawer).Draw(plain(*a.Draw), ownOf(rows[i*s[1]:(i+1)*s[1]], *a.Draw)))
 					}
 					got, want = append(got, float32(b.Drawn)), append(want, float32(drawn))

@@ -39,6 +39,7 @@ type Backend struct {
 	lanes   [2]driver.Stream // that weights come on
 	host    []byte           // pinned: what Host has returned
 	pieces  scratch
+	outside scratch // of operations outside of passes
 	codes   scratch // rows as integers, which the operation before may write: it works in pieces
 	spare   scratch // those of the operation with some before it, which a product may still read that takes this one over
 	call    callBlock
@@ -181,7 +182,7 @@ func (b *Backend) begin() {
 	if b.codes.next > 0 {
 		b.codes, b.spare = b.spare, b.codes
 	}
-	b.pieces.next, b.codes.next = 0, 0
+	b.pieces.next, b.outside.next, b.codes.next = 0, 0, 0
 }
 
 // at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is

@@ -215,17 +215,24 @@ type scratch struct {
 }
 
 type piece struct {
-	at    driver.Ptr
-	bytes int64
+	at      driver.Ptr
+	bytes   int64
+	outside bool // of passes
 }
 
-// scratch is memory for the running operation, with any content. Every call gives another piece.
-func (b *Backend) scratch(bytes int) driver.Ptr { return b.take(&b.pieces, bytes) }
+// scratch is memory for the running operation, with any content. Every call gives another piece. Operations outside of
+// passes have pieces of their own, so passes that were recorded stay when these grow.
+func (b *Backend) scratch(bytes int) driver.Ptr {
+	if b.passes.recording == nil {
+		return b.take(&b.outside, bytes)
+	}
+	return b.take(&b.pieces, bytes)
+}
 
 // take is the next piece of a list.
 func (b *Backend) take(s *scratch, bytes int) driver.Ptr {
 	if s.next == len(s.pieces) {
-		s.pieces = append(s.pieces, piece{})
+		s.pieces = append(s.pieces, piece{outside: s == &b.outside})
 	}
 	p := &s.pieces[s.next]
 	s.next++
@@ -239,13 +246,15 @@ func (b *Backend) grow(p *piece, bytes int) driver.Ptr {
 		return p.at
 	}
 	if p.bytes > 0 {
-		b.passes.clear(b)
+		if !p.outside {
+			b.passes.clear(b)
+		}
 		b.retire(p.at)
 	}
-	*p = piece{bytes: int64(bytes)}
+	*p = piece{bytes: int64(bytes), outside: p.outside}
 	var err error
 	if p.at, err = b.memory.alloc(p.bytes); err != nil {
-		*p = piece{}
+		*p = piece{outside: p.outside}
 		b.fail(err)
 	}
 	return p.at
