@@ -21,7 +21,6 @@ func TestRace(t *testing.T) {
 	t.Run("TokensDoNotWaitWithTheirSequence", TestTokensDoNotWaitWithTheirSequence)
 	t.Run("QueueDropsCanceled", TestQueueDropsCanceled)
 	t.Run("DrainLetsRequestsEnd", TestDrainLetsRequestsEnd)
-	t.Run("PaceLeavesTimeForTokens", TestPaceLeavesTimeForTokens)
 	t.Run("StreamWakesTheReaderOfTokens", TestStreamWakesTheReaderOfTokens)
 	t.Run("PrefillIsNoRequest", TestPrefillIsNoRequest)
 	t.Run("PrefillIsInNobodysRound", TestPrefillIsInNobodysRound)
