@@ -114,7 +114,7 @@ test("a conversation goes on after a reload", async () => {
 });
 
 test("the model sees an image", async () => {
-  await set({ temperature: "0", max_completion_tokens: "24" });
+  await set({ temperature: "0", max_completion_tokens: "24", mtp_depth: "2" });
   const example = fileURLToPath(new URL("../../../../examples/pictures/house-and-heart.png", import.meta.url));
   await page.locator("#attach + input").setInputFiles([example]);
   await page.waitForSelector("#attached img");
