@@ -1,244 +1,88 @@
-// Package sample turns logits into a distribution and a distribution into a token.
+// Package sample has the sampling options of a request, seeds, and log-probabilities of tokens.
 //
-// A Sampler holds one request's options and as much of its text as the penalties
-// need. It knows token ids, logits and positions; it knows nothing of text,
-// models, batches or drafting, though its parts are those speculative decoding
-// needs: distributions at positions ahead, and draws that can be made twice.
+// The steps and their order are fixed: the ids that a constraint forbids are removed; then logit
+// bias, repetition, frequency and presence penalties; temperature; top-k, top-p, min-p, XTC. Each
+// step sees the result of the one before it, as a distribution that sums to one. Equal logits rank
+// by id, lowest first.
 //
-// The steps and their order are fixed: what a constraint forbids is out; logit
-// bias, repetition, frequency and presence penalties; temperature; top-k, top-p,
-// min-p, XTC. Each step sees what the former left, as a distribution that sums to
-// one. Equal logits rank by id, lowest first. A logit that is not a number is never chosen, one of +Inf counts
-// as the largest float32, and an id 2^43 times less likely than the best (1e-13
-// of its probability after temperature) counts as impossible.
-//
-// A draw is the Gumbel-max over the distribution with noise that is a function of
-// seed, position and id alone (see RandomVersion): the same token comes out
-// however often and in whatever order draws are made, and two distributions drawn
-// from at one position, a draft's and its target's, tend to agree.
+// A draw is a function of seed, position and distribution alone. The same options and the same
+// seed give the same tokens.
 package sample
 
 import (
-	"math"
-	"math/bits"
-	"slices"
-
-	"github.com/foretoken/foretoken/internal/exactmath"
-	"github.com/foretoken/foretoken/internal/topk"
+	"crypto/rand"
+	"encoding/binary"
 )
 
-// A Sampler chooses the tokens of one request. It must not be used by two
-// goroutines at once; its Dists share its memory.
-type Sampler struct {
-	options  Options
-	minLevel uint64  // the last level min-p keeps
-	exempt   []int32 // from XTC, ascending
-	biases   []bias
-	text     *text // nil without penalties
-	position int
-	// constraint is nil where every id may come next.
-	constraint Constraint
-	inside     bool // a call has begun and not returned
+// Options are a request's sampling options. The zero value is greedy decoding without penalties.
+type Options struct {
+	// Temperature divides the logits. 0 is greedy: the most likely id, whatever
+	// the truncation options say.
+	Temperature float64
 
-	dists   []*dist
-	live    int // Dists made since the last Accept
-	row     []float32
-	scratch scratch
+	// TopK keeps the K most likely ids; 0 keeps all.
+	TopK int
+	// TopP, in [0, 1], keeps the fewest most likely ids whose probabilities reach
+	// TopP together; 0 and 1 keep all.
+	TopP float64
+	// MinP, in [0, 1], drops ids less likely than MinP times the likeliest; 0 keeps all.
+	MinP float64
+
+	// XTCProbability, in [0, 1], is how often XTC ("exclude top choices") applies:
+	// then every id at least XTCThreshold likely is dropped, save the least likely
+	// of them and the ids of XTCExempt. 0 is off.
+	XTCProbability float64
+	// XTCThreshold, in (0, 0.5], is looked at only if XTCProbability is above 0.
+	XTCThreshold float64
+	// XTCExempt lists ids XTC never drops, commonly the newline and the stop tokens.
+	XTCExempt []int32
+
+	// RepetitionPenalty divides the positive and multiplies the negative logits of
+	// the ids in the last RepetitionWindow tokens of prompt and output. 0 and 1 are off.
+	RepetitionPenalty float64
+	// RepetitionWindow is in tokens; 0 is the whole text.
+	RepetitionWindow int
+	// PresencePenalty is taken once from the logit of every id generated so far.
+	// The prompt does not count.
+	PresencePenalty float64
+	// FrequencyPenalty is taken from a logit as often as its id was generated so
+	// far. The prompt does not count.
+	FrequencyPenalty float64
+	// LogitBias is added to the logits of its ids, before the penalties.
+	LogitBias map[int32]float32
+
+	// Constraint makes what says which ids may come next, one for each Sampler; nil allows
+	// all. Ids that it does not allow are out before anything else is applied.
+	Constraint func() Constraint
+
+	// Seed decides all draws, together with the position.
+	Seed uint64
+	// Vocab is the number of ids that stand for tokens. Logits from there on are the
+	// padding of a matrix and never drawn. 0 takes the whole row.
+	Vocab int
 }
 
-// New returns a Sampler at position 0, after the prompt. Negative ids of the
-// prompt are no tokens: no penalty knows of them. It keeps neither the prompt nor
-// the slices and maps of o. The error names an option out of range.
-func New(o Options, prompt []int32) (*Sampler, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	if o.RepetitionPenalty == 0 {
-		o.RepetitionPenalty = 1
-	}
-	s := &Sampler{options: o}
-	if o.MinP > 0 {
-		s.minLevel = uint64(min(-exactmath.Log(o.MinP)*log2e*octave, floorLevel-1))
-	}
-	s.exempt = slices.Sorted(slices.Values(o.XTCExempt))
-	for _, id := range sortedIDs(o.LogitBias) {
-		s.biases = append(s.biases, bias{id, o.LogitBias[id]})
-	}
-	s.options.XTCExempt, s.options.LogitBias = nil, nil
-	switch {
-	case o.RepetitionPenalty != 1:
-		s.text = newText(o.RepetitionWindow, prompt)
-	case o.FrequencyPenalty != 0 || o.PresencePenalty != 0:
-		s.text = newText(0, nil)
-	}
-	if o.Constraint != nil {
-		s.constraint = o.Constraint()
-	}
-	return s, nil
+// A Constraint says which ids may come next, such as those that keep a text in a
+// grammar. It follows the text of one Sampler and belongs to it; those of other Samplers
+// may be called at the same time.
+type Constraint interface {
+	// Allowed is the set of ids that may follow once the tokens ahead have followed the
+	// text: bit id%64 of word id/64, and no id beyond the words. nil allows everything. The
+	// Sampler is done with it before it makes another call.
+	Allowed(ahead []int32) []uint64
+	// Accept makes id part of the text.
+	Accept(id int32)
 }
 
-// Accept makes id part of the text and all Dists of s invalid.
-func (s *Sampler) Accept(id int32) {
-	s.inside = true
-	s.position++
-	if s.text != nil {
-		s.text.push(id)
-	}
-	if s.constraint != nil {
-		s.constraint.Accept(id)
-	}
-	s.release()
-	s.inside = false
+// A LogProb is an id with the logarithm of its probability.
+type LogProb struct {
+	ID      int32
+	LogProb float32
 }
 
-// Broken reports that a call of Accept or Dist has panicked, as a Constraint may: the Sampler
-// is of no further use. Who samples for several learns by it whose fault a panic was.
-func (s *Sampler) Broken() bool { return s.inside }
-
-// Dist is the distribution of the token that follows once the tokens ahead have
-// followed the text: Dist(l, [a b]) equals Dist(l, nil) after Accept(a), Accept(b).
-// logits has one number for each id, and is not modified. See Dist for how long
-// the result is valid and whether it reads logits later.
-func (s *Sampler) Dist(logits []float32, ahead []int32) Dist {
-	s.inside = true
-	d := s.take()
-	d.pos = s.position + len(ahead)
-	row, best, listed := s.hold(d, s.adjust(logits[:s.vocab(len(logits))], ahead), s.allowed(ahead))
-	s.choose(d, row, best, listed)
-	s.inside = false
-	return d.dist(useToken)
-}
-
-// vocab is how many of n logits count.
-func (s *Sampler) vocab(n int) int {
-	n = min(n, MaxVocab)
-	if s.options.Vocab > 0 {
-		n = min(n, s.options.Vocab)
-	}
-	return n
-}
-
-// choose fills d with what is left of a row, or of s.scratch.keys if the ids are listed there.
-// best is the greatest key of them, 0 if there is none.
-func (s *Sampler) choose(d *dist, row []float32, best uint64, listed bool) {
-	switch {
-	case best == 0: // nothing to choose from
-	case s.options.Temperature == 0:
-		s.scratch.keys = append(s.scratch.keys[:0], best)
-		d.list(s.scratch.keys)
-	default:
-		d.scale = newScale(topk.Logit(best), s.options.Temperature)
-		s.filter(d, row, listed)
-		if d.id == nil && len(s.row) > 0 && &d.z[0] == &s.row[0] {
-			s.row, d.row = d.row, s.row // the row is ours: let d have it
-		}
-	}
-}
-
-// Draw is the token that the noise of d's position chooses from d, a Dist of s; -1
-// if d is empty. The same d gives the same token, however often it is asked.
-func (s *Sampler) Draw(d Dist) int32 {
-	at := d.open()
-	switch at.len() {
-	case 0:
-		return -1
-	case 1:
-		return at.tokenAt(0)
-	}
-	noises := stream(s.options.Seed, d.use, at.pos)
-	if at.p != nil {
-		return at.race(noises)
-	}
-	return at.gumbelMax(noises)
-}
-
-// Coin is true with probability p: the acceptance coin of d's position, one coin
-// for all p. It is true if p is 1 or more and false if p is not a number.
-func (s *Sampler) Coin(d Dist, p float32) bool {
-	return unit(noise(stream(s.options.Seed, useAccept, d.open().pos), 0)) < float64(p)
-}
-
-// gumbelMax is the id with the highest sum of score and noise; of equals, the
-// lowest.
-//
-// Few ids need their noise worked out. Let h be an id's random word and u its
-// unit. As -log u ≥ 1-u, the noise -log(-log u) is at most -log(1-u); and if h
-// begins with m ones, m ≤ 52, then 1-u ≥ 2^-(m+1), so the noise is at most
-// (m+1)·ln 2. An id with score t can therefore only match the best sum so far, B,
-// if (m+1)·ln 2 ≥ B-t. With t the highest score of a block that rules out nearly
-// all ids by comparing h to a constant, and whole blocks if even m = 52 falls
-// short. Scores lie in [-30, 0] and noise in [-4, 37], so rounding errors stay
-// below 1e-13, and gateSlack covers them.
-func (d *dist) gumbelMax(noises uint64) int32 {
-	start := d.best
-	if d.mask == nil {
-		start = first(d.z, d.maxima, topk.Max(d.maxima)) // not scale.top, which XTC may have removed
-	}
-	best := d.tokenAt(start)
-	bestSum := d.scale.score(d.z[start]) + gumbel(noise(noises, best))
-	var buffer [topk.Block]int32
-	for b, m := range d.maxima {
-		if m < d.low {
-			continue
-		}
-		limit, ok := gate(bestSum - d.scale.score(m))
-		if !ok {
-			continue
-		}
-		hits := buffer[:0]
-		if lo, hi := b*topk.Block, min((b+1)*topk.Block, len(d.z)); d.id == nil {
-			hits = premixed(hits, noises, limit, lo, hi)
-		} else {
-			hits = premixedOf(hits, d.id, noises, limit, lo, hi)
-		}
-		for _, i := range hits {
-			z := d.z[i]
-			if !(z >= d.low) || d.mask != nil && d.mask[b]>>(i%topk.Block)&1 == 0 {
-				continue
-			}
-			id := d.tokenAt(int(i))
-			h := noise(noises, id)
-			t := d.scale.score(z)
-			if float64(float64(bits.LeadingZeros64(^h)+1)*math.Ln2)+gateSlack < bestSum-t {
-				continue
-			}
-			sum := t + gumbel(h)
-			if sum > bestSum || sum == bestSum && id < best {
-				best, bestSum = id, sum
-			}
-		}
-	}
-	return best
-}
-
-const gateSlack = 1e-9
-
-// gate is the least random word, rounded down to a multiple of 2^33, whose noise
-// may reach g; ok is false if none does. gumbelMax has the proof.
-func gate(g float64) (limit uint64, ok bool) {
-	ones := float64((g-gateSlack)*log2e) - 1
-	switch {
-	case ones > 52:
-		return 0, false
-	case ones <= 0:
-		return 0, true
-	}
-	return math.MaxUint64 << (64 - min(uint(math.Ceil(ones)), 31)), true
-}
-
-// race is gumbelMax for given probabilities. The sum log p - log(-log u) is
-// highest where (-log u)/p is lowest, which needs one logarithm in place of three,
-// and none where the bound 1-u already loses.
-func (d *dist) race(noises uint64) int32 {
-	best, lowest := d.id[0], math.Inf(1)
-	for i, id := range d.id {
-		u := unit(noise(noises, id))
-		if (1-u)*(1-gateSlack) > lowest*d.p[i] {
-			continue
-		}
-		if x := -exactmath.Log(u) / d.p[i]; x < lowest {
-			best, lowest = id, x
-		}
-	}
-	return best
+// NewSeed returns a random seed below 2^53, which every reader of JSON keeps exact.
+func NewSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails, by its contract
+	return binary.LittleEndian.Uint64(b[:]) >> 11
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -341,16 +342,16 @@ func FuzzFlagValues(f *testing.F) {
 		if ids, err := parseIDs(text); err == nil && (len(ids) == 0 || slices.Min(ids) < 0) {
 			t.Errorf("--prompt-ids %q gives %v", text, ids)
 		}
-		sampling := newSamplingFlags()
-		set := sampling.group().flags.Flags()
+		flags := newSamplingFlags()
+		set := flags.group().flags.Flags()
 		for _, name := range []string{"temp", "top-p", "top-k", "min-p", "xtc-probability", "xtc-threshold", "repetition-penalty", "logit-bias", "seed"} {
 			_ = set.Set(name, text) // refused or taken: what is taken must do for a sampler
 		}
-		o, err := sampling.options(models.Recommended(checkpoint.Generation{}))
+		o, err := flags.options(models.Recommended(checkpoint.Generation{}))
 		if err != nil {
 			return
 		}
-		if _, err := sample.New(o, nil); err != nil && len(o.LogitBias) == 0 {
+		if _, err := sampling.New(o, nil); err != nil && len(o.LogitBias) == 0 {
 			t.Errorf("%q: %v", text, err)
 		}
 	})

@@ -10,7 +10,7 @@
 set -eu
 
 BENCHSTAT=${BENCHSTAT:-benchstat}
-PACKAGES=${PACKAGES:-./internal/backend/cpu/... ./internal/dtype ./sample ./internal/spec/...}
+PACKAGES=${PACKAGES:-./internal/backend/cpu/... ./internal/dtype ./internal/sampling ./internal/spec/...}
 BENCH=${BENCH:-.}
 COUNT=${COUNT:-8}
 BENCHTIME=${BENCHTIME:-0.1s}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -35,7 +36,7 @@ func (d *dictated) Accept(int32) { d.at++ }
 // unaware is a head that does not know what is dictated.
 type unaware struct {
 	spec.Drafter
-	s    *sample.Sampler
+	s    *sampling.Sampler
 	runs []spec.Run
 }
 
@@ -61,7 +62,7 @@ func BenchmarkEdits(b *testing.B) {
 		b.Fatal(err)
 	}
 	vocab := m.Info().Vocab
-	s, err := sample.New(sample.Options{Vocab: vocab}, nil)
+	s, err := sampling.New(sample.Options{Vocab: vocab}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -390,7 +391,7 @@ func TestLogProbsAreTheTargets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, top := sample.LogProbs(logitsAfter(text), tok.ID, 3)
+		want, top := sampling.LogProbs(logitsAfter(text), tok.ID, 3)
 		if tok.LogProb != want || !slices.Equal(tok.Top, top) {
 			t.Errorf("token %d: %v %v, want %v %v", tok.ID, tok.LogProb, tok.Top, want, top)
 		}

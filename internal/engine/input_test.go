@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
@@ -403,7 +404,7 @@ func headDrafts(t *testing.T, m *headed, b *embedding, pool *state.Pool, r Reque
 	if err != nil {
 		t.Fatal(err)
 	}
-	sampler, err := sample.New(sample.Options{Vocab: m.Info().Vocab}, nil)
+	sampler, err := sampling.New(sample.Options{Vocab: m.Info().Vocab}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
-	"github.com/foretoken/foretoken/sample"
 )
 
 // errForced reports a constraint that changed its answer between two calls for the same position.
@@ -90,7 +90,7 @@ func (e *Engine) verify(out model.Output) error {
 
 // chooseTokens verifies the draft of a sequence, maybe beside others, and reports whether enough
 // of its rows is known.
-func (e *Engine) chooseTokens(i int, rows []sample.Row) bool {
+func (e *Engine) chooseTokens(i int, rows []sampling.Row) bool {
 	s, ok := e.choosing[i], true // a fault ends it, whatever is known
 	s.guard(func() { s.accepted, s.following, ok = s.req.Rule.Verify(s.sampler, s.draft, rows) })
 	return ok
@@ -99,7 +99,7 @@ func (e *Engine) chooseTokens(i int, rows []sample.Row) bool {
 // commit appends the accepted drafts and the next token to the text, as far as it goes, and
 // rolls the state back to what comes before the last of them: that one is fed next, or, if
 // it ends the text, never.
-func (s *sequence) commit(accepted int, next int32, logits []sample.Row) {
+func (s *sequence) commit(accepted int, next int32, logits []sampling.Row) {
 	if next < 0 {
 		s.fault = errNoNumber
 		return

@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/engine/schedule"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
@@ -77,7 +78,7 @@ type text struct {
 	tokens  []int32 // prompt and answer
 	limit   int     // maximum number of tokens
 	stop    []int32 // ids that end the text
-	sampler *sample.Sampler
+	sampler *sampling.Sampler
 	draft   spec.Draft // of the next round
 	span    model.Span // of the running round
 	fed     []int32    // its tokens, drafts included
@@ -141,7 +142,7 @@ func newSequence(r Request, info model.Info, limit int) (*sequence, error) {
 	if v := r.Sampling.Vocab; v == 0 || v > info.Vocab {
 		r.Sampling.Vocab = info.Vocab
 	}
-	sampler, err := sample.New(r.Sampling, r.Prompt)
+	sampler, err := sampling.New(r.Sampling, r.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +262,7 @@ func (s *sequence) describe(t *Token, logits []float32) {
 		t.Hash = s.hash
 	}
 	if s.req.LogProbs {
-		t.LogProb, t.Top = sample.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.TopLogProbs)
+		t.LogProb, t.Top = sampling.LogProbs(logits[:s.req.Sampling.Vocab], t.ID, s.req.TopLogProbs)
 	}
 }
 

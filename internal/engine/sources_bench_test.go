@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -127,7 +128,7 @@ func tapes(b *testing.B) map[string][]taped {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := sample.New(sample.Options{Vocab: m.Info().Vocab}, nil)
+	s, err := sampling.New(sample.Options{Vocab: m.Info().Vocab}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

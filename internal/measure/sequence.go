@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
@@ -23,7 +24,7 @@ var ErrNotANumber = errors.New("measure: the model's output is not a number: its
 type Sequence struct {
 	model     model.Model
 	drafter   spec.Drafter // nil: none
-	sampler   *sample.Sampler
+	sampler   *sampling.Sampler
 	target    *state.State
 	draft     *state.State // nil without a drafter
 	hostState any
@@ -35,7 +36,7 @@ type Sequence struct {
 // ids. d may be nil. The caller closes it; until then nobody else may use m and d.
 func Open(m model.Model, d spec.Drafter, pool *state.Pool, vocab int) (s *Sequence, err error) {
 	s = &Sequence{model: m, drafter: d}
-	if s.sampler, err = sample.New(sample.Options{Vocab: vocab}, nil); err != nil {
+	if s.sampler, err = sampling.New(sample.Options{Vocab: vocab}, nil); err != nil {
 		return nil, err
 	}
 	if s.target, err = pool.Open(m.Layout()); err != nil {
@@ -100,7 +101,7 @@ func (s *Sequence) Pass(token int32, drafts ...int32) (accepted int, took time.D
 	next := int32(-1)
 	s.logits.Begin(s.out.Device, s.out.Logits)
 	s.logits.Ask(s.sampler, drafts, len(drafts)+1)
-	err = s.logits.Resolve(func(_ int, rows []sample.Row) (ok bool) {
+	err = s.logits.Resolve(func(_ int, rows []sampling.Row) (ok bool) {
 		accepted, next, ok = spec.Exact.Verify(s.sampler, spec.Draft{Tokens: drafts}, rows)
 		return ok
 	})
@@ -153,7 +154,7 @@ func (s *Sequence) TimeDraft(text []int32, row, depth, vocab int) (time.Duration
 func (s *Sequence) greedy(ids []int32) error {
 	s.logits.Begin(s.out.Device, s.out.Logits)
 	s.logits.Ask(s.sampler, make([]int32, len(ids)-1), len(ids)) // what is ahead does not matter to it
-	err := s.logits.Resolve(func(_ int, rows []sample.Row) bool {
+	err := s.logits.Resolve(func(_ int, rows []sampling.Row) bool {
 		for i, row := range rows {
 			d, ok := s.sampler.DistOf(row, nil)
 			if !ok {

@@ -3,7 +3,7 @@ package spec
 import (
 	"slices"
 
-	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/internal/sampling"
 )
 
 // MaxForced is the maximum number of tokens of a draft that a constraint forces. They cannot be
@@ -17,7 +17,7 @@ const MaxForced = 32
 //
 // Forced tokens cost no drafter and say nothing about one. Those that stand before all others
 // are accepted for certain.
-func (d *Draft) Force(s *sample.Sampler, stop []int32, most int) {
+func (d *Draft) Force(s *sampling.Sampler, stop []int32, most int) {
 	d.Forced = d.Forced[:0]
 	forced := 0
 	for i := range most {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -47,7 +48,7 @@ func TestForceFollowsTheConstraint(t *testing.T) {
 			}
 			return []int32{int32(r.IntN(vocab)), int32(r.IntN(vocab/2)) + vocab/2, 7}
 		}
-		s, err := sample.New(sample.Options{Constraint: func() sample.Constraint { return &script{allowed: allowed} }}, nil)
+		s, err := sampling.New(sample.Options{Constraint: func() sample.Constraint { return &script{allowed: allowed} }}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestForceFollowsTheConstraint(t *testing.T) {
 			}
 			d.Tokens = append(d.Tokens, id)
 		}
-		d.Dists = make([]sample.Dist, rng.IntN(len(d.Tokens)+1))
+		d.Dists = make([]sampling.Dist, rng.IntN(len(d.Tokens)+1))
 		most := rng.IntN(60)
 		var want []int32
 		var marks []bool

@@ -7,7 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/rescue"
-	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/internal/sampling"
 )
 
 // Logits are the rows of logits of a pass, where they lie. Whoever chooses tokens asks for what
@@ -18,7 +18,7 @@ type Logits struct {
 	// Extra is how many more of the highest logits the next groups ask for than their samplers
 	// need, for whoever drops some.
 	Extra int
-	// Certain has the next groups know how likely a greedy draw of theirs was: sample.Sampler.Certainty.
+	// Certain has the next groups know how likely a greedy draw of theirs was: sampling.Sampler.Certainty.
 	Certain bool
 	// Draw lets the device draw for the next groups, whose tokens are then chosen by Sampler.DrawOf.
 	Draw bool
@@ -26,9 +26,9 @@ type Logits struct {
 	device backend.Backend
 	at     backend.Tensor
 	groups []int // first row of each
-	needs  []sample.Need
+	needs  []sampling.Need
 	draws  []backend.Draw // of rows that the device is to draw from; others have temperature 0
-	rows   []sample.Row
+	rows   []sampling.Row
 	failed []int // groups
 	calls  []callState
 
@@ -52,13 +52,13 @@ func (l *Logits) Waited() time.Duration { return l.waited }
 
 // Ask makes the next n rows a group, of which s chooses tokens: the last of them follows the
 // tokens ahead, the one before follows one token less, and so on.
-func (l *Logits) Ask(s *sample.Sampler, ahead []int32, n int) {
+func (l *Logits) Ask(s *sampling.Sampler, ahead []int32, n int) {
 	l.groups = append(l.groups, len(l.needs))
 	_, drawer := l.device.(backend.Drawer)
 	for i := len(ahead) - n + 1; i <= len(ahead); i++ {
 		// The few logits that top-k needs take as long to read as a draw, and are always enough.
 		if p, ok := s.Plain(i); ok && drawer && l.Draw && p.Temperature > 0 && p.TopK == 0 {
-			l.draws, l.needs = append(l.draws, PlainDraw(p)), append(l.needs, sample.Need{Whole: true})
+			l.draws, l.needs = append(l.draws, PlainDraw(p)), append(l.needs, sampling.Need{Whole: true})
 			continue
 		}
 		l.draws = append(l.draws, backend.Draw{})
@@ -78,17 +78,17 @@ func (l *Logits) Ask(s *sample.Sampler, ahead []int32, n int) {
 func (l *Logits) AskWhole(n int) {
 	l.groups = append(l.groups, len(l.needs))
 	for range n {
-		l.draws, l.needs = append(l.draws, backend.Draw{}), append(l.needs, sample.Need{Whole: true})
+		l.draws, l.needs = append(l.draws, backend.Draw{}), append(l.needs, sampling.Need{Whole: true})
 	}
 }
 
 // PlainDraw is a plain draw for a device.
-func PlainDraw(p sample.Plain) backend.Draw {
+func PlainDraw(p sampling.Plain) backend.Draw {
 	return backend.Draw{Cols: p.Vocab, Temperature: p.Temperature, Noise: p.Noise, TopK: p.TopK, TopP: p.TopP, Levels: p.Levels}
 }
 
 // Rows are the rows of group i, as far as they are known; valid until the device's next call.
-func (l *Logits) Rows(i int) []sample.Row {
+func (l *Logits) Rows(i int) []sampling.Row {
 	from, to := l.group(i)
 	return l.rows[from:to]
 }
@@ -104,7 +104,7 @@ func (l *Logits) group(i int) (from, to int) {
 // rows, maybe several at a time. Where f reports false, more must be known: the rows of these
 // groups are read whole, and f is called again. f changes nothing but what belongs to its group,
 // its sampler included.
-func (l *Logits) Resolve(f func(i int, rows []sample.Row) bool) error {
+func (l *Logits) Resolve(f func(i int, rows []sampling.Row) bool) error {
 	l.rows = slices.Grow(l.rows, len(l.needs))[:len(l.needs)]
 	clear(l.rows)
 	start := time.Now()
@@ -151,7 +151,7 @@ const spreadFrom = 1 << 15
 // each calls f with each group and notes where it reports false. Where groups have much to
 // look at, threads share them. The first panic there is the caller's, after all calls: what has
 // panicked is not called again, since it may be in any state.
-func (l *Logits) each(f func(i int, rows []sample.Row) bool) {
+func (l *Logits) each(f func(i int, rows []sampling.Row) bool) {
 	l.failed = l.failed[:0]
 	l.calls = slices.Grow(l.calls[:0], len(l.groups))[:len(l.groups)]
 	clear(l.calls)
@@ -214,7 +214,7 @@ func (l *Logits) list() error {
 	for i := range answers {
 		a := &answers[i]
 		if l.asks[i].Draw != nil && a.Drawn >= 0 {
-			l.needs[i].Whole, l.rows[i] = false, sample.Row{Drawn: true, ID: a.Drawn}
+			l.needs[i].Whole, l.rows[i] = false, sampling.Row{Drawn: true, ID: a.Drawn}
 		}
 		if l.asks[i].K == 0 {
 			continue
@@ -223,7 +223,7 @@ func (l *Logits) list() error {
 		l.listed = append(l.listed, a.IDs...)
 		l.logits = append(append(l.logits, a.Logits...), a.Also...)
 		also := z + len(a.Logits)
-		l.rows[i] = sample.Row{
+		l.rows[i] = sampling.Row{
 			IDs: l.listed[id:], Logits: l.logits[z:also], Low: a.Low, Sum: a.Sum,
 			Also: l.needs[i].Also, AlsoLogits: l.logits[also:],
 		}
@@ -252,10 +252,10 @@ func (l *Logits) fetch() error {
 	for i := first; i <= last; i++ {
 		if l.needs[i].Whole {
 			at := (i - first) * l.at.Cols
-			l.rows[i] = sample.Row{All: all[at : at+l.at.Cols : at+l.at.Cols]}
+			l.rows[i] = sampling.Row{All: all[at : at+l.at.Cols : at+l.at.Cols]}
 		}
 	}
 	return nil
 }
 
-func isWhole(n sample.Need) bool { return n.Whole }
+func isWhole(n sampling.Need) bool { return n.Whole }

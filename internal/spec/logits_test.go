@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -96,7 +97,7 @@ func TestLogitsStayWhereTheyAre(t *testing.T) {
 	for turn := range 80 {
 		var rows [][]float32
 		var batch []request
-		var samplers []*sample.Sampler
+		var samplers []*sampling.Sampler
 		var drafts []Draft
 		stay := rng.IntN(2) == 0
 		for range 1 + rng.IntN(5) {
@@ -132,7 +133,7 @@ func TestLogitsStayWhereTheyAre(t *testing.T) {
 			l.Ask(s, drafts[i].Tokens, len(drafts[i].Tokens)+1)
 		}
 		got := make([][2]int, len(batch))
-		err := l.Resolve(func(i int, rows []sample.Row) bool {
+		err := l.Resolve(func(i int, rows []sampling.Row) bool {
 			for _, r := range rows {
 				if r.Drawn {
 					drawn++
@@ -185,7 +186,7 @@ func TestGroupsAreSpread(t *testing.T) {
 			var calls atomic.Int32
 			func() {
 				defer func() { fault = recover() }()
-				err := l.Resolve(func(i int, rows []sample.Row) bool {
+				err := l.Resolve(func(i int, rows []sampling.Row) bool {
 					calls.Add(1)
 					if i == bad {
 						panic("a bad grammar")
@@ -231,7 +232,7 @@ func TestLogitsReportErrors(t *testing.T) {
 			device.Fill(x, 1)
 			l.Begin(device, x)
 			ask(&l)
-			err := l.Resolve(func(int, []sample.Row) bool { t.Error("rows of a pass that failed"); return true })
+			err := l.Resolve(func(int, []sampling.Row) bool { t.Error("rows of a pass that failed"); return true })
 			if !errors.Is(err, lost) {
 				t.Errorf("%v, want %v", err, lost)
 			}
@@ -239,9 +240,9 @@ func TestLogitsReportErrors(t *testing.T) {
 	}
 }
 
-func newSampler(t testing.TB, o sample.Options) *sample.Sampler {
+func newSampler(t testing.TB, o sample.Options) *sampling.Sampler {
 	t.Helper()
-	s, err := sample.New(o, []int32{1, 2})
+	s, err := sampling.New(o, []int32{1, 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +270,7 @@ func BenchmarkResolve(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					var samplers []*sample.Sampler
+					var samplers []*sampling.Sampler
 					for i := range batch {
 						if err := device.Write(x.RowRange(i, i+1), row); err != nil {
 							b.Fatal(err)
@@ -282,7 +283,7 @@ func BenchmarkResolve(b *testing.B) {
 						for _, s := range samplers {
 							l.Ask(s, nil, 1)
 						}
-						err := l.Resolve(func(i int, rows []sample.Row) bool {
+						err := l.Resolve(func(i int, rows []sampling.Row) bool {
 							_, next, ok := Exact.Verify(samplers[i], Draft{}, rows)
 							if ok {
 								samplers[i].Accept(next)

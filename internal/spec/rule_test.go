@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -36,7 +37,7 @@ func newChain(seed uint64, distance float64) *chain {
 }
 
 // propose drafts depth tokens after last.
-func (c *chain) propose(s *sample.Sampler, d *Draft, last int32, depth int) {
+func (c *chain) propose(s *sampling.Sampler, d *Draft, last int32, depth int) {
 	d.Tokens, d.Dists = d.Tokens[:0], d.Dists[:0]
 	for range depth {
 		row := c.draft[last]
@@ -56,13 +57,13 @@ func (c *chain) propose(s *sample.Sampler, d *Draft, last int32, depth int) {
 
 // speak continues a text by n tokens, appended to text, in rounds of drafts. It returns how
 // many drafts were accepted.
-func (c *chain) speak(r Rule, s *sample.Sampler, d *Draft, rows []sample.Row, text []int32, n int) ([]int32, int) {
+func (c *chain) speak(r Rule, s *sampling.Sampler, d *Draft, rows []sampling.Row, text []int32, n int) ([]int32, int) {
 	accepted := 0
 	for end := len(text) + n; len(text) < end; {
 		c.propose(s, d, text[len(text)-1], end-len(text))
-		rows = append(rows[:0], sample.Row{All: c.target[text[len(text)-1]]})
+		rows = append(rows[:0], sampling.Row{All: c.target[text[len(text)-1]]})
 		for _, id := range d.Tokens {
-			rows = append(rows, sample.Row{All: c.target[id]})
+			rows = append(rows, sampling.Row{All: c.target[id]})
 		}
 		kept, next, _ := r.Verify(s, *d, rows)
 		accepted += kept
@@ -85,7 +86,7 @@ func (c *chain) law(t *testing.T, o sample.Options, prompt []int32) (pairs [smal
 		always.XTCProbability, never.XTCProbability = 1, 0
 	}
 	part := func(o sample.Options, row []float32, ahead ...int32) (p [small]float64) {
-		s, err := sample.New(o, prompt)
+		s, err := sampling.New(o, prompt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,15 +154,15 @@ func samplings() map[string]sample.Options {
 func (c *chain) draws(t *testing.T, o sample.Options, prompt []int32, pairs int) (counts [small * small]float64, accepted int) {
 	t.Helper()
 	var d Draft
-	rows := make([]sample.Row, 0, 4)
+	rows := make([]sampling.Row, 0, 4)
 	text := slices.Clone(prompt)
 	remembers := o.RepetitionPenalty != 0 || o.PresencePenalty != 0 || o.FrequencyPenalty != 0
-	var s *sample.Sampler
+	var s *sampling.Sampler
 	for i := range pairs {
 		if s == nil || remembers { // otherwise the next positions will do
 			var err error
 			o.Seed = uint64(i)
-			if s, err = sample.New(o, prompt); err != nil {
+			if s, err = sampling.New(o, prompt); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -229,7 +230,7 @@ func TestRatioIsReproducible(t *testing.T) {
 		var texts [2][]int32
 		for i := range texts {
 			o.Seed = 7
-			s, err := sample.New(o, []int32{1})
+			s, err := sampling.New(o, []int32{1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +256,7 @@ func TestExactEqualsPlain(t *testing.T) {
 			c := drafters[i%len(drafters)]
 			o.Seed = uint64(i)
 			want := []int32{1, 2}
-			plain, err := sample.New(o, want)
+			plain, err := sampling.New(o, want)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +265,7 @@ func TestExactEqualsPlain(t *testing.T) {
 				plain.Accept(id)
 				want = append(want, id)
 			}
-			s, err := sample.New(o, want[:2])
+			s, err := sampling.New(o, want[:2])
 			if err != nil {
 				t.Fatal(err)
 			}

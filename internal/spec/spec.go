@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/state"
-	"github.com/foretoken/foretoken/sample"
 )
 
 // Drafter proposes tokens for a batch of sequences. It may be wrong: the target's text is the
@@ -65,7 +65,7 @@ type Run struct {
 	Known     int             // tokens that must follow: what is drafted begins with them, and they are fed in any case
 	Sources   Sources         // where drafts could come from
 	Source    Source          // where they shall come from: one of Sources
-	Sampler   *sample.Sampler // of the request, at the position after Text
+	Sampler   *sampling.Sampler // of the request, at the position after Text
 	Dists     bool            // the draft's distributions are needed: the ratio rule asks for them
 	// More reports whether a token after those drafted so far is worth its cost. probs are their
 	// probabilities, as in Draft.Probs. A drafter that computes step by step asks before each further
@@ -90,7 +90,7 @@ type Draft struct {
 	Tokens []int32
 	// Dists are what the tokens were drawn from, if that was asked for. A drafter that does
 	// not draw leaves it empty; its tokens are then taken as certain.
-	Dists []sample.Dist
+	Dists []sampling.Dist
 	// Probs are the drafter's own probabilities of the tokens, after temperature and filters and out
 	// of the draft vocabulary. Greedy draws have those of temperature 1. They predict acceptance and
 	// decide about speed alone, so devices may differ in them by rounding. A drafter that does not
@@ -177,7 +177,7 @@ func (r Rule) String() string {
 // Verify walks along a draft with the target's logits, of which there is one row more than
 // there are drafts, and returns how many drafts are accepted and the token after them. next is
 // -1 if the logits leave nothing to draw from. ok is false if more of the rows must be known.
-func (r Rule) Verify(s *sample.Sampler, d Draft, logits []sample.Row) (accepted int, next int32, ok bool) {
+func (r Rule) Verify(s *sampling.Sampler, d Draft, logits []sampling.Row) (accepted int, next int32, ok bool) {
 	n := len(d.Tokens)
 	for i, draft := range d.Tokens {
 		if r == Exact {

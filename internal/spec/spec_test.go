@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -26,7 +27,7 @@ func TestVerifyEqualsPlainDecoding(t *testing.T) {
 				logits[i][j] = float32(rng.NormFloat64() * 3)
 			}
 		}
-		plain, err := sample.New(o, []int32{1, 2})
+		plain, err := sampling.New(o, []int32{1, 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +42,7 @@ func TestVerifyEqualsPlainDecoding(t *testing.T) {
 		for i := right; i < depth; i++ {
 			draft[i] = (want[i] + 1 + int32(rng.IntN(vocab-1))) % vocab
 		}
-		s, err := sample.New(o, []int32{1, 2})
+		s, err := sampling.New(o, []int32{1, 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func TestVerifyEqualsPlainDecoding(t *testing.T) {
 }
 
 func TestVerifyWithoutNumbersReportsIt(t *testing.T) {
-	s, err := sample.New(sample.Options{}, nil)
+	s, err := sampling.New(sample.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +66,8 @@ func TestVerifyWithoutNumbersReportsIt(t *testing.T) {
 }
 
 // whole are rows of which every logit is known.
-func whole(logits ...[]float32) []sample.Row {
-	rows := make([]sample.Row, len(logits))
+func whole(logits ...[]float32) []sampling.Row {
+	rows := make([]sampling.Row, len(logits))
 	for i := range rows {
 		rows[i].All = logits[i]
 	}

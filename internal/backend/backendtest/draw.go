@@ -6,16 +6,16 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/internal/sampling"
 )
 
 // plain is a draw for package sample.
-func plain(d backend.Draw) sample.Plain {
-	return sample.Plain{Temperature: d.Temperature, Noise: d.Noise, Vocab: d.Cols, TopK: d.TopK, TopP: d.TopP, Levels: d.Levels}
+func plain(d backend.Draw) sampling.Plain {
+	return sampling.Plain{Temperature: d.Temperature, Noise: d.Noise, Vocab: d.Cols, TopK: d.TopK, TopP: d.TopP, Levels: d.Levels}
 }
 
 // numbers is what a device tells of a draw.
-func numbers(d sample.Drawn) []float32 {
+func numbers(d sampling.Drawn) []float32 {
 	exact := float32(0)
 	if d.Exact {
 		exact = 1
@@ -24,7 +24,7 @@ func numbers(d sample.Drawn) []float32 {
 }
 
 // exactly is the id of a draw, -1 if it is not exact.
-func exactly(d sample.Drawn) int32 {
+func exactly(d sampling.Drawn) int32 {
 	if !d.Exact {
 		return -1
 	}
@@ -78,7 +78,7 @@ func (c *checker) draw() {
 			c.holds(what, func(r *rig) (got, want []float32) {
 				r.views = views
 				logits, draws := r.logits(s[0], s[1]), r.howToDraw(s[0], s[1])
-				var sampler sample.Drawer
+				var sampler sampling.Drawer
 				for i := range draws {
 					want = append(want, numbers(sampler.Draw(plain(draws[i]), ownOf(logits[i*s[1]:(i+1)*s[1]], draws[i])))...)
 				}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
-	"github.com/foretoken/foretoken/sample"
+	"github.com/foretoken/foretoken/internal/sampling"
 )
 
 // Opaque is a device whose memory nobody else can use: the operations of another device behind
@@ -23,7 +23,7 @@ type Opaque struct {
 	err  error       // what an operation has ended in
 	lost error       // what every call ends in
 
-	sampler sample.Drawer
+	sampler sampling.Drawer
 
 	mu          sync.Mutex // protects what follows, which tests change
 	fuse, every int        // the call that ends in next, 1 is the next one, and how many later that happens again; 0: never

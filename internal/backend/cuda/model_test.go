@@ -13,8 +13,8 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35" // the family of the models
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/state"
-	"github.com/foretoken/foretoken/sample"
 )
 
 type modelCase struct {
@@ -164,7 +164,7 @@ func chain(t *testing.T, head model.Head, spans []model.Span, draws [][]backend.
 		var list []model.Drawn
 		row := 0
 		for i, d := range draws {
-			x := new(sample.Drawer).Draw(sample.Plain{Temperature: d.Temperature, Noise: d.Noise}, rows[i])
+			x := new(sampling.Drawer).Draw(sampling.Plain{Temperature: d.Temperature, Noise: d.Noise}, rows[i])
 			list = append(list, model.Drawn{ID: x.ID, Prob: x.Prob})
 			row += len(spans[i].Tokens)
 			spans[i] = model.Span{State: spans[i].State, Tokens: []int32{x.ID}, Want: 1, Hidden: out.Hidden.RowRange(row-1, row)}

@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -141,13 +142,13 @@ type sampledText struct {
 func sampleTexts(t *testing.T, r *rig, prompts [][]int32, length int, o sample.Options) []sampledText {
 	t.Helper()
 	texts := make([]sampledText, len(prompts))
-	samplers := make([]*sample.Sampler, len(prompts))
+	samplers := make([]*sampling.Sampler, len(prompts))
 	spans := make([]model.Span, len(prompts))
 	for i, p := range prompts {
 		o.Seed = uint64(i)
 		texts[i] = sampledText{o: o, tokens: slices.Clone(p), prompt: len(p)}
 		var err error
-		if samplers[i], err = sample.New(o, p); err != nil {
+		if samplers[i], err = sampling.New(o, p); err != nil {
 			t.Fatal(err)
 		}
 		spans[i] = model.Span{State: r.sequence(t), Tokens: p, Want: 1}
@@ -174,7 +175,7 @@ func sampleTexts(t *testing.T, r *rig, prompts [][]int32, length int, o sample.O
 // measure compares the head's draft tokens with a text.
 func (a *agreement) measure(t *testing.T, r *rig, text sampledText) {
 	t.Helper()
-	s, err := sample.New(text.o, text.tokens[:text.prompt])
+	s, err := sampling.New(text.o, text.tokens[:text.prompt])
 	if err != nil {
 		t.Fatal(err)
 	}

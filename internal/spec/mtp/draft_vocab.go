@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
-	"github.com/foretoken/foretoken/sample"
 )
 
 // The output matrix is most of what a draft token costs a small model with a large
@@ -145,7 +145,7 @@ func (s *draftVocab) foreign(r *spec.Run) int {
 // confine removes the tokens from a row of logits that are there for other sequences of the
 // batch, and returns how many are left: whoever sees the draft tokens of a text would
 // otherwise see which words others use.
-func (s *draftVocab) confine(row *sample.Row, r *spec.Run) int {
+func (s *draftVocab) confine(row *sampling.Row, r *spec.Run) int {
 	switch {
 	case s.foreign(r) == 0:
 	case row.All != nil:
@@ -185,7 +185,7 @@ func (s *draftVocab) blank(row []float32, own []int32) {
 }
 
 // drop confines the known part of a row to own blocks.
-func (s *draftVocab) drop(row *sample.Row, own []int32) {
+func (s *draftVocab) drop(row *sampling.Row, own []int32) {
 	in := func(id int32) bool {
 		b := id / backend.RowBlock
 		if int(b) < s.first {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
-	"github.com/foretoken/foretoken/sample"
 )
 
 func TestDraftVocabSize(t *testing.T) {
@@ -163,8 +163,8 @@ func TestDraftVocabIsNobodyElses(t *testing.T) {
 		t.Fatalf("blocks %v, want %v", got, want)
 	}
 	for i, own := range [][]int32{{0, 1, 31, 61}, {0, 1, 2, 43, 61, 62}} {
-		row := sample.Row{All: make([]float32, 1000)}
-		known := sample.Row{Also: []int32{3, 690, 991}, AlsoLogits: []float32{1, 2, 3}}
+		row := sampling.Row{All: make([]float32, 1000)}
+		known := sampling.Row{Also: []int32{3, 690, 991}, AlsoLogits: []float32{1, 2, 3}}
 		for id := range int32(1000) {
 			if slices.Contains(s.blocks, id/backend.RowBlock) && id%3 == 0 { // others are minus infinity
 				known.IDs, known.Logits = append(known.IDs, id), append(known.Logits, float32(id))
@@ -224,7 +224,7 @@ func BenchmarkDraftVocab(b *testing.B) {
 			batch = append(batch, spec.Run{HostState: new(any), Text: text[i*100:][:100], Depth: 1})
 		}
 		list.of(batch)
-		row := sample.Row{All: make([]float32, list.vocab)}
+		row := sampling.Row{All: make([]float32, list.vocab)}
 		for b.Loop() {
 			list.confine(&row, &batch[0])
 		}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
-	"github.com/foretoken/foretoken/sample"
 )
 
 // Options configure a Drafter. The zero value, but for Vocab, is the default.
@@ -44,7 +44,7 @@ type Drafter struct {
 type draw struct {
 	id   int32 // negative: none
 	prob float32
-	dist sample.Dist
+	dist sampling.Dist
 	own  int // tokens that it was drawn from
 }
 
@@ -158,7 +158,7 @@ func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) err
 
 // chooseToken draws the token of a span, maybe beside others, and reports whether enough of its
 // row is known.
-func (d *Drafter) chooseToken(j int, rows []sample.Row) (ok bool) {
+func (d *Drafter) chooseToken(j int, rows []sampling.Row) (ok bool) {
 	i, x := d.who[j], &d.drawn[j]
 	r := &d.batch[i]
 	x.own = d.vocab.confine(&rows[0], r)

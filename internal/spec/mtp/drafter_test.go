@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/state"
@@ -105,7 +106,7 @@ func TestHeadStoresTruePairsOnly(t *testing.T) {
 			var host any
 			for at := 0; at < len(text)-10; {
 				n := 1 + rng.IntN(7) // pairs that this round has confirmed
-				s, err := sample.New(sample.Options{Temperature: 0.7, Seed: uint64(at)}, nil)
+				s, err := sampling.New(sample.Options{Temperature: 0.7, Seed: uint64(at)}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -168,7 +169,7 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 	for at := 0; at < len(text)-10; {
 		n := 1 + at%5
 		last := at % 4 // draft tokens that can be drawn
-		s, err := sample.New(sample.Options{Temperature: 0.7, Seed: uint64(at), Constraint: func() sample.Constraint { return nothingAfter{last, off} }}, nil)
+		s, err := sampling.New(sample.Options{Temperature: 0.7, Seed: uint64(at), Constraint: func() sample.Constraint { return nothingAfter{last, off} }}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +225,7 @@ func TestDrafterDrawsTheLowestID(t *testing.T) {
 	f := golden.Load(t, "dense")
 	r := open(t, "dense")
 	text := f.Cases[0].Tokens[:2]
-	s, err := sample.New(sample.Options{Constraint: func() sample.Constraint { return nothingAfter{0, 0} }}, nil)
+	s, err := sampling.New(sample.Options{Constraint: func() sample.Constraint { return nothingAfter{0, 0} }}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +291,7 @@ func TestDrafterHeedsChain(t *testing.T) {
 		d := mtp.New(h, mtp.Options{Vocab: r.Info().Vocab})
 		var batch []spec.Run
 		for range 2 {
-			s, err := sample.New(sample.Options{}, nil)
+			s, err := sampling.New(sample.Options{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -369,7 +370,7 @@ func TestChainedDraftsAreTheSame(t *testing.T) {
 				for i, cache := range caches {
 					o := c.options
 					o.Seed = uint64(at + i)
-					s, err := sample.New(o, nil)
+					s, err := sampling.New(o, nil)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -432,7 +433,7 @@ func TestDrafterAsksForMore(t *testing.T) {
 	draft := func(lengths ...int) (drafts []spec.Draft) {
 		var batch []spec.Run
 		for i, n := range lengths {
-			s, err := sample.New(sample.Options{Temperature: 0.7, Seed: uint64(i)}, nil)
+			s, err := sampling.New(sample.Options{Temperature: 0.7, Seed: uint64(i)}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

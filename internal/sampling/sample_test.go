@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/foretoken/foretoken/sample"
 )
 
 // TestSamplerEqualsReference runs random chains over random rows, with ties, -Inf
@@ -57,7 +59,7 @@ func TestTopPIsReachedExactly(t *testing.T) {
 	row := []float32{-1, 0, -2, -1, -2}
 	for p, want := range map[float64]int{0.25: 1, 0.4: 1, 0.41: 2, 0.6: 2, 0.61: 3, 0.8: 3, 0.81: 4, 0.9: 4, 0.91: 5} {
 		for _, k := range []int{0, 5} {
-			o := Options{Temperature: 1 / math.Ln2, TopP: p, TopK: k}
+			o := sample.Options{Temperature: 1 / math.Ln2, TopP: p, TopK: k}
 			left := refDist(o, nil, nil, row)
 			if len(left) != want {
 				t.Fatalf("the reference keeps %d, want %d", len(left), want)
@@ -72,7 +74,7 @@ func TestSamplerEqualsReferenceAtFullSize(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long rows are left out of short runs")
 	}
-	for i, o := range []Options{
+	for i, o := range []sample.Options{
 		{Temperature: 0.8, TopK: 20, TopP: 0.95},
 		{Temperature: 0.8, TopK: 5000},
 		{Temperature: 0.8, TopP: 0.95},
@@ -98,10 +100,10 @@ func TestSamplerEqualsReferenceAtFullSize(t *testing.T) {
 // TestDrawKeepsLaw compares many draws with the filtered softmax in float64.
 func TestDrawKeepsLaw(t *testing.T) {
 	logits := []float32{2, 1.5, 1.5, 0, -1, 0.5, 2.2, -3, 1, 0.2, -0.5, float32(math.Inf(-1))}
-	penalized := Options{
+	penalized := sample.Options{
 		Temperature: 0.9, RepetitionPenalty: 1.3, LogitBias: map[int32]float32{7: 4},
 	}
-	cases := map[string]Options{
+	cases := map[string]sample.Options{
 		"temperature 1":    {Temperature: 1},
 		"temperature 0.5":  {Temperature: 0.5},
 		"temperature 3":    {Temperature: 3},
@@ -144,7 +146,7 @@ func TestDrawKeepsLaw(t *testing.T) {
 // TestXTCCoin checks how often XTC applies, and that it is the same coin for a
 // position however it is reached.
 func TestXTCCoin(t *testing.T) {
-	o := Options{Temperature: 1, XTCProbability: 0.3, XTCThreshold: 0.1, Seed: 4}
+	o := sample.Options{Temperature: 1, XTCProbability: 0.3, XTCThreshold: 0.1, Seed: 4}
 	s := newSampler(t, o)
 	logits := []float32{3, 2.5, 1, 0}
 	applied := 0
@@ -209,7 +211,7 @@ func TestDistAheadEqualsAccepted(t *testing.T) {
 // TestDrawIsPure asks in any order, and again, and beside other Dists.
 func TestDrawIsPure(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 1))
-	for _, o := range []Options{{Temperature: 1, Seed: 1}, {Temperature: 1, TopK: 9, Seed: 1}, {Temperature: 1, TopP: 0.9, PresencePenalty: 1, Seed: 1}} {
+	for _, o := range []sample.Options{{Temperature: 1, Seed: 1}, {Temperature: 1, TopK: 9, Seed: 1}, {Temperature: 1, TopP: 0.9, PresencePenalty: 1, Seed: 1}} {
 		s, alone := newSampler(t, o), newSampler(t, o)
 		rows, dists, want := make([][]float32, 30), make([]Dist, 30), make([]int32, 30)
 		ahead := make([]int32, 30)
@@ -230,7 +232,7 @@ func TestDrawIsPure(t *testing.T) {
 // are, to the same with independent noise.
 func TestDrawsAreCoupled(t *testing.T) {
 	const n = 4000
-	target, other := newSampler(t, Options{Temperature: 1, Seed: 1}), newSampler(t, Options{Temperature: 1, Seed: 2})
+	target, other := newSampler(t, sample.Options{Temperature: 1, Seed: 1}), newSampler(t, sample.Options{Temperature: 1, Seed: 2})
 	r := rand.New(rand.NewPCG(5, 5))
 	shared, independent, bound := 0, 0, 0.0
 	p, q := make([]float32, 50), make([]float32, 50)
@@ -285,7 +287,7 @@ func TestGreedyTakesLowestOfTies(t *testing.T) {
 		{nil, 0, -1},
 	} {
 		for _, temperature := range []float64{0, 5e-324, 1e-30} {
-			s := newSampler(t, Options{Temperature: temperature, TopK: 1, Vocab: c.vocab})
+			s := newSampler(t, sample.Options{Temperature: temperature, TopK: 1, Vocab: c.vocab})
 			d := s.Dist(c.logits, nil)
 			got := s.Draw(d)
 			if got != c.want {
@@ -304,7 +306,7 @@ func TestGreedyTakesLowestOfTies(t *testing.T) {
 
 // TestPositionsAreIndependent draws from one distribution at neighboring positions.
 func TestPositionsAreIndependent(t *testing.T) {
-	s := newSampler(t, Options{Temperature: 1, Seed: 8})
+	s := newSampler(t, sample.Options{Temperature: 1, Seed: 8})
 	logits := []float32{0, 0, 0, 0, 0, 0, 0, 0}
 	const n = 30_000
 	counts, expected := make([]int, 64), make([]float64, 64)
@@ -322,7 +324,7 @@ func TestPositionsAreIndependent(t *testing.T) {
 }
 
 func TestCoinFollowsP(t *testing.T) {
-	s := newSampler(t, Options{Temperature: 1, Seed: 8})
+	s := newSampler(t, sample.Options{Temperature: 1, Seed: 8})
 	const n = 20_000
 	heads := 0
 	for range n {
@@ -340,7 +342,7 @@ func TestCoinFollowsP(t *testing.T) {
 
 func TestSamplerDoesNotAllocate(t *testing.T) {
 	row, flat := noiseRow(20_000, 20), noiseRow(20_000, 0)
-	for name, o := range map[string]Options{
+	for name, o := range map[string]sample.Options{
 		"greedy":      {},
 		"topk+topp":   {Temperature: 0.8, TopK: 20, TopP: 0.95},
 		"topp":        {Temperature: 0.8, TopP: 0.95},
@@ -395,7 +397,7 @@ func FuzzDist(f *testing.F) {
 }
 
 func ExampleSampler() {
-	s, err := New(Options{Temperature: 1, TopK: 2, Seed: 3}, nil)
+	s, err := New(sample.Options{Temperature: 1, TopK: 2, Seed: 3}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

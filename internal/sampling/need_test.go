@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/topk"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // part is what a device tells of a row that is asked for its best logits, and those of some ids:
@@ -65,7 +66,7 @@ func TestPartOfARowIsEnough(t *testing.T) {
 		}
 		if r.IntN(3) == 0 {
 			mask := randomMask(r, vocab, []int{1, 2, 50}[r.IntN(3)])
-			o.Constraint = func() Constraint { return fixed(mask) }
+			o.Constraint = func() sample.Constraint { return fixed(mask) }
 		}
 		prompt, ahead := make([]int32, r.IntN(20)), make([]int32, r.IntN(4))
 		for _, list := range [][]int32{prompt, ahead} {
@@ -117,28 +118,28 @@ func TestNeedByOptions(t *testing.T) {
 	for i := range long {
 		long[i] = int32(i)
 	}
-	open := func() Constraint { return fixed(nil) }
+	open := func() sample.Constraint { return fixed(nil) }
 	for name, c := range map[string]struct {
-		options Options
+		options sample.Options
 		prompt  []int32
 		best    int // 0: the whole row
 		also    int
 	}{
 		"greedy":             {best: 1},
-		"top-k":              {options: Options{Temperature: 1, TopK: 20}, best: 20},
-		"all filters":        {options: Options{Temperature: 1, TopK: 20, TopP: 0.9, MinP: 0.1, XTCProbability: 1, XTCThreshold: 0.1}, best: 20},
-		"min-p":              {options: Options{Temperature: 1, MinP: 0.1}, best: nearBest},
-		"bias":               {options: Options{LogitBias: map[int32]float32{9: 1, 2: 1}}, best: 3, also: 2},
-		"penalties":          {options: Options{Temperature: 1, TopK: 5, RepetitionPenalty: 1.1}, prompt: []int32{4, 3, 4}, best: 8, also: 3},
-		"grammar":            {options: Options{Temperature: 1, TopK: 20, Constraint: open}, best: 70},
-		"temperature":        {options: Options{Temperature: 1}},
-		"top-p":              {options: Options{Temperature: 1, TopP: 0.9}},
-		"top-p and min-p":    {options: Options{Temperature: 1, TopP: 0.9, MinP: 0.1}},
-		"xtc":                {options: Options{Temperature: 1, XTCProbability: 1, XTCThreshold: 0.1}},
-		"a large k":          {options: Options{Temperature: 1, TopK: 200_000}},
-		"a k of all blocks":  {options: Options{Temperature: 1, TopK: benchVocab / topk.Block}, best: benchVocab / topk.Block},
-		"a k of more":        {options: Options{Temperature: 1, TopK: benchVocab/topk.Block + 1}},
-		"many ids penalized": {options: Options{RepetitionPenalty: 1.1}, prompt: long},
+		"top-k":              {options: sample.Options{Temperature: 1, TopK: 20}, best: 20},
+		"all filters":        {options: sample.Options{Temperature: 1, TopK: 20, TopP: 0.9, MinP: 0.1, XTCProbability: 1, XTCThreshold: 0.1}, best: 20},
+		"min-p":              {options: sample.Options{Temperature: 1, MinP: 0.1}, best: nearBest},
+		"bias":               {options: sample.Options{LogitBias: map[int32]float32{9: 1, 2: 1}}, best: 3, also: 2},
+		"penalties":          {options: sample.Options{Temperature: 1, TopK: 5, RepetitionPenalty: 1.1}, prompt: []int32{4, 3, 4}, best: 8, also: 3},
+		"grammar":            {options: sample.Options{Temperature: 1, TopK: 20, Constraint: open}, best: 70},
+		"temperature":        {options: sample.Options{Temperature: 1}},
+		"top-p":              {options: sample.Options{Temperature: 1, TopP: 0.9}},
+		"top-p and min-p":    {options: sample.Options{Temperature: 1, TopP: 0.9, MinP: 0.1}},
+		"xtc":                {options: sample.Options{Temperature: 1, XTCProbability: 1, XTCThreshold: 0.1}},
+		"a large k":          {options: sample.Options{Temperature: 1, TopK: 200_000}},
+		"a k of all blocks":  {options: sample.Options{Temperature: 1, TopK: benchVocab / topk.Block}, best: benchVocab / topk.Block},
+		"a k of more":        {options: sample.Options{Temperature: 1, TopK: benchVocab/topk.Block + 1}},
+		"many ids penalized": {options: sample.Options{RepetitionPenalty: 1.1}, prompt: long},
 	} {
 		s := newSampler(t, c.options, c.prompt...)
 		need := s.Need(benchVocab, []int32{77}, nil)
@@ -173,16 +174,16 @@ func TestNeedAsksForFewIDs(t *testing.T) {
 	}
 	ten, tenBiases := first(10)
 	eleven, elevenBiases := first(11)
-	window := newSampler(t, Options{RepetitionPenalty: 2, RepetitionWindow: 3}, 1, 2, 3, 4, 5)
+	window := newSampler(t, sample.Options{RepetitionPenalty: 2, RepetitionWindow: 3}, 1, 2, 3, 4, 5)
 	window.Accept(6)
 	for name, c := range map[string]struct {
 		s    *Sampler
 		also []int32 // nil: the whole row
 	}{
-		"biases":       {newSampler(t, Options{LogitBias: tenBiases}), ten},
-		"many biases":  {newSampler(t, Options{LogitBias: elevenBiases}), nil},
-		"penalty":      {newSampler(t, Options{RepetitionPenalty: 2}, append(ten, n)...), ten},
-		"wide penalty": {newSampler(t, Options{RepetitionPenalty: 2}, eleven...), nil},
+		"biases":       {newSampler(t, sample.Options{LogitBias: tenBiases}), ten},
+		"many biases":  {newSampler(t, sample.Options{LogitBias: elevenBiases}), nil},
+		"penalty":      {newSampler(t, sample.Options{RepetitionPenalty: 2}, append(ten, n)...), ten},
+		"wide penalty": {newSampler(t, sample.Options{RepetitionPenalty: 2}, eleven...), nil},
 		"window":       {window, []int32{4, 5, 6}},
 	} {
 		if need := c.s.Need(n, nil, nil); need.Whole != (c.also == nil) || !slices.Equal(need.Also, c.also) {
@@ -198,7 +199,7 @@ func TestNeedAsksForFewIDs(t *testing.T) {
 // TestPartOfMinPIsExact has the last logit that min-p keeps as the lowest of what is known, and
 // one float32 below it.
 func TestPartOfMinPIsExact(t *testing.T) {
-	s := newSampler(t, Options{Temperature: 1, MinP: 0.9})
+	s := newSampler(t, sample.Options{Temperature: 1, MinP: 0.9})
 	last := newScale(0, 1).lowest(s.minLevel + 1)
 	row := slices.Repeat([]float32{-5}, 3*topk.Block)
 	row[0] = 0
@@ -220,7 +221,7 @@ func TestPartOfMinPIsExact(t *testing.T) {
 
 func TestPartAllocatesNothing(t *testing.T) {
 	row := noiseRow(20_000, 40)
-	for _, o := range []Options{
+	for _, o := range []sample.Options{
 		{},
 		{Temperature: 0.8, TopK: 20, TopP: 0.9},
 		{Temperature: 0.8, TopK: 20, RepetitionPenalty: 1.1, LogitBias: map[int32]float32{3: 1}},
@@ -259,7 +260,7 @@ func TestCertaintyOfPartAndWhole(t *testing.T) {
 		for _, z := range row {
 			sum += math.Exp(float64(z) - top)
 		}
-		o := Options{}
+		o := sample.Options{}
 		if i%2 == 1 {
 			o.LogitBias = map[int32]float32{int32(i): 20} // the draw, whatever the row says
 		}
@@ -285,7 +286,7 @@ func TestCertaintyOfPartAndWhole(t *testing.T) {
 			}
 		}
 	}
-	s := newSampler(t, Options{Temperature: 1, TopK: 2})
+	s := newSampler(t, sample.Options{Temperature: 1, TopK: 2})
 	row := []float32{1, 2, 3}
 	if d := s.Dist(row, nil); s.Certainty(d, Row{All: row}, 2) != d.Prob(2) {
 		t.Errorf("certainty %v, want the probability %v", s.Certainty(d, Row{All: row}, 2), d.Prob(2))

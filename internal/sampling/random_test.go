@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // chiSquareZ maps a chi-square statistic to a standard normal one (Wilson and
@@ -271,7 +272,7 @@ func TestDrawTakesLowestOfTies(t *testing.T) {
 		if a > b {
 			row, high = []float32{-1, 0}, 1
 		}
-		o := Options{Temperature: 1 / math.Abs(a-b), Seed: seed}
+		o := sample.Options{Temperature: 1 / math.Abs(a-b), Seed: seed}
 		if sc := newScale(0, o.Temperature); sc.score(row[0])+a == sc.score(row[1])+b {
 			ties[high]++
 			s := newSampler(t, o)

@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"cmp"
@@ -7,13 +7,8 @@ import (
 
 	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/topk"
+	"github.com/foretoken/foretoken/sample"
 )
-
-// A LogProb is an id with the logarithm of its probability.
-type LogProb struct {
-	ID      int32
-	LogProb float32
-}
 
 // LogProbs reports on one row of logits as the model gave them: without bias,
 // penalties, temperature and truncation. chosen is the log-probability of id, -Inf
@@ -21,7 +16,7 @@ type LogProb struct {
 // likely ids, likeliest first and equals by id; there are fewer if the row has
 // fewer. Pass only the logits of real ids, without a matrix's padding. Accuracy
 // is about 1e-7 absolute. The caller owns best.
-func LogProbs(logits []float32, id int32, top int) (chosen float32, best []LogProb) {
+func LogProbs(logits []float32, id int32, top int) (chosen float32, best []sample.LogProb) {
 	logits = logits[:min(len(logits), MaxVocab)]
 	blocks := topk.Maxima(nil, logits)
 	highest := topk.Max(blocks)
@@ -45,9 +40,9 @@ func LogProbs(logits []float32, id int32, top int) (chosen float32, best []LogPr
 	}
 	w.topK(logits, blocks, top, -math.MaxFloat32)
 	slices.SortFunc(w.keys, func(a, b uint64) int { return cmp.Compare(b, a) })
-	best = make([]LogProb, len(w.keys))
+	best = make([]sample.LogProb, len(w.keys))
 	for i, k := range w.keys {
-		best[i] = LogProb{topk.ID(k), float32(sc.score(topk.Logit(k)) - logTotal)}
+		best[i] = sample.LogProb{ID: topk.ID(k), LogProb: float32(sc.score(topk.Logit(k)) - logTotal)}
 	}
 	return chosen, best
 }

@@ -1,9 +1,11 @@
-package sample
+package sampling
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/foretoken/foretoken/sample"
 )
 
 // TestPlainDrawsAreTheSamplers compares draws without a sampler with those of one, and their
@@ -16,7 +18,7 @@ func TestPlainDrawsAreTheSamplers(t *testing.T) {
 		vocab := 1 + r.IntN(400)
 		o := randomOptions(r, vocab)
 		if r.IntN(2) == 0 {
-			o = Options{Temperature: o.Temperature, Seed: o.Seed, Vocab: o.Vocab}
+			o = sample.Options{Temperature: o.Temperature, Seed: o.Seed, Vocab: o.Vocab}
 		}
 		s := newSampler(t, o)
 		for range r.IntN(4) {
@@ -45,12 +47,12 @@ func TestPlainDrawsAreTheSamplers(t *testing.T) {
 	if plain < 200 {
 		t.Errorf("%d plain draws", plain)
 	}
-	for _, o := range []Options{
+	for _, o := range []sample.Options{
 		{RepetitionPenalty: 2},
 		{LogitBias: map[int32]float32{1: 1}},
 		{PresencePenalty: 1},
 		{Temperature: 1, XTCProbability: 1, XTCThreshold: 0.1},
-		{Constraint: func() Constraint { return fixed(nil) }},
+		{Constraint: func() sample.Constraint { return fixed(nil) }},
 	} {
 		if _, ok := newSampler(t, o).Plain(0); ok {
 			t.Errorf("%+v: plain", o)
@@ -64,19 +66,19 @@ func TestPlainFiltersAreNearlyTheSamplers(t *testing.T) {
 	var w Drawer
 	const draws = 600
 	for name, c := range map[string]struct {
-		o     Options
+		o     sample.Options
 		exact int // so many at least
 	}{
-		"top-k":            {Options{Temperature: 1, TopK: 20}, 0},
-		"top-p":            {Options{Temperature: 0.8, TopP: 0.9}, draws * 9 / 10},
-		"most of top-p":    {Options{Temperature: 1, TopP: 0.99}, draws * 9 / 10},
-		"min-p":            {Options{Temperature: 1.2, MinP: 0.05}, draws * 9 / 10},
-		"top-k and top-p":  {Options{Temperature: 0.7, TopK: 20, TopP: 0.95}, 0},
-		"top-p and min-p":  {Options{Temperature: 1, TopP: 0.95, MinP: 0.02}, draws * 9 / 10},
-		"all":              {Options{Temperature: 1, TopK: 50, TopP: 0.95, MinP: 0.02}, 0},
-		"one":              {Options{Temperature: 1, TopK: 1}, 0},
-		"few":              {Options{Temperature: 1, TopP: 1e-9}, 0},
-		"filters of greed": {Options{TopK: 3, TopP: 0.1, MinP: 0.5}, draws},
+		"top-k":            {sample.Options{Temperature: 1, TopK: 20}, 0},
+		"top-p":            {sample.Options{Temperature: 0.8, TopP: 0.9}, draws * 9 / 10},
+		"most of top-p":    {sample.Options{Temperature: 1, TopP: 0.99}, draws * 9 / 10},
+		"min-p":            {sample.Options{Temperature: 1.2, MinP: 0.05}, draws * 9 / 10},
+		"top-k and top-p":  {sample.Options{Temperature: 0.7, TopK: 20, TopP: 0.95}, 0},
+		"top-p and min-p":  {sample.Options{Temperature: 1, TopP: 0.95, MinP: 0.02}, draws * 9 / 10},
+		"all":              {sample.Options{Temperature: 1, TopK: 50, TopP: 0.95, MinP: 0.02}, 0},
+		"one":              {sample.Options{Temperature: 1, TopK: 1}, 0},
+		"few":              {sample.Options{Temperature: 1, TopP: 1e-9}, 0},
+		"filters of greed": {sample.Options{TopK: 3, TopP: 0.1, MinP: 0.5}, draws},
 	} {
 		others, exact, off := 0, 0, 0.0
 		for i := range draws {

@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import "slices"
 

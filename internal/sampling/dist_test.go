@@ -1,9 +1,11 @@
-package sample
+package sampling
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/foretoken/foretoken/sample"
 )
 
 // logitsOf gives logits whose softmax is p.
@@ -17,7 +19,7 @@ func logitsOf(p ...float64) []float32 {
 
 // TestMinusOfSpec is the acceptance example of the model specification, 9.4.
 func TestMinusOfSpec(t *testing.T) {
-	s := newSampler(t, Options{Temperature: 1})
+	s := newSampler(t, sample.Options{Temperature: 1})
 	p, q := s.Dist(logitsOf(.5, .3, .2), nil), s.Dist(logitsOf(.2, .5, .3), nil)
 	for id, want := range []float64{1, .6, 2. / 3} {
 		if got := min(1, float64(p.Prob(int32(id))/q.Prob(int32(id)))); math.Abs(got-want) > 1e-6 {
@@ -72,7 +74,7 @@ func TestMinusIsNormalizedDifference(t *testing.T) {
 func TestRatioRuleKeepsLaw(t *testing.T) {
 	pz, qz := []float32{1, 0.5, 0, -0.5, 2, 1.2}, []float32{0, 1, 0.3, -2, 1.5, 2}
 	const n = 40_000
-	for name, o := range map[string]Options{
+	for name, o := range map[string]sample.Options{
 		"whole":     {Temperature: 1, Seed: 1},
 		"truncated": {Temperature: 0.9, TopK: 4, Seed: 2},
 		"xtc":       {Temperature: 1, XTCProbability: 0.5, XTCThreshold: 0.2, Seed: 3},
@@ -100,7 +102,7 @@ func TestRatioRuleKeepsLaw(t *testing.T) {
 
 // TestResidualFollowsItsProbabilities draws from one difference at many positions.
 func TestResidualFollowsItsProbabilities(t *testing.T) {
-	s := newSampler(t, Options{Temperature: 1, Seed: 12})
+	s := newSampler(t, sample.Options{Temperature: 1, Seed: 12})
 	pz, qz := []float32{2, 1, 0, 3, 1}, []float32{0, 1.4, 3, 2.5, -1}
 	const n = 30_000
 	counts, expected := make([]int, len(pz)), make([]float64, len(pz))
@@ -116,7 +118,7 @@ func TestResidualFollowsItsProbabilities(t *testing.T) {
 }
 
 func TestProbSumsToOne(t *testing.T) {
-	for _, o := range []Options{{Temperature: 0.8}, {Temperature: 0.8, TopP: 0.9}, {Temperature: 3, MinP: 0.001}} {
+	for _, o := range []sample.Options{{Temperature: 0.8}, {Temperature: 0.8, TopP: 0.9}, {Temperature: 3, MinP: 0.001}} {
 		s := newSampler(t, o)
 		d := s.Dist(noiseRow(5000, 10), nil)
 		sum := 0.0
@@ -131,7 +133,7 @@ func TestProbSumsToOne(t *testing.T) {
 
 // TestDetachOutlivesLogits overwrites the row a whole Dist was made from.
 func TestDetachOutlivesLogits(t *testing.T) {
-	s := newSampler(t, Options{Temperature: 1, Seed: 3})
+	s := newSampler(t, sample.Options{Temperature: 1, Seed: 3})
 	row := noiseRow(500, 3)
 	want := s.Dist(append([]float32(nil), row...), nil)
 	d := s.Dist(row, nil).Detach()
@@ -143,7 +145,7 @@ func TestDetachOutlivesLogits(t *testing.T) {
 
 // TestPenalizedRowsAreTheirOwn holds two whole Dists of penalized rows at once.
 func TestPenalizedRowsAreTheirOwn(t *testing.T) {
-	o := Options{Temperature: 1, PresencePenalty: 2, Seed: 3}
+	o := sample.Options{Temperature: 1, PresencePenalty: 2, Seed: 3}
 	s, alone := newSampler(t, o), newSampler(t, o)
 	s.Accept(4)
 	alone.Accept(4)
@@ -157,7 +159,7 @@ func TestPenalizedRowsAreTheirOwn(t *testing.T) {
 }
 
 func TestDistUsedTooLatePanics(t *testing.T) {
-	s := newSampler(t, Options{Temperature: 1})
+	s := newSampler(t, sample.Options{Temperature: 1})
 	row := []float32{1, 2}
 	mustPanic := func(name string, f func()) {
 		t.Helper()

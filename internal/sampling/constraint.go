@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"math"
@@ -7,18 +7,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/topk"
 )
-
-// A Constraint says which ids may come next, such as those that keep a text in a
-// grammar. It follows the text of one Sampler and belongs to it; those of other Samplers
-// may be called at the same time.
-type Constraint interface {
-	// Allowed is the set of ids that may follow once the tokens ahead have followed the
-	// text: bit id%64 of word id/64, and no id beyond the words. nil allows everything. The
-	// Sampler is done with it before it makes another call.
-	Allowed(ahead []int32) []uint64
-	// Accept makes id part of the text.
-	Accept(id int32)
-}
 
 // allowed is the set of ids that may come next; nil: all.
 func (s *Sampler) allowed(ahead []int32) []uint64 {

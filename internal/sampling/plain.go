@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/topk"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // A Plain is a draw that looks at a row of logits and nothing else: no bias, penalty or
@@ -19,8 +20,8 @@ type Plain struct {
 	Temperature float64 // 0: the most likely id
 	Noise       uint64  // of the position (see RandomVersion: stream)
 	Vocab       int     // ids from there on do not count; 0: all do
-	TopK        int     // as in Options
-	TopP        float64 // as in Options
+	TopK        int     // as in sample.Options
+	TopP        float64 // as in sample.Options
 	Levels      int     // how many levels min-p leaves; 0: all
 }
 
@@ -54,7 +55,7 @@ type Drawn struct {
 
 // Draw is the id that p chooses from a row of logits.
 func (w *Drawer) Draw(p Plain, logits []float32) Drawn {
-	w.s.options = Options{Temperature: cmp.Or(p.Temperature, 1), Vocab: p.Vocab}
+	w.s.options = sample.Options{Temperature: cmp.Or(p.Temperature, 1), Vocab: p.Vocab}
 	d := w.s.Dist(logits, nil).open()
 	defer w.s.release()
 	if d.len() == 0 {

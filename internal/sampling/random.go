@@ -1,11 +1,6 @@
-package sample
+package sampling
 
-import (
-	"crypto/rand"
-	"encoding/binary"
-
-	"github.com/foretoken/foretoken/internal/exactmath"
-)
+import "github.com/foretoken/foretoken/internal/exactmath"
 
 // RandomVersion names the layout of the randomness below. A change that gives
 // other numbers for the same seed raises it. Version 1:
@@ -110,11 +105,4 @@ func premixedOf(hits, ids []int32, stream, limit uint64, lo, hi int) []int32 {
 		}
 	}
 	return hits
-}
-
-// NewSeed returns a random seed below 2^53, which every reader of JSON keeps exact.
-func NewSeed() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails, by its contract
-	return binary.LittleEndian.Uint64(b[:]) >> 11
 }

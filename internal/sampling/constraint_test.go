@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/topk"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // masks is a constraint whose mask is a function of what was said.
@@ -70,7 +71,7 @@ func TestConstraintEqualsReference(t *testing.T) {
 			return randomMask(rand.New(rand.NewPCG(seed, n)), vocab, oneIn)
 		}
 		ref := o
-		o.Constraint = func() Constraint { return &masks{mask: of} }
+		o.Constraint = func() sample.Constraint { return &masks{mask: of} }
 		s := newSampler(t, o)
 		var said []int32
 		for range 3 {
@@ -117,7 +118,7 @@ func TestConstraintEqualsReference(t *testing.T) {
 // TestMinPUnderConstraintIsExact has logits on both sides of the last one that min-p keeps, one
 // float32 apart, under masks that allow all, half and few of the ids.
 func TestMinPUnderConstraintIsExact(t *testing.T) {
-	o := Options{Temperature: 1, MinP: 0.9}
+	o := sample.Options{Temperature: 1, MinP: 0.9}
 	row := make([]float32, 64)
 	z := newScale(0, 1).lowest(newSampler(t, o).minLevel + 1)
 	for range len(row) / 2 {
@@ -135,7 +136,7 @@ func TestMinPUnderConstraintIsExact(t *testing.T) {
 			}
 		}
 		ref := o
-		o.Constraint = func() Constraint { return fixed{mask} }
+		o.Constraint = func() sample.Constraint { return fixed{mask} }
 		s := newSampler(t, o)
 		checkDist(t, s.Dist(row, nil), refDist(ref, nil, nil, held), len(row))
 	}
@@ -202,8 +203,8 @@ func TestConstraintAllocatesNothing(t *testing.T) {
 	row := noiseRow(5000, 30)
 	for _, oneIn := range []int{1, 2, 300} {
 		mask := randomMask(rand.New(rand.NewPCG(1, 1)), len(row), oneIn)
-		for _, o := range []Options{{}, {Temperature: 0.8, TopK: 20}, {Temperature: 0.8}, {Temperature: 1, MinP: 0.1}} {
-			o.Constraint = func() Constraint { return fixed(mask) }
+		for _, o := range []sample.Options{{}, {Temperature: 0.8, TopK: 20}, {Temperature: 0.8}, {Temperature: 1, MinP: 0.1}} {
+			o.Constraint = func() sample.Constraint { return fixed(mask) }
 			s := newSampler(t, o)
 			round := func() { s.Accept(s.Draw(s.Dist(row, nil))) }
 			round()
@@ -231,14 +232,14 @@ func BenchmarkConstraint(b *testing.B) {
 	}
 	chains := []struct {
 		name    string
-		options Options
+		options sample.Options
 	}{
-		{"greedy", Options{}},
-		{"topk+topp", Options{Temperature: 0.8, TopK: 20, TopP: 0.95}},
-		{"minp", Options{Temperature: 0.8, MinP: 0.05}},
-		{"topp", Options{Temperature: 0.8, TopP: 0.95}},
-		{"temperature", Options{Temperature: 0.8}},
-		{"penalties", Options{Temperature: 0.8, TopK: 20, RepetitionPenalty: 1.1}},
+		{"greedy", sample.Options{}},
+		{"topk+topp", sample.Options{Temperature: 0.8, TopK: 20, TopP: 0.95}},
+		{"minp", sample.Options{Temperature: 0.8, MinP: 0.05}},
+		{"topp", sample.Options{Temperature: 0.8, TopP: 0.95}},
+		{"temperature", sample.Options{Temperature: 0.8}},
+		{"penalties", sample.Options{Temperature: 0.8, TopK: 20, RepetitionPenalty: 1.1}},
 	}
 	for _, c := range chains {
 		for _, m := range []struct {
@@ -248,7 +249,7 @@ func BenchmarkConstraint(b *testing.B) {
 			b.Run("chain="+c.name+"/mask="+m.name, func(b *testing.B) {
 				o := c.options
 				if m.mask != nil {
-					o.Constraint = func() Constraint { return fixed(m.mask) }
+					o.Constraint = func() sample.Constraint { return fixed(m.mask) }
 				}
 				s, err := New(o, []int32{1, 2, 3})
 				if err != nil {
@@ -273,7 +274,7 @@ func TestForcedIsTheOnlyDraw(t *testing.T) {
 		mask := randomMask(r, vocab, 1+r.IntN(2*vocab))
 		o := randomOptions(r, vocab)
 		o.Vocab = vocab
-		o.Constraint = func() Constraint {
+		o.Constraint = func() sample.Constraint {
 			return &masks{mask: func(said []int32) []uint64 {
 				if len(said) == 1 {
 					return mask

@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package sample
+package sampling
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // A refToken is an id with its adjusted logit, its score and its integer weight.
@@ -21,7 +22,7 @@ type refToken struct {
 // refDist is the chain written down step by step on a sorted list: the oracle of
 // Sampler.Dist. It shares the elementary functions (tested on their own) and the
 // definition of a weight, but none of the selection. The result is likeliest first.
-func refDist(o Options, prompt, said []int32, logits []float32) []refToken {
+func refDist(o sample.Options, prompt, said []int32, logits []float32) []refToken {
 	n := len(logits)
 	if o.Vocab > 0 {
 		n = min(n, o.Vocab)
@@ -80,7 +81,7 @@ func refDist(o Options, prompt, said []int32, logits []float32) []refToken {
 	return left
 }
 
-func refAdjust(o Options, prompt, said []int32, logits []float32) []float32 {
+func refAdjust(o sample.Options, prompt, said []int32, logits []float32) []float32 {
 	window := slices.Concat(prompt, said)
 	if o.RepetitionWindow > 0 {
 		window = window[max(0, len(window)-o.RepetitionWindow):]
@@ -130,7 +131,7 @@ func refTotal(tokens []refToken) (sum uint64) {
 }
 
 // refDraw works out the noise of every token.
-func refDraw(o Options, pos int, left []refToken) int32 {
+func refDraw(o sample.Options, pos int, left []refToken) int32 {
 	if len(left) == 0 {
 		return -1
 	}
@@ -149,7 +150,7 @@ func refDraw(o Options, pos int, left []refToken) int32 {
 }
 
 // randomOptions draws a chain; every option is off about half of the time.
-func randomOptions(r *rand.Rand, vocab int) Options {
+func randomOptions(r *rand.Rand, vocab int) sample.Options {
 	maybe := func(x float64) float64 { return x * float64(r.IntN(2)) }
 	ids := func(n int) []int32 {
 		list := make([]int32, r.IntN(n+1))
@@ -158,7 +159,7 @@ func randomOptions(r *rand.Rand, vocab int) Options {
 		}
 		return list
 	}
-	o := Options{
+	o := sample.Options{
 		Temperature: []float64{0, 1e-3, 0.3, 0.8, 1, 1.7, 40}[r.IntN(7)],
 		TopK:        int(maybe(float64(1 + r.IntN(2*vocab)))),
 		TopP:        maybe([]float64{1e-9, 0.1, 0.5, 0.9, 0.95, 0.9999, 1}[r.IntN(7)]),
@@ -190,7 +191,7 @@ func randomOptions(r *rand.Rand, vocab int) Options {
 	return o
 }
 
-func newSampler(t testing.TB, o Options, prompt ...int32) *Sampler {
+func newSampler(t testing.TB, o sample.Options, prompt ...int32) *Sampler {
 	t.Helper()
 	s, err := New(o, prompt)
 	if err != nil {

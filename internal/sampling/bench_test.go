@@ -1,8 +1,10 @@
-package sample
+package sampling
 
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/foretoken/foretoken/sample"
 )
 
 const benchVocab = 248_320
@@ -37,17 +39,17 @@ func BenchmarkSample(b *testing.B) {
 	}
 	chains := []struct {
 		name    string
-		options Options
+		options sample.Options
 		prompt  []int32
 	}{
-		{"greedy", Options{}, nil},
-		{"topk+topp", Options{Temperature: 0.8, TopK: 20, TopP: 0.95}, nil},
-		{"topk=1000+topp", Options{Temperature: 0.8, TopK: 1000, TopP: 0.95}, nil},
-		{"topp", Options{Temperature: 0.8, TopP: 0.95}, nil},
-		{"minp", Options{Temperature: 0.8, MinP: 0.05}, nil},
-		{"temperature", Options{Temperature: 0.8}, nil},
-		{"xtc", Options{Temperature: 0.8, TopK: 20, XTCProbability: 1, XTCThreshold: 0.1}, nil},
-		{"penalties", Options{
+		{"greedy", sample.Options{}, nil},
+		{"topk+topp", sample.Options{Temperature: 0.8, TopK: 20, TopP: 0.95}, nil},
+		{"topk=1000+topp", sample.Options{Temperature: 0.8, TopK: 1000, TopP: 0.95}, nil},
+		{"topp", sample.Options{Temperature: 0.8, TopP: 0.95}, nil},
+		{"minp", sample.Options{Temperature: 0.8, MinP: 0.05}, nil},
+		{"temperature", sample.Options{Temperature: 0.8}, nil},
+		{"xtc", sample.Options{Temperature: 0.8, TopK: 20, XTCProbability: 1, XTCThreshold: 0.1}, nil},
+		{"penalties", sample.Options{
 			Temperature: 0.8, TopK: 20, TopP: 0.95,
 			RepetitionPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: 0.1,
 		}, context},
@@ -72,7 +74,7 @@ func BenchmarkSample(b *testing.B) {
 func BenchmarkProbUntruncated(b *testing.B) {
 	for _, r := range benchRows {
 		b.Run("row="+r.name, func(b *testing.B) {
-			s, err := New(Options{Temperature: 0.8}, nil)
+			s, err := New(sample.Options{Temperature: 0.8}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -88,10 +90,10 @@ func BenchmarkProbUntruncated(b *testing.B) {
 func BenchmarkMinus(b *testing.B) {
 	for _, c := range []struct {
 		name    string
-		options Options
+		options sample.Options
 	}{
-		{"topk+topp", Options{Temperature: 0.8, TopK: 20, TopP: 0.95}},
-		{"temperature", Options{Temperature: 0.8}},
+		{"topk+topp", sample.Options{Temperature: 0.8, TopK: 20, TopP: 0.95}},
+		{"temperature", sample.Options{Temperature: 0.8}},
 	} {
 		b.Run("chain="+c.name, func(b *testing.B) {
 			s, err := New(c.options, nil)

@@ -1,65 +1,19 @@
-package sample
+package sampling
 
 import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/foretoken/foretoken/sample"
 )
 
 // MaxVocab is the longest row of logits a Sampler looks at. It keeps the sum of
 // a row's weights, each at most 2^42, inside 63 bits.
 const MaxVocab = 1 << 21
 
-// Options are a request's sampling options. The zero value is greedy decoding without penalties.
-type Options struct {
-	// Temperature divides the logits. 0 is greedy: the most likely id, whatever
-	// the truncation options say.
-	Temperature float64
-
-	// TopK keeps the K most likely ids; 0 keeps all.
-	TopK int
-	// TopP, in [0, 1], keeps the fewest most likely ids whose probabilities reach
-	// TopP together; 0 and 1 keep all.
-	TopP float64
-	// MinP, in [0, 1], drops ids less likely than MinP times the likeliest; 0 keeps all.
-	MinP float64
-
-	// XTCProbability, in [0, 1], is how often XTC ("exclude top choices") applies:
-	// then every id at least XTCThreshold likely is dropped, save the least likely
-	// of them and the ids of XTCExempt. 0 is off.
-	XTCProbability float64
-	// XTCThreshold, in (0, 0.5], is looked at only if XTCProbability is above 0.
-	XTCThreshold float64
-	// XTCExempt lists ids XTC never drops, commonly the newline and the stop tokens.
-	XTCExempt []int32
-
-	// RepetitionPenalty divides the positive and multiplies the negative logits of
-	// the ids in the last RepetitionWindow tokens of prompt and output. 0 and 1 are off.
-	RepetitionPenalty float64
-	// RepetitionWindow is in tokens; 0 is the whole text.
-	RepetitionWindow int
-	// PresencePenalty is taken once from the logit of every id generated so far.
-	// The prompt does not count.
-	PresencePenalty float64
-	// FrequencyPenalty is taken from a logit as often as its id was generated so
-	// far. The prompt does not count.
-	FrequencyPenalty float64
-	// LogitBias is added to the logits of its ids, before the penalties.
-	LogitBias map[int32]float32
-
-	// Constraint makes what says which ids may come next, one for each Sampler; nil allows
-	// all. Ids that it does not allow are out before anything else is applied.
-	Constraint func() Constraint
-
-	// Seed decides all draws, together with the position.
-	Seed uint64
-	// Vocab is the number of ids that stand for tokens. Logits from there on are the
-	// padding of a matrix and never drawn. 0 takes the whole row.
-	Vocab int
-}
-
 // validate names the first option out of range and the range.
-func (o *Options) validate() error {
+func validate(o *sample.Options) error {
 	ranges := []struct {
 		name   string
 		value  float64
@@ -87,12 +41,12 @@ func (o *Options) validate() error {
 		return fmt.Errorf("sample: option XTCThreshold is 0, want above 0 and at most 0.5 when XTCProbability is set")
 	}
 	for _, id := range o.XTCExempt {
-		if err := o.validateID("XTCExempt", id); err != nil {
+		if err := validateID(o, "XTCExempt", id); err != nil {
 			return err
 		}
 	}
 	for _, id := range sortedIDs(o.LogitBias) {
-		if err := o.validateID("LogitBias", id); err != nil {
+		if err := validateID(o, "LogitBias", id); err != nil {
 			return err
 		}
 		if v := float64(o.LogitBias[id]); math.IsNaN(v) || math.IsInf(v, 0) {
@@ -102,7 +56,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-func (o *Options) validateID(name string, id int32) error {
+func validateID(o *sample.Options, name string, id int32) error {
 	end := int32(MaxVocab)
 	if o.Vocab > 0 {
 		end = int32(o.Vocab)
