@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -56,11 +57,6 @@ func blockCases(random int, r *rand.Rand) []blockCase {
 		}
 		for range random {
 			list = append(list, randomBlockCase(f, r))
-		}
-	}
-	if !testing.Short() { // AMX takes as many rows and columns in several turns
-		for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q4K, dtype.Q6K} {
-			list = append(list, blockCase{format: f, rows: 17, cols: 18 * 256, m: 140})
 		}
 	}
 	return list
@@ -116,6 +112,35 @@ func TestBlocksEqualTheirTwin(t *testing.T) {
 			for k := range row {
 				if !sameFloat(got[k], row[k]) {
 					t.Fatalf("%v: row %d, column %d is %g, want %g", c, n, k, got[k], row[k])
+				}
+			}
+		}
+	}
+}
+
+// TestSeveralTurnsEqualTheirTwin: products with so many rows and columns that AMX takes the columns in several turns have
+// the bits of portable code, in pairs of tiles and the last one. The rows repeat, so that portable code has few.
+func TestSeveralTurnsEqualTheirTwin(t *testing.T) {
+	const n, k, m, times = 2*Tile + 1, 9 * 256, 19, 27
+	r := rand.New(rand.NewPCG(55, 1))
+	list := slices.DeleteFunc(runnable(), func(s Set) bool { return s.Name == Generic.Name })
+	weights := []dtype.Matrix{
+		randomWeights(integerCase{dtype.ZeroPoint, 8, 128, dtype.BF16, true, n, k, m, 0}, r),
+		randomWeights(integerCase{dtype.ZeroPoint, 4, 128, dtype.F16, true, n, k, m, 0}, r),
+	}
+	for _, f := range blockFormats {
+		weights = append(weights, randomBlocks(blockCase{format: f, rows: n, cols: k}, r))
+	}
+	for _, matrix := range weights {
+		w := packed(t, integers, heap, matrix)
+		few := randomInput(m, k, r)
+		many := Rows{Data: slices.Repeat(few.Data, times), N: times * m, Cols: k, Stride: k}
+		want := integerProduct(&Generic, w, 0, w.tiles, few, &Scratch{})
+		for i := range list {
+			for j, got := range integerProduct(&list[i], w, 0, w.tiles, many, &Scratch{}) {
+				tile, row, lane := j/(many.N*Tile), j/Tile%many.N, j%Tile
+				if x := want[(tile*m+row%m)*Tile+lane]; !sameFloat(got, x) {
+					t.Fatalf("isa=%s/%v: tile %d, row %d, lane %d is %g, want %g", list[i].Name, matrix.Format, tile, row, lane, got, x)
 				}
 			}
 		}

@@ -70,6 +70,7 @@ func integerTilesAMX(out []float32, w *Weight, n, from, to int, a *Activations, 
 			c := integerCall{args: args, w: w, n: n, a: a, out: out[(t-from)*rows*Tile:]}
 			if w.grid() { // these tiles and columns become a weight
 				c.w, c.n = s.expand(w, n, t, end, g/w.per, (g+groups)/w.per, best512), 0
+				args.tileBytes = c.w.tileBytes()
 				c.spans(0, end-t, 0, g, groups)
 			} else {
 				c.spans(t, end, g, g, groups)
