@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // The reasons for an answer to end that the model does not know.
@@ -12,6 +14,9 @@ const (
 	finishCanceled = "canceled" // Ctrl-C
 	finishError    = "error"
 )
+
+// session is an open model that answers questions.
+type session struct{ *opened }
 
 // question is the request for an answer to p. likeliest is how many tokens to report the
 // log-probabilities of in place of each, -1 for none at all.
@@ -22,11 +27,11 @@ func (s *session) question(p *foretoken.Prompt, sampling *samplingFlags, limits 
 	}
 	for id := range options.LogitBias {
 		if int(id) >= s.Vocab() {
-			return foretoken.Request{}, usagef("--logit-bias: %d is not a token of the model; its ids are 0 to %d", id, s.Vocab()-1)
+			return foretoken.Request{}, flags.Usagef("--logit-bias: %d is not a token of the model; its ids are 0 to %d", id, s.Vocab()-1)
 		}
 	}
 	return foretoken.Request{
-		Prompt: p, MaxTokens: limits.maxTokens.or(limits.otherwise), Sampling: &options,
+		Prompt: p, MaxTokens: limits.maxTokens.Or(limits.otherwise), Sampling: &options,
 		Stop: limits.stop, IgnoreEnd: limits.ignoreEOS, LogProbs: likeliest >= 0, TopLogProbs: max(likeliest, 0),
 	}, nil
 }
@@ -40,27 +45,19 @@ type answer struct {
 // summary is a line on the answer for people.
 func (a *answer) summary(seed uint64) string {
 	r := &a.Result
-	line := fmt.Sprintf("%s (%s)", counted(len(a.Tokens), "token"), a.finish)
+	line := fmt.Sprintf("%s (%s)", console.Counted(len(a.Tokens), "token"), a.finish)
 	if v := rate(r.Tokens-1, r.Decode); v != nil {
 		line += fmt.Sprintf(", %.1f tok/s", *v)
 	}
-	line += "; prompt " + counted(r.Prompt, "token")
+	line += "; prompt " + console.Counted(r.Prompt, "token")
 	if v := rate(r.Prompt, r.Prefill); v != nil {
 		line += fmt.Sprintf(", %.1f tok/s", *v)
 	}
 	return fmt.Sprintf("%s; seed %d", line, seed)
 }
 
-// counted is a number with its noun.
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // ask runs a question and gives its pieces to emit as they come. The answer is what there was
-// also when an error is returned: errInterrupted when ctx was canceled, or the error of
+// also when an error is returned: console.ErrInterrupted when ctx was canceled, or the error of
 // the engine or of emit.
 func (s *session) ask(ctx context.Context, q foretoken.Request, emit func(foretoken.Piece) error) (*answer, error) {
 	running, err := s.Generate(ctx, q)
@@ -79,9 +76,9 @@ func (s *session) ask(ctx context.Context, q foretoken.Request, emit func(foreto
 	switch a.finish = string(a.Finish); {
 	case err == nil:
 		return a, nil
-	case ctx.Err() != nil && !isOutputError(err):
+	case ctx.Err() != nil && !console.IsOutputError(err):
 		a.finish = finishCanceled
-		return a, errInterrupted
+		return a, console.ErrInterrupted
 	default:
 		a.finish = finishError
 		return a, err

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/server/media"
 )
@@ -37,9 +39,9 @@ func (a attachment) String() string {
 	case a.Video && len(a.Files) == 1:
 		kind = "animation"
 	case a.Video:
-		kind = "video of " + counted(len(a.Files), "frame")
+		kind = "video of " + console.Counted(len(a.Files), "frame")
 	}
-	return fmt.Sprintf("%s, %s, %s", a.name, kind, byteText(int64(size)))
+	return fmt.Sprintf("%s, %s, %s", a.name, kind, console.ByteText(int64(size)))
 }
 
 // read reads the files that the flags name.
@@ -57,7 +59,7 @@ func (f *mediaFlags) read() ([]attachment, error) {
 		return nil, fmt.Errorf("--video: %w", err)
 	}
 	for _, v := range videos {
-		v.Rate = f.rate.or(0)
+		v.Rate = f.rate.Or(0)
 	}
 	return append(list, videos...), nil
 }
@@ -114,7 +116,7 @@ func readFolder(path string) (*chat.Media, error) {
 		}
 	}
 	if len(frames) == 0 {
-		return nil, fmt.Errorf("%s: the folder has no images: want frames that end in %s", path, alternatives(pictureEndings))
+		return nil, fmt.Errorf("%s: the folder has no images: want frames that end in %s", path, flags.Alternatives(pictureEndings))
 	}
 	slices.SortFunc(frames, compareNames)
 	return readFrames(frames)
@@ -129,7 +131,7 @@ func readFrames(paths []string) (*chat.Media, error) {
 			return nil, err
 		}
 		if size += len(data); size > maxFrames {
-			return nil, fmt.Errorf("%s: the frames up to this one have more than %s: remove or shrink some frames", path, byteText(maxFrames))
+			return nil, fmt.Errorf("%s: the frames up to this one have more than %s: remove or shrink some frames", path, console.ByteText(maxFrames))
 		}
 		m.Files = append(m.Files, data)
 	}
@@ -151,7 +153,7 @@ func readMedia(path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > picture.DefaultMaxBytes {
-		return nil, fmt.Errorf("%s: more than %s", path, byteText(picture.DefaultMaxBytes))
+		return nil, fmt.Errorf("%s: more than %s", path, console.ByteText(picture.DefaultMaxBytes))
 	}
 	if err := picture.CheckFormat(data[:min(len(data), picture.HeadBytes)]); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

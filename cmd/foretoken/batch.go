@@ -22,6 +22,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -30,7 +32,7 @@ func newBatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
 		Short: "Run a file of requests, or manage the batches of a server",
-		Args:  knownCommand,
+		Args:  flags.KnownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBatchRunCommand(), newBatchServerCommand("list", "List the batches of a server", "GET", ""), newBatchServerCommand("show", "Show a batch of a server", "GET", ""), newBatchServerCommand("cancel", "Cancel a batch of a server; finished lines are delivered", "POST", "/cancel"))
@@ -41,11 +43,11 @@ func newBatchCommand() *cobra.Command {
 type batchRun struct {
 	model    *modelFlags
 	endpoint string
-	lines    setting[int]
+	lines    flags.Setting[int]
 }
 
 func newBatchRunCommand() *cobra.Command {
-	f := &batchRun{model: newModelFlags(), lines: whole(1, 1024)}
+	f := &batchRun{model: newModelFlags(), lines: flags.Whole(1, 1024)}
 	cmd := &cobra.Command{
 		Use:   "run IN.jsonl OUT.jsonl",
 		Short: "Answer a file of requests without a server",
@@ -59,19 +61,19 @@ Ctrl-C.`,
   foretoken batch run in.jsonl out.jsonl --model ~/models/Qwen3.5-4B --quantize 4`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usagef("batch run needs two arguments, a file of requests and a file for the answers, got %d", len(args))
+				return flags.Usagef("batch run needs two arguments, a file of requests and a file for the answers, got %d", len(args))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0], args[1]) },
 	}
 	g := f.model.group()
-	own := newFlagGroup("Batch")
-	own.flags.Flags().StringVar(&f.endpoint, "endpoint", "", "required `PATH` of all lines: "+strings.Join(batch.Endpoints, ", ")+" (default: that of the first line)")
-	own.flags.Flags().Var(&f.lines, "batch-lines", "maximum number of concurrent lines (default 16)")
-	addGroups(cmd, g, own, f.model.draft.group())
+	own := flags.NewGroup("Batch")
+	own.Flags().StringVar(&f.endpoint, "endpoint", "", "required `PATH` of all lines: "+strings.Join(batch.Endpoints, ", ")+" (default: that of the first line)")
+	own.Flags().Var(&f.lines, "batch-lines", "maximum number of concurrent lines (default 16)")
+	flags.AddGroups(cmd, g, own, f.model.draft.group())
 	completeModel(cmd)
-	mustFlag(cmd.RegisterFlagCompletionFunc("endpoint", cobra.FixedCompletions(batch.Endpoints, cobra.ShellCompDirectiveNoFileComp)))
+	flags.Must(cmd.RegisterFlagCompletionFunc("endpoint", cobra.FixedCompletions(batch.Endpoints, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
@@ -97,7 +99,7 @@ func (f *batchRun) read(path string) (id string, err error) {
 	case !slices.Contains(batch.Endpoints, endpoint):
 		return "", fmt.Errorf("%s: line %d is for %.80q: want one of %s", path, line, endpoint, strings.Join(batch.Endpoints, ", "))
 	case f.endpoint != "" && f.endpoint != endpoint:
-		return "", usagef("--endpoint %s: line %d of %s is for %s: leave out --endpoint, or choose another file", f.endpoint, line, path, endpoint)
+		return "", flags.Usagef("--endpoint %s: line %d of %s is for %s: leave out --endpoint, or choose another file", f.endpoint, line, path, endpoint)
 	default:
 		f.endpoint = endpoint
 	}
@@ -105,7 +107,7 @@ func (f *batchRun) read(path string) (id string, err error) {
 }
 
 func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
-	c := newConsole(cmd)
+	c := console.New(cmd)
 	partial := out + ".partial"
 	if err := f.check(out, partial); err != nil {
 		return err
@@ -127,21 +129,21 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	o := f.model.options()
-	o.KVMemory, o.MaxBatch, o.PrefixCache = -1, f.lines.or(0), foretoken.PrefixCache{}
+	o.KVMemory, o.MaxBatch, o.PrefixCache = -1, f.lines.Or(0), foretoken.PrefixCache{}
 	addSlot(o.Threads)
 	name, level := servedName(f.model.model, path), slog.LevelWarn
 	if f.model.verbose {
 		level = slog.LevelInfo
 	}
 	s, err := server.New(server.Options{
-		Models: []server.Model{{Name: name, Path: path, Options: o}}, Log: slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: level})),
+		Models: []server.Model{{Name: name, Path: path, Options: o}}, Log: slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level})),
 		Batches: &server.Batches{Store: folder, Queue: batch.NewMemory(), Records: filepath.Join(partial, "weights")},
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Shutdown(context.Background())) }()
-	ctx, stop := interruptible(cmd.Context())
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
 	fingerprint, err := s.Fingerprint(ctx, name, filepath.Join(partial, "weights"))
 	if err != nil {
@@ -151,8 +153,8 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	if err == nil {
 		b, err = f.follow(ctx, c, s, b.ID, again)
 	}
-	if errors.Is(err, errInterrupted) && b.Counts.Total > 0 {
-		c.remark(fmt.Sprintf("%d of %s done and kept in %s: run the same command to continue", b.Counts.Completed+b.Counts.Failed, counted(b.Counts.Total, "line"), partial))
+	if errors.Is(err, console.ErrInterrupted) && b.Counts.Total > 0 {
+		c.Remark(fmt.Sprintf("%d of %s done and kept in %s: run the same command to continue", b.Counts.Completed+b.Counts.Failed, console.Counted(b.Counts.Total, "line"), partial))
 	}
 	if b.Status == batch.Failed { // there is nothing to go on with
 		return errors.Join(err, os.RemoveAll(partial))
@@ -169,7 +171,7 @@ func errorsOf(out string) string { return strings.TrimSuffix(out, ".jsonl") + ".
 // check refuses what cannot be, before anything is written.
 func (f *batchRun) check(out, partial string) error {
 	if f.endpoint != "" && !slices.Contains(batch.Endpoints, f.endpoint) {
-		return usagef("--endpoint %s: want one of %s", f.endpoint, strings.Join(batch.Endpoints, ", "))
+		return flags.Usagef("--endpoint %s: want one of %s", f.endpoint, strings.Join(batch.Endpoints, ", "))
 	}
 	if err := f.model.draft.validate(); err != nil {
 		return err
@@ -180,7 +182,7 @@ func (f *batchRun) check(out, partial string) error {
 	}
 	for _, file := range files {
 		if _, err := os.Lstat(file); err == nil {
-			return usagef("%s exists already: choose another file for the answers, or remove it", file)
+			return flags.Usagef("%s exists already: choose another file for the answers, or remove it", file)
 		}
 	}
 	return nil
@@ -196,7 +198,7 @@ func (f *batchRun) begin(ctx context.Context, c *batch.Coordinator, in, partial,
 	if len(list) > 0 {
 		for name, fact := range facts {
 			if list[0].Metadata[name] != fact {
-				return list[0], true, usagef("%s belongs to a run with another %s: choose another file for the answers, or remove it", partial, name)
+				return list[0], true, flags.Usagef("%s belongs to a run with another %s: choose another file for the answers, or remove it", partial, name)
 			}
 		}
 		return list[0], true, nil
@@ -215,7 +217,7 @@ func (f *batchRun) begin(ctx context.Context, c *batch.Coordinator, in, partial,
 }
 
 // follow runs the batch to its end and shows how far it is; again says that a former run had begun it.
-func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id string, again bool) (b batch.Batch, err error) {
+func (f *batchRun) follow(ctx context.Context, c *console.Console, s *server.Server, id string, again bool) (b batch.Batch, err error) {
 	running, end := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.RunBatches(running) }()
@@ -233,9 +235,9 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 		if b, err = s.Coordinator().Batch(context.WithoutCancel(ctx), "", id); err != nil {
 			return b, err
 		}
-		if n := b.Counts; c.errTerminal && n.Total > 0 {
+		if n := b.Counts; c.ErrTerminal && n.Total > 0 {
 			if bar == nil {
-				bar = progressbar.NewOptions(n.Total, progressbar.OptionSetWriter(c.err), progressbar.OptionSetDescription("lines"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish())
+				bar = progressbar.NewOptions(n.Total, progressbar.OptionSetWriter(c.Err), progressbar.OptionSetDescription("lines"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish())
 			}
 			_ = bar.Set(n.Completed + n.Failed) // a bar that cannot be drawn is no reason to stop
 		}
@@ -243,7 +245,7 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 			break
 		}
 		if ctx.Err() != nil {
-			return b, errInterrupted
+			return b, console.ErrInterrupted
 		}
 		select {
 		case <-ctx.Done():
@@ -257,11 +259,11 @@ func (f *batchRun) follow(ctx context.Context, c *console, s *server.Server, id 
 		return b, faultsError(b.Errors.Data)
 	}
 	if u := b.Usage; u != nil {
-		line := fmt.Sprintf("%s, %d failed; %d prompt tokens (%d cached), %d answer tokens", counted(b.Counts.Total, "line"), b.Counts.Failed, u.Input, u.InputDetails.Cached, u.Output)
+		line := fmt.Sprintf("%s, %d failed; %d prompt tokens (%d cached), %d answer tokens", console.Counted(b.Counts.Total, "line"), b.Counts.Failed, u.Input, u.InputDetails.Cached, u.Output)
 		if !again { // else some are of a former run
 			line += fmt.Sprintf(", %.1f per second", float64(u.Output)/time.Since(start).Seconds())
 		}
-		c.remark(line)
+		c.Remark(line)
 	}
 	return b, nil
 }
@@ -276,7 +278,7 @@ func faultsError(list []batch.Fault) (all error) {
 	case len(list) == batch.MaxFaults: // of which no more are reported
 		all = errors.Join(all, fmt.Errorf("and at least %d more errors", more))
 	case more > 0:
-		all = errors.Join(all, fmt.Errorf("and %s", counted(more, "more error")))
+		all = errors.Join(all, fmt.Errorf("and %s", console.Counted(more, "more error")))
 	}
 	return all
 }
@@ -304,7 +306,7 @@ func (f *batchRun) deliver(ctx context.Context, c *batch.Coordinator, b batch.Ba
 		return err
 	}
 	if b.Counts.Failed > 0 {
-		return fmt.Errorf("%s without an answer: see %s", counted(b.Counts.Failed, "line"), errorsOf(out))
+		return fmt.Errorf("%s without an answer: see %s", console.Counted(b.Counts.Failed, "line"), errorsOf(out))
 	}
 	return nil
 }
@@ -330,7 +332,7 @@ func writeStored(ctx context.Context, c *batch.Coordinator, id, path, temp strin
 
 // newBatchServerCommand is a command that asks a server.
 func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
-	url, key := "http://127.0.0.1:8080/v1", keyVariable
+	url, key := "http://127.0.0.1:8080/v1", flags.KeyVariable
 	use := name
 	if name != "list" {
 		use += " ID"
@@ -339,7 +341,7 @@ func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
 		Use: use, Short: short,
 		Args: func(_ *cobra.Command, args []string) error {
 			if want := strings.Count(use, " "); len(args) != want {
-				return usagef("batch %s: %d arguments, want %d", name, len(args), want)
+				return flags.Usagef("batch %s: %d arguments, want %d", name, len(args), want)
 			}
 			return nil
 		},
@@ -380,10 +382,10 @@ func listBatches(cmd *cobra.Command, url, key string) error {
 
 // showBatch prints a batch, with what is wrong with its file if faults.
 func showBatch(cmd *cobra.Command, b *batch.Batch, faults bool) {
-	tell(cmd.OutOrStdout(), fmt.Sprintf("%s  %-11s  %d/%d done, %d failed  %s\n", printable(b.ID), printable(string(b.Status)), b.Counts.Completed, b.Counts.Total, b.Counts.Failed, printable(b.Output)))
+	console.Tell(cmd.OutOrStdout(), fmt.Sprintf("%s  %-11s  %d/%d done, %d failed  %s\n", console.Printable(b.ID), console.Printable(string(b.Status)), b.Counts.Completed, b.Counts.Total, b.Counts.Failed, console.Printable(b.Output)))
 	if b.Errors != nil && faults {
 		for _, e := range b.Errors.Data {
-			tell(cmd.OutOrStdout(), "  "+printable(faultText(e))+"\n")
+			console.Tell(cmd.OutOrStdout(), "  "+console.Printable(faultText(e))+"\n")
 		}
 	}
 }
@@ -402,7 +404,7 @@ type batchAnswer struct {
 func askBatches(ctx context.Context, method, url, key string) (*batchAnswer, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
-		return nil, usagef("--url: %v", err)
+		return nil, flags.Usagef("--url: %v", err)
 	}
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
@@ -418,9 +420,9 @@ func askBatches(ctx context.Context, method, url, key string) (*batchAnswer, err
 	}
 	switch {
 	case got.Error != nil:
-		return nil, errors.New(printable(got.Error.Message))
+		return nil, errors.New(console.Printable(got.Error.Message))
 	case a.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: the answer is not from a server with batches: status %s", url, printable(a.Status))
+		return nil, fmt.Errorf("%s: the answer is not from a server with batches: status %s", url, console.Printable(a.Status))
 	}
 	return &got, nil
 }

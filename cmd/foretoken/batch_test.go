@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // requests writes a file of n requests and returns its path.
@@ -200,7 +202,7 @@ func TestBatchRunReportsWhenAsked(t *testing.T) {
 // The commands that ask a server, against one; and a second server, which cannot have the same folder.
 func TestBatchCommandsAskAServer(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	t.Setenv(keyVariable, "")
+	t.Setenv(flags.KeyVariable, "")
 	p := start(t, "serve", "--port", "0")
 	done := p.submit(t, 2).ID
 	p.answers(t, done, 2)
@@ -253,7 +255,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 
 // A server tells of its batches in pages; all of them are listed.
 func TestBatchListHasAllPages(t *testing.T) {
-	t.Setenv(keyVariable, "")
+	t.Setenv(flags.KeyVariable, "")
 	pages := map[string]string{
 		"":  `{"data":[{"id":"c"},{"id":"b"}],"has_more":true}`,
 		"b": `{"data":[{"id":"a"}],"has_more":false}`,
@@ -274,7 +276,7 @@ func TestBatchListHasAllPages(t *testing.T) {
 
 // A server of another kind may answer with JSON that says nothing of an error but in its status.
 func TestBatchCommandsReadTheStatus(t *testing.T) {
-	t.Setenv(keyVariable, "")
+	t.Setenv(flags.KeyVariable, "")
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"detail":"Not Found"}`) // the client reads it

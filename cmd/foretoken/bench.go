@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/model"
@@ -20,7 +22,7 @@ func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure speculative decoding, kernels, model sizes, servers and peers",
-		Args:  knownCommand,
+		Args:  flags.KnownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchDecodeCommand(), newBenchServeCommand(), newBenchCompareCommand(), newBenchModelCommand(), newBenchKernelsCommand())
@@ -30,18 +32,18 @@ func newBenchCommand() *cobra.Command {
 // benchFlags are common to all measurements.
 type benchFlags struct {
 	deviceFlags
-	repeats setting[int]
+	repeats flags.Setting[int]
 	rows    []int
 	json    bool
 }
 
 func newBenchFlags(rows ...int) *benchFlags {
-	return &benchFlags{deviceFlags: newDeviceFlags(), repeats: whole(1, 1000), rows: rows}
+	return &benchFlags{deviceFlags: newDeviceFlags(), repeats: flags.Whole(1, 1000), rows: rows}
 }
 
-func (f *benchFlags) group(title string) flagGroup {
-	g := newFlagGroup(title)
-	fs := g.flags.Flags()
+func (f *benchFlags) group(title string) flags.Group {
+	g := flags.NewGroup(title)
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.IntSliceVar(&f.rows, "rows", f.rows, "row counts of a pass")
 	fs.Var(&f.repeats, "repeats", "number of repetitions; reports the median (default 7)")
@@ -62,21 +64,21 @@ func (f *benchFlags) open() (backend.Backend, error) {
 func (f *benchFlags) check() error {
 	for _, r := range f.rows {
 		if r < 1 || r > 4096 {
-			return usagef("--rows %d: want numbers from 1 to 4096", r)
+			return flags.Usagef("--rows %d: want numbers from 1 to 4096", r)
 		}
 	}
 	if len(f.rows) == 0 {
-		return usagef("--rows: want at least one number")
+		return flags.Usagef("--rows: want at least one number")
 	}
 	return nil
 }
 
 // formSetting is a setting for the format of generated weights.
-func formSetting() setting[string] {
-	return setting[string]{
-		kind:  "NAME",
-		parse: func(text string) (string, error) { return text, nil },
-		check: func(text string) error {
+func formSetting() flags.Setting[string] {
+	return flags.Setting[string]{
+		Kind:  "NAME",
+		Parse: func(text string) (string, error) { return text, nil },
+		Check: func(text string) error {
 			_, err := weights.ParseForm(text, 4)
 			return err
 		},
@@ -100,17 +102,17 @@ func formHelp(flag string) string {
 }
 
 // modelForm is the form of generated weights by the flags --bits and --format.
-func modelForm(bits, format setting[string]) (weights.Form, error) {
-	n, _ := strconv.Atoi(bits.or("4")) // it is one of a few numbers
-	if !format.given {
+func modelForm(bits, format flags.Setting[string]) (weights.Form, error) {
+	n, _ := strconv.Atoi(bits.Or("4")) // it is one of a few numbers
+	if !format.Given {
 		return weights.BitsForm(n), nil
 	}
-	f, err := weights.ParseForm(format.value, n)
-	if err == nil && bits.given && f.Bits() != n {
-		err = fmt.Errorf("--bits %d: %s has %d bits", n, format.value, f.Bits())
+	f, err := weights.ParseForm(format.Value, n)
+	if err == nil && bits.Given && f.Bits() != n {
+		err = fmt.Errorf("--bits %d: %s has %d bits", n, format.Value, f.Bits())
 	}
 	if err != nil {
-		return f, &usageError{err}
+		return f, flags.Usage(err)
 	}
 	return f, nil
 }
@@ -120,10 +122,10 @@ func (f *benchFlags) openFor(o bench.ModelOptions, parts *offloadFlags) (backend
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	n := f.threads.or(processors)
+	n := f.threads.Or(processors)
 	addSlot(n)
 	longest := o.Context + slices.Max(append(slices.Clone(o.Prompts), slices.Max(o.Rows))) + 64
-	b, plan, err := offload.ForShape(o.Shape, o.Form, f.device.value, backend.Options{Threads: n, ISA: f.isa.value},
+	b, plan, err := offload.ForShape(o.Shape, o.Form, f.device.Value, backend.Options{Threads: n, ISA: f.isa.Value},
 		offload.Want(parts.offload()), offload.Options{KVBits: o.KVBits, Context: longest})
 	if err != nil {
 		return nil, explain(err)
@@ -138,9 +140,9 @@ func (f *benchFlags) openFor(o bench.ModelOptions, parts *offloadFlags) (backend
 
 func newBenchModelCommand() *cobra.Command {
 	f := newBenchFlags(1, 2, 4, 8)
-	shape, bits, format, context := choice(model.Shapes()...), choice("2", "3", "4", "5", "6", "8", "16"), formSetting(), whole(0, 1<<18)
-	kv, vision := newKVFlags(), choice("2", "3", "4", "5", "6", "8", "16")
-	prompts, images, pixels := []int{64, 512}, []string(nil), whole(1, 1<<26)
+	shape, bits, format, context := flags.Choice(model.Shapes()...), flags.Choice("2", "3", "4", "5", "6", "8", "16"), formSetting(), flags.Whole(0, 1<<18)
+	kv, vision := newKVFlags(), flags.Choice("2", "3", "4", "5", "6", "8", "16")
+	prompts, images, pixels := []int{64, 512}, []string(nil), flags.Whole(1, 1<<26)
 	parts := newOffloadFlags()
 	cmd := &cobra.Command{
 		Use:   "model",
@@ -152,7 +154,7 @@ are on the CPU, as in run and serve.
 
 ` + formHelp("--format"),
 		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 9b --format zero-point:4:32\n  foretoken bench model --shape 35b-a3b --format iq2_xs\n  foretoken bench model --shape 4b --context 16384 --prompts 512\n  foretoken bench model --images 640x480,1920x1080 --vision-bits 8",
-		Args:    noArguments,
+		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sizes, err := imageSizes(images)
 			if err != nil {
@@ -160,18 +162,18 @@ are on the CPU, as in run and serve.
 			}
 			for _, tokens := range prompts {
 				if tokens < 1 || tokens > 1<<18 {
-					return usagef("--prompts %d: want numbers from 1 to %d", tokens, 1<<18)
+					return flags.Usagef("--prompts %d: want numbers from 1 to %d", tokens, 1<<18)
 				}
 			}
 			form, err := modelForm(bits, format)
 			if err != nil {
 				return err
 			}
-			tower, _ := strconv.Atoi(vision.or("16"))
+			tower, _ := strconv.Atoi(vision.Or("16"))
 			o := bench.ModelOptions{
-				Shape: shape.or("2b"), Form: form, Rows: f.rows, Prompts: prompts, Context: context.or(0),
-				KVBits: kv.options(), Repeats: f.repeats.or(7), Progress: f.say(cmd),
-				Images: sizes, MaxPixels: pixels.or(1 << 20), VisionBits: tower,
+				Shape: shape.Or("2b"), Form: form, Rows: f.rows, Prompts: prompts, Context: context.Or(0),
+				KVBits: kv.options(), Repeats: f.repeats.Or(7), Progress: f.say(cmd),
+				Images: sizes, MaxPixels: pixels.Or(1 << 20), VisionBits: tower,
 			}
 			b, err := f.openFor(o, &parts)
 			if err != nil {
@@ -185,8 +187,8 @@ are on the CPU, as in run and serve.
 			return f.print(cmd, r, func(w io.Writer) { printModel(w, r) })
 		},
 	}
-	g := newFlagGroup("Measurements")
-	fs := g.flags.Flags()
+	g := flags.NewGroup("Measurements")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&shape, "shape", "released size to measure (default 2b)")
 	fs.Var(&bits, "bits", "bits per weight; 16: bf16 (default 4)")
@@ -199,11 +201,11 @@ are on the CPU, as in run and serve.
 	fs.Var(&vision, "vision-bits", "bits per weight of the vision tower; 16: bf16 (default 16)")
 	how := f.group("Options")
 	parts.addOffload(how)
-	addGroups(cmd, g, how)
+	flags.AddGroups(cmd, g, how)
 	completeDevice(cmd)
 	completeOffload(cmd)
 	completeKV(cmd)
-	mustFlag(cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(weights.FormNames(), cobra.ShellCompDirectiveNoFileComp)))
+	flags.Must(cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(weights.FormNames(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
@@ -220,15 +222,15 @@ operation in a pass is reported by bench model.
 
 q4 is short for affine:4. ` + formHelp("--types"),
 		Example: "  foretoken bench kernels\n  foretoken bench kernels --types q4 --rows 1,2,3,4,5,6,7,8 --isa avx2",
-		Args:    noArguments,
+		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, t := range types {
 				if _, err := bench.KernelForm(t); err != nil {
-					return usagef("--types %s: want some of %s", t, strings.Join(bench.KernelTypes(), ", "))
+					return flags.Usagef("--types %s: want some of %s", t, strings.Join(bench.KernelTypes(), ", "))
 				}
 			}
 			for _, set := range f.sets(every) {
-				f.isa.value = set
+				f.isa.Value = set
 				if err := f.kernels(cmd, types); err != nil {
 					return err
 				}
@@ -236,10 +238,10 @@ q4 is short for affine:4. ` + formHelp("--types"),
 			return nil
 		},
 	}
-	g := newFlagGroup("Measurements")
-	g.flags.Flags().BoolVar(&every, "all", false, "measure every instruction set of this machine")
-	g.flags.Flags().StringSliceVar(&types, "types", types, "weight types: q2 to q8, or formats listed above")
-	addGroups(cmd, g, f.group("Options"))
+	g := flags.NewGroup("Measurements")
+	g.Flags().BoolVar(&every, "all", false, "measure every instruction set of this machine")
+	g.Flags().StringSliceVar(&types, "types", types, "weight types: q2 to q8, or formats listed above")
+	flags.AddGroups(cmd, g, f.group("Options"))
 	completeDevice(cmd)
 	return cmd
 }
@@ -250,7 +252,7 @@ func (f *benchFlags) sets(every bool) []string {
 	if all := f.runnable(); every && len(all) > 0 {
 		return all
 	}
-	return []string{f.isa.value}
+	return []string{f.isa.Value}
 }
 
 // kernels measures with one instruction set and prints the report.
@@ -260,7 +262,7 @@ func (f *benchFlags) kernels(cmd *cobra.Command, types []string) error {
 		return err
 	}
 	defer b.Close() //nolint:errcheck // frees memory only
-	r, err := bench.Kernels(b, bench.KernelOptions{Types: types, Rows: f.rows, Repeats: f.repeats.or(7), Progress: f.say(cmd)})
+	r, err := bench.Kernels(b, bench.KernelOptions{Types: types, Rows: f.rows, Repeats: f.repeats.Or(7), Progress: f.say(cmd)})
 	if err != nil {
 		return err
 	}
@@ -269,28 +271,28 @@ func (f *benchFlags) kernels(cmd *cobra.Command, types []string) error {
 
 // say reports progress on standard error.
 func (f *benchFlags) say(cmd *cobra.Command) func(string) {
-	return func(what string) { tell(cmd.ErrOrStderr(), what+"\n") }
+	return func(what string) { console.Tell(cmd.ErrOrStderr(), what+"\n") }
 }
 
 // print writes the report, as a table or as JSON.
 func (f *benchFlags) print(cmd *cobra.Command, report any, table func(io.Writer)) error {
-	c := newConsole(cmd)
+	c := console.New(cmd)
 	if f.json {
-		return writeJSON(c, report)
+		return console.WriteJSON(c, report)
 	}
 	var b strings.Builder
 	table(&b)
-	return c.write(b.String())
+	return c.Write(b.String())
 }
 
 func printModel(w io.Writer, r *bench.ModelReport) {
-	tell(w, fmt.Sprintf("%s, %s, %.2f G parameters, a pass reads %.2f GB, context %d of %d bits\n", r.Shape, formText(r), float64(r.Parameters)/1e9, float64(r.Bytes)/1e9, r.Context, r.KVBits))
-	tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
-	tell(w, "rows        ms      GB/s   of read   of one row   where the time goes\n")
+	console.Tell(w, fmt.Sprintf("%s, %s, %.2f G parameters, a pass reads %.2f GB, context %d of %d bits\n", r.Shape, formText(r), float64(r.Parameters)/1e9, float64(r.Bytes)/1e9, r.Context, r.KVBits))
+	console.Tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
+	console.Tell(w, "rows        ms      GB/s   of read   of one row   where the time goes\n")
 	for i, p := range r.Passes {
-		tell(w, fmt.Sprintf("%4d  %8.2f  %8.1f  %8.2f  %11.2f   %s\n", p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, shareText(r.Shares[i])))
+		console.Tell(w, fmt.Sprintf("%4d  %8.2f  %8.1f  %8.2f  %11.2f   %s\n", p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, shareText(r.Shares[i])))
 	}
-	tell(w, fmt.Sprintf("draft %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
+	console.Tell(w, fmt.Sprintf("draft %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
 	if len(r.Kernels) > 0 {
 		printCosts(w, r.Passes[0].Rows, r.Kernels[0])
 	}
@@ -299,13 +301,13 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 		if r.Context > 0 {
 			after = fmt.Sprintf(" after %d", r.Context)
 		}
-		tell(w, fmt.Sprintf("prompt of %d tokens%s: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, after, p.Seconds*1e3, p.TokensPerSec, p.GOps))
-		tell(w, fmt.Sprintf("  %s\n", shareText(p.Shares)))
+		console.Tell(w, fmt.Sprintf("prompt of %d tokens%s: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, after, p.Seconds*1e3, p.TokensPerSec, p.GOps))
+		console.Tell(w, fmt.Sprintf("  %s\n", shareText(p.Shares)))
 	}
 	for _, s := range r.Sights {
-		tell(w, fmt.Sprintf("image of %d×%d: %d patches, %d tokens, %.0f ms in the tower of %d bits (longest step %.0f ms), %.0f Gop/s in matrix products, first token after %.0f ms\n",
+		console.Tell(w, fmt.Sprintf("image of %d×%d: %d patches, %d tokens, %.0f ms in the tower of %d bits (longest step %.0f ms), %.0f Gop/s in matrix products, first token after %.0f ms\n",
 			s.Width, s.Height, s.Patches, s.Tokens, s.Seconds*1e3, r.VisionBits, s.LongestStep*1e3, s.ProductsGOps, s.FirstToken*1e3))
-		tell(w, fmt.Sprintf("  %s\n", shareText(s.TowerShares)))
+		console.Tell(w, fmt.Sprintf("  %s\n", shareText(s.TowerShares)))
 	}
 }
 
@@ -323,12 +325,12 @@ func printCosts(w io.Writer, rows int, costs []backend.Cost) {
 	for _, c := range costs {
 		count, seconds = count+c.Count, seconds+c.Seconds
 	}
-	tell(w, fmt.Sprintf("rows %d: %d kernels, one after another %.2f ms\n", rows, count, seconds*1e3))
-	tell(w, "   times   µs each    µs all   kernel\n")
+	console.Tell(w, fmt.Sprintf("rows %d: %d kernels, one after another %.2f ms\n", rows, count, seconds*1e3))
+	console.Tell(w, "   times   µs each    µs all   kernel\n")
 	for _, c := range costs {
-		tell(w, fmt.Sprintf("%8d  %8.2f  %8.1f   %s\n", c.Count, c.Seconds*1e6/float64(c.Count), c.Seconds*1e6, c.Kernel))
+		console.Tell(w, fmt.Sprintf("%8d  %8.2f  %8.1f   %s\n", c.Count, c.Seconds*1e6/float64(c.Count), c.Seconds*1e6, c.Kernel))
 	}
-	tell(w, "\n")
+	console.Tell(w, "\n")
 }
 
 // imageSizes reads a list of WIDTHxHEIGHT.
@@ -338,7 +340,7 @@ func imageSizes(list []string) (sizes [][2]int, err error) {
 		width, wide := strconv.ParseUint(w, 10, 15)
 		height, high := strconv.ParseUint(h, 10, 15)
 		if !ok || wide != nil || high != nil || width == 0 || height == 0 {
-			return nil, usagef("--images: %q is not a valid size, want WIDTHxHEIGHT in pixels, such as 640x480", text)
+			return nil, flags.Usagef("--images: %q is not a valid size, want WIDTHxHEIGHT in pixels, such as 640x480", text)
 		}
 		sizes = append(sizes, [2]int{int(width), int(height)})
 	}
@@ -357,15 +359,15 @@ func shareText(shares []bench.Share) string {
 }
 
 func printKernels(w io.Writer, r *bench.KernelReport) {
-	tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
+	console.Tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
 	width := len("type")
 	for _, k := range r.Kernels {
 		width = max(width, len(k.Type))
 	}
-	tell(w, fmt.Sprintf("%-*s  rows        ms      GB/s   of read   of one row     Gop/s\n", width, "type"))
+	console.Tell(w, fmt.Sprintf("%-*s  rows        ms      GB/s   of read   of one row     Gop/s\n", width, "type"))
 	for _, k := range r.Kernels {
 		for _, p := range k.Passes {
-			tell(w, fmt.Sprintf("%-*s  %4d  %8.3f  %8.1f  %8.2f  %11.2f  %8.0f\n", width, k.Type, p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, p.GOps))
+			console.Tell(w, fmt.Sprintf("%-*s  %4d  %8.3f  %8.1f  %8.2f  %11.2f  %8.0f\n", width, k.Type, p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, p.GOps))
 		}
 	}
 }

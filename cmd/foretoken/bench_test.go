@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/internal/bench"
 )
 
@@ -89,7 +90,7 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 // is an error.
 func TestBenchMeasuresWithoutInstructionSets(t *testing.T) {
 	f := newBenchFlags(1)
-	f.device.value, f.device.given = "other", true
+	f.device.Value, f.device.Given = "other", true
 	if sets := f.sets(true); !slices.Equal(sets, []string{""}) {
 		t.Errorf("measured with %q", sets)
 	}
@@ -99,7 +100,7 @@ func TestBenchTableThatCannotBeWrittenIsAnError(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetOut(fullWriter{})
 	err := newBenchFlags(1).print(cmd, nil, func(w io.Writer) { printKernels(w, &bench.KernelReport{}) })
-	if !isOutputError(err) {
+	if !console.IsOutputError(err) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -170,7 +171,7 @@ func TestBenchDecodeFailsIfNotExact(t *testing.T) {
 	var out bytes.Buffer
 	f := &decodeBench{out: &benchOutput{json: true}}
 	setting := bench.Setting{Text: bench.Text{Class: "story"}, Rule: "exact", Batch: 1}
-	err := f.show(&console{out: &out, err: io.Discard}, &bench.DecodeReport{Mismatches: []bench.Mismatch{{Setting: setting, Depth: 1, What: "tokens differ"}}})
+	err := f.show(&console.Console{Out: &out, Err: io.Discard}, &bench.DecodeReport{Mismatches: []bench.Mismatch{{Setting: setting, Depth: 1, What: "tokens differ"}}})
 	if exitCode(err) != exitError || !strings.Contains(out.String(), "tokens differ") {
 		t.Errorf("error %v after %s", err, out.String())
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/engine"
@@ -26,7 +28,7 @@ type compareBench struct {
 	peer               string
 	prompts, generates []int
 	depths             []int
-	repeats            setting[int]
+	repeats            flags.Setting[int]
 	out                *benchOutput
 }
 
@@ -35,7 +37,7 @@ const compareRepeats = 5
 
 func newBenchCompareCommand() *cobra.Command {
 	f := &compareBench{
-		model: newModelFlags(), prompts: []int{512}, generates: []int{128}, depths: []int{0}, repeats: whole(1, 1000), out: &benchOutput{},
+		model: newModelFlags(), prompts: []int{512}, generates: []int{128}, depths: []int{0}, repeats: flags.Whole(1, 1000), out: &benchOutput{},
 	}
 	cmd := &cobra.Command{
 		Use:   "compare --peer-cmd COMMAND --model FILE.gguf",
@@ -51,11 +53,11 @@ The program gets -m, -t, -p, -n, -d (if there is a depth), -r 1 and -o jsonl aft
 Output as a table is also accepted. No shell is used: arguments are separated by blanks.`,
 		Example: `  foretoken bench compare --peer-cmd llama-bench --model Qwen3.5-2B-Q4_0.gguf
   foretoken bench compare --peer-cmd "./llama-bench -fa 1" --model m.gguf --threads 8 --prompts 512,2048 --generates 64 --html report.html`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	g := newFlagGroup("Comparison")
-	fs := g.flags.Flags()
+	g := flags.NewGroup("Comparison")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.peer, "peer-cmd", "", "benchmark `PROGRAM` of the peer, optionally with arguments")
 	fs.StringVar(&f.model.model, "model", "", "GGUF `FILE` for both programs")
@@ -63,14 +65,14 @@ Output as a table is also accepted. No shell is used: arguments are separated by
 	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate; 0: no decoding")
 	fs.IntSliceVar(&f.depths, "depths", f.depths, "`LIST` of context lengths before the measurement, in tokens")
 	fs.Var(&f.repeats, "repeats", fmt.Sprintf("number of repetitions (default %d)", compareRepeats))
-	ours := newFlagGroup("Our side (the peer also gets --threads)")
-	ours.flags.Flags().SortFlags = false
+	ours := flags.NewGroup("Our side (the peer also gets --threads)")
+	ours.Flags().SortFlags = false
 	f.model.kv.add(ours, "16")
 	f.model.addDevice(ours)
-	addGroups(cmd, g, ours, f.out.group())
+	flags.AddGroups(cmd, g, ours, f.out.group())
 	completeDevice(cmd)
 	completeKV(cmd)
-	mustFlag(cmd.MarkFlagFilename("model", "gguf"))
+	flags.Must(cmd.MarkFlagFilename("model", "gguf"))
 	f.out.complete(cmd)
 	return cmd
 }
@@ -83,19 +85,19 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	if err := f.out.prepare(); err != nil {
 		return err
 	}
-	c := newConsole(cmd)
-	ctx, stop := interruptible(cmd.Context())
+	c := console.New(cmd)
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
 	b, err := f.model.openDevice()
 	if err != nil {
 		return err
 	}
-	bar := newProgress(c, f.model.model)
-	m, err := unlessInterrupted(ctx, func() (model.Model, error) { return f.open(b, bar) })
-	if errors.Is(err, errInterrupted) {
+	bar := console.NewProgress(c, f.model.model)
+	m, err := console.UnlessInterrupted(ctx, func() (model.Model, error) { return f.open(b, bar) })
+	if errors.Is(err, console.ErrInterrupted) {
 		return err // the end of the process ends the loading, which goes on with the device
 	}
-	bar.end()
+	bar.End()
 	defer func() { err = errors.Join(err, b.Close()) }()
 	if err != nil {
 		return err
@@ -109,11 +111,11 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	}
 	defer e.Close()
 	r, err := bench.Compare(ctx, peer, recorder.On(e), bench.CompareOptions{
-		File: f.model.model, Threads: f.model.threads.or(processors), Prompts: f.prompts, Generates: f.generates, Depths: f.depths,
-		Repeats: f.repeats.or(compareRepeats), Vocab: m.Info().Vocab, Progress: c.step,
+		File: f.model.model, Threads: f.model.threads.Or(processors), Prompts: f.prompts, Generates: f.generates, Depths: f.depths,
+		Repeats: f.repeats.Or(compareRepeats), Vocab: m.Info().Vocab, Progress: c.Step,
 	})
 	if errors.Is(err, context.Canceled) {
-		return errInterrupted
+		return console.ErrInterrupted
 	}
 	if err != nil {
 		return err
@@ -124,38 +126,38 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 
 // open loads the weights only: no text is needed here, so that a file without a tokenizer
 // will do, as it does for the peer.
-func (f *compareBench) open(b backend.Backend, bar *progress) (_ model.Model, err error) {
+func (f *compareBench) open(b backend.Backend, bar *console.Progress) (_ model.Model, err error) {
 	k, err := openCheckpoint(f.model.model)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	return model.Open(k, b, model.Options{KVBits: f.model.kv.options(), NoVision: true, NoHead: true, Progress: bar.report, Log: slog.New(slog.DiscardHandler)})
+	return model.Open(k, b, model.Options{KVBits: f.model.kv.options(), NoVision: true, NoHead: true, Progress: bar.Report, Log: slog.New(slog.DiscardHandler)})
 }
 
 func (f *compareBench) validate() (bench.Peer, error) {
 	peer := strings.Fields(f.peer)
 	if len(peer) == 0 {
-		return nil, usagef("--peer-cmd is missing: give the peer's benchmark program, such as llama-bench")
+		return nil, flags.Usagef("--peer-cmd is missing: give the peer's benchmark program, such as llama-bench")
 	}
 	if _, err := exec.LookPath(peer[0]); err != nil {
-		return nil, usagef("--peer-cmd %s: %v", peer[0], err)
+		return nil, flags.Usagef("--peer-cmd %s: %v", peer[0], err)
 	}
 	if !strings.HasSuffix(f.model.model, ".gguf") {
-		return nil, usagef("--model %s: want a GGUF file, which both programs support, with a name that ends in .gguf", f.model.model)
+		return nil, flags.Usagef("--model %s: want a GGUF file, which both programs support, with a name that ends in .gguf", f.model.model)
 	}
 	lengths := slices.Concat(f.prompts, f.generates)
 	for _, n := range lengths {
 		if n < 0 || n > 1<<20 {
-			return nil, usagef("--prompts and --generates: want numbers from 0 to %d, not %d", 1<<20, n)
+			return nil, flags.Usagef("--prompts and --generates: want numbers from 0 to %d, not %d", 1<<20, n)
 		}
 	}
 	if len(lengths) == 0 || slices.Max(lengths) == 0 {
-		return nil, usagef("--prompts and --generates: nothing to measure")
+		return nil, flags.Usagef("--prompts and --generates: nothing to measure")
 	}
 	for _, n := range f.depths {
 		if n < 0 || n > 1<<20 {
-			return nil, usagef("--depths: want numbers from 0 to %d, not %d", 1<<20, n)
+			return nil, flags.Usagef("--depths: want numbers from 0 to %d, not %d", 1<<20, n)
 		}
 	}
 	return peer, nil

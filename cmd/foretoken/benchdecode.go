@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -24,8 +26,8 @@ type decodeBench struct {
 	classes, rules, depths, temps []string
 
 	batches, contexts []int
-	prompts, repeats  setting[int]
-	maxTokens         setting[int]
+	prompts, repeats  flags.Setting[int]
+	maxTokens         flags.Setting[int]
 	full              bool
 }
 
@@ -43,7 +45,7 @@ func newBenchDecodeCommand() *cobra.Command {
 	f := &decodeBench{
 		model: newModelFlags(), out: &benchOutput{},
 		classes: bench.Classes(), rules: []string{"exact"}, depths: []string{"1", "2", "3", "auto"}, temps: []string{"0", "0.6"}, batches: []int{1}, contexts: []int{0},
-		prompts: whole(1, 48), repeats: whole(1, 1000), maxTokens: whole(8, 1<<20),
+		prompts: flags.Whole(1, 48), repeats: flags.Whole(1, 1000), maxTokens: flags.Whole(8, 1<<20),
 	}
 	cmd := &cobra.Command{
 		Use:   "decode",
@@ -74,17 +76,17 @@ interrupted by Ctrl-C.`,
   foretoken bench decode --temps 0,0.6,1 --batches 1,2,4,8,16 --depths auto --repeats 10
   foretoken bench decode --temps recommended --contexts 1024,2048,3968 --depths auto
   foretoken bench decode --full --html report.html --plots plots`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	addGroups(cmd, f.what(), f.model.group(), f.drafts(), f.out.group())
+	flags.AddGroups(cmd, f.what(), f.model.group(), f.drafts(), f.out.group())
 	f.complete(cmd)
 	return cmd
 }
 
-func (f *decodeBench) what() flagGroup {
-	g := newFlagGroup("Measurements")
-	fs := g.flags.Flags()
+func (f *decodeBench) what() flags.Group {
+	g := flags.NewGroup("Measurements")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&f.full, "full", false, fmt.Sprintf("measure temperatures 0, 0.6 and 1, both rules, batches of 1, 2, 4, 8 and 16, with %d prompts per class and %d tokens per answer", fullPrompts, fullTokens))
 	fs.StringSliceVar(&f.classes, "classes", f.classes, "comma-separated `LIST` of prompt classes")
@@ -100,9 +102,9 @@ func (f *decodeBench) what() flagGroup {
 }
 
 // drafts are the flags of speculative decoding that do not vary within a run.
-func (f *decodeBench) drafts() flagGroup {
-	g := newFlagGroup("Speculative decoding")
-	d, fs := f.model.draft, g.flags.Flags()
+func (f *decodeBench) drafts() flags.Group {
+	g := flags.NewGroup("Speculative decoding")
+	d, fs := f.model.draft, g.Flags()
 	fs.SortFlags = false
 	fs.Var(&d.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp)")
 	fs.Var(&d.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
@@ -117,9 +119,9 @@ func (f *decodeBench) complete(cmd *cobra.Command) {
 		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "temps": {"recommended"}, "draft": {"mtp", "ngram", "auto"},
 		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"},
 	} {
-		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
-	mustFlag(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	flags.Must(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return completeModelName(typed)
 	}))
 	f.out.complete(cmd)
@@ -133,11 +135,11 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	if err := f.out.prepare(); err != nil {
 		return err
 	}
-	c := newConsole(cmd)
-	ctx, stop := interruptible(cmd.Context())
+	c := console.New(cmd)
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	if !f.model.draft.drafter.given {
-		f.model.draft.mtp.value = "on" // without a head there is nothing to compare
+	if !f.model.draft.drafter.Given {
+		f.model.draft.mtp.Value = "on" // without a head there is nothing to compare
 	}
 	recorder := &bench.Recorder{}
 	m := f.model.options()
@@ -147,12 +149,12 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
 		m.KVMemory = -1 // the KV cache of the longest sequence need not be enough for several
 	}
-	s, err := openBench(ctx, c, f.model, m)
+	s, err := f.model.openWith(ctx, c, m, console.NewNotes(f.model.verbose))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	o.Sampling, o.Progress = s.Sampling(), c.step
+	o.Sampling, o.Progress = s.Sampling(), c.Step
 	o.Sampling.Vocab = s.Vocab()
 	for i, name := range f.temps {
 		if name == recommendedTemp {
@@ -164,7 +166,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	}
 	r, err := bench.Decode(ctx, recorder.OnModel(s.Model), *o)
 	if errors.Is(err, context.Canceled) {
-		return errInterrupted
+		return console.ErrInterrupted
 	}
 	if err != nil {
 		return err
@@ -174,7 +176,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 }
 
 // show prints the report. An answer that is not what it must be is an error.
-func (f *decodeBench) show(c *console, r *bench.DecodeReport) error {
+func (f *decodeBench) show(c *console.Console, r *bench.DecodeReport) error {
 	if err := f.out.write(c, r); err != nil {
 		return err
 	}
@@ -186,34 +188,34 @@ func (f *decodeBench) show(c *console, r *bench.DecodeReport) error {
 
 // options are what the flags ask for. changed reports whether a flag was given.
 func (f *decodeBench) options(changed func(string) bool) (*bench.DecodeOptions, error) {
-	o := &bench.DecodeOptions{Repeats: f.repeats.or(decodeRepeats), MaxTokens: f.maxTokens.or(quickTokens)}
+	o := &bench.DecodeOptions{Repeats: f.repeats.Or(decodeRepeats), MaxTokens: f.maxTokens.Or(quickTokens)}
 	if f.full {
-		o.MaxTokens = f.maxTokens.or(fullTokens)
+		o.MaxTokens = f.maxTokens.Or(fullTokens)
 		unless(changed("temps"), &f.temps, "0", "0.6", "1")
 		unless(changed("rules"), &f.rules, "exact", "ratio")
 		unless(changed("batches"), &f.batches, 1, 2, 4, 8, 16)
 	}
 	for _, class := range f.classes {
 		if !slices.Contains(bench.Classes(), class) {
-			return nil, usagef("--classes %s: want some of %s", class, strings.Join(bench.Classes(), ", "))
+			return nil, flags.Usagef("--classes %s: want some of %s", class, strings.Join(bench.Classes(), ", "))
 		}
 	}
 	for _, name := range f.temps {
 		t, err := strconv.ParseFloat(name, 64)
 		if name != recommendedTemp && (err != nil || !(t >= 0 && t <= 100)) {
-			return nil, usagef("--temps %s: want numbers from 0 to 100, or recommended", name)
+			return nil, flags.Usagef("--temps %s: want numbers from 0 to 100, or recommended", name)
 		}
 		o.Temperatures = append(o.Temperatures, t)
 	}
 	for _, b := range f.batches {
 		if b < 1 || b > 64 {
-			return nil, usagef("--batches %d: want numbers from 1 to 64", b)
+			return nil, flags.Usagef("--batches %d: want numbers from 1 to 64", b)
 		}
 	}
 	for _, name := range f.rules {
 		rule, err := spec.ParseRule(name)
 		if err != nil {
-			return nil, usagef("--rules %s: want exact, ratio or both", name)
+			return nil, flags.Usagef("--rules %s: want exact, ratio or both", name)
 		}
 		o.Rules = append(o.Rules, rule)
 	}
@@ -223,13 +225,13 @@ func (f *decodeBench) options(changed func(string) bool) (*bench.DecodeOptions, 
 			depth, err = bench.AutoDepth, nil
 		}
 		if err != nil || depth == 0 || depth > spec.MaxDepth || depth < bench.AutoDepth {
-			return nil, usagef("--depths %s: want auto, or numbers from 1 to %d; plain decoding is always measured", name, spec.MaxDepth)
+			return nil, flags.Usagef("--depths %s: want auto, or numbers from 1 to %d; plain decoding is always measured", name, spec.MaxDepth)
 		}
 		o.Depths = append(o.Depths, depth)
 	}
 	for name, n := range map[string]int{"classes": len(f.classes), "temps": len(f.temps), "batches": len(f.batches), "contexts": len(f.contexts), "rules": len(f.rules), "depths": len(f.depths)} {
 		if n == 0 {
-			return nil, usagef("--%s: the list is empty", name)
+			return nil, flags.Usagef("--%s: the list is empty", name)
 		}
 	}
 	o.Classes, o.Batches, o.Contexts = f.classes, f.batches, f.contexts

@@ -8,18 +8,19 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/bench"
 )
 
 // encoded are the token ids of the prompts, by class and context.
-func (f *decodeBench) encoded(ctx context.Context, s *session, o *bench.DecodeOptions) (map[bench.Text][][]int32, error) {
-	n := f.prompts.or(quickPrompts)
+func (f *decodeBench) encoded(ctx context.Context, s *opened, o *bench.DecodeOptions) (map[bench.Text][][]int32, error) {
+	n := f.prompts.Or(quickPrompts)
 	if f.full {
-		n = f.prompts.or(fullPrompts)
+		n = f.prompts.Or(fullPrompts)
 	}
 	for _, tokens := range f.contexts {
 		if most := s.Context() - o.MaxTokens; tokens < 0 || tokens > most {
-			return nil, usagef("--contexts %d: want numbers from 0 to %d: a context of %d tokens has %d for the answer; --context and --max-tokens change them", tokens, most, s.Context(), o.MaxTokens)
+			return nil, flags.Usagef("--contexts %d: want numbers from 0 to %d: a context of %d tokens has %d for the answer; --context and --max-tokens change them", tokens, most, s.Context(), o.MaxTokens)
 		}
 	}
 	all := map[bench.Text][][]int32{}
@@ -62,7 +63,7 @@ const turnTokens = 256
 
 // earlierTurns are turns of a class that fill a number of tokens. They begin with the prompts from
 // first on and are the same in every run.
-func earlierTurns(ctx context.Context, s *session, class string, first, tokens int) ([]turn, error) {
+func earlierTurns(ctx context.Context, s *opened, class string, first, tokens int) ([]turn, error) {
 	texts, sampling := bench.Prompts(class), s.Sampling()
 	var list []turn
 	for sum := 0; sum < tokens; {
@@ -87,7 +88,7 @@ func earlierTurns(ctx context.Context, s *session, class string, first, tokens i
 
 // benchPrompt is the prompt for an answer to a text after as many turns as fit into a number of
 // tokens. A checkpoint without a chat template gets plain text.
-func benchPrompt(s *session, class string, turns []turn, text string, tokens int) (*foretoken.Prompt, error) {
+func benchPrompt(s *opened, class string, turns []turn, text string, tokens int) (*foretoken.Prompt, error) {
 	plain, messages := text, []chat.Message{{Role: "user", Content: chat.Text(text)}}
 	left := tokens - len(s.Encode(text))
 	for _, t := range slices.Backward(turns) {

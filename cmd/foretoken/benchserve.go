@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/bench"
 )
 
@@ -24,9 +26,9 @@ type serveBench struct {
 	classes           []string
 	concurrency       []int
 	rates             []float64
-	requests, repeats setting[int]
-	maxTokens         setting[int]
-	temp              setting[float64]
+	requests, repeats flags.Setting[int]
+	maxTokens         flags.Setting[int]
+	temp              flags.Setting[float64]
 	limit             time.Duration
 	first, token      time.Duration
 	out               *benchOutput
@@ -41,8 +43,8 @@ const (
 
 func newBenchServeCommand() *cobra.Command {
 	f := &serveBench{
-		url: "http://127.0.0.1:8080/v1", keyEnv: keyVariable, classes: bench.Classes(), concurrency: []int{1, 2, 4, 8},
-		requests: whole(1, 1<<20), repeats: whole(1, 1000), maxTokens: whole(1, 1<<20), temp: number(0, 100), limit: 5 * time.Minute, out: &benchOutput{},
+		url: "http://127.0.0.1:8080/v1", keyEnv: flags.KeyVariable, classes: bench.Classes(), concurrency: []int{1, 2, 4, 8},
+		requests: flags.Whole(1, 1<<20), repeats: flags.Whole(1, 1000), maxTokens: flags.Whole(1, 1<<20), temp: flags.Number(0, 100), limit: 5 * time.Minute, out: &benchOutput{},
 	}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -60,25 +62,25 @@ Exit status: 0 success, 1 error or failed requests, 2 invalid command line, 130 
 		Example: `  foretoken bench serve --url http://127.0.0.1:8080/v1 --model tiny
   foretoken bench serve --url http://127.0.0.1:11434/v1 --model qwen3.5:4b --concurrency 1,8 --goal-ttft 2s
   foretoken bench serve --model tiny --rates 1,2,4 --requests 64 --html report.html`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	server := newFlagGroup("Server")
-	fs := server.flags.Flags()
+	server := flags.NewGroup("Server")
+	fs := server.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.url, "url", f.url, "base `URL` of the API, ending in /v1")
 	fs.StringVar(&f.model, "model", "", "model `NAME` as listed by the server")
 	fs.StringVar(&f.keyEnv, "api-key-env", f.keyEnv, "environment `VARIABLE` with the API key")
 	fs.BoolVar(&f.remote, "allow-remote", false, "allow servers on other machines")
-	addGroups(cmd, server, f.what(), f.out.group())
-	mustFlag(cmd.RegisterFlagCompletionFunc("classes", cobra.FixedCompletions(bench.Classes(), cobra.ShellCompDirectiveNoFileComp)))
+	flags.AddGroups(cmd, server, f.what(), f.out.group())
+	flags.Must(cmd.RegisterFlagCompletionFunc("classes", cobra.FixedCompletions(bench.Classes(), cobra.ShellCompDirectiveNoFileComp)))
 	f.out.complete(cmd)
 	return cmd
 }
 
-func (f *serveBench) what() flagGroup {
-	g := newFlagGroup("Measurements")
-	fs := g.flags.Flags()
+func (f *serveBench) what() flags.Group {
+	g := flags.NewGroup("Measurements")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.IntSliceVar(&f.concurrency, "concurrency", f.concurrency, "`LIST` of numbers of concurrent requests, one load each (default with --rates: none)")
 	fs.Float64SliceVar(&f.rates, "rates", nil, "`LIST` of requests per second, one load for each")
@@ -103,18 +105,18 @@ func (f *serveBench) run(cmd *cobra.Command) error {
 	if err := f.out.prepare(); err != nil {
 		return err
 	}
-	c := newConsole(cmd)
-	ctx, stop := interruptible(cmd.Context())
+	c := console.New(cmd)
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
 	client := &bench.Client{URL: f.url, Model: f.model, Key: os.Getenv(f.keyEnv), HTTP: f.client()}
 	r, err := bench.Serve(ctx, client, bench.ServeOptions{
-		Classes: f.classes, Concurrency: f.concurrency, Rates: f.rates, Requests: f.requests.or(serveRequests), Repeats: f.repeats.or(serveRepeats),
-		MaxTokens: f.maxTokens.or(serveTokens), Temperature: f.temp.or(0), Limit: f.limit, TTFTGoal: f.first, TPOTGoal: f.token,
-		Progress: c.step,
+		Classes: f.classes, Concurrency: f.concurrency, Rates: f.rates, Requests: f.requests.Or(serveRequests), Repeats: f.repeats.Or(serveRepeats),
+		MaxTokens: f.maxTokens.Or(serveTokens), Temperature: f.temp.Or(0), Limit: f.limit, TTFTGoal: f.first, TPOTGoal: f.token,
+		Progress: c.Step,
 	})
 	switch {
 	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
-		return errInterrupted
+		return console.ErrInterrupted
 	case err != nil:
 		return fmt.Errorf("%w: check that the server runs, and that --url and --model are right", err)
 	}
@@ -123,7 +125,7 @@ func (f *serveBench) run(cmd *cobra.Command) error {
 		return err
 	}
 	if n := r.Failed(); n > 0 {
-		return fmt.Errorf("%s failed: see the errors above", counted(n, "request"))
+		return fmt.Errorf("%s failed: see the errors above", console.Counted(n, "request"))
 	}
 	return nil
 }
@@ -140,34 +142,34 @@ func (f *serveBench) client() *http.Client {
 func (f *serveBench) validate() error {
 	u, err := url.Parse(f.url)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return usagef("--url %s: want an address such as http://127.0.0.1:8080/v1", f.url)
+		return flags.Usagef("--url %s: want an address such as http://127.0.0.1:8080/v1", f.url)
 	}
 	if !f.remote && !loopback(u.Hostname()) {
-		return usagef("--url %s is not on this machine: load only your own servers; --allow-remote allows it", f.url)
+		return flags.Usagef("--url %s is not on this machine: load only your own servers; --allow-remote allows it", f.url)
 	}
 	if f.model == "" {
-		return usagef("--model is missing: give the server's name of the model; %s/models lists the names", strings.TrimSuffix(f.url, "/"))
+		return flags.Usagef("--model is missing: give the server's name of the model; %s/models lists the names", strings.TrimSuffix(f.url, "/"))
 	}
 	for _, n := range f.concurrency {
 		if n < 1 || n > 1024 {
-			return usagef("--concurrency %d: want numbers from 1 to 1024", n)
+			return flags.Usagef("--concurrency %d: want numbers from 1 to 1024", n)
 		}
 	}
 	for _, r := range f.rates {
 		if !(r > 0 && r <= 1000) {
-			return usagef("--rates %v: want numbers above 0, at most 1000", r)
+			return flags.Usagef("--rates %v: want numbers above 0, at most 1000", r)
 		}
 	}
 	for _, class := range f.classes {
 		if !slices.Contains(bench.Classes(), class) {
-			return usagef("--classes %s: want some of %s", class, strings.Join(bench.Classes(), ", "))
+			return flags.Usagef("--classes %s: want some of %s", class, strings.Join(bench.Classes(), ", "))
 		}
 	}
 	switch {
 	case len(f.classes) == 0:
-		return usagef("--classes: no prompts are selected")
+		return flags.Usagef("--classes: no prompts are selected")
 	case f.limit <= 0 || f.first < 0 || f.token < 0:
-		return usagef("--limit, --goal-ttft and --goal-tpot: want times above 0, such as 2s")
+		return flags.Usagef("--limit, --goal-ttft and --goal-tpot: want times above 0, such as 2s")
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/prefix/s3"
 )
 
@@ -26,20 +27,20 @@ func (f *serveFlags) validateCache() error {
 	folders, buckets := f.tiers()
 	switch {
 	case len(folders) > 1 || len(buckets) > 1:
-		return usagef("--prefix-cache-dir: %s: want at most one folder and one bucket", strings.Join(f.cacheDirs, ", "))
-	case f.cacheDisk.given && len(folders) == 0:
-		return usagef("--prefix-cache-disk needs --prefix-cache-dir with a folder")
-	case f.cacheUses.given && len(buckets) == 0:
-		return usagef("--prefix-cache-uses needs --prefix-cache-dir s3://BUCKET/PREFIX")
+		return flags.Usagef("--prefix-cache-dir: %s: want at most one folder and one bucket", strings.Join(f.cacheDirs, ", "))
+	case f.cacheDisk.Given && len(folders) == 0:
+		return flags.Usagef("--prefix-cache-disk needs --prefix-cache-dir with a folder")
+	case f.cacheUses.Given && len(buckets) == 0:
+		return flags.Usagef("--prefix-cache-uses needs --prefix-cache-dir s3://BUCKET/PREFIX")
 	}
 	for _, x := range buckets {
 		if _, _, err := s3.Parse(x); err != nil {
-			return usagef("--prefix-cache-dir: %v", err)
+			return flags.Usagef("--prefix-cache-dir: %v", err)
 		}
 	}
 	for _, x := range folders {
 		if strings.Contains(x, "://") {
-			return usagef("--prefix-cache-dir %s: want a folder or s3://BUCKET/PREFIX", x)
+			return flags.Usagef("--prefix-cache-dir %s: want a folder or s3://BUCKET/PREFIX", x)
 		}
 	}
 	return nil
@@ -48,7 +49,7 @@ func (f *serveFlags) validateCache() error {
 // prefixCache is where prefixes are kept. How to reach a bucket is in the variables that all
 // programs read: keys on a command line would be seen by all users of the machine.
 func (f *serveFlags) prefixCache() foretoken.PrefixCache {
-	p := foretoken.PrefixCache{Off: f.noCache, MaxDisk: f.cacheDisk.or(0), SharedUses: f.cacheUses.or(0)}
+	p := foretoken.PrefixCache{Off: f.noCache, MaxDisk: f.cacheDisk.Or(0), SharedUses: f.cacheUses.Or(0)}
 	folders, buckets := f.tiers()
 	if len(folders) > 0 {
 		p.Dir = folders[0]

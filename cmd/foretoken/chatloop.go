@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 )
 
 const chatHelp = `  /clear             clear the conversation
@@ -31,7 +32,7 @@ Ctrl-C stops an answer. Enclose a message of several lines in """ and """.
 // conversation is a chat on a terminal.
 type conversation struct {
 	*talk
-	c        *console
+	c        *console.Console
 	s        *session
 	lines    *lineReader
 	messages []chat.Message // without the system message
@@ -39,8 +40,8 @@ type conversation struct {
 }
 
 // chat talks with the user until the end of input. The attachments are for the first message.
-func (t *talk) chat(ctx context.Context, c *console, s *session, attached []attachment) error {
-	in, ok := c.in.(*os.File)
+func (t *talk) chat(ctx context.Context, c *console.Console, s *session, attached []attachment) error {
+	in, ok := c.In.(*os.File)
 	if !ok { // what is a terminal is a file
 		return errors.New("a chat needs a terminal")
 	}
@@ -54,8 +55,8 @@ func (t *talk) chat(ctx context.Context, c *console, s *session, attached []atta
 	defer signal.Stop(between)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM) // which is to leave the terminal as it was
 	defer stop()
-	v := &conversation{talk: t, c: c, s: s, lines: newLineReader(in, c.out, openHistory(file)), pending: attached}
-	if err := c.write(fmt.Sprintf("%s, %s. Type /help for the commands, Ctrl-D to leave.\n", s.Name(), s.size()) + attachedText(attached)); err != nil {
+	v := &conversation{talk: t, c: c, s: s, lines: newLineReader(in, c.Out, openHistory(file)), pending: attached}
+	if err := c.Write(fmt.Sprintf("%s, %s. Type /help for the commands, Ctrl-D to leave.\n", s.Name(), s.size()) + attachedText(attached)); err != nil {
 		return err
 	}
 	return v.loop(ctx)
@@ -72,7 +73,7 @@ func (v *conversation) loop(ctx context.Context) error {
 		case again, errors.Is(err, io.EOF):
 			return nil
 		case pressed:
-			err = v.c.write("Press Ctrl-C again or Ctrl-D to leave.\n")
+			err = v.c.Write("Press Ctrl-C again or Ctrl-D to leave.\n")
 		case errors.Is(err, errDropped):
 			err = nil
 		case err != nil:
@@ -100,7 +101,7 @@ func (v *conversation) say(ctx context.Context, text string) error {
 	if err != nil {
 		return v.refuse(err, text)
 	}
-	if err := v.c.write(attachedText(attached)); err != nil {
+	if err := v.c.Write(attachedText(attached)); err != nil {
 		return err
 	}
 	if !v.template.off {
@@ -109,11 +110,11 @@ func (v *conversation) say(ctx context.Context, text string) error {
 	}
 	show, err := v.answer(ctx, v.c, v.s, said)
 	switch {
-	case isOutputError(err):
+	case console.IsOutputError(err):
 		return err
 	case isMediaError(err):
 		return v.refuse(err, text)
-	case err != nil && !errors.Is(err, errInterrupted):
+	case err != nil && !errors.Is(err, console.ErrInterrupted):
 		return v.complain(err)
 	case v.template.off, err != nil && show.Content()+show.Reasoning() == "": // nothing was said
 		return nil
@@ -149,7 +150,7 @@ func (v *conversation) beginsWithFile(line string) bool {
 func attachedText(list []attachment) string {
 	text := ""
 	for _, a := range list {
-		text += fmt.Sprintf("attached %s\n", printable(a.String()))
+		text += fmt.Sprintf("attached %s\n", console.Printable(a.String()))
 	}
 	return text
 }
@@ -167,7 +168,7 @@ func (v *conversation) refuse(err error, text string) error {
 		v.pending = nil
 		err = fmt.Errorf("%w; the attachments of the command line are dropped", err)
 	}
-	return v.c.write(fmt.Sprintf("foretoken: %s\n", printable(err.Error())))
+	return v.c.Write(fmt.Sprintf("foretoken: %s\n", console.Printable(err.Error())))
 }
 
 // message is the answer as a message of the conversation.
@@ -181,11 +182,11 @@ func (s *shown) message() chat.Message {
 
 // complain shows an error and what can be done in a chat.
 func (v *conversation) complain(err error) error {
-	text := fmt.Sprintf("foretoken: %s\n", printable(err.Error()))
+	text := fmt.Sprintf("foretoken: %s\n", console.Printable(err.Error()))
 	if len(v.messages) > 0 {
 		text += "Type /clear to clear the conversation.\n"
 	}
-	return v.c.write(text)
+	return v.c.Write(text)
 }
 
 // command does what a line that begins with a slash says. It reports whether to leave.
@@ -208,9 +209,9 @@ func (v *conversation) command(line string) (leave bool, err error) {
 	case "/show":
 		out = v.describe()
 	default:
-		out = fmt.Sprintf("Unknown command %s; type /help for a list.\n", printable(name))
+		out = fmt.Sprintf("Unknown command %s; type /help for a list.\n", console.Printable(name))
 	}
-	return false, v.c.write(out)
+	return false, v.c.Write(out)
 }
 
 func (v *conversation) setSystem(text string) string {
@@ -218,10 +219,10 @@ func (v *conversation) setSystem(text string) string {
 	case v.template.off:
 		return "There is no system message without the chat template.\n"
 	case text != "":
-		v.template.system.value, v.template.system.given = text, true
+		v.template.system.Value, v.template.system.Given = text, true
 		return "The system message is set.\n"
-	case v.template.system.given:
-		return v.template.system.value + "\n"
+	case v.template.system.Given:
+		return v.template.system.Value + "\n"
 	default:
 		return "There is no system message.\n"
 	}
@@ -239,7 +240,7 @@ func (v *conversation) set(text string) string {
 		return v.setThinking(value)
 	}
 	for _, g := range v.settable {
-		f := g.flags.Flags().Lookup(name)
+		f := g.Flags().Lookup(name)
 		if f == nil {
 			continue
 		}
@@ -251,11 +252,11 @@ func (v *conversation) set(text string) string {
 			if f.Value.Type() == "bool" {
 				err = errors.New("want true or false")
 			}
-			return fmt.Sprintf("%s %s: %v\n", name, printable(value), err)
+			return fmt.Sprintf("%s %s: %v\n", name, console.Printable(value), err)
 		}
 		return fmt.Sprintf("%s is %s.\n", name, f.Value)
 	}
-	return fmt.Sprintf("Unknown setting %s; type /show for a list.\n", printable(name))
+	return fmt.Sprintf("Unknown setting %s; type /show for a list.\n", console.Printable(name))
 }
 
 func (v *conversation) setThinking(value string) string {
@@ -263,7 +264,7 @@ func (v *conversation) setThinking(value string) string {
 		return "thinking: want on, off or default\n"
 	}
 	v.template.noThinking = false
-	v.template.thinking.value, v.template.thinking.given = value == "on", value != "default"
+	v.template.thinking.Value, v.template.thinking.Given = value == "on", value != "default"
 	return "thinking is " + value + ".\n"
 }
 
@@ -275,11 +276,11 @@ func (v *conversation) describe() string {
 	if p := v.s.Placement(); len(p) > 1 {
 		fmt.Fprintf(&b, "devices: %s\n", describePlacement(p))
 	}
-	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.Context(), counted(len(v.messages), "message"))
+	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.Context(), console.Counted(len(v.messages), "message"))
 	fmt.Fprintf(&b, "speculative decoding: %s\n", v.s.Drafting())
 	fmt.Fprintf(&b, "vision: %s\n", describeVision(i.Vision))
-	if v.template.system.given {
-		fmt.Fprintf(&b, "system: %s\n", v.template.system.value)
+	if v.template.system.Given {
+		fmt.Fprintf(&b, "system: %s\n", v.template.system.Value)
 	}
 	o, err := v.sampling.options(v.s.Sampling())
 	if err != nil {
@@ -291,7 +292,7 @@ func (v *conversation) describe() string {
 	fmt.Fprintf(&b, "presence-penalty: %v\nfrequency-penalty: %v\n", o.PresencePenalty, o.FrequencyPenalty)
 	fmt.Fprintf(&b, "logit-bias: %s\n", or(v.sampling.bias.String(), "none"))
 	fmt.Fprintf(&b, "seed: %s\n", or(v.sampling.seed.String(), "random for each answer"))
-	fmt.Fprintf(&b, "max-tokens: %d\nstop: %s\n", v.limits.maxTokens.or(v.limits.otherwise), or(v.limits.stop.String(), "none"))
+	fmt.Fprintf(&b, "max-tokens: %d\nstop: %s\n", v.limits.maxTokens.Or(v.limits.otherwise), or(v.limits.stop.String(), "none"))
 	fmt.Fprintf(&b, "ignore-eos: %v\n", v.limits.ignoreEOS)
 	return b.String()
 }

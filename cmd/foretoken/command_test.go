@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
@@ -356,7 +357,7 @@ func TestReportOfCanceledAnswerIsJSON(t *testing.T) {
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	if a, err = s.ask(ctx, q, func(foretoken.Piece) error { return nil }); a == nil || len(a.Tokens) > 0 || !errors.Is(err, errInterrupted) {
+	if a, err = s.ask(ctx, q, func(foretoken.Piece) error { return nil }); a == nil || len(a.Tokens) > 0 || !errors.Is(err, console.ErrInterrupted) {
 		t.Fatalf("canceled before it began: %+v, %v", a, err)
 	}
 	out.Reset()
@@ -369,7 +370,7 @@ func TestReportOfCanceledAnswerIsJSON(t *testing.T) {
 // instruction set; "": the best.
 func openTiny(t *testing.T, isa string) *session {
 	t.Helper()
-	c := &console{in: strings.NewReader(""), out: io.Discard, err: io.Discard}
+	c := &console.Console{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}
 	f := newModelFlags()
 	err := f.threads.Set("1")
 	if isa != "" {
@@ -378,10 +379,11 @@ func openTiny(t *testing.T, isa string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openSession(t.Context(), c, f, newNotes(false))
+	m, err := f.open(t.Context(), c, console.NewNotes(false))
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &session{m}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 )
 
 // completeMention completes the path of a file that is being named with @ at the end of a line
@@ -35,7 +37,7 @@ func completeMention(typed string) (line string, ok bool) {
 		switch {
 		case !strings.HasPrefix(name, begun), strings.HasPrefix(name, ".") && begun == "", !e.IsDir() && !isPictureName(name):
 			continue
-		case printable(name) != name: // it would steer the terminal
+		case console.Printable(name) != name: // it would steer the terminal
 			continue
 		}
 		if e.IsDir() {

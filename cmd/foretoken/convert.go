@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -25,20 +25,20 @@ type conversion struct {
 	writing    writingFlags
 
 	quantize, dequantize bool
-	bits, group          setting[string]
-	mode                 setting[string]
+	bits, group          flags.Setting[string]
+	mode                 flags.Setting[string]
 	overrides            overrideTexts
-	headBits, visionBits setting[string]
-	dtype                setting[string]
+	headBits, visionBits flags.Setting[string]
+	dtype                flags.Setting[string]
 	noVision             bool
 }
 
 func newConvertCommand() *cobra.Command {
 	v := &conversion{
 		model: embeddedName, writing: newWritingFlags(),
-		bits: choice("2", "3", "4", "5", "6", "8"), group: choice("32", "64", "128"),
-		mode: choice("affine", "mxfp4", "nvfp4", "mxfp8"), headBits: choice("2", "3", "4", "5", "6", "8", "16"), visionBits: choice("4", "8", "16"),
-		dtype: choice("float16", "bfloat16", "float32"),
+		bits: flags.Choice("2", "3", "4", "5", "6", "8"), group: flags.Choice("32", "64", "128"),
+		mode: flags.Choice("affine", "mxfp4", "nvfp4", "mxfp8"), headBits: flags.Choice("2", "3", "4", "5", "6", "8", "16"), visionBits: flags.Choice("4", "8", "16"),
+		dtype: flags.Choice("float16", "bfloat16", "float32"),
 	}
 	cmd := &cobra.Command{
 		Use:   "convert --model MODEL --out DIR [flags]",
@@ -67,14 +67,14 @@ The folder appears when it is complete. Ctrl-C leaves no files.`,
   foretoken convert --model ~/models/Qwen3.5-35B-A3B --out out -q --q-bits 5 --q-group-size 32 --mtp-bits 8
   foretoken convert --model in --out out -q --q-override '*.v_proj=6' --q-override 'lm_head=8:32'
   foretoken convert --model Qwen3.5-4B-4bit --out plain --dequantize --dtype bfloat16`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },
 	}
-	source := newFlagGroup("Model")
-	source.flags.Flags().StringVar(&v.model, "model", v.model, "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+embeddedName)
-	source.flags.Flags().StringVar(&v.out, "out", "", "output `DIR`")
-	numbers := newFlagGroup("Encoding (default: unchanged)")
-	fs := numbers.flags.Flags()
+	source := flags.NewGroup("Model")
+	source.Flags().StringVar(&v.model, "model", v.model, "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+embeddedName)
+	source.Flags().StringVar(&v.out, "out", "", "output `DIR`")
+	numbers := flags.NewGroup("Encoding (default: unchanged)")
+	fs := numbers.Flags()
 	fs.SortFlags = false
 	fs.BoolVarP(&v.quantize, "quantize", "q", false, "quantize the matrices of the model except those of the head")
 	fs.Var(&v.bits, "q-bits", fmt.Sprintf("bits per weight (default %d)", convert.DefaultBits))
@@ -88,8 +88,8 @@ The folder appears when it is complete. Ctrl-C leaves no files.`,
 	fs.BoolVar(&v.noVision, "no-vision", false, "drop the vision tower and its files")
 	kept := false
 	fs.BoolVar(&kept, "keep-vision", false, "has no effect: the vision tower is kept unless --no-vision is given")
-	mustFlag(fs.MarkHidden("keep-vision"))
-	addGroups(cmd, source, numbers, v.writing.group())
+	flags.Must(fs.MarkHidden("keep-vision"))
+	flags.AddGroups(cmd, source, numbers, v.writing.group())
 	completeWriting(cmd, map[string][]cobra.Completion{
 		"q-bits": {"2", "3", "4", "5", "6", "8"}, "q-group-size": {"32", "64", "128"}, "mtp-bits": {"2", "3", "4", "5", "6", "8", "16"}, "vision-bits": {"4", "8", "16"},
 		"q-mode": {"affine", "mxfp4", "nvfp4", "mxfp8"}, "dtype": {"float16", "bfloat16", "float32"},
@@ -103,7 +103,7 @@ func (v *conversion) run(cmd *cobra.Command) error {
 		return err
 	}
 	if v.out == "" {
-		return usagef("--out is missing: give the folder to write")
+		return flags.Usagef("--out is missing: give the folder to write")
 	}
 	src := func() (*checkpoint.Checkpoint, error) { return openCheckpoint(v.model) }
 	return v.writing.do(cmd, "converting", v.out, o, src, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error) {
@@ -113,19 +113,19 @@ func (v *conversion) run(cmd *cobra.Command) error {
 
 // options are what the flags ask for.
 func (v *conversion) options() (o convert.Options, err error) {
-	for name, given := range map[string]bool{"q-bits": v.bits.given, "q-group-size": v.group.given, "q-mode": v.mode.given} {
+	for name, given := range map[string]bool{"q-bits": v.bits.Given, "q-group-size": v.group.Given, "q-mode": v.mode.Given} {
 		if given && !v.quantize {
-			return o, usagef("--%s needs --quantize", name)
+			return o, flags.Usagef("--%s needs --quantize", name)
 		}
 	}
 	if v.quantize && v.dequantize {
-		return o, usagef("--quantize and --dequantize cannot be combined")
+		return o, flags.Usagef("--quantize and --dequantize cannot be combined")
 	}
-	if v.noVision && v.visionBits.given {
-		return o, usagef("--vision-bits and --no-vision cannot be combined")
+	if v.noVision && v.visionBits.Given {
+		return o, flags.Usagef("--vision-bits and --no-vision cannot be combined")
 	}
 	o.Dequantize, o.NoVision = v.dequantize, v.noVision
-	group, _ := strconv.Atoi(v.group.or(strconv.Itoa(convert.DefaultGroup))) // one of a few numbers
+	group, _ := strconv.Atoi(v.group.Or(strconv.Itoa(convert.DefaultGroup))) // one of a few numbers
 	if v.quantize {
 		if o.Quantize, err = v.encoding(group); err != nil {
 			return o, err
@@ -140,36 +140,36 @@ func (v *conversion) options() (o convert.Options, err error) {
 	for _, text := range v.overrides {
 		x, err := convert.ParseOverride(text, group)
 		if err != nil {
-			return o, &usageError{err}
+			return o, flags.Usage(err)
 		}
 		o.Overrides = append(o.Overrides, x)
 	}
-	if v.dtype.given {
-		o.Type, err = convert.ParseType(v.dtype.value)
+	if v.dtype.Given {
+		o.Type, err = convert.ParseType(v.dtype.Value)
 	}
 	return o, err
 }
 
 // bitsEncoding is the encoding of a part by its bits, nil if none were given.
-func bitsEncoding(bits *setting[string], group int) (*convert.Encoding, error) {
+func bitsEncoding(bits *flags.Setting[string], group int) (*convert.Encoding, error) {
 	switch {
-	case !bits.given:
+	case !bits.Given:
 		return nil, nil
-	case bits.value == "16":
+	case bits.Value == "16":
 		return &convert.Encoding{Format: dtype.Plain}, nil
 	}
-	e, err := convert.ParseEncoding(bits.value, group)
+	e, err := convert.ParseEncoding(bits.Value, group)
 	return &e, err
 }
 
 // encoding is that of the model without its head and its vision tower.
 func (v *conversion) encoding(group int) (*convert.Encoding, error) {
-	mode := v.mode.or("affine")
+	mode := v.mode.Or("affine")
 	text := mode
 	if mode == "affine" {
-		text = v.bits.or(strconv.Itoa(convert.DefaultBits))
-	} else if v.bits.given || v.group.given {
-		return nil, usagef("--q-mode %s has fixed bits and group size: leave out --q-bits and --q-group-size", mode)
+		text = v.bits.Or(strconv.Itoa(convert.DefaultBits))
+	} else if v.bits.Given || v.group.Given {
+		return nil, flags.Usagef("--q-mode %s has fixed bits and group size: leave out --q-bits and --q-group-size", mode)
 	}
 	e, err := convert.ParseEncoding(text, group)
 	return &e, err
@@ -188,71 +188,26 @@ func (t *overrideTexts) Set(text string) error {
 }
 
 // String lists the overrides.
-func (t *overrideTexts) String() string { return (*texts)(t).String() }
+func (t *overrideTexts) String() string { return (*flags.Texts)(t).String() }
 
 // Type names the value in help.
 func (t *overrideTexts) Type() string { return "PATTERN=ENCODING" }
 
 // writingFlags are common to commands that write weights.
 type writingFlags struct {
-	shard   setting[int64]
-	threads setting[int]
+	shard   flags.Setting[int64]
+	threads flags.Setting[int]
 	force   bool
 	verbose bool
 }
 
 func newWritingFlags() writingFlags {
-	return writingFlags{shard: byteCount(), threads: whole(1, 1024)}
+	return writingFlags{shard: flags.ByteCount(), threads: flags.Whole(1, 1024)}
 }
 
-// byteUnits are the units that sizes are given in, the longer before those they end with.
-var byteUnits = []struct {
-	name  string
-	bytes int64
-}{
-	{"KiB", 1 << 10},
-	{"MiB", 1 << 20},
-	{"GiB", 1 << 30},
-	{"TiB", 1 << 40},
-	{"kB", 1e3},
-	{"KB", 1e3},
-	{"MB", 1e6},
-	{"GB", 1e9},
-	{"TB", 1e12},
-	{"B", 1},
-	{"", 1},
-}
-
-// byteCount is a setting for a size of files: a number with a unit.
-func byteCount() setting[int64] {
-	const least = 1 << 10
-	want := errors.New("want a size of at least 1KiB, such as 500MB, 5GB or 2GiB")
-	return setting[int64]{
-		kind: "SIZE",
-		parse: func(text string) (int64, error) {
-			for _, u := range byteUnits {
-				if digits, ok := strings.CutSuffix(text, u.name); ok {
-					n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-					if err != nil || !(n*float64(u.bytes) < math.MaxInt64) {
-						return 0, want
-					}
-					return int64(n * float64(u.bytes)), nil
-				}
-			}
-			return 0, want
-		},
-		check: func(n int64) error {
-			if n < least {
-				return want
-			}
-			return nil
-		},
-	}
-}
-
-func (f *writingFlags) group() flagGroup {
-	g := newFlagGroup("Output")
-	fs := g.flags.Flags()
+func (f *writingFlags) group() flags.Group {
+	g := flags.NewGroup("Output")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.shard, "shard-size", "maximum size of one weight file (default 5GB)")
 	fs.Var(&f.threads, "threads", "compute threads (default: one per core)")
@@ -264,9 +219,9 @@ func (f *writingFlags) group() flagGroup {
 // completeWriting adds what a shell can complete of a command with --model and --out.
 func completeWriting(cmd *cobra.Command, words map[string][]cobra.Completion) {
 	for name, list := range words {
-		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
+		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}
-	mustFlag(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	flags.Must(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return completeModelName(typed)
 	}))
 }
@@ -277,9 +232,9 @@ type work func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options)
 // do opens a checkpoint, does the work with a bar, and prints what came of it. what is the
 // verb of the bar, and out is what is written.
 func (f *writingFlags) do(cmd *cobra.Command, what, out string, o convert.Options, open func() (*checkpoint.Checkpoint, error), w work) (err error) {
-	c := newConsole(cmd)
-	log := newNotes(f.verbose)
-	ctx, stop := interruptible(cmd.Context())
+	c := console.New(cmd)
+	log := console.NewNotes(f.verbose)
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
 	src, err := open()
 	if err != nil {
@@ -287,39 +242,39 @@ func (f *writingFlags) do(cmd *cobra.Command, what, out string, o convert.Option
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	bar := &writingBar{c: c, what: what}
-	o.ShardSize, o.Force, o.Threads = f.shard.or(0), f.force, f.threads.or(0)
+	o.ShardSize, o.Force, o.Threads = f.shard.Or(0), f.force, f.threads.Or(0)
 	o.Log, o.Progress = slog.New(log), bar.report
 	start := time.Now()
 	s, err := w(ctx, src, o)
 	bar.end()
-	log.show(c.err)
+	log.Show(c.Err)
 	switch {
 	case errors.Is(err, context.Canceled):
-		return errInterrupted
+		return console.ErrInterrupted
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%w; --force replaces it", err)
 	case err != nil:
 		return err
 	}
-	return c.write(fmt.Sprintf("%s: %s, in %.1f s\n", printable(out), &s, time.Since(start).Seconds()))
+	return c.Write(fmt.Sprintf("%s: %s, in %.1f s\n", console.Printable(out), &s, time.Since(start).Seconds()))
 }
 
 // writingBar shows how far the writing of weights has come. It has one line of a terminal.
 type writingBar struct {
-	c    *console
+	c    *console.Console
 	what string
 	bar  *progressbar.ProgressBar
 }
 
 // report shows p.
 func (b *writingBar) report(p convert.Progress) {
-	if !b.c.errTerminal {
+	if !b.c.ErrTerminal {
 		return
 	}
 	if b.bar == nil {
 		b.bar = progressbar.NewOptions64(
 			p.AllBytes,
-			progressbar.OptionSetWriter(b.c.err),
+			progressbar.OptionSetWriter(b.c.Err),
 			progressbar.OptionShowBytes(true),
 			progressbar.OptionShowTotalBytes(true),
 			progressbar.OptionSetPredictTime(true),

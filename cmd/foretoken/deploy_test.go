@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -147,7 +148,7 @@ func TestKubernetesManifestsFitTheProgram(t *testing.T) {
 	if len(c.Ports) != 1 || c.Ports[0].ContainerPort != 8080 || !slices.Contains(c.Args, "--port=8080") {
 		t.Errorf("ports %+v, arguments %q", c.Ports, c.Args)
 	}
-	if len(c.Env) != 1 || c.Env[0].Name != keyVariable {
+	if len(c.Env) != 1 || c.Env[0].Name != flags.KeyVariable {
 		t.Errorf("environment %+v", c.Env)
 	}
 	h := offered(t)
@@ -331,7 +332,7 @@ func TestComposeFitsTheProgram(t *testing.T) {
 		}
 		mounted = append(mounted, path)
 	}
-	if !slices.Equal(mounted, readDockerfile(t).lines["VOLUME"]) || s.Environment[keyVariable] == "" || !s.ReadOnly {
+	if !slices.Equal(mounted, readDockerfile(t).lines["VOLUME"]) || s.Environment[flags.KeyVariable] == "" || !s.ReadOnly {
 		t.Errorf("%+v", file)
 	}
 }

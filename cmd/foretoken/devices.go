@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
@@ -39,19 +41,19 @@ func newDevicesCommand() *cobra.Command {
 		Long: `Devices lists the values of --device: each device of this build with its memory, threads, arithmetic
 and instruction sets. It marks the default and says why unavailable devices cannot be used.`,
 		Example: "  foretoken devices\n  foretoken devices --json",
-		Args:    noArguments,
+		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list := describeDevices(backend.List())
-			c := newConsole(cmd)
+			c := console.New(cmd)
 			if asJSON {
-				return writeJSON(c, list)
+				return console.WriteJSON(c, list)
 			}
-			return c.write(printable(deviceTable(list)))
+			return c.Write(console.Printable(deviceTable(list)))
 		},
 	}
-	g := newFlagGroup("Output")
-	g.flags.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	addGroups(cmd, g)
+	g := flags.NewGroup("Output")
+	g.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	flags.AddGroups(cmd, g)
 	return cmd
 }
 
@@ -97,7 +99,7 @@ func deviceTable(list []deviceReport) string {
 		line := func(name, text string) { _, _ = fmt.Fprintf(w, "  %s\t%s\n", name, text) }
 		memory := "not known"
 		if d.MemoryBytes > 0 {
-			memory = fmt.Sprintf("%s, %s free", byteText(d.MemoryBytes), byteText(d.FreeBytes))
+			memory = fmt.Sprintf("%s, %s free", console.ByteText(d.MemoryBytes), console.ByteText(d.FreeBytes))
 		}
 		line("memory", memory)
 		line("threads", fmt.Sprint(d.Threads))

@@ -10,20 +10,20 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/offload"
-	"github.com/foretoken/foretoken/internal/plot"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // consultation is a run of the command doctor.
 type consultation struct {
-	compute, quantize setting[string]
+	compute, quantize flags.Setting[string]
 	deviceFlags
 	offloadFlags
 	limit time.Duration
@@ -33,7 +33,7 @@ type consultation struct {
 
 func newDoctorCommand() *cobra.Command {
 	f := &consultation{
-		compute: choice("int8", "float32"), quantize: choice("4", "5", "6", "8"), deviceFlags: newDeviceFlags(), offloadFlags: newOffloadFlags(),
+		compute: flags.Choice("int8", "float32"), quantize: flags.Choice("4", "5", "6", "8"), deviceFlags: newDeviceFlags(), offloadFlags: newOffloadFlags(),
 		limit: time.Minute,
 	}
 	cmd := &cobra.Command{
@@ -58,29 +58,29 @@ Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 in
 		ValidArgsFunction: completeOneModel,
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
-	how := newFlagGroup("Options")
-	fs := how.flags.Flags()
+	how := flags.NewGroup("Options")
+	fs := how.Flags()
 	fs.SortFlags = false
 	fs.DurationVar(&f.limit, "limit", f.limit, "approximate time to measure; a slow model takes at least the time of a few hundred tokens")
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.addDevice(how)
 	f.addOffload(how)
-	output := newFlagGroup("Output")
-	output.flags.Flags().StringVar(&f.html, "html", "", "write a page with plots to `FILE`")
-	output.flags.Flags().BoolVar(&f.json, "json", false, "print the report as one JSON object")
-	addGroups(cmd, how, output)
+	output := flags.NewGroup("Output")
+	output.Flags().StringVar(&f.html, "html", "", "write a page with plots to `FILE`")
+	output.Flags().BoolVar(&f.json, "json", false, "print the report as one JSON object")
+	flags.AddGroups(cmd, how, output)
 	completeDevice(cmd)
 	for name, words := range map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}} {
-		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
-	mustFlag(cmd.MarkFlagFilename("html", "html"))
+	flags.Must(cmd.MarkFlagFilename("html", "html"))
 	return cmd
 }
 
 func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 	if f.limit <= 0 {
-		return usagef("--limit %v: want a time above 0, such as 30s", f.limit)
+		return flags.Usagef("--limit %v: want a time above 0, such as 30s", f.limit)
 	}
 	if f.html != "" { // better now than after a minute of measuring
 		page, err := os.OpenFile(f.html, os.O_CREATE|os.O_WRONLY, 0o644)
@@ -91,7 +91,7 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
-	c := newConsole(cmd)
+	c := console.New(cmd)
 	k, err := examineCheckpoint(name)
 	if err != nil {
 		return err
@@ -99,15 +99,15 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 	facts := inspect(k, doctor.InspectOptions{Name: name, Batch: 1, Devices: backend.List(), Offload: offload.Want(f.offload())})
 	if !facts.Loadable {
 		if f.json {
-			err = writeJSON(c, facts)
+			err = console.WriteJSON(c, facts)
 		} else {
-			err = c.write(facts.Table())
+			err = c.Write(facts.Table())
 		}
 		return errors.Join(err, k.Close(), errUnloadable)
 	}
-	ctx, stop := interruptible(cmd.Context())
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	report, err := unlessInterrupted(ctx, func() (*doctor.Report, error) { return f.examine(ctx, c, k, facts) })
+	report, err := console.UnlessInterrupted(ctx, func() (*doctor.Report, error) { return f.examine(ctx, c, k, facts) })
 	if err != nil {
 		return err
 	}
@@ -115,14 +115,14 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 }
 
 // examine loads the model, measures it, and gives everything back.
-func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Checkpoint, facts *doctor.Facts) (_ *doctor.Report, err error) {
-	bar := newProgress(c, facts.Name)
-	o := model.Options{MaxDrafts: spec.MaxDepth, Progress: bar.report, Log: slog.New(slog.DiscardHandler)}
-	if f.compute.value == "float32" {
+func (f *consultation) examine(ctx context.Context, c *console.Console, k *checkpoint.Checkpoint, facts *doctor.Facts) (_ *doctor.Report, err error) {
+	bar := console.NewProgress(c, facts.Name)
+	o := model.Options{MaxDrafts: spec.MaxDepth, Progress: bar.Report, Log: slog.New(slog.DiscardHandler)}
+	if f.compute.Value == "float32" {
 		o.Compute = backend.Float32
 	}
-	if f.quantize.given {
-		o.Quantize, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
+	if f.quantize.Given {
+		o.Quantize, _ = strconv.Atoi(f.quantize.Value) // one of a few that are numbers
 	}
 	b, where, err := f.openFor(k, offload.Options{Quantize: o.Quantize, KVBits: 8 * o.KVType().Size()})
 	if err != nil {
@@ -130,7 +130,7 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	m, err := model.Open(k, b, o)
-	bar.end()
+	bar.End()
 	if err == nil {
 		err = facts.MeasureText(k)
 	}
@@ -139,8 +139,8 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	say := func(what string) {
-		if c.errTerminal {
-			c.remark(what + " …")
+		if c.ErrTerminal {
+			c.Remark(what + " …")
 		}
 	}
 	return doctor.Examine(ctx, facts, m, b, doctor.ExamineOptions{Limit: f.limit, Progress: say, Device: where})
@@ -149,9 +149,9 @@ func (f *consultation) examine(ctx context.Context, c *console, k *checkpoint.Ch
 // openFor opens the device for a model, and the processor beside it for what does not fit; where says
 // what lies where, if that is so.
 func (f *consultation) openFor(k *checkpoint.Checkpoint, o offload.Options) (b backend.Backend, where string, err error) {
-	n := f.threads.or(processors)
+	n := f.threads.Or(processors)
 	addSlot(n)
-	b, plan, err := offload.For(k, f.device.value, backend.Options{Threads: n, ISA: f.isa.value}, offload.Want(f.offload()), o)
+	b, plan, err := offload.For(k, f.device.Value, backend.Options{Threads: n, ISA: f.isa.Value}, offload.Want(f.offload()), o)
 	if err != nil {
 		return nil, "", explain(err)
 	}
@@ -162,7 +162,7 @@ func (f *consultation) openFor(k *checkpoint.Checkpoint, o offload.Options) (b b
 }
 
 // show prints the report and writes the page. What is wrong with the model is an error.
-func (f *consultation) show(c *console, r *doctor.Report) error {
+func (f *consultation) show(c *console.Console, r *doctor.Report) error {
 	if f.html != "" {
 		if err := os.WriteFile(f.html, []byte(r.Page()), 0o644); err != nil {
 			return fmt.Errorf("--html: %w", err)
@@ -170,24 +170,12 @@ func (f *consultation) show(c *console, r *doctor.Report) error {
 	}
 	var err error
 	if f.json {
-		err = writeJSON(c, r)
+		err = console.WriteJSON(c, r)
 	} else {
-		err = c.write(r.Text(c.plotStyle()))
+		err = c.Write(r.Text(c.PlotStyle()))
 	}
 	if err == nil && !r.Healthy {
 		err = errors.New("the model has problems: see the findings")
 	}
 	return err
-}
-
-// plotStyle is what standard output can show: bars in ASCII where it is not a terminal, or a
-// dumb one, and colors only where they are welcome.
-func (c *console) plotStyle() plot.Style {
-	s := plot.Style{ASCII: !c.outTerminal || os.Getenv("TERM") == "dumb", Color: c.outTerminal && !c.plain}
-	if out, ok := c.out.(*os.File); ok && c.outTerminal {
-		if width, _, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {
-			s.Width = min(width, 100)
-		}
-	}
-	return s
 }

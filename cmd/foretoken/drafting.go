@@ -8,16 +8,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // draftFlags choose the drafter and how it is used.
 type draftFlags struct {
-	mtp        setting[string] // auto if not given
-	drafter    setting[string] // mtp if not given and there is a head
-	depth      setting[spec.Depth]
-	accept     setting[string]
-	vocab      setting[int]
+	mtp        flags.Setting[string] // auto if not given
+	drafter    flags.Setting[string] // mtp if not given and there is a head
+	depth      flags.Setting[spec.Depth]
+	accept     flags.Setting[string]
+	vocab      flags.Setting[int]
 	noSelfTest bool
 }
 
@@ -29,17 +31,17 @@ const (
 
 func newDraftFlags() *draftFlags {
 	return &draftFlags{
-		mtp:     choice("auto", "on", "off"),
-		drafter: choice("mtp", "ngram", "auto"),
-		depth:   setting[spec.Depth]{kind: "auto|0..8", parse: spec.ParseDepth, check: func(spec.Depth) error { return nil }},
-		accept:  choice(spec.Exact.String(), spec.Ratio.String()),
-		vocab:   worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
+		mtp:     flags.Choice("auto", "on", "off"),
+		drafter: flags.Choice("mtp", "ngram", "auto"),
+		depth:   flags.Setting[spec.Depth]{Kind: "auto|0..8", Parse: spec.ParseDepth, Check: func(spec.Depth) error { return nil }},
+		accept:  flags.Choice(spec.Exact.String(), spec.Ratio.String()),
+		vocab:   flags.Worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
 	}
 }
 
-func (f *draftFlags) group() flagGroup {
-	g := newFlagGroup("Speculative decoding (changes speed, not text, except with --mtp-accept ratio)")
-	fs := g.flags.Flags()
+func (f *draftFlags) group() flags.Group {
+	g := flags.NewGroup("Speculative decoding (changes speed, not text, except with --mtp-accept ratio)")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.mtp, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
 	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, not counting tokens forced by a grammar (default auto: fastest)")
@@ -56,40 +58,40 @@ func completeDrafting(cmd *cobra.Command) {
 		"mtp": {"auto", "on", "off"}, "mtp-depth": {"auto"}, "mtp-accept": {"exact", "ratio"},
 		"draft": {"mtp", "ngram", "auto"}, "draft-vocab": {"auto", "all"},
 	} {
-		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
 }
 
 // validate refuses flags that contradict each other.
 func (f *draftFlags) validate() error {
 	switch {
-	case f.mtp.value == "off" && (f.drafter.value == "mtp" || f.drafter.value == "auto"):
-		return usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.drafter.value)
-	case f.mtp.value == "on" && f.drafter.value == "ngram":
-		return usagef("--draft ngram and --mtp=on cannot be combined: use --draft auto for both")
+	case f.mtp.Value == "off" && (f.drafter.Value == "mtp" || f.drafter.Value == "auto"):
+		return flags.Usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.drafter.Value)
+	case f.mtp.Value == "on" && f.drafter.Value == "ngram":
+		return flags.Usagef("--draft ngram and --mtp=on cannot be combined: use --draft auto for both")
 	}
 	return nil
 }
 
 // possible reports whether the flags allow draft tokens.
 func (f *draftFlags) possible() bool {
-	return f.depth.value != spec.DepthOff && (f.mtp.value != "off" || f.drafter.given)
+	return f.depth.Value != spec.DepthOff && (f.mtp.Value != "off" || f.drafter.Given)
 }
 
 // options are what the flags ask for.
 func (f *draftFlags) options() foretoken.Speculation {
-	o := foretoken.Speculation{Depth: f.depth.value, Vocab: f.vocab.or(vocabAuto), NoSelfTest: f.noSelfTest}
+	o := foretoken.Speculation{Depth: f.depth.Value, Vocab: f.vocab.Or(vocabAuto), NoSelfTest: f.noSelfTest}
 	if !f.possible() {
 		o.Depth = foretoken.DepthOff
 	}
-	o.Rule = foretoken.Rule(f.accept.value)
+	o.Rule = foretoken.Rule(f.accept.Value)
 	switch {
-	case f.mtp.value == "on", f.drafter.value == "mtp":
+	case f.mtp.Value == "on", f.drafter.Value == "mtp":
 		o.Head = foretoken.HeadRequired
-	case f.mtp.value == "off", f.drafter.value == "ngram":
+	case f.mtp.Value == "off", f.drafter.Value == "ngram":
 		o.Head = foretoken.HeadOff
 	}
-	o.Lookup = f.drafter.value == "ngram" || f.drafter.value == "auto"
+	o.Lookup = f.drafter.Value == "ngram" || f.drafter.Value == "auto"
 	return o
 }
 
@@ -123,7 +125,7 @@ func describeSpeculation(r *foretoken.SpeculationStats) string {
 	if drafter == "" {
 		drafter = "no drafter"
 	}
-	line := fmt.Sprintf("%s: %s in %s", drafter, counted(r.Rounds+r.Accepted+r.Forced, "token"), counted(r.Rounds, "round"))
+	line := fmt.Sprintf("%s: %s in %s", drafter, console.Counted(r.Rounds+r.Accepted+r.Forced, "token"), console.Counted(r.Rounds, "round"))
 	if r.Drafted+r.Forced > 0 {
 		line += fmt.Sprintf(" (%.2f per round)", r.TokensPerRound())
 	}

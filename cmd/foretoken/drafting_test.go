@@ -256,7 +256,7 @@ func TestProcessorsAreOneMoreThanThreads(t *testing.T) {
 				if err := f.threads.Set(threads); err != nil {
 					t.Fatal(err)
 				}
-				want = max(processors, f.threads.value+1)
+				want = max(processors, f.threads.Value+1)
 			}
 			b, err := f.openDevice()
 			if err != nil {

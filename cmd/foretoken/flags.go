@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -18,13 +19,13 @@ const embeddedName = foretoken.Tiny
 // modelFlags say which model to open, and how.
 type modelFlags struct {
 	model    string
-	compute  setting[string]
-	quantize setting[string]
+	compute  flags.Setting[string]
+	quantize flags.Setting[string]
 	kv       kvFlags
 	vision   visionFlags
 	deviceFlags
 	offloadFlags
-	context setting[int]
+	context flags.Setting[int]
 	verbose bool
 	draft   *draftFlags
 }
@@ -32,19 +33,19 @@ type modelFlags struct {
 func newModelFlags() *modelFlags {
 	return &modelFlags{
 		model:       embeddedName,
-		compute:     choice("int8", "float32"),
-		quantize:    choice("4", "5", "6", "8"),
+		compute:     flags.Choice("int8", "float32"),
+		quantize:    flags.Choice("4", "5", "6", "8"),
 		kv:          newKVFlags(),
 		vision:      newVisionFlags(),
 		deviceFlags: newDeviceFlags(), offloadFlags: newOffloadFlags(),
-		context: whole(2, math.MaxInt32),
+		context: flags.Whole(2, math.MaxInt32),
 		draft:   newDraftFlags(),
 	}
 }
 
-func (f *modelFlags) group() flagGroup {
-	g := newFlagGroup("Model")
-	fs := g.flags.Flags()
+func (f *modelFlags) group() flags.Group {
+	g := flags.NewGroup("Model")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.model, "model", f.model, "checkpoint `DIR`, GGUF file, pulled model (ORG/NAME), or "+embeddedName+" for the embedded model")
 	f.addComputing(g)
@@ -54,8 +55,8 @@ func (f *modelFlags) group() flagGroup {
 }
 
 // addComputing adds the flags that say how a model is computed.
-func (f *modelFlags) addComputing(g flagGroup) {
-	fs := g.flags.Flags()
+func (f *modelFlags) addComputing(g flags.Group) {
+	fs := g.Flags()
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.addDevice(g)
@@ -69,17 +70,17 @@ func completeModel(cmd *cobra.Command) {
 	completeOffload(cmd)
 	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
 	for name, list := range words {
-		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
+		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	completeKV(cmd)
-	mustFlag(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	flags.Must(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return completeModelName(typed)
 	}))
 	completeDrafting(cmd)
 }
 
 // kvFlags say how a KV cache is kept.
-type kvFlags struct{ bits setting[string] }
+type kvFlags struct{ bits flags.Setting[string] }
 
 // kvBits are the widths that --kv-bits takes.
 var kvBits = []string{"8", "16", "32"}
@@ -87,57 +88,50 @@ var kvBits = []string{"8", "16", "32"}
 // kvDefault is the default of --kv-bits where --compute is a flag as well.
 const kvDefault = "16; 32 with --compute float32"
 
-func newKVFlags() kvFlags { return kvFlags{choice(kvBits...)} }
+func newKVFlags() kvFlags { return kvFlags{flags.Choice(kvBits...)} }
 
 // add adds the flag to a group. Otherwise is its default, in words.
-func (f *kvFlags) add(g flagGroup, otherwise string) {
-	g.flags.Flags().Var(&f.bits, "kv-bits", fmt.Sprintf("bits per number in the KV cache (default %s)", otherwise))
+func (f *kvFlags) add(g flags.Group, otherwise string) {
+	g.Flags().Var(&f.bits, "kv-bits", fmt.Sprintf("bits per number in the KV cache (default %s)", otherwise))
 }
 
 // options is what was asked for, 0 if nothing was.
 func (f *kvFlags) options() int {
-	n, _ := strconv.Atoi(f.bits.or("0")) // one of a few that are numbers
+	n, _ := strconv.Atoi(f.bits.Or("0")) // one of a few that are numbers
 	return n
 }
 
 // completeKV adds what a shell can complete.
 func completeKV(cmd *cobra.Command) {
-	mustFlag(cmd.RegisterFlagCompletionFunc("kv-bits", cobra.FixedCompletions(kvBits, cobra.ShellCompDirectiveNoFileComp)))
-}
-
-// mustFlag is for calls that go wrong only if a flag is not defined.
-func mustFlag(err error) {
-	if err != nil {
-		panic("foretoken: " + err.Error())
-	}
+	flags.Must(cmd.RegisterFlagCompletionFunc("kv-bits", cobra.FixedCompletions(kvBits, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // samplingFlags say how to choose tokens.
 type samplingFlags struct {
-	temp, topP, minP    setting[float64]
-	topK                setting[int]
-	xtcP, xtcThreshold  setting[float64]
-	repetition          setting[float64]
-	repetitionContext   setting[int]
-	presence, frequency setting[float64]
-	bias                biases
-	seed                setting[uint64]
+	temp, topP, minP    flags.Setting[float64]
+	topK                flags.Setting[int]
+	xtcP, xtcThreshold  flags.Setting[float64]
+	repetition          flags.Setting[float64]
+	repetitionContext   flags.Setting[int]
+	presence, frequency flags.Setting[float64]
+	bias                flags.Biases
+	seed                flags.Setting[uint64]
 }
 
 func newSamplingFlags() *samplingFlags {
 	inf := math.MaxFloat64
 	return &samplingFlags{
-		temp: number(0, inf), topP: number(0, 1), minP: number(0, 1), topK: whole(0, math.MaxInt32),
-		xtcP: number(0, 1), xtcThreshold: number(0, 0.5),
-		repetition: number(0, inf), repetitionContext: whole(0, math.MaxInt32),
-		presence: number(-inf, inf), frequency: number(-inf, inf),
-		bias: biases{}, seed: seedSetting(),
+		temp: flags.Number(0, inf), topP: flags.Number(0, 1), minP: flags.Number(0, 1), topK: flags.Whole(0, math.MaxInt32),
+		xtcP: flags.Number(0, 1), xtcThreshold: flags.Number(0, 0.5),
+		repetition: flags.Number(0, inf), repetitionContext: flags.Whole(0, math.MaxInt32),
+		presence: flags.Number(-inf, inf), frequency: flags.Number(-inf, inf),
+		bias: flags.Biases{}, seed: flags.Seed(),
 	}
 }
 
-func (f *samplingFlags) group() flagGroup {
-	g := newFlagGroup("Sampling (defaults: the checkpoint's generation_config.json, else the values in parentheses)")
-	fs := g.flags.Flags()
+func (f *samplingFlags) group() flags.Group {
+	g := flags.NewGroup("Sampling (defaults: the checkpoint's generation_config.json, else the values in parentheses)")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.temp, "temp", fmt.Sprintf("temperature; 0: greedy (default %v)", models.DefaultTemperature))
 	fs.Var(&f.temp, "temperature", "the same as --temp")
@@ -152,7 +146,7 @@ func (f *samplingFlags) group() flagGroup {
 	fs.Var(&f.frequency, "frequency-penalty", "subtract this from a logit for each occurrence of its token (default 0)")
 	fs.Var(f.bias, "logit-bias", "add a number to the logit of a token; may be repeated")
 	fs.Var(&f.seed, "seed", "random seed; the same seed gives the same text (default: random, and reported)")
-	mustFlag(fs.MarkHidden("temperature"))
+	flags.Must(fs.MarkHidden("temperature"))
 	return g
 }
 
@@ -170,11 +164,11 @@ func (f *samplingFlags) options(o sample.Options) (sample.Options, error) {
 	if o.TopP == 0 { // the fewest tokens that reach it are one; package sample takes it for all
 		o.TopK = 1
 	}
-	o.RepetitionWindow = f.repetitionContext.or(0)
-	o.XTCProbability, o.XTCThreshold = f.xtcP.or(0), f.xtcThreshold.or(models.DefaultXTCThreshold)
-	o.LogitBias, o.Seed = f.bias, f.seed.or(o.Seed)
+	o.RepetitionWindow = f.repetitionContext.Or(0)
+	o.XTCProbability, o.XTCThreshold = f.xtcP.Or(0), f.xtcThreshold.Or(models.DefaultXTCThreshold)
+	o.LogitBias, o.Seed = f.bias, f.seed.Or(o.Seed)
 	if o.XTCProbability > 0 && o.XTCThreshold == 0 {
-		return o, usagef("--xtc-threshold 0: want a number above 0, at most 0.5, when --xtc-probability is set")
+		return o, flags.Usagef("--xtc-threshold 0: want a number above 0, at most 0.5, when --xtc-probability is set")
 	}
 	return o, r.err
 }
@@ -184,32 +178,32 @@ type recommended struct{ err error }
 
 // choose replaces what is recommended by the flag's value, if it was given; otherwise it is
 // checked against the limits of the flag.
-func choose[T any](r *recommended, f *setting[T], flag, field string, value *T) {
-	if f.given {
-		*value = f.value
+func choose[T any](r *recommended, f *flags.Setting[T], flag, field string, value *T) {
+	if f.Given {
+		*value = f.Value
 		return
 	}
-	if err := f.check(*value); err != nil && r.err == nil {
+	if err := f.Check(*value); err != nil && r.err == nil {
 		r.err = fmt.Errorf("generation_config.json: %s is %v: %w; set it with --%s", field, *value, err, flag)
 	}
 }
 
 // limitFlags say when an answer ends.
 type limitFlags struct {
-	maxTokens setting[int]
+	maxTokens flags.Setting[int]
 	otherwise int // tokens, if maxTokens was not given
-	stop      texts
+	stop      flags.Texts
 	ignoreEOS bool
 }
 
 // newLimitFlags are the flags, with tokens as the default of --max-tokens.
 func newLimitFlags(tokens int) *limitFlags {
-	return &limitFlags{maxTokens: whole(0, math.MaxInt32), otherwise: tokens}
+	return &limitFlags{maxTokens: flags.Whole(0, math.MaxInt32), otherwise: tokens}
 }
 
-func (f *limitFlags) group() flagGroup {
-	g := newFlagGroup("Limits")
-	fs := g.flags.Flags()
+func (f *limitFlags) group() flags.Group {
+	g := flags.NewGroup("Limits")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.maxTokens, "max-tokens", fmt.Sprintf("maximum tokens to generate; 0: until the context is full (default %d)", f.otherwise))
 	fs.Var(&f.stop, "stop", "stop text: ends the answer and is not part of it; may be repeated")

@@ -8,14 +8,15 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server"
 	"github.com/foretoken/foretoken/internal/server/kvevents"
 )
 
-func (f *serveFlags) gatewayGroup() flagGroup {
-	g := newFlagGroup("Gateways")
-	fs := g.flags.Flags()
+func (f *serveFlags) gatewayGroup() flags.Group {
+	g := flags.NewGroup("Gateways")
+	fs := g.Flags()
 	fs.SortFlags = false
 	f.addMetrics(g)
 	fs.StringVar(&f.kvEvents, "kv-events", "", "publish the blocks of the prefix cache at `tcp://HOST:PORT` as vLLM events over ZeroMQ, without authentication; requests with an API key are excluded unless --share-prefix-cache is set")
@@ -25,8 +26,8 @@ func (f *serveFlags) gatewayGroup() flagGroup {
 }
 
 // addMetrics adds the flag for what has metrics and health.
-func (f *serveFlags) addMetrics(g flagGroup) {
-	g.flags.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "serve only /metrics, /healthz and /readyz at `HOST:PORT`, without a key")
+func (f *serveFlags) addMetrics(g flags.Group) {
+	g.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "serve only /metrics, /healthz and /readyz at `HOST:PORT`, without a key")
 }
 
 // publisher is that of --kv-events, nil without it. It has no sockets yet.
@@ -34,16 +35,16 @@ func (f *serveFlags) publisher(log *slog.Logger) (*kvevents.Publisher, error) {
 	if f.kvEvents == "" {
 		return nil, nil
 	}
-	name, port := f.kvName, f.port.or(defaultPort)
+	name, port := f.kvName, f.port.Or(defaultPort)
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil || port == 0 {
-			return nil, usagef("the address of this server is not known before it starts: set its name in events with --kv-events-name")
+			return nil, flags.Usagef("the address of this server is not known before it starts: set its name in events with --kv-events-name")
 		}
 		name = fmt.Sprintf("%s:%d", host, port)
 	}
 	if strings.ContainsAny(name, "@ ") {
-		return nil, usagef("--kv-events-name %s: want a name without @ and spaces", name)
+		return nil, flags.Usagef("--kv-events-name %s: want a name without @ and spaces", name)
 	}
 	return kvevents.New(kvevents.Options{Pod: name, BlockTokens: foretoken.PageTokens, Log: log}), nil
 }
@@ -85,7 +86,7 @@ func listen(flag, scheme, text string) (net.Listener, error) {
 	addr, ok := strings.CutPrefix(text, scheme)
 	addr = strings.Replace(addr, "*:", ":", 1)
 	if _, _, err := net.SplitHostPort(addr); err != nil || !ok {
-		return nil, usagef("%s %s: want %sHOST:PORT", flag, text, scheme)
+		return nil, flags.Usagef("%s %s: want %sHOST:PORT", flag, text, scheme)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

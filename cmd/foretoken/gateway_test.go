@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // pickerConfig is what the tests look at of an EndpointPickerConfig.
@@ -284,7 +285,7 @@ func TestComposeGatewayFitsTheProgram(t *testing.T) {
 // TestServeOffersGatewaysMore starts the command with a key and with all that gateways read, and
 // reads it as they do.
 func TestServeOffersGatewaysMore(t *testing.T) {
-	t.Setenv(keyVariable, "secret")
+	t.Setenv(flags.KeyVariable, "secret")
 	log, stderr := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // generateTokens is how long an answer may be if no flag says.
@@ -23,14 +25,14 @@ type generation struct {
 	prompt    string
 	promptIDs string
 	messages  string
-	logprobs  setting[int]
+	logprobs  flags.Setting[int]
 	json      bool
 }
 
 func newGenerateCommand() *cobra.Command {
 	g := &generation{
 		model: newModelFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(generateTokens), template: newTemplateFlags(),
-		media: newMediaFlags(), logprobs: whole(0, 1000),
+		media: newMediaFlags(), logprobs: flags.Whole(0, 1000),
 	}
 	cmd := &cobra.Command{
 		Use:   "generate [flags]",
@@ -54,33 +56,33 @@ Exit status: 0 success, 1 error, 2 invalid command line, 130 interrupted by Ctrl
   foretoken generate --model ~/models/Qwen3.5-4B --messages chat.json --seed 7
   foretoken generate --prompt "What do you see?" --image photo.jpg --temp 0
   echo "What is a cat?" | foretoken generate --system "Answer briefly." --stop .`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.run(cmd) },
 	}
-	input := newFlagGroup("Prompt")
-	fs := input.flags.Flags()
+	input := flags.NewGroup("Prompt")
+	fs := input.Flags()
 	fs.SortFlags = false
 	fs.StringVarP(&g.prompt, "prompt", "p", "", "prompt `TEXT`; -: standard input")
 	fs.StringVar(&g.promptIDs, "prompt-ids", "", "prompt as token ids, such as `1,2,3`; no template")
 	fs.StringVar(&g.messages, "messages", "", "`FILE` with a conversation: a JSON array of messages, or an object with messages and tools; -: standard input")
 	g.media.add(input)
 	g.template.add(input)
-	output := newFlagGroup("Output")
-	output.flags.Flags().BoolVar(&g.json, "json", false, "print one JSON object at the end instead of the text")
-	output.flags.Flags().Var(&g.logprobs, "logprobs", "with --json: report the log-probabilities of each token and of the N most likely tokens at its position")
+	output := flags.NewGroup("Output")
+	output.Flags().BoolVar(&g.json, "json", false, "print one JSON object at the end instead of the text")
+	output.Flags().Var(&g.logprobs, "logprobs", "with --json: report the log-probabilities of each token and of the N most likely tokens at its position")
 	model := g.model.group()
 	g.model.vision.add(model)
-	addGroups(cmd, input, model, g.model.draft.group(), g.sampling.group(), g.limits.group(), output)
+	flags.AddGroups(cmd, input, model, g.model.draft.group(), g.sampling.group(), g.limits.group(), output)
 	completeModel(cmd)
 	completeVision(cmd)
 	completeMedia(cmd)
-	mustFlag(cmd.MarkFlagFilename("messages", "json"))
+	flags.Must(cmd.MarkFlagFilename("messages", "json"))
 	return cmd
 }
 
 func (g *generation) run(cmd *cobra.Command) (err error) {
-	c := newConsole(cmd)
-	log := newNotes(g.model.verbose)
+	c := console.New(cmd)
+	log := console.NewNotes(g.model.verbose)
 	if err := g.validate(cmd); err != nil {
 		return err
 	}
@@ -91,18 +93,19 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 	if !in.hasMedia() {
 		g.model.vision.off = true // there is nothing to see
 	}
-	ctx, stop := interruptible(cmd.Context())
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	s, err := openSession(ctx, c, g.model, log)
+	m, err := g.model.open(ctx, c, log)
 	if err != nil {
 		return err
 	}
+	s := &session{m}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	p, err := s.prompt(in, g.template)
 	if err != nil {
 		return err
 	}
-	q, err := s.question(p, g.sampling, g.limits, g.logprobs.or(-1))
+	q, err := s.question(p, g.sampling, g.limits, g.logprobs.Or(-1))
 	if err != nil {
 		return err
 	}
@@ -115,8 +118,8 @@ func (g *generation) validate(cmd *cobra.Command) error {
 	if err := errors.Join(g.template.validate(), g.model.draft.validate(), g.model.vision.validate(), g.media.validate(&g.model.vision, g.template)); err != nil {
 		return err
 	}
-	if g.logprobs.given && !g.json {
-		return usagef("--logprobs needs --json")
+	if g.logprobs.Given && !g.json {
+		return flags.Usagef("--logprobs needs --json")
 	}
 	var given []string
 	for _, name := range []string{"prompt", "prompt-ids", "messages"} {
@@ -126,19 +129,19 @@ func (g *generation) validate(cmd *cobra.Command) error {
 	}
 	switch media := len(g.media.images)+len(g.media.videos) > 0; {
 	case media && len(given) == 1 && given[0] != "--prompt":
-		return usagef("--image and --video cannot be combined with %s: use --prompt", given[0])
+		return flags.Usagef("--image and --video cannot be combined with %s: use --prompt", given[0])
 	case len(given) > 1:
-		return usagef("%s and %s cannot be combined", given[0], given[1])
+		return flags.Usagef("%s and %s cannot be combined", given[0], given[1])
 	case len(given) == 1 && given[0] == "--prompt-ids":
 		return g.template.unused("--prompt-ids")
 	case len(given) == 1 && given[0] == "--messages" && g.template.off:
-		return usagef("--messages and --no-chat-template cannot be combined: messages need the chat template")
+		return flags.Usagef("--messages and --no-chat-template cannot be combined: messages need the chat template")
 	}
 	return nil
 }
 
 // input reads what is to be continued, before the model is loaded.
-func (g *generation) input(cmd *cobra.Command, c *console, log *notes) (*input, error) {
+func (g *generation) input(cmd *cobra.Command, c *console.Console, log *console.Notes) (*input, error) {
 	changed := cmd.Flags().Changed
 	attached, err := g.media.read()
 	if err != nil {
@@ -154,21 +157,21 @@ func (g *generation) input(cmd *cobra.Command, c *console, log *notes) (*input, 
 		in := g.template.textInput(g.prompt, attached...)
 		in.trusted = true // it was typed here, and no file or page wrote it
 		return in, nil
-	case !changed("prompt") && !c.piped() && len(attached) > 0:
+	case !changed("prompt") && !c.Piped() && len(attached) > 0:
 		return g.template.textInput("", attached...), nil
-	case !changed("prompt") && !c.piped():
-		return nil, usagef("there is no prompt: give --prompt, --prompt-ids or --messages, or pipe one in")
+	case !changed("prompt") && !c.Piped():
+		return nil, flags.Usagef("there is no prompt: give --prompt, --prompt-ids or --messages, or pipe one in")
 	}
-	text, err := c.readText()
+	text, err := c.ReadText()
 	if err == nil && text == "" && len(attached) == 0 {
-		err = usagef("standard input: the prompt is empty")
+		err = flags.Usagef("standard input: the prompt is empty")
 	}
 	return g.template.textInput(text, attached...), err
 }
 
 // answer runs the question and prints what comes of it.
-func (g *generation) answer(ctx context.Context, c *console, s *session, q foretoken.Request) error {
-	emit := func(p foretoken.Piece) error { return c.print(p.Text) }
+func (g *generation) answer(ctx context.Context, c *console.Console, s *session, q foretoken.Request) error {
+	emit := func(p foretoken.Piece) error { return c.Print(p.Text) }
 	if g.json {
 		emit = func(foretoken.Piece) error { return nil }
 	}
@@ -177,15 +180,15 @@ func (g *generation) answer(ctx context.Context, c *console, s *session, q foret
 		return err
 	}
 	if g.json {
-		return errors.Join(newReport(s, &q, a, err).write(c.out), err)
+		return errors.Join(newReport(s, &q, a, err).write(c.Out), err)
 	}
-	if c.outTerminal {
-		err = errors.Join(err, c.write("\n")) // so that the shell begins on a line of its own
+	if c.OutTerminal {
+		err = errors.Join(err, c.Write("\n")) // so that the shell begins on a line of its own
 	}
 	if g.model.verbose {
-		c.remark(a.summary(q.Sampling.Seed))
+		c.Remark(a.summary(q.Sampling.Seed))
 		if r := &a.Result.Speculation; r.Any() {
-			c.remark(describeSpeculation(r))
+			c.Remark(describeSpeculation(r))
 		}
 	}
 	return err

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 )
 
 // maxHistory is how many lines are remembered.
@@ -30,7 +32,7 @@ func openHistory(file string) *history {
 	s := bufio.NewScanner(f)
 	s.Buffer(nil, 1<<20)
 	for s.Scan() {
-		h.push(printable(s.Text()))
+		h.push(console.Printable(s.Text()))
 	}
 	if s.Err() == nil && len(h.lines) == maxHistory { // what was not read whole is not written again
 		h.rewrite()

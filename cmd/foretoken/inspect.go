@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -9,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
@@ -18,14 +19,14 @@ import (
 // inspection is a run of the command inspect.
 type inspection struct {
 	offloadFlags
-	context, batch setting[int]
-	gpuMemory      setting[int64]
-	mtp            setting[string]
+	context, batch flags.Setting[int]
+	gpuMemory      flags.Setting[int64]
+	mtp            flags.Setting[string]
 	json           bool
 }
 
 func newInspectCommand() *cobra.Command {
-	f := &inspection{offloadFlags: newOffloadFlags(), context: whole(1, math.MaxInt32), batch: whole(1, 1<<20), gpuMemory: byteCount(), mtp: choice("auto", "off")}
+	f := &inspection{offloadFlags: newOffloadFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.ByteCount(), mtp: flags.Choice("auto", "off")}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",
 		Short: "Describe a checkpoint from its headers",
@@ -49,16 +50,16 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 		ValidArgsFunction: completeOneModel,
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
-	memory := newFlagGroup("Memory")
-	memory.flags.Flags().Var(&f.context, "context", "context length of the memory estimate in tokens (default: that of the model, at most 4096)")
-	memory.flags.Flags().Var(&f.batch, "batch", "batch size of the memory estimate in sequences (default 1)")
-	memory.flags.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for (default: the GPUs of this machine)")
-	memory.flags.Flags().Var(&f.mtp, "mtp", "off: the memory estimate is for --mtp=off, which does not load the head (default auto)")
+	memory := flags.NewGroup("Memory")
+	memory.Flags().Var(&f.context, "context", "context length of the memory estimate in tokens (default: that of the model, at most 4096)")
+	memory.Flags().Var(&f.batch, "batch", "batch size of the memory estimate in sequences (default 1)")
+	memory.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for (default: the GPUs of this machine)")
+	memory.Flags().Var(&f.mtp, "mtp", "off: the memory estimate is for --mtp=off, which does not load the head (default auto)")
 	f.addOffload(memory)
-	output := newFlagGroup("Output")
-	output.flags.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
-	addGroups(cmd, memory, output)
-	mustFlag(cmd.RegisterFlagCompletionFunc("mtp", cobra.FixedCompletions([]cobra.Completion{"auto", "off"}, cobra.ShellCompDirectiveNoFileComp)))
+	output := flags.NewGroup("Output")
+	output.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
+	flags.AddGroups(cmd, memory, output)
+	flags.Must(cmd.RegisterFlagCompletionFunc("mtp", cobra.FixedCompletions([]cobra.Completion{"auto", "off"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
@@ -75,12 +76,12 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	facts := inspect(c, doctor.InspectOptions{Name: name, Context: f.context.or(0), Batch: f.batch.or(1), Devices: devices, Offload: offload.Want(f.offload()), NoHead: f.mtp.value == "off"})
-	out := newConsole(cmd)
+	facts := inspect(c, doctor.InspectOptions{Name: name, Context: f.context.Or(0), Batch: f.batch.Or(1), Devices: devices, Offload: offload.Want(f.offload()), NoHead: f.mtp.Value == "off"})
+	out := console.New(cmd)
 	if f.json {
-		err = writeJSON(out, facts)
+		err = console.WriteJSON(out, facts)
 	} else {
-		err = out.write(facts.Table())
+		err = out.Write(facts.Table())
 	}
 	if err == nil && !facts.Loadable {
 		err = errUnloadable
@@ -91,13 +92,13 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 // devices are those to plan for.
 func (f *inspection) devices() ([]backend.Info, error) {
 	devices := backend.List()
-	if f.gpuMemory.given {
+	if f.gpuMemory.Given {
 		devices = slices.DeleteFunc(devices, func(d backend.Info) bool { return d.Name != backend.HostName() })
-		return append(devices, backend.Info{Name: "gpu", Memory: f.gpuMemory.value, Free: f.gpuMemory.value}), nil
+		return append(devices, backend.Info{Name: "gpu", Memory: f.gpuMemory.Value, Free: f.gpuMemory.Value}), nil
 	}
 	other := slices.ContainsFunc(devices, func(d backend.Info) bool { return d.Name != backend.HostName() && d.Missing == "" })
-	if !other && (f.layers.given || f.experts) {
-		return nil, usagef("--gpu-layers and --cpu-experts: this machine has no GPU; to plan for one, set its memory, such as --gpu-memory 24GB")
+	if !other && (f.layers.Given || f.experts) {
+		return nil, flags.Usagef("--gpu-layers and --cpu-experts: this machine has no GPU; to plan for one, set its memory, such as --gpu-memory 24GB")
 	}
 	return devices, nil
 }
@@ -128,24 +129,15 @@ func examineCheckpoint(name string) (*checkpoint.Checkpoint, error) {
 	return checkpoint.Examine(path)
 }
 
-// writeJSON prints one object, for scripts and for people.
-func writeJSON(c *console, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return c.write(string(text) + "\n")
-}
-
 // oneModel demands the name of a model and nothing else.
 func oneModel(cmd *cobra.Command, args []string) error {
 	switch len(args) {
 	case 0:
-		return usagef("%s needs a model: a checkpoint folder, a GGUF file, a model of the cache, or %s for the one inside the program", cmd.CommandPath(), embeddedName)
+		return flags.Usagef("%s needs a model: a checkpoint folder, a GGUF file, a model of the cache, or %s for the one inside the program", cmd.CommandPath(), embeddedName)
 	case 1:
 		return nil
 	}
-	return usagef("%s takes one model, but there is also %q", cmd.CommandPath(), args[1])
+	return flags.Usagef("%s takes one model, but there is also %q", cmd.CommandPath(), args[1])
 }
 
 // completeOneModel lets a shell complete what --model of other commands takes.

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -60,7 +61,7 @@ func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 	r := &report{
 		Model: s.Name(), PromptIDs: q.Prompt.IDs, TokenIDs: make([]int32, len(a.Tokens)), Text: a.Text(),
 		FinishReason: a.finish, Seed: a.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
-		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.notes.warnings(),
+		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.notes.Warnings(),
 	}
 	for i, t := range a.Tokens {
 		r.TokenIDs[i] = t.ID
@@ -85,7 +86,7 @@ func (r *report) write(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(r); err != nil {
-		return &outputError{err}
+		return &console.OutputError{Err: err}
 	}
 	return nil
 }

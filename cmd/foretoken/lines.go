@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 )
 
 // Prompts of a chat.
@@ -66,7 +68,7 @@ func (r *lineReader) reset() {
 // restore puts a text on the next line, to be changed and sent again. One of several lines stays in
 // the history only: its line breaks would send it.
 func (r *lineReader) restore(text string) {
-	if text = printable(text); !strings.ContainsAny(text, "\n\t") {
+	if text = console.Printable(text); !strings.ContainsAny(text, "\n\t") {
 		r.keys.first = []byte(text)
 	}
 }
@@ -105,7 +107,7 @@ func (k *keyReader) Read(p []byte) (int, error) {
 
 // readMessage reads what the user wants to say: a line, the lines of a paste, or the lines
 // between two triple quotes. The error is io.EOF at the end of input, errCtrlC, errDropped,
-// or errInterrupted when ctx was canceled.
+// or console.ErrInterrupted when ctx was canceled.
 func (r *lineReader) readMessage(ctx context.Context) (text string, err error) {
 	fd := int(r.in.Fd())
 	saved, err := term.MakeRaw(fd)
@@ -167,7 +169,7 @@ func (r *lineReader) readLine(ctx context.Context) (line string, pasted bool, er
 	}()
 	select {
 	case <-ctx.Done():
-		return "", false, errInterrupted
+		return "", false, console.ErrInterrupted
 	case got := <-done:
 		switch {
 		case errors.Is(got.err, term.ErrPasteIndicator):

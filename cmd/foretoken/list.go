@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/model"
 )
@@ -41,7 +43,7 @@ func newListCommand() *cobra.Command {
 		Long: `List shows the models in the Hugging Face cache, including those fetched by other programs: their
 type, from their headers, and whether foretoken can run them. It does not use the network.`,
 		Example: "  foretoken list\n  foretoken list --json",
-		Args:    noArguments,
+		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cache, err := hubCache()
 			if err != nil {
@@ -51,19 +53,19 @@ type, from their headers, and whether foretoken can run them. It does not use th
 			if err != nil {
 				return err
 			}
-			c := newConsole(cmd)
+			c := console.New(cmd)
 			if asJSON {
-				return writeJSON(c, list)
+				return console.WriteJSON(c, list)
 			}
 			if len(list) == 0 {
-				c.remark(fmt.Sprintf("no models in %s; fetch one with foretoken pull ORG/NAME", string(cache)))
+				c.Remark(fmt.Sprintf("no models in %s; fetch one with foretoken pull ORG/NAME", string(cache)))
 			}
-			return c.write(printable(modelTable(list)))
+			return c.Write(console.Printable(modelTable(list)))
 		},
 	}
-	g := newFlagGroup("Output")
-	g.flags.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	addGroups(cmd, g)
+	g := flags.NewGroup("Output")
+	g.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	flags.AddGroups(cmd, g)
 	return cmd
 }
 
@@ -136,9 +138,9 @@ func (d *cachedModel) look(s *hub.Snapshot) (err error) {
 	}
 	switch {
 	case len(survey.Missing) > 0:
-		return fmt.Errorf("%s missing: foretoken inspect %s", counted(len(survey.Missing), "tensor"), s.Repo)
+		return fmt.Errorf("%s missing: foretoken inspect %s", console.Counted(len(survey.Missing), "tensor"), s.Repo)
 	case len(survey.Unknown) > 0:
-		return fmt.Errorf("%s unknown: foretoken inspect %s", counted(len(survey.Unknown), "tensor"), s.Repo)
+		return fmt.Errorf("%s unknown: foretoken inspect %s", console.Counted(len(survey.Unknown), "tensor"), s.Repo)
 	case len(survey.Errors) > 0:
 		return survey.Errors[0]
 	}
@@ -159,7 +161,7 @@ func modelTable(list []cachedModel) string {
 		if rows++; rows == 1 {
 			_, _ = fmt.Fprintln(w, "MODEL\tSIZE\tREVISION\tFAMILY\tBITS\tHEAD\tVISION\t")
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, byteText(m.Bytes), m.revision(), dash(m.Family), m.bits(), m.has(m.Head), m.has(m.Vision), strings.ReplaceAll(m.Problem, "\n", " "))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, console.ByteText(m.Bytes), m.revision(), dash(m.Family), m.bits(), m.has(m.Head), m.has(m.Vision), strings.ReplaceAll(m.Problem, "\n", " "))
 	}
 	_ = w.Flush() // a builder takes everything
 	if len(others) > 0 {

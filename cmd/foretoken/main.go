@@ -12,10 +12,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // What the program says to its caller.
@@ -39,47 +40,24 @@ func execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	code := exitCode(err)
 	switch code {
 	case exitError:
-		tell(stderr, printable(fmt.Sprintf("foretoken: %v\n", err)))
+		console.Tell(stderr, console.Printable(fmt.Sprintf("foretoken: %v\n", err)))
 	case exitUsage:
-		tell(stderr, printable(fmt.Sprintf("foretoken: %v\nTry '%s --help'.\n", err, cmd.CommandPath())))
+		console.Tell(stderr, console.Printable(fmt.Sprintf("foretoken: %v\nTry '%s --help'.\n", err, cmd.CommandPath())))
 	}
 	return code
 }
 
-// errInterrupted ends a command that was told to stop. What there was has been printed.
-var errInterrupted = errors.New("interrupted")
-
-// usageError is a mistake in what the user typed.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-// usagef is a usageError with a message.
-func usagef(format string, args ...any) error {
-	return &usageError{fmt.Errorf(format, args...)}
-}
-
 // exitCode is the exit code for a command's error.
 func exitCode(err error) int {
-	var usage *usageError
+	var usage *flags.UsageError
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errInterrupted):
+	case errors.Is(err, console.ErrInterrupted):
 		return exitInterrupted
 	case errors.As(err, &usage):
 		return exitUsage
 	default:
 		return exitError
 	}
-}
-
-// interruptible returns a context that Ctrl-C cancels, and so does being told to end by the system.
-// A second signal has its usual effect, for a program that does not come to its end; commands
-// without such a context end at the first.
-func interruptible(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 func newManCommand() *cobra.Command {
@@ -17,16 +19,16 @@ func newManCommand() *cobra.Command {
 		Hidden: true, // for those who make packages
 		Example: `  foretoken man --out /usr/local/share/man/man1
   man foretoken-serve`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out == "" {
-				return usagef("--out is missing: want the folder for the pages")
+				return flags.Usagef("--out is missing: want the folder for the pages")
 			}
 			return writeManual(cmd.Root(), out)
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "output `DIR`; created if missing")
-	mustFlag(cmd.MarkFlagDirname("out"))
+	flags.Must(cmd.MarkFlagDirname("out"))
 	return cmd
 }
 

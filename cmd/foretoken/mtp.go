@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/convert"
 )
@@ -17,7 +18,7 @@ func newMTPCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mtp",
 		Short: "Extract, inject or remove a multi-token-prediction head",
-		Args:  knownCommand,
+		Args:  flags.KnownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newExtractCommand(), newInjectCommand(), newRemoveCommand())
@@ -30,9 +31,9 @@ type headFlags struct {
 	writing          writingFlags
 }
 
-func (f *headFlags) group(out string) flagGroup {
-	g := newFlagGroup("Model")
-	fs := g.flags.Flags()
+func (f *headFlags) group(out string) flags.Group {
+	g := flags.NewGroup("Model")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.model, "model", "", "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+embeddedName)
 	fs.StringVar(&f.out, "out", "", out)
@@ -43,7 +44,7 @@ func (f *headFlags) group(out string) flagGroup {
 func (f *headFlags) need(values map[string]string) error {
 	for _, name := range []string{"model", "head", "out"} {
 		if v, needed := values[name]; needed && v == "" {
-			return usagef("--%s is missing", name)
+			return flags.Usagef("--%s is missing", name)
 		}
 	}
 	return nil
@@ -60,7 +61,7 @@ which mlx-vlm loads as a drafter. If the input folder has an index, only the fil
 are needed.`,
 		Example: `  foretoken mtp extract --model ~/models/Qwen3.5-4B --out mtp.safetensors
   foretoken mtp extract --model ~/models/Qwen3.5-4B --out ~/models/Qwen3.5-4B-mtp`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.need(map[string]string{"model": f.model, "out": f.out}); err != nil {
 				return err
@@ -71,7 +72,7 @@ are needed.`,
 			})
 		},
 	}
-	addGroups(cmd, f.group("output `FILE` with the extension .safetensors, or DIR"), f.writing.group())
+	flags.AddGroups(cmd, f.group("output `FILE` with the extension .safetensors, or DIR"), f.writing.group())
 	completeWriting(cmd, nil)
 	return cmd
 }
@@ -108,12 +109,12 @@ the folder are updated. With --out, a new folder is written like that of convert
 inside. --force replaces an existing head; a head inside the weights can be replaced only with --out.`,
 		Example: `  foretoken mtp inject --model ~/models/Qwen3.5-4B-4bit --head mtp.safetensors
   foretoken mtp inject --model ~/models/Qwen3.5-4B-4bit --head ~/models/Qwen3.5-4B --out whole`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.inject(cmd) },
 	}
 	g := f.group("output `DIR`; without it the head is written beside the weights of --model")
-	g.flags.Flags().StringVar(&f.head, "head", "", "`FILE` or DIR that contains the head")
-	addGroups(cmd, g, f.writing.group())
+	g.Flags().StringVar(&f.head, "head", "", "`FILE` or DIR that contains the head")
+	flags.AddGroups(cmd, g, f.writing.group())
 	completeWriting(cmd, nil)
 	return cmd
 }
@@ -132,7 +133,7 @@ func (f *headFlags) inject(cmd *cobra.Command) error {
 			}
 		}
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
-			return usagef("--model %s is not a folder, so a head cannot be added to it: give a new folder with --out", f.model)
+			return flags.Usagef("--model %s is not a folder, so a head cannot be added to it: give a new folder with --out", f.model)
 		}
 		written = path
 	}
@@ -154,7 +155,7 @@ func newRemoveCommand() *cobra.Command {
 		Short:   "Write a checkpoint without its head",
 		Long:    "Remove converts a checkpoint like convert and drops its multi-token-prediction head.",
 		Example: `  foretoken mtp remove --model ~/models/Qwen3.5-4B --out Qwen3.5-4B-bare`,
-		Args:    noArguments,
+		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.need(map[string]string{"model": f.model, "out": f.out}); err != nil {
 				return err
@@ -165,7 +166,7 @@ func newRemoveCommand() *cobra.Command {
 			})
 		},
 	}
-	addGroups(cmd, f.group("output `DIR`"), f.writing.group())
+	flags.AddGroups(cmd, f.group("output `DIR`"), f.writing.group())
 	completeWriting(cmd, nil)
 	return cmd
 }

@@ -10,67 +10,71 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
 )
 
-// session is an open model with what the packages below have to say about it.
-type session struct {
+// opened is an open model with what the packages below have to say about it.
+type opened struct {
 	*foretoken.Model
-	notes *notes
+	notes *console.Notes
 }
 
-// openSession opens the model that the flags name. When ctx is canceled it returns
-// errInterrupted at once, and leaves what it was loading to the end of the process.
-func openSession(ctx context.Context, c *console, f *modelFlags, log *notes) (*session, error) {
-	bar := newProgress(c, f.model)
-	s, err := unlessInterrupted(ctx, func() (*session, error) { return loadSession(f, log, bar) })
-	if errors.Is(err, errInterrupted) {
-		if c.errTerminal {
-			tell(c.err, "\n") // leave the line of the bar
-		}
+// open opens the model that the flags name, and describes it on a terminal.
+func (f *modelFlags) open(ctx context.Context, c *console.Console, log *console.Notes) (*opened, error) {
+	s, err := f.openWith(ctx, c, f.options(), log)
+	if err != nil {
 		return nil, err
 	}
-	bar.end()
-	log.show(c.err)
-	if err == nil && s.SelfTest() != nil && (c.errTerminal || f.verbose) {
-		c.remark(describeSelfTest(s.SelfTest()))
+	if s.SelfTest() != nil && (c.ErrTerminal || f.verbose) {
+		c.Remark(describeSelfTest(s.SelfTest()))
 	}
-	if err == nil && len(s.Placement()) > 1 && c.errTerminal {
-		c.remark(describePlacement(s.Placement()))
+	if len(s.Placement()) > 1 && c.ErrTerminal {
+		c.Remark(describePlacement(s.Placement()))
 	}
-	return s, err
+	return s, nil
 }
 
-// loadSession opens a model as the flags say.
-func loadSession(f *modelFlags, log *notes, bar *progress) (*session, error) {
+// openWith opens the model that the flags name, with options o. When ctx is canceled it returns
+// console.ErrInterrupted at once, and leaves what it was loading to the end of the process.
+func (f *modelFlags) openWith(ctx context.Context, c *console.Console, o foretoken.Options, log *console.Notes) (*opened, error) {
 	path, err := resolveModel(f.model)
 	if err != nil {
 		return nil, err
 	}
-	o := f.options()
-	o.Log, o.Progress = slog.New(log), bar.report
+	bar := console.NewProgress(c, f.model)
+	o.Log, o.Progress = slog.New(log), bar.Report
 	addSlot(o.Threads)
-	m, err := foretoken.Open(path, o)
+	m, err := console.UnlessInterrupted(ctx, func() (*foretoken.Model, error) { return foretoken.Open(path, o) })
+	if errors.Is(err, console.ErrInterrupted) {
+		if c.ErrTerminal {
+			console.Tell(c.Err, "\n") // leave the line of the bar
+		}
+		return nil, err
+	}
+	bar.End()
+	log.Show(c.Err)
 	if err != nil {
 		return nil, explain(err)
 	}
-	return &session{m, log}, nil
+	return &opened{m, log}, nil
 }
 
 // options are those of a model that is opened for one request at a time.
 func (f *modelFlags) options() foretoken.Options {
 	o := foretoken.Options{
-		Device: f.device.value, Threads: f.threads.or(processors), ISA: f.isa.value, Offload: f.offload(), Context: f.context.or(0), Speculation: f.draft.options(),
+		Device: f.device.Value, Threads: f.threads.Or(processors), ISA: f.isa.Value, Offload: f.offload(), Context: f.context.Or(0), Speculation: f.draft.options(),
 		KVBits: f.kv.options(), Vision: f.vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
 		MaxBatch: 1,
 	}
-	if f.compute.value == "float32" {
+	if f.compute.Value == "float32" {
 		o.Compute = backend.Float32
 	}
-	if f.quantize.given {
-		o.Quantize, _ = strconv.Atoi(f.quantize.value) // one of a few that are numbers
+	if f.quantize.Given {
+		o.Quantize, _ = strconv.Atoi(f.quantize.Value) // one of a few that are numbers
 	}
 	return o
 }
@@ -89,13 +93,13 @@ func explain(err error) error {
 	var long *foretoken.ContextError
 	switch {
 	case errors.As(err, &long):
-		return usagef("--%v", long)
+		return flags.Usagef("--%v", long)
 	case errors.Is(err, foretoken.ErrNoHead):
 		return fmt.Errorf("%w, or use --mtp=off (or --draft ngram, which needs no head)", err)
 	case errors.Is(err, foretoken.ErrNoDevice):
 		return fmt.Errorf("%w; 'foretoken devices' lists what this machine has", err)
 	case errors.Is(err, foretoken.ErrNotBuiltIn):
-		return usagef("this program was built without a model: give a checkpoint folder with --model DIR")
+		return flags.Usagef("this program was built without a model: give a checkpoint folder with --model DIR")
 	case errors.Is(err, foretoken.ErrNoVision):
 		return fmt.Errorf("%w; for a GGUF model, set --mmproj to the file with its vision tower", err)
 	case errors.Is(err, foretoken.ErrNoTemplate):
@@ -119,4 +123,26 @@ func openCheckpoint(name string) (*checkpoint.Checkpoint, error) {
 	}
 	c, err := models.Open(path, "")
 	return c, explain(err)
+}
+
+// checkPrompt says what is wrong with a prompt in the words of the flags.
+func (s *opened) checkPrompt(p *foretoken.Prompt) error {
+	for _, id := range p.IDs {
+		if int(id) >= s.Info().Vocab {
+			return flags.Usagef("--prompt-ids: %d is not a token of the model; its ids are 0 to %d", id, s.Info().Vocab-1)
+		}
+	}
+	many := fmt.Sprint(len(p.IDs))
+	switch {
+	case p.Over > 0:
+		many = fmt.Sprintf("more than %d", p.Over)
+	case len(p.IDs) == 0:
+		return flags.Usagef("the prompt is empty")
+	case len(p.IDs) < s.Context():
+		return nil
+	}
+	if s.Context() < s.Info().Context {
+		return fmt.Errorf("the prompt has %s tokens, which does not fit into the context of %d: shorten the prompt, or raise --context (the model allows %d)", many, s.Context(), s.Info().Context)
+	}
+	return fmt.Errorf("the prompt has %s tokens, but the model allows %d for prompt and answer: shorten the prompt", many, s.Context())
 }

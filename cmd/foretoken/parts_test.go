@@ -11,10 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/sampling"
@@ -118,12 +119,12 @@ func TestTemplateGetsItsVariables(t *testing.T) {
 		{nil, `{"messages": [{"role":"user","content":"a"}], "tools": [{"type": "function", "function": {"name": "f"}}]}`, "with 1"},
 	} {
 		f := newTemplateFlags()
-		g := newFlagGroup("")
+		g := flags.NewGroup("")
 		f.add(g)
-		if err := g.flags.ParseFlags(c.args); err != nil {
+		if err := g.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		in, err := f.messagesInput([]byte(c.json), newNotes(false))
+		in, err := f.messagesInput([]byte(c.json), console.NewNotes(false))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +146,7 @@ func openLinked(t *testing.T, dir string) *session {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	return &session{m, newNotes(false)}
+	return &session{&opened{m, console.NewNotes(false)}}
 }
 
 func TestShownSeparatesReasoning(t *testing.T) {
@@ -161,7 +162,7 @@ func TestShownSeparatesReasoning(t *testing.T) {
 	} {
 		for size := 1; size <= len(text); size += 6 {
 			var out bytes.Buffer
-			show := newShown(&console{out: &out, outTerminal: c.terminal, plain: c.plain}, c.hide)
+			show := newShown(&console.Console{Out: &out, OutTerminal: c.terminal, Plain: c.plain}, c.hide)
 			parser := chat.NewParser(chat.ParserOptions{Thinking: true})
 			for piece := range slices.Chunk([]byte(text), size) {
 				if err := show.write(foretoken.Piece{Events: parser.Write(string(piece))}); err != nil {
@@ -198,62 +199,12 @@ func TestShownEndsItsLine(t *testing.T) {
 		{"I was thi", true, "<think>\nI was thi\n</think>\n"},
 	} {
 		var out bytes.Buffer
-		show := newShown(&console{out: &out}, false)
+		show := newShown(&console.Console{Out: &out}, false)
 		parser := chat.NewParser(chat.ParserOptions{Thinking: c.thinking})
 		events := append(parser.Write(c.text), parser.Close()...)
 		if err := errors.Join(show.write(foretoken.Piece{Events: events}), show.end()); err != nil || out.String() != c.want {
 			t.Errorf("%q: got %q, %v; want %q", c.text, &out, err, c.want)
 		}
-	}
-}
-
-func TestNotesAreLines(t *testing.T) {
-	var out bytes.Buffer
-	n := newNotes(false)
-	log := slog.New(n).With("file", "a.json").WithGroup("g")
-	log.Info("not for everybody")
-	log.Warn("odd\x1b[2J", "size", 5)
-	n.show(&out)
-	n.show(&out)
-	if want := "foretoken: warning: odd[2J file=a.json size=5\n"; out.String() != want {
-		t.Errorf("got %q, want %q", &out, want)
-	}
-	if len(n.warnings()) != 1 {
-		t.Errorf("warnings %q", n.warnings())
-	}
-	n = newNotes(true)
-	slog.New(n).Info("for the curious")
-	out.Reset()
-	n.show(&out)
-	if out.String() != "foretoken: for the curious\n" || len(n.warnings()) != 0 {
-		t.Errorf("verbose: %q, warnings %q", &out, n.warnings())
-	}
-}
-
-func TestProgressWaitsAndEnds(t *testing.T) {
-	var out bytes.Buffer
-	p := newProgress(&console{err: &out, errTerminal: true}, "big")
-	p.start = time.Now().Add(time.Hour) // no machine is too slow to be early
-	p.report(1, 100)
-	if out.Len() > 0 {
-		t.Errorf("a bar at once: %q", &out)
-	}
-	p.start = time.Now().Add(-time.Second)
-	p.report(50, 100)
-	if !strings.Contains(out.String(), "loading big") || !strings.Contains(out.String(), "50%") {
-		t.Errorf("no bar after a second: %q", &out)
-	}
-	p.end()
-	if after := out.String()[strings.LastIndex(out.String(), "big"):]; !strings.Contains(after, "\r") {
-		t.Errorf("the bar stays: %q", after)
-	}
-	out.Reset()
-	p = newProgress(&console{err: &out}, "big")
-	p.start = time.Now().Add(-time.Second)
-	p.report(50, 100)
-	p.end()
-	if out.Len() > 0 {
-		t.Errorf("a bar where there is no terminal: %q", &out)
 	}
 }
 
@@ -326,7 +277,7 @@ func FuzzMessagesInput(f *testing.F) {
 	f.Add(`{"messages":null,"tools":null,"":0}`)
 	f.Fuzz(func(t *testing.T, data string) {
 		flags := newTemplateFlags()
-		in, err := flags.messagesInput([]byte(data), newNotes(false))
+		in, err := flags.messagesInput([]byte(data), console.NewNotes(false))
 		if err == nil && len(in.messages) == 0 {
 			t.Error("no messages and no error")
 		}
@@ -342,12 +293,12 @@ func FuzzFlagValues(f *testing.F) {
 		if ids, err := parseIDs(text); err == nil && (len(ids) == 0 || slices.Min(ids) < 0) {
 			t.Errorf("--prompt-ids %q gives %v", text, ids)
 		}
-		flags := newSamplingFlags()
-		set := flags.group().flags.Flags()
+		given := newSamplingFlags()
+		set := given.group().Flags()
 		for _, name := range []string{"temp", "top-p", "top-k", "min-p", "xtc-probability", "xtc-threshold", "repetition-penalty", "logit-bias", "seed"} {
 			_ = set.Set(name, text) // refused or taken: what is taken must do for a sampler
 		}
-		o, err := flags.options(models.Recommended(checkpoint.Generation{}))
+		o, err := given.options(models.Recommended(checkpoint.Generation{}))
 		if err != nil {
 			return
 		}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -26,48 +28,48 @@ type input struct {
 
 // templateFlags say how messages become a prompt.
 type templateFlags struct {
-	system     setting[string]
+	system     flags.Setting[string]
 	off        bool
-	thinking   setting[bool]
+	thinking   flags.Setting[bool]
 	noThinking bool
-	args       setting[map[string]any]
+	args       flags.Setting[map[string]any]
 }
 
 func newTemplateFlags() *templateFlags {
 	return &templateFlags{
-		system: setting[string]{
-			kind:  "TEXT",
-			parse: func(text string) (string, error) { return text, nil },
-			check: func(string) error { return nil },
+		system: flags.Setting[string]{
+			Kind:  "TEXT",
+			Parse: func(text string) (string, error) { return text, nil },
+			Check: func(string) error { return nil },
 		},
-		thinking: setting[bool]{
-			kind: "bool",
-			parse: func(text string) (bool, error) {
+		thinking: flags.Setting[bool]{
+			Kind: "bool",
+			Parse: func(text string) (bool, error) {
 				v, err := strconv.ParseBool(text)
 				if err != nil {
 					return false, errors.New("want true or false")
 				}
 				return v, nil
 			},
-			check: func(bool) error { return nil },
+			Check: func(bool) error { return nil },
 		},
-		args: setting[map[string]any]{
-			kind: "JSON",
-			parse: func(text string) (map[string]any, error) {
+		args: flags.Setting[map[string]any]{
+			Kind: "JSON",
+			Parse: func(text string) (map[string]any, error) {
 				v, err := jinja.DecodeJSON([]byte(text))
 				if err != nil || v.Kind() != jinja.KindMap {
 					return nil, errors.New(`want a JSON object, such as {"enable_thinking": false}`)
 				}
 				return v.Map().Any(), nil
 			},
-			check: func(map[string]any) error { return nil },
+			Check: func(map[string]any) error { return nil },
 		},
 	}
 }
 
 // add defines the flags in a group.
-func (f *templateFlags) add(g flagGroup) {
-	fs := g.flags.Flags()
+func (f *templateFlags) add(g flags.Group) {
+	fs := g.Flags()
 	fs.Var(&f.system, "system", "system message")
 	fs.Var(&f.thinking, "enable-thinking", "ask the template for thinking before the answer")
 	fs.Lookup("enable-thinking").NoOptDefVal = "true"
@@ -79,14 +81,14 @@ func (f *templateFlags) add(g flagGroup) {
 	fs.Var(&f.args, "chat-template-config", "the same as --chat-template-args")
 	fs.BoolVar(&f.off, "ignore-chat-template", false, "the same as --no-chat-template")
 	for _, name := range []string{"system-prompt", "chat-template-config", "ignore-chat-template"} {
-		mustFlag(fs.MarkHidden(name))
+		flags.Must(fs.MarkHidden(name))
 	}
 }
 
 // validate refuses flags that contradict each other.
 func (f *templateFlags) validate() error {
-	if f.thinking.given && f.noThinking {
-		return usagef("--enable-thinking and --no-thinking cannot be combined")
+	if f.thinking.Given && f.noThinking {
+		return flags.Usagef("--enable-thinking and --no-thinking cannot be combined")
 	}
 	if !f.off {
 		return nil
@@ -100,13 +102,13 @@ func (f *templateFlags) unused(beside string) error {
 		name  string
 		given bool
 	}{
-		{"--system", f.system.given},
-		{"--enable-thinking", f.thinking.given},
+		{"--system", f.system.Given},
+		{"--enable-thinking", f.thinking.Given},
 		{"--no-thinking", f.noThinking},
-		{"--chat-template-args", f.args.given},
+		{"--chat-template-args", f.args.Given},
 	} {
 		if flag.given {
-			return usagef("%s and %s cannot be combined: the first needs the chat template", flag.name, beside)
+			return flags.Usagef("%s and %s cannot be combined: the first needs the chat template", flag.name, beside)
 		}
 	}
 	return nil
@@ -115,9 +117,9 @@ func (f *templateFlags) unused(beside string) error {
 // variables are the variables for the template.
 func (f *templateFlags) variables() map[string]any {
 	vars := map[string]any{}
-	maps.Copy(vars, f.args.value)
-	if f.thinking.given || f.noThinking {
-		vars["enable_thinking"] = f.thinking.value
+	maps.Copy(vars, f.args.Value)
+	if f.thinking.Given || f.noThinking {
+		vars["enable_thinking"] = f.thinking.Value
 	}
 	return vars
 }
@@ -144,8 +146,8 @@ func (f *templateFlags) textInput(text string, attached ...attachment) *input {
 // userInput is the input for a message of the user.
 func (f *templateFlags) userInput(c chat.Content) *input {
 	in := &input{messages: []chat.Message{{Role: "user", Content: c}}}
-	if f.system.given {
-		in.messages = slices.Insert(in.messages, 0, systemMessage(f.system.value))
+	if f.system.Given {
+		in.messages = slices.Insert(in.messages, 0, systemMessage(f.system.Value))
 	}
 	return in
 }
@@ -156,7 +158,7 @@ func systemMessage(text string) chat.Message {
 
 // messagesInput is the input for the JSON of a conversation: an array of messages, or an
 // object with messages and perhaps tools. Other fields of the object are reported to n.
-func (f *templateFlags) messagesInput(data []byte, n *notes) (*input, error) {
+func (f *templateFlags) messagesInput(data []byte, n *console.Notes) (*input, error) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(data, &object) != nil {
 		object = map[string]json.RawMessage{"messages": data}
@@ -172,7 +174,7 @@ func (f *templateFlags) messagesInput(data []byte, n *notes) (*input, error) {
 				in.tools, err = chat.DecodeTools(object[name])
 			}
 		default:
-			n.warn("the field %q of the messages file is ignored; supported: messages and tools", name)
+			n.Warn("the field %q of the messages file is ignored; supported: messages and tools", name)
 		}
 		if err != nil {
 			return nil, err
@@ -181,11 +183,11 @@ func (f *templateFlags) messagesInput(data []byte, n *notes) (*input, error) {
 	if len(in.messages) == 0 {
 		return nil, errors.New("there are no messages: want an array of messages, or an object with a field messages")
 	}
-	if f.system.given {
+	if f.system.Given {
 		if in.messages[0].Role == "system" {
-			return nil, usagef("--system: the messages already begin with a system message")
+			return nil, flags.Usagef("--system: the messages already begin with a system message")
 		}
-		in.messages = slices.Insert(in.messages, 0, systemMessage(f.system.value))
+		in.messages = slices.Insert(in.messages, 0, systemMessage(f.system.Value))
 	}
 	return in, nil
 }
@@ -200,11 +202,11 @@ func sortedKeys(m map[string]json.RawMessage) []string {
 }
 
 // readMessages reads the messages in a file, or in standard input for "-".
-func (f *templateFlags) readMessages(c *console, name string, n *notes) (*input, error) {
+func (f *templateFlags) readMessages(c *console.Console, name string, n *console.Notes) (*input, error) {
 	var data []byte
 	var err error
 	if name == "-" {
-		data, err = readAll(c.in, "standard input")
+		data, err = console.ReadAll(c.In, "standard input")
 	} else {
 		data, err = readFile(name)
 	}
@@ -225,7 +227,7 @@ func readFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }() // opened for reading: nothing to lose
-	return readAll(file, name)
+	return console.ReadAll(file, name)
 }
 
 // hasMedia reports whether there are pictures or videos among the messages.
@@ -240,12 +242,12 @@ func parseIDs(text string) ([]int32, error) {
 	for i, field := range fields {
 		id, err := strconv.ParseUint(field, 10, 31)
 		if err != nil {
-			return nil, usagef("--prompt-ids: %q is not a token id; want whole numbers with commas between them", field)
+			return nil, flags.Usagef("--prompt-ids: %q is not a token id; want whole numbers with commas between them", field)
 		}
 		ids[i] = int32(id)
 	}
 	if len(ids) == 0 {
-		return nil, usagef("--prompt-ids: there are no ids")
+		return nil, flags.Usagef("--prompt-ids: there are no ids")
 	}
 	return ids, nil
 }
@@ -263,26 +265,4 @@ func (s *session) prompt(in *input, f *templateFlags) (*foretoken.Prompt, error)
 		p = s.TextPrompt(in.text)
 	}
 	return p, s.checkPrompt(p)
-}
-
-// checkPrompt says what is wrong with a prompt in the words of the flags.
-func (s *session) checkPrompt(p *foretoken.Prompt) error {
-	for _, id := range p.IDs {
-		if int(id) >= s.Info().Vocab {
-			return usagef("--prompt-ids: %d is not a token of the model; its ids are 0 to %d", id, s.Info().Vocab-1)
-		}
-	}
-	many := fmt.Sprint(len(p.IDs))
-	switch {
-	case p.Over > 0:
-		many = fmt.Sprintf("more than %d", p.Over)
-	case len(p.IDs) == 0:
-		return usagef("the prompt is empty")
-	case len(p.IDs) < s.Context():
-		return nil
-	}
-	if s.Context() < s.Info().Context {
-		return fmt.Errorf("the prompt has %s tokens, which does not fit into the context of %d: shorten the prompt, or raise --context (the model allows %d)", many, s.Context(), s.Info().Context)
-	}
-	return fmt.Errorf("the prompt has %s tokens, but the model allows %d for prompt and answer: shorten the prompt", many, s.Context())
 }

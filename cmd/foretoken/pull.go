@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/model"
@@ -20,14 +22,14 @@ import (
 // pulling is a run of the command pull.
 type pulling struct {
 	revision         string
-	include, exclude texts
-	parallel         setting[int]
-	withHead         setting[string]
+	include, exclude flags.Texts
+	parallel         flags.Setting[int]
+	withHead         flags.Setting[string]
 	force            bool
 }
 
 func newPullCommand() *cobra.Command {
-	p := &pulling{parallel: whole(1, 64), withHead: headSetting()}
+	p := &pulling{parallel: flags.Whole(1, 64), withHead: headSetting()}
 	cmd := &cobra.Command{
 		Use:   "pull [flags] ORG/NAME[@REVISION]",
 		Short: "Fetch a model from the Hugging Face hub",
@@ -60,8 +62,8 @@ Environment:
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) },
 	}
-	what := newFlagGroup("Selection")
-	fs := what.flags.Flags()
+	what := flags.NewGroup("Selection")
+	fs := what.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&p.revision, "revision", "", "`REVISION`: branch, tag or commit (default main)")
 	fs.Var(&p.include, "include", "`GLOB` of files to fetch instead of the default files, such as '*Q4_K_M*'; may be repeated")
@@ -69,9 +71,9 @@ Environment:
 	fs.Var(&p.withHead, "with-head", "fetch a missing multi-token-prediction head from REPO, an ORG/NAME[@REVISION], or from the base_model of the model card")
 	fs.Lookup("with-head").NoOptDefVal = byCard
 	fs.BoolVar(&p.force, "force", false, "also fetch models that foretoken cannot run")
-	how := newFlagGroup("Options")
-	how.flags.Flags().Var(&p.parallel, "parallel", "parallel connections (default 8)")
-	addGroups(cmd, what, how)
+	how := flags.NewGroup("Options")
+	how.Flags().Var(&p.parallel, "parallel", "parallel connections (default 8)")
+	flags.AddGroups(cmd, what, how)
 	return cmd
 }
 
@@ -79,11 +81,11 @@ Environment:
 func oneRepository(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
-		return usagef("%s needs a model, such as Qwen/Qwen3.5-4B", cmd.CommandPath())
+		return flags.Usagef("%s needs a model, such as Qwen/Qwen3.5-4B", cmd.CommandPath())
 	case len(args) > 1:
-		return usagef("%s takes one model, but there is also %q", cmd.CommandPath(), args[1])
+		return flags.Usagef("%s takes one model, but there is also %q", cmd.CommandPath(), args[1])
 	case args[0] == embeddedName:
-		return usagef("%s is embedded in the program: it can be neither fetched nor removed", embeddedName)
+		return flags.Usagef("%s is embedded in the program: it can be neither fetched nor removed", embeddedName)
 	}
 	return nil
 }
@@ -91,47 +93,47 @@ func oneRepository(cmd *cobra.Command, args []string) error {
 func (p *pulling) run(cmd *cobra.Command, name string) error {
 	if p.revision != "" {
 		if strings.Contains(name, "@") {
-			return usagef("%s and --revision both give a revision: leave one out", name)
+			return flags.Usagef("%s and --revision both give a revision: leave one out", name)
 		}
 		name += "@" + p.revision
 	}
 	repo, revision, err := hub.ParseName(name)
 	if err != nil {
-		return &usageError{err}
+		return flags.Usage(err)
 	}
-	client, err := newHubClient(p.parallel.or(0))
+	client, err := newHubClient(p.parallel.Or(0))
 	if err != nil {
 		return err
 	}
-	c := newConsole(cmd)
-	ctx, stop := interruptible(cmd.Context())
+	c := console.New(cmd)
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
 	folder, err := p.fetch(ctx, c, client, repo, revision)
 	if errors.Is(err, hub.ErrOffline) {
 		if cached, failed := resolveModel(name); failed == nil {
-			c.remark("HF_HUB_OFFLINE is set: using the cached files")
-			return c.write(cached + "\n")
+			c.Remark("HF_HUB_OFFLINE is set: using the cached files")
+			return c.Write(cached + "\n")
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
-		c.remark("interrupted; run the same command to resume")
-		return errInterrupted
+		c.Remark("interrupted; run the same command to resume")
+		return console.ErrInterrupted
 	case err != nil:
 		return advise(err, name)
 	}
-	return c.write(folder + "\n")
+	return c.Write(folder + "\n")
 }
 
 // fetch brings the model into the cache, and returns its folder there.
-func (p *pulling) fetch(ctx context.Context, c *console, client *hub.Client, repo hub.Repo, revision string) (string, error) {
+func (p *pulling) fetch(ctx context.Context, c *console.Console, client *hub.Client, repo hub.Repo, revision string) (string, error) {
 	l, err := client.List(ctx, repo, revision)
 	if err != nil {
 		return "", err
 	}
 	files, err := l.Choose(p.include, p.exclude)
 	if errors.Is(err, path.ErrBadPattern) {
-		return "", &usageError{err}
+		return "", flags.Usage(err)
 	}
 	if err != nil {
 		return "", err
@@ -147,11 +149,11 @@ func (p *pulling) fetch(ctx context.Context, c *console, client *hub.Client, rep
 		}
 	}
 	head := &lostHead{c: c, client: client, l: l}
-	if p.withHead.given {
+	if p.withHead.Given {
 		if !isFolder(files) {
 			return "", fmt.Errorf("--with-head: %s has no safetensors files, and heads are added to those only", l.Repo)
 		}
-		if err := head.find(ctx, p.withHead.value); err != nil {
+		if err := head.find(ctx, p.withHead.Value); err != nil {
 			return "", err
 		}
 	}
@@ -216,7 +218,7 @@ func runnableModel(ctx context.Context, client *hub.Client, l *hub.Listing, file
 	}
 	if kind, ok := family(data); !ok {
 		return fmt.Errorf("%s is a model of type %q, which is not supported; supported: %s. --force fetches it anyway",
-			l.Repo, printable(kind), alternatives(model.Types()))
+			l.Repo, console.Printable(kind), flags.Alternatives(model.Types()))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
@@ -22,7 +23,7 @@ func TestPullOnATerminal(t *testing.T) {
 		}
 	})
 	m := startTerminal(t, "pull", "Org/Tiny")
-	m.expect("Org/Tiny at 0123456789ab: 11 files, " + byteText(tinySize()))
+	m.expect("Org/Tiny at 0123456789ab: 11 files, " + console.ByteText(tinySize()))
 	m.expect("config.json, ")
 	m.expect("model-00002-of-00002.safetensors |  ")
 	m.press(keyInterrupt)
@@ -53,7 +54,7 @@ func TestPullOnATerminal(t *testing.T) {
 		{"yes" + keyEnter, "removed Org/Tiny, ", exitOK},
 	} {
 		m = startTerminal(t, "rm", "Org/Tiny")
-		m.expect("Remove Org/Tiny, " + byteText(tinySize()))
+		m.expect("Remove Org/Tiny, " + console.ByteText(tinySize()))
 		m.expect("from " + os.Getenv("HF_HUB_CACHE") + "? [y/N] ")
 		m.press(c.keys)
 		m.expect(c.says)

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
@@ -90,7 +91,7 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 	if o.code != exitOK || filepath.Base(folder) != pulledCommit {
 		t.Fatalf("pull: %+v", o)
 	}
-	if !strings.HasPrefix(o.err, "Org/Tiny at 0123456789ab: 11 files, "+byteText(tinySize())+"\n") || !strings.HasSuffix(o.err, "100 %, "+byteText(tinySize())+" of "+byteText(tinySize())+"\n") ||
+	if !strings.HasPrefix(o.err, "Org/Tiny at 0123456789ab: 11 files, "+console.ByteText(tinySize())+"\n") || !strings.HasSuffix(o.err, "100 %, "+console.ByteText(tinySize())+" of "+console.ByteText(tinySize())+"\n") ||
 		!strings.Contains(o.err, "\nconfig.json, ") {
 		t.Errorf("pull says %q", o.err)
 	}
@@ -121,7 +122,7 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 	if o = runIn(t, nil, "rm", "Tiny"); o.code != exitUsage || !strings.Contains(o.err, "add --yes") {
 		t.Errorf("rm without a terminal: %+v", o)
 	}
-	if o = runIn(t, nil, "rm", "Tiny", "--yes"); o.code != exitOK || o.out != fmt.Sprintf("removed Org/Tiny, %s: %[1]s freed\n", byteText(tinySize())) {
+	if o = runIn(t, nil, "rm", "Tiny", "--yes"); o.code != exitOK || o.out != fmt.Sprintf("removed Org/Tiny, %s: %[1]s freed\n", console.ByteText(tinySize())) {
 		t.Errorf("rm: %+v", o)
 	}
 	if o = runIn(t, nil, "list"); o.out != "" || !strings.Contains(o.err, "no models in ") {
@@ -364,7 +365,7 @@ func TestPullShowCountsWhatArrives(t *testing.T) {
 	var text strings.Builder
 	now := time.Unix(0, 0)
 	small, large := hub.File{Path: "small", Size: 1000}, hub.File{Path: "a/" + strings.Repeat("large", 20), Size: 9_999_000}
-	c := &console{err: &text, errTerminal: true}
+	c := &console.Console{Err: &text, ErrTerminal: true}
 	s := newPullShow(c, &hub.Listing{Repo: "a/b", Commit: pulledCommit}, []hub.File{small, large})
 	s.now, s.width, s.shown, s.samples = func() time.Time { return now }, func() int { return 60 }, now, []pullSample{{at: now}}
 	step := func(d time.Duration, e hub.Event) string {
@@ -397,7 +398,7 @@ func TestPullShowCountsWhatArrives(t *testing.T) {
 		t.Errorf("at the end: %q", got)
 	}
 	for n, want := range map[int64]string{0: "0 bytes", 999: "999 bytes", 1000: "1 kB", 999_600: "1 MB", 8_412_000_000: "8.41 GB", 5e15: "5e+03 TB"} {
-		if got := byteText(n); got != want {
+		if got := console.ByteText(n); got != want {
 			t.Errorf("%d bytes are %s, want %s", n, got, want)
 		}
 	}
@@ -412,7 +413,7 @@ func TestPullShowWritesLinesElsewhere(t *testing.T) {
 	var text strings.Builder
 	now := time.Unix(0, 0)
 	f := hub.File{Path: "large", Size: 4_000_000}
-	s := newPullShow(&console{err: &text}, &hub.Listing{Repo: "a/b", Commit: pulledCommit}, []hub.File{f})
+	s := newPullShow(&console.Console{Err: &text}, &hub.Listing{Repo: "a/b", Commit: pulledCommit}, []hub.File{f})
 	s.now, s.shown, s.samples = func() time.Time { return now }, now, []pullSample{{at: now}}
 	for _, e := range []hub.Event{
 		{File: f, State: hub.Waiting},

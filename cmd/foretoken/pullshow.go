@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/internal/hub"
 )
 
@@ -22,7 +23,7 @@ const (
 // pullShow shows how far files are: a bar for each under way and one for all on a terminal,
 // and lines elsewhere. The library's bars come one at a time, these do not.
 type pullShow struct {
-	c     *console
+	c     *console.Console
 	now   func() time.Time
 	width func() int
 
@@ -50,10 +51,10 @@ type pullSample struct {
 }
 
 // newPullShow announces what is to come.
-func newPullShow(c *console, l *hub.Listing, files []hub.File) *pullShow {
+func newPullShow(c *console.Console, l *hub.Listing, files []hub.File) *pullShow {
 	s := &pullShow{c: c, now: time.Now, done: map[string]*pullFile{}}
 	s.width = func() int {
-		if f, ok := c.err.(*os.File); ok {
+		if f, ok := c.Err.(*os.File); ok {
 			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 				return w
 			}
@@ -65,12 +66,12 @@ func newPullShow(c *console, l *hub.Listing, files []hub.File) *pullShow {
 	}
 	s.shown = s.now()
 	s.samples = []pullSample{{s.shown, 0}}
-	tell(c.err, fmt.Sprintf("%s at %s: %s, %s\n", l.Repo, l.Commit[:12], counted(len(files), "file"), byteText(s.total)))
+	console.Tell(c.Err, fmt.Sprintf("%s at %s: %s, %s\n", l.Repo, l.Commit[:12], console.Counted(len(files), "file"), console.ByteText(s.total)))
 	return s
 }
 
 // bars reports whether there is a terminal that can draw.
-func (s *pullShow) bars() bool { return s.c.errTerminal && !s.c.plain }
+func (s *pullShow) bars() bool { return s.c.ErrTerminal && !s.c.Plain }
 
 // event takes in what is new of a file.
 func (s *pullShow) event(e hub.Event) {
@@ -91,14 +92,14 @@ func (s *pullShow) event(e hub.Event) {
 	case s.bars():
 		s.draw(changed && e.State == hub.Finished)
 	case changed && e.State == hub.Finished:
-		tell(s.c.err, fmt.Sprintf("%s, %s\n", e.File.Path, byteText(e.File.Size)))
+		console.Tell(s.c.Err, fmt.Sprintf("%s, %s\n", e.File.Path, console.ByteText(e.File.Size)))
 	case changed && e.State != hub.Fetching && s.now().Sub(f.told) >= linesEvery: // each part of a file may say so
 		f.told = s.now()
-		tell(s.c.err, fmt.Sprintf("%s: %s\n", e.File.Path, stateText(e)))
+		console.Tell(s.c.Err, fmt.Sprintf("%s: %s\n", e.File.Path, stateText(e)))
 	}
 	if now := s.now(); !s.bars() && now.Sub(s.shown) >= linesEvery {
 		s.shown = now
-		tell(s.c.err, s.summary()+"\n")
+		console.Tell(s.c.Err, s.summary()+"\n")
 	}
 }
 
@@ -117,7 +118,7 @@ func (s *pullShow) draw(must bool) {
 	var active []*pullFile
 	for _, f := range s.files {
 		if f.State == hub.Finished {
-			b.WriteString(fit(fmt.Sprintf("%s, %s", f.File.Path, byteText(f.File.Size)), width) + "\n")
+			b.WriteString(fit(fmt.Sprintf("%s, %s", f.File.Path, console.ByteText(f.File.Size)), width) + "\n")
 		} else {
 			active = append(active, f)
 		}
@@ -132,7 +133,7 @@ func (s *pullShow) draw(must bool) {
 	}
 	b.WriteString(fit(s.summary(), width) + "\n")
 	s.drawn = len(active) + 1
-	tell(s.c.err, b.String())
+	console.Tell(s.c.Err, b.String())
 }
 
 // end leaves the last word on the screen.
@@ -140,7 +141,7 @@ func (s *pullShow) end() {
 	if s.bars() {
 		s.draw(true)
 	} else if len(s.samples) > 0 {
-		tell(s.c.err, s.summary()+"\n")
+		console.Tell(s.c.Err, s.summary()+"\n")
 	}
 }
 
@@ -151,7 +152,7 @@ func (s *pullShow) summary() string {
 	for len(s.samples) > 2 && now.Sub(s.samples[1].at) >= speedOver {
 		s.samples = s.samples[1:]
 	}
-	text := fmt.Sprintf("%s of %s", byteText(s.here), byteText(s.total))
+	text := fmt.Sprintf("%s of %s", console.ByteText(s.here), console.ByteText(s.total))
 	if s.total > 0 {
 		text = fmt.Sprintf("%3d %%, ", s.here*100/s.total) + text
 	}
@@ -162,7 +163,7 @@ func (s *pullShow) summary() string {
 	}
 	if s.here < s.total && speed > 0 {
 		left := time.Duration(float64(s.total-s.here) / speed * float64(time.Second))
-		text += fmt.Sprintf(", %s/s, %s left", byteText(int64(speed)), leftText(left))
+		text += fmt.Sprintf(", %s/s, %s left", console.ByteText(int64(speed)), leftText(left))
 	}
 	return text
 }
@@ -178,7 +179,7 @@ func barLine(e hub.Event, column int) string {
 	if e.State != hub.Fetching {
 		return e.File.Path + ": " + stateText(e)
 	}
-	return fmt.Sprintf("%-*s |%s| %s of %s", column, fit(e.File.Path, column), bar(e.Done, e.File.Size, barCells), byteText(e.Done), byteText(e.File.Size))
+	return fmt.Sprintf("%-*s |%s| %s of %s", column, fit(e.File.Path, column), bar(e.Done, e.File.Size, barCells), console.ByteText(e.Done), console.ByteText(e.File.Size))
 }
 
 // bar draws done of size, cells wide.
@@ -201,7 +202,7 @@ func stateText(e hub.Event) string {
 		text = fmt.Sprintf("trying again in %v", e.Wait.Round(time.Second))
 	}
 	if e.Err != nil {
-		text += ": " + printable(strings.TrimPrefix(e.Err.Error(), "hub: "))
+		text += ": " + console.Printable(strings.TrimPrefix(e.Err.Error(), "hub: "))
 	}
 	return text
 }
@@ -212,20 +213,6 @@ func fit(text string, width int) string {
 		return text
 	}
 	return string([]rune(text)[:max(width-1, 0)]) + "…"
-}
-
-// byteText is a number of bytes for people.
-func byteText(n int64) string {
-	v, units := float64(n), []string{"kB", "MB", "GB", "TB"}
-	if n < 1000 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	for i, u := range units {
-		if v /= 1000; v < 999.5 || i == len(units)-1 {
-			return fmt.Sprintf("%.3g %s", v, u)
-		}
-	}
-	return ""
 }
 
 // leftText is a time to wait, as exact as an estimate can be.

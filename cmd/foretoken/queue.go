@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -21,8 +22,8 @@ type queueFlags struct {
 	servers, ca, cert, key, credentials string
 }
 
-func (f *queueFlags) add(g flagGroup) {
-	fs := g.flags.Flags()
+func (f *queueFlags) add(g flags.Group) {
+	fs := g.Flags()
 	fs.StringVar(&f.servers, "queue", "", "`URL` of the NATS servers that share batches between machines, such as nats://a:4222,nats://b:4222, or tls://…")
 	fs.StringVar(&f.ca, "queue-ca", "", "`FILE` with the CA certificates for --queue (default: those of the system)")
 	fs.StringVar(&f.cert, "queue-cert", "", "`FILE` with the client certificate for --queue")
@@ -32,19 +33,19 @@ func (f *queueFlags) add(g flagGroup) {
 
 // complete adds what a shell can complete.
 func (f *queueFlags) complete(cmd *cobra.Command) {
-	mustFlag(cmd.MarkFlagFilename("queue-ca", "pem", "crt"))
-	mustFlag(cmd.MarkFlagFilename("queue-cert", "pem", "crt"))
-	mustFlag(cmd.MarkFlagFilename("queue-key", "pem", "key"))
-	mustFlag(cmd.MarkFlagFilename("queue-credentials", "creds"))
+	flags.Must(cmd.MarkFlagFilename("queue-ca", "pem", "crt"))
+	flags.Must(cmd.MarkFlagFilename("queue-cert", "pem", "crt"))
+	flags.Must(cmd.MarkFlagFilename("queue-key", "pem", "key"))
+	flags.Must(cmd.MarkFlagFilename("queue-credentials", "creds"))
 }
 
 // validate refuses flags that make no sense together.
 func (f *queueFlags) validate() error {
 	if f.servers == "" && (f.ca != "" || f.cert != "" || f.key != "" || f.credentials != "") {
-		return usagef("--queue-ca, --queue-cert, --queue-key and --queue-credentials need --queue")
+		return flags.Usagef("--queue-ca, --queue-cert, --queue-key and --queue-credentials need --queue")
 	}
 	if (f.cert == "") != (f.key == "") {
-		return usagef("--queue-cert and --queue-key must be set together")
+		return flags.Usagef("--queue-cert and --queue-key must be set together")
 	}
 	for _, file := range [][2]string{{"queue-ca", f.ca}, {"queue-cert", f.cert}, {"queue-key", f.key}, {"queue-credentials", f.credentials}} {
 		if file[1] == "" {

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
@@ -59,7 +60,7 @@ func start(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := &program{end: make(chan struct{})}
 	p.cmd = exec.CommandContext(t.Context(), os.Args[0], append(args, "--threads", "1", "--kv-memory", "64MiB")...)
-	p.cmd.Env = append(os.Environ(), asProgram+"=1", keyVariable+"=")
+	p.cmd.Env = append(os.Environ(), asProgram+"=1", flags.KeyVariable+"=")
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

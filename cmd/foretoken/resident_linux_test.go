@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // TestServeKeepsToItsMemory fills the KV memory of a real server, by requests of all
@@ -25,7 +26,7 @@ import (
 func TestServeKeepsToItsMemory(t *testing.T) {
 	const budget, rest = 64 << 20, 150_000_000
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--port", "0", "--kv-memory", strconv.Itoa(budget), "--served-model-name", "gpt-4o")
-	cmd.Env = append(slices.Clone(os.Environ()), asProgram+"=1", keyVariable+"=")
+	cmd.Env = append(slices.Clone(os.Environ()), asProgram+"=1", flags.KeyVariable+"=")
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/hub"
 )
 
@@ -22,11 +24,11 @@ asks for confirmation.`,
 		Example:           "  foretoken rm Qwen/Qwen3.5-4B\n  foretoken rm Qwen/Qwen3.5-4B@refs/pr/1 --yes",
 		Args:              oneRepository,
 		ValidArgsFunction: completeCached,
-		RunE:              func(cmd *cobra.Command, args []string) error { return removeModel(newConsole(cmd), args[0], yes) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return removeModel(console.New(cmd), args[0], yes) },
 	}
-	g := newFlagGroup("Options")
-	g.flags.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
-	addGroups(cmd, g)
+	g := flags.NewGroup("Options")
+	g.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	flags.AddGroups(cmd, g)
 	return cmd
 }
 
@@ -39,9 +41,9 @@ func completeCached(_ *cobra.Command, args []string, typed string) ([]cobra.Comp
 }
 
 // removeModel removes a model, or one revision of it, from the cache.
-func removeModel(c *console, name string, yes bool) error {
+func removeModel(c *console.Console, name string, yes bool) error {
 	if _, _, err := hub.ParseName(name); err != nil {
-		return &usageError{err}
+		return flags.Usage(err)
 	}
 	cache, err := hubCache()
 	if err != nil {
@@ -55,7 +57,7 @@ func removeModel(c *console, name string, yes bool) error {
 	if err != nil {
 		return err
 	}
-	what, remove := fmt.Sprintf("%s, %s", repo, byteText(m.Size)), func() error { return cache.RemoveAll(repo) }
+	what, remove := fmt.Sprintf("%s, %s", repo, console.ByteText(m.Size)), func() error { return cache.RemoveAll(repo) }
 	if revision != "" {
 		s, err := m.Snapshot(revision)
 		if err != nil {
@@ -77,16 +79,16 @@ func removeModel(c *console, name string, yes bool) error {
 	} else if !errors.Is(err, hub.ErrNotCached) {
 		return err
 	}
-	return c.write(fmt.Sprintf("removed %s: %s freed\n", what, byteText(freed)))
+	return c.Write(fmt.Sprintf("removed %s: %s freed\n", what, console.ByteText(freed)))
 }
 
 // confirm asks a question that only yes answers.
-func confirm(c *console, question string) error {
-	if !c.inTerminal || !c.errTerminal {
-		return usagef("there is no terminal for the question: add --yes to remove without it")
+func confirm(c *console.Console, question string) error {
+	if !c.InTerminal || !c.ErrTerminal {
+		return flags.Usagef("there is no terminal for the question: add --yes to remove without it")
 	}
-	tell(c.err, question+" [y/N] ")
-	line, err := bufio.NewReader(c.in).ReadString('\n')
+	console.Tell(c.Err, question+" [y/N] ")
+	line, err := bufio.NewReader(c.In).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
 		return nil
 	}

@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // runTokens is how long an answer may be if no flag says: until the context is full.
@@ -21,7 +24,7 @@ type talk struct {
 	hideThinking bool
 	noHistory    bool
 
-	settable []flagGroup // whose flags /set may change
+	settable []flags.Group // whose flags /set may change
 }
 
 func newRunCommand() *cobra.Command {
@@ -46,17 +49,17 @@ terminal and between <think> tags otherwise. Ctrl-C stops an answer.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return t.run(cmd, args) },
 	}
-	conversation := newFlagGroup("Conversation")
-	fs := conversation.flags.Flags()
+	conversation := flags.NewGroup("Conversation")
+	fs := conversation.Flags()
 	fs.SortFlags = false
 	t.media.add(conversation)
 	t.template.add(conversation)
 	fs.BoolVar(&t.hideThinking, "hidethinking", false, "do not show the thinking")
 	fs.BoolVar(&t.noHistory, "nohistory", false, "do not store the input history of the chat")
-	t.settable = []flagGroup{t.sampling.group(), t.limits.group()}
+	t.settable = []flags.Group{t.sampling.group(), t.limits.group()}
 	model := t.model.group()
 	t.model.vision.add(model)
-	addGroups(cmd, conversation, model, t.model.draft.group(), t.settable[0], t.settable[1])
+	flags.AddGroups(cmd, conversation, model, t.model.draft.group(), t.settable[0], t.settable[1])
 	completeModel(cmd)
 	completeVision(cmd)
 	completeMedia(cmd)
@@ -67,7 +70,7 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 	if err := errors.Join(t.template.validate(), t.model.draft.validate(), t.model.vision.validate(), t.media.validate(&t.model.vision, t.template)); err != nil {
 		return err
 	}
-	c := newConsole(cmd)
+	c := console.New(cmd)
 	attached, err := t.media.read()
 	if err != nil {
 		return err
@@ -79,12 +82,13 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 	if !talks && len(attached) == 0 {
 		t.model.vision.off = true // there is nothing to see, and will not be
 	}
-	ctx, stop := interruptible(cmd.Context())
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	s, err := openSession(ctx, c, t.model, newNotes(t.model.verbose))
+	m, err := t.model.open(ctx, c, console.NewNotes(t.model.verbose))
 	if err != nil {
 		return err
 	}
+	s := &session{m}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if talks {
 		stop()
@@ -96,11 +100,11 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 
 // runText is the prompt: the arguments, then what was piped in, which may be nothing where
 // something is attached; or there is to be a chat.
-func runText(c *console, args []string, attached bool) (text string, talks bool, err error) {
+func runText(c *console.Console, args []string, attached bool) (text string, talks bool, err error) {
 	text = strings.Join(args, " ")
 	piped := ""
-	if c.piped() {
-		if piped, err = c.readText(); err != nil {
+	if c.Piped() {
+		if piped, err = c.ReadText(); err != nil {
 			return "", false, err
 		}
 		if text != "" && piped != "" {
@@ -111,22 +115,22 @@ func runText(c *console, args []string, attached bool) (text string, talks bool,
 	switch {
 	case text != "":
 		return text, false, nil
-	case len(args) == 0 && c.inTerminal && c.outTerminal:
+	case len(args) == 0 && c.InTerminal && c.OutTerminal:
 		return "", true, nil
 	case attached:
 		return "", false, nil
-	case c.piped():
-		return "", false, usagef("standard input: the prompt is empty")
+	case c.Piped():
+		return "", false, flags.Usagef("standard input: the prompt is empty")
 	case len(args) > 0:
-		return "", false, usagef("the prompt is empty")
+		return "", false, flags.Usagef("the prompt is empty")
 	default:
-		return "", false, usagef("there is no prompt: give one as an argument or pipe it in; a chat needs a terminal for input and output")
+		return "", false, flags.Usagef("there is no prompt: give one as an argument or pipe it in; a chat needs a terminal for input and output")
 	}
 }
 
 // answer asks the model and shows what it says. It returns what there was also when there
 // is an error.
-func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*shown, error) {
+func (t *talk) answer(ctx context.Context, c *console.Console, s *session, in *input) (*shown, error) {
 	p, err := s.prompt(in, t.template)
 	if err != nil {
 		return nil, err
@@ -140,13 +144,13 @@ func (t *talk) answer(ctx context.Context, c *console, s *session, in *input) (*
 	if a == nil {
 		return nil, err
 	}
-	if !isOutputError(err) {
+	if !console.IsOutputError(err) {
 		err = errors.Join(err, show.end())
 	}
-	if c.errTerminal || t.model.verbose {
-		c.remark(a.summary(q.Sampling.Seed))
+	if c.ErrTerminal || t.model.verbose {
+		c.Remark(a.summary(q.Sampling.Seed))
 		if r := &a.Result.Speculation; r.Any() {
-			c.remark(describeSpeculation(r))
+			c.Remark(describeSpeculation(r))
 		}
 	}
 	return show, err

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server"
@@ -39,10 +41,10 @@ several servers use --metrics-addr and --kv-events: see docs/scale.md.`,
   foretoken serve --model Qwen/Qwen3.5-4B --model tiny --models-memory 16GiB --keep-alive 10m
   FORETOKEN_API_KEY=$(cat key) foretoken serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
   curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hi."}]}'`,
-		Args: noArguments,
+		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd, f) },
 	}
-	addGroups(cmd, f.groups()...)
+	flags.AddGroups(cmd, f.groups()...)
 	completeModel(cmd)
 	completeVision(cmd)
 	f.complete(cmd)
@@ -59,7 +61,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	addSlot(f.model.threads.or(processors))
+	addSlot(f.model.threads.Or(processors))
 	o.Log = log
 	o.Ready = func() {
 		log.Info("ready")
@@ -78,11 +80,11 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	defer closeBatches()
 	s, err := server.New(o)
 	if err != nil {
-		return &usageError{err}
+		return flags.Usage(err)
 	}
-	ctx, stop := interruptible(cmd.Context())
+	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.or(defaultPort))))
+	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.Or(defaultPort))))
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with --host, or another port with --port", err)
 	}
@@ -110,7 +112,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	err = f.drain(again, s)
 	if again.Err() != nil {
 		log.Warn("stopped by a second signal", "error", err)
-		return errInterrupted
+		return console.ErrInterrupted
 	}
 	return errors.Join(err, <-ended)
 }
@@ -164,7 +166,7 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 		}
 		name := servedName(t, path)
 		if slices.ContainsFunc(list, func(m server.Model) bool { return m.Name == name }) {
-			return nil, nil, usagef("--model %s: another model has the name %s", t, name)
+			return nil, nil, flags.Usagef("--model %s: another model has the name %s", t, name)
 		}
 		called[t], called[name] = name, name
 		list = append(list, server.Model{Name: name, Path: path, Options: o, Preload: f.preload})
@@ -181,13 +183,13 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 			t = typed[0]
 		}
 		if aliases[alias] = called[t]; alias == "" || aliases[alias] == "" {
-			return nil, nil, usagef("--served-model-name %s: want ALIAS, or ALIAS=MODEL with MODEL as in --model", text)
+			return nil, nil, flags.Usagef("--served-model-name %s: want ALIAS, or ALIAS=MODEL with MODEL as in --model", text)
 		}
 	}
 	for _, t := range f.pinned {
 		i := slices.IndexFunc(list, func(m server.Model) bool { return m.Name == called[t] })
 		if i < 0 {
-			return nil, nil, usagef("--pin %s: it is not a model of --model", t)
+			return nil, nil, flags.Usagef("--pin %s: it is not a model of --model", t)
 		}
 		list[i].Pinned = true
 	}

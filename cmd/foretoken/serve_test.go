@@ -17,10 +17,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 func TestServeMistakesAreExplained(t *testing.T) {
-	t.Setenv(keyVariable, "")
+	t.Setenv(flags.KeyVariable, "")
 	empty := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(empty, []byte("# none\n\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -66,11 +68,11 @@ func TestServeMistakesAreExplained(t *testing.T) {
 }
 
 func TestServeCanBeStrict(t *testing.T) {
-	t.Setenv(keyVariable, "")
+	t.Setenv(flags.KeyVariable, "")
 	for _, strict := range []string{"false", "true"} {
 		f := newServeFlags()
 		g := f.networkGroup()
-		if err := g.flags.Flags().Set("strict-fields", strict); err != nil {
+		if err := g.Flags().Set("strict-fields", strict); err != nil {
 			t.Fatal(err)
 		}
 		if o, err := f.options(); err != nil || o.StrictFields != (strict == "true") {
@@ -80,15 +82,15 @@ func TestServeCanBeStrict(t *testing.T) {
 }
 
 func TestServeKnowsPictures(t *testing.T) {
-	t.Setenv(keyVariable, "")
+	t.Setenv(flags.KeyVariable, "")
 	f := newServeFlags()
 	for _, x := range []struct {
-		group       flagGroup
+		group       flags.Group
 		name, value string
 	}{
 		{f.networkGroup(), "allow-image-urls", "*.example.com"}, {f.networkGroup(), "allow-image-urls", "10.0.0.1:80"}, {f.modelGroup(), "max-image-pixels", "5000"},
 	} {
-		if err := x.group.flags.Flags().Set(x.name, x.value); err != nil {
+		if err := x.group.Flags().Set(x.name, x.value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,9 +106,9 @@ func TestServedModelsHaveNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newServeFlags()
-	f.models = texts{dir, "tiny"}
-	f.aliases = texts{"gpt-4o", "small=tiny", "mine=My-Model"}
-	f.pinned = texts{"tiny"}
+	f.models = flags.Texts{dir, "tiny"}
+	f.aliases = flags.Texts{"gpt-4o", "small=tiny", "mine=My-Model"}
+	f.pinned = flags.Texts{"tiny"}
 	list, aliases, err := f.served()
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +134,7 @@ func TestServedModelsKeepTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newServeFlags()
-	f.models = texts{"Org/My-Model", dir}
+	f.models = flags.Texts{"Org/My-Model", dir}
 	list, aliases, err := f.served()
 	if err != nil || len(list) != 2 || list[0].Name != "Org/My-Model" || list[1].Name != "My-Model" || len(aliases) > 0 {
 		t.Errorf("models %+v, aliases %v, %v", list, aliases, err)
@@ -145,14 +147,14 @@ func TestServeReadsKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ flag, variable string }{{"one", ""}, {"@" + file, ""}, {"", "two"}, {"", "@" + file}} {
-		t.Setenv(keyVariable, x.variable)
+		t.Setenv(flags.KeyVariable, x.variable)
 		f := newServeFlags()
 		f.apiKey = x.flag
 		if keys, err := f.keys(); keys == nil || err != nil {
 			t.Errorf("%+v: %v, %v", x, keys, err)
 		}
 	}
-	t.Setenv(keyVariable, "")
+	t.Setenv(flags.KeyVariable, "")
 	if keys, err := newServeFlags().keys(); keys != nil || err != nil {
 		t.Errorf("without keys: %v, %v", keys, err)
 	}
@@ -270,7 +272,7 @@ func TestServeSignals(t *testing.T) {
 	}{{1, "", "200", true, exitOK}, {2, " --isa generic", "4000", false, exitInterrupted}} {
 		args := strings.Fields("serve --port 0 --threads 1 --kv-memory 64MiB --served-model-name gpt-4o --drain-timeout 1h" + x.flags)
 		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-		cmd.Env = append(slices.Clone(os.Environ()), asProgram+"=1", keyVariable+"=")
+		cmd.Env = append(slices.Clone(os.Environ()), asProgram+"=1", flags.KeyVariable+"=")
 		log, err := cmd.StderrPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -7,13 +7,14 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
-func (f *serveFlags) batchGroup() flagGroup {
-	g := newFlagGroup("Batches (/v1/files and /v1/batches)")
-	fs := g.flags.Flags()
+func (f *serveFlags) batchGroup() flags.Group {
+	g := flags.NewGroup("Batches (/v1/files and /v1/batches)")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` of files, batches and results (default: foretoken/batches in the user's state folder)")
 	fs.BoolVar(&f.noBatches, "no-batches", false, "disable files and batches")
@@ -28,10 +29,10 @@ func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *serve
 	end = func() {}
 	if f.noBatches {
 		if f.stateDir != "" {
-			return nil, usagef("--state-dir %s and --no-batches cannot be combined: leave one out", f.stateDir)
+			return nil, flags.Usagef("--state-dir %s and --no-batches cannot be combined: leave one out", f.stateDir)
 		}
 		if f.queueing.servers != "" {
-			return nil, usagef("--queue and --no-batches cannot be combined: leave one out")
+			return nil, flags.Usagef("--queue and --no-batches cannot be combined: leave one out")
 		}
 		return end, nil
 	}
@@ -47,7 +48,7 @@ func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *serve
 	}
 	switch {
 	case err == nil:
-		b.Lines = f.lines.or(0)
+		b.Lines = f.lines.Or(0)
 		o.Batches = b
 		return end, nil
 	case f.queueing.servers != "":

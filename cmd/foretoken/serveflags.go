@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -26,62 +27,59 @@ const (
 	defaultDrain = 30 * time.Second
 )
 
-// keyVariable names the variable with the API key, which a command line would show to all users of a machine.
-const keyVariable = "FORETOKEN_API_KEY"
-
 // serveFlags are those of the command serve.
 type serveFlags struct {
 	model                   *modelFlags
-	models, aliases, pinned texts
+	models, aliases, pinned flags.Texts
 	preload                 bool
-	modelsMemory            setting[int64]
+	modelsMemory            flags.Setting[int64]
 	keepAlive               time.Duration
 
-	kvMemory, cacheDisk setting[int64]
-	batch, queue, round setting[int]
+	kvMemory, cacheDisk flags.Setting[int64]
+	batch, queue, round flags.Setting[int]
 	noCache, shareCache bool
-	cacheDirs           texts
-	cacheUses           setting[int]
+	cacheDirs           flags.Texts
+	cacheUses           flags.Setting[int]
 
 	metricsAddr                string
 	kvEvents, kvReplay, kvName string
 
 	stateDir  string
 	noBatches bool
-	lines     setting[int]
+	lines     flags.Setting[int]
 	queueing  queueFlags
 
 	host                  string
-	port                  setting[int]
+	port                  flags.Setting[int]
 	apiKey                string
 	insecure              bool
-	origins, imageHosts   texts
+	origins, imageHosts   flags.Texts
 	tlsCert, tlsKey       string
-	maxBody               setting[int64]
+	maxBody               flags.Setting[int64]
 	strictFields          bool
 	headers, bodies, idle time.Duration
-	connections, perKey   setting[int]
+	connections, perKey   flags.Setting[int]
 	drainTimeout          time.Duration
-	logFormat, logLevel   setting[string]
+	logFormat, logLevel   flags.Setting[string]
 }
 
 func newServeFlags() *serveFlags {
 	return &serveFlags{
-		model: newModelFlags(), modelsMemory: byteCount(), kvMemory: byteCount(), cacheDisk: byteCount(), maxBody: byteCount(),
-		lines: whole(1, 1024),
-		batch: whole(1, 1024), queue: whole(0, math.MaxInt32), round: whole(1, 60_000),
-		cacheUses: whole(1, math.MaxInt32), port: whole(0, 65535), connections: whole(1, math.MaxInt32), perKey: whole(1, math.MaxInt32),
-		logFormat: choice("text", "json"), logLevel: choice("debug", "info", "warn", "error"),
+		model: newModelFlags(), modelsMemory: flags.ByteCount(), kvMemory: flags.ByteCount(), cacheDisk: flags.ByteCount(), maxBody: flags.ByteCount(),
+		lines: flags.Whole(1, 1024),
+		batch: flags.Whole(1, 1024), queue: flags.Whole(0, math.MaxInt32), round: flags.Whole(1, 60_000),
+		cacheUses: flags.Whole(1, math.MaxInt32), port: flags.Whole(0, 65535), connections: flags.Whole(1, math.MaxInt32), perKey: flags.Whole(1, math.MaxInt32),
+		logFormat: flags.Choice("text", "json"), logLevel: flags.Choice("debug", "info", "warn", "error"),
 	}
 }
 
-func (f *serveFlags) groups() []flagGroup {
-	return []flagGroup{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.draft.group()}
+func (f *serveFlags) groups() []flags.Group {
+	return []flags.Group{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.draft.group()}
 }
 
-func (f *serveFlags) modelGroup() flagGroup {
-	g := newFlagGroup("Models")
-	fs := g.flags.Flags()
+func (f *serveFlags) modelGroup() flags.Group {
+	g := flags.NewGroup("Models")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.models, "model", "checkpoint `DIR`, GGUF file, pulled model (ORG/NAME), or "+embeddedName+" for the embedded model; may be repeated; the first is the default of requests (default "+embeddedName+")")
 	fs.Var(&f.aliases, "served-model-name", "alias of the first model, or `ALIAS=MODEL`; may be repeated")
@@ -94,9 +92,9 @@ func (f *serveFlags) modelGroup() flagGroup {
 	return g
 }
 
-func (f *serveFlags) memoryGroup() flagGroup {
-	g := newFlagGroup("Sequences (of each model)")
-	fs := g.flags.Flags()
+func (f *serveFlags) memoryGroup() flags.Group {
+	g := flags.NewGroup("Sequences (of each model)")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.kvMemory, "kv-memory", "memory for the KV cache of all sequences and the prefix cache, at least that of one sequence of full context (default: half of the free memory when the model is loaded, at most what --max-batch sequences of full context need)")
 	f.model.kv.add(g, kvDefault)
@@ -111,13 +109,13 @@ func (f *serveFlags) memoryGroup() flagGroup {
 	return g
 }
 
-func (f *serveFlags) networkGroup() flagGroup {
-	g := newFlagGroup("Network")
-	fs := g.flags.Flags()
+func (f *serveFlags) networkGroup() flags.Group {
+	g := flags.NewGroup("Network")
+	fs := g.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.host, "host", defaultHost, "`ADDRESS` to listen on; 0.0.0.0 listens on all interfaces and requires --api-key")
 	fs.Var(&f.port, "port", fmt.Sprintf("port to listen on; 0: any free port (default %d)", defaultPort))
-	fs.StringVar(&f.apiKey, "api-key", "", "`KEY` that clients must send, or @FILE with one per line (default: the variable "+keyVariable+", which other users of the machine cannot see)")
+	fs.StringVar(&f.apiKey, "api-key", "", "`KEY` that clients must send, or @FILE with one per line (default: the variable "+flags.KeyVariable+", which other users of the machine cannot see)")
 	fs.BoolVar(&f.insecure, "insecure", false, "allow --host addresses other than this machine without a key")
 	fs.Var(&f.origins, "cors", "`ORIGIN` of web pages that may use the server, such as https://example.com, or *; may be repeated")
 	fs.StringVar(&f.tlsCert, "tls-cert", "", "`FILE` with the certificate, for HTTPS")
@@ -142,12 +140,12 @@ func (f *serveFlags) complete(cmd *cobra.Command) {
 		"log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
 		"host": {defaultHost, "0.0.0.0", "::"},
 	} {
-		mustFlag(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
-	mustFlag(cmd.MarkFlagFilename("tls-cert", "pem", "crt"))
-	mustFlag(cmd.MarkFlagFilename("tls-key", "pem", "key"))
-	mustFlag(cmd.MarkFlagDirname("prefix-cache-dir"))
-	mustFlag(cmd.MarkFlagDirname("state-dir"))
+	flags.Must(cmd.MarkFlagFilename("tls-cert", "pem", "crt"))
+	flags.Must(cmd.MarkFlagFilename("tls-key", "pem", "key"))
+	flags.Must(cmd.MarkFlagDirname("prefix-cache-dir"))
+	flags.Must(cmd.MarkFlagDirname("state-dir"))
 	f.queueing.complete(cmd)
 }
 
@@ -155,11 +153,11 @@ func (f *serveFlags) complete(cmd *cobra.Command) {
 func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 	var o slog.HandlerOptions
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.logLevel.or("info"))); err != nil {
+	if err := level.UnmarshalText([]byte(f.logLevel.Or("info"))); err != nil {
 		return nil, err
 	}
 	o.Level = level
-	if f.logFormat.value == "json" {
+	if f.logFormat.Value == "json" {
 		return slog.New(slog.NewJSONHandler(w, &o)), nil
 	}
 	return slog.New(slog.NewTextHandler(w, &o)), nil
@@ -168,9 +166,9 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 // modelOptions are those that all models are loaded with.
 func (f *serveFlags) modelOptions() foretoken.Options {
 	o := f.model.options()
-	o.KVMemory = f.kvMemory.or(-1)
-	o.MaxBatch, o.MaxQueue = f.batch.or(0), f.queue.or(defaultQueue)
-	o.MaxRound = time.Duration(f.round.or(0)) * time.Millisecond
+	o.KVMemory = f.kvMemory.Or(-1)
+	o.MaxBatch, o.MaxQueue = f.batch.Or(0), f.queue.Or(defaultQueue)
+	o.MaxRound = time.Duration(f.round.Or(0)) * time.Millisecond
 	o.PrefixCache = f.prefixCache()
 	return o
 }
@@ -181,8 +179,8 @@ func (f *serveFlags) options() (o server.Options, err error) {
 		return o, err
 	}
 	o = server.Options{
-		ModelsMemory: f.modelsMemory.or(0), KeepAlive: f.keepAlive, Origins: f.origins, ImageHosts: f.imageHosts, MaxBody: f.maxBody.or(0),
-		HeaderTimeout: f.headers, BodyTimeout: f.bodies, IdleTimeout: f.idle, MaxConnections: f.connections.or(0), PerKey: f.perKey.or(0),
+		ModelsMemory: f.modelsMemory.Or(0), KeepAlive: f.keepAlive, Origins: f.origins, ImageHosts: f.imageHosts, MaxBody: f.maxBody.Or(0),
+		HeaderTimeout: f.headers, BodyTimeout: f.bodies, IdleTimeout: f.idle, MaxConnections: f.connections.Or(0), PerKey: f.perKey.Or(0),
 		StrictFields: f.strictFields, SharePrefixes: f.shareCache,
 	}
 	if o.Keys, err = f.keys(); err != nil {
@@ -190,7 +188,7 @@ func (f *serveFlags) options() (o server.Options, err error) {
 	}
 	if o.Keys == nil && !f.insecure {
 		if !loopback(f.host) {
-			return o, usagef("--host %s can be reached from other machines: set a key with --api-key or %s, or add --insecure", f.host, keyVariable)
+			return o, flags.Usagef("--host %s can be reached from other machines: set a key with --api-key or %s, or add --insecure", f.host, flags.KeyVariable)
 		}
 		o.Local = true
 	}
@@ -208,25 +206,25 @@ func (f *serveFlags) options() (o server.Options, err error) {
 // validate refuses flags that make no sense together.
 func (f *serveFlags) validate() error {
 	if d := min(f.headers, f.bodies, f.idle); d <= 0 {
-		return usagef("--read-header-timeout, --read-body-timeout, --idle-timeout: %v, want a time above 0", d)
+		return flags.Usagef("--read-header-timeout, --read-body-timeout, --idle-timeout: %v, want a time above 0", d)
 	}
 	switch {
 	case f.keepAlive < 0 || f.drainTimeout < 0:
-		return usagef("--keep-alive, --drain-timeout: %v, want a time, 0 or more", min(f.keepAlive, f.drainTimeout))
+		return flags.Usagef("--keep-alive, --drain-timeout: %v, want a time, 0 or more", min(f.keepAlive, f.drainTimeout))
 	case (f.tlsCert == "") != (f.tlsKey == ""):
-		return usagef("--tls-cert and --tls-key must be set together")
+		return flags.Usagef("--tls-cert and --tls-key must be set together")
 	case f.noCache && f.shareCache:
-		return usagef("--no-prefix-cache and --share-prefix-cache cannot be combined")
+		return flags.Usagef("--no-prefix-cache and --share-prefix-cache cannot be combined")
 	case f.noCache && len(f.cacheDirs) > 0:
-		return usagef("--no-prefix-cache and --prefix-cache-dir cannot be combined")
+		return flags.Usagef("--no-prefix-cache and --prefix-cache-dir cannot be combined")
 	case f.noCache && f.kvEvents != "":
-		return usagef("--no-prefix-cache and --kv-events cannot be combined")
+		return flags.Usagef("--no-prefix-cache and --kv-events cannot be combined")
 	case f.kvEvents == "" && (f.kvReplay != "" || f.kvName != ""):
-		return usagef("--kv-events-replay and --kv-events-name need --kv-events")
+		return flags.Usagef("--kv-events-replay and --kv-events-name need --kv-events")
 	case f.model.vision.off && len(f.imageHosts) > 0:
-		return usagef("--allow-image-urls and --no-vision cannot be combined")
+		return flags.Usagef("--allow-image-urls and --no-vision cannot be combined")
 	case f.model.vision.projector != "" && len(f.models) > 1:
-		return usagef("--mmproj is the vision tower of one model, but %d models are given: put the file beside its model, with a name that begins with mmproj", len(f.models))
+		return flags.Usagef("--mmproj is the vision tower of one model, but %d models are given: put the file beside its model, with a name that begins with mmproj", len(f.models))
 	}
 	return errors.Join(f.validateCache(), f.model.draft.validate(), f.model.vision.validate(), f.queueing.validate())
 }
@@ -235,7 +233,7 @@ func (f *serveFlags) validate() error {
 func (f *serveFlags) keys() (*server.Keys, error) {
 	text := f.apiKey
 	if text == "" {
-		text = os.Getenv(keyVariable)
+		text = os.Getenv(flags.KeyVariable)
 	}
 	if text == "" {
 		return nil, nil
@@ -255,7 +253,7 @@ func (f *serveFlags) keys() (*server.Keys, error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, usagef("--api-key @%s: the file has no key", name)
+		return nil, flags.Usagef("--api-key @%s: the file has no key", name)
 	}
 	return server.NewKeys(list...)
 }

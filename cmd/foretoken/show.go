@@ -5,12 +5,13 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 )
 
 // shown is an answer while it is being shown: reasoning apart from the rest.
 type shown struct {
 	chat.Answer
-	c    *console
+	c    *console.Console
 	hide bool // the reasoning
 
 	last     chat.EventKind
@@ -19,7 +20,7 @@ type shown struct {
 }
 
 // newShown returns an empty answer.
-func newShown(c *console, hideThinking bool) *shown { return &shown{c: c, hide: hideThinking} }
+func newShown(c *console.Console, hideThinking bool) *shown { return &shown{c: c, hide: hideThinking} }
 
 // write shows more of the answer.
 func (s *shown) write(p foretoken.Piece) error { return s.show(p.Events) }
@@ -32,7 +33,7 @@ func (s *shown) end() error {
 		}
 	}
 	if s.lineOpen {
-		return s.c.write("\n")
+		return s.c.Write("\n")
 	}
 	return nil
 }
@@ -54,7 +55,7 @@ func (s *shown) show(events []chat.Event) error {
 }
 
 // colored reports whether reasoning is told from the answer by its color; else it is by tags.
-func (s *shown) colored() bool { return s.c.outTerminal && !s.c.plain }
+func (s *shown) colored() bool { return s.c.OutTerminal && !s.c.Plain }
 
 // change separates reasoning and answer.
 func (s *shown) change(kind chat.EventKind) error {
@@ -65,13 +66,13 @@ func (s *shown) change(kind chat.EventKind) error {
 		if err := s.leaveReasoning(); err != nil {
 			return err
 		}
-		if err := s.c.write("\n"); err != nil {
+		if err := s.c.Write("\n"); err != nil {
 			return err
 		}
 	}
 	s.began, s.last = true, kind
 	if kind == chat.EventReasoning && !s.colored() {
-		return s.c.write("<think>\n")
+		return s.c.Write("<think>\n")
 	}
 	return nil
 }
@@ -80,15 +81,15 @@ func (s *shown) change(kind chat.EventKind) error {
 func (s *shown) leaveReasoning() error {
 	s.lineOpen = false
 	if s.colored() {
-		return s.c.write("\n")
+		return s.c.Write("\n")
 	}
-	return s.c.write("\n</think>\n")
+	return s.c.Write("\n</think>\n")
 }
 
 func (s *shown) text(e chat.Event) error {
 	s.lineOpen = !strings.HasSuffix(e.Text, "\n")
 	if e.Kind == chat.EventReasoning && s.colored() {
-		return s.c.write(faint(printable(e.Text)))
+		return s.c.Write(console.Faint(console.Printable(e.Text)))
 	}
-	return s.c.print(e.Text)
+	return s.c.Print(e.Text)
 }

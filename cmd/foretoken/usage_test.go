@@ -235,7 +235,7 @@ func TestSamplingDefaultsComeFromTheCheckpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := newSamplingFlags()
-		if err := f.group().flags.ParseFlags(c.args); err != nil {
+		if err := f.group().ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
 		o, err := f.options(models.Recommended(g))

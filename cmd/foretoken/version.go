@@ -1,13 +1,15 @@
 package main
 
 import (
-	_ "embed" // the version
+	_ "embed"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // versionText is the version of the program. It is the only place: make dist reads it too. It ends in -dev
@@ -24,7 +26,7 @@ func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print version, commit, Go version and platform",
-		Args:  noArguments,
+		Args:  flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "foretoken %s\n", version())
 			return err

@@ -7,22 +7,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
 // visionFlags say how a model sees.
 type visionFlags struct {
 	off               bool
 	projector         string
-	maxPixels         setting[int]
+	maxPixels         flags.Setting[int]
 	asStored, onWhite bool
 }
 
 // newVisionFlags are the flags. A picture has at least one token, of 32 by 32 pixels.
-func newVisionFlags() visionFlags { return visionFlags{maxPixels: whole(1024, math.MaxInt32)} }
+func newVisionFlags() visionFlags { return visionFlags{maxPixels: flags.Whole(1024, math.MaxInt32)} }
 
 // add defines the flags in a group.
-func (f *visionFlags) add(g flagGroup) {
-	fs := g.flags.Flags()
+func (f *visionFlags) add(g flags.Group) {
+	fs := g.Flags()
 	fs.BoolVar(&f.off, "no-vision", false, "do not load the vision tower; images are refused")
 	fs.StringVar(&f.projector, "mmproj", "", "GGUF `FILE` with the vision tower of a GGUF model (default: the file beside the model whose name begins with mmproj)")
 	fs.Var(&f.maxPixels, "max-image-pixels", "maximum pixels of an image; larger images are downscaled (default: a million, or less if the checkpoint says so)")
@@ -40,19 +41,19 @@ func (f *visionFlags) validate() error {
 		given bool
 	}{
 		{"--mmproj", f.projector != ""},
-		{"--max-image-pixels", f.maxPixels.given},
+		{"--max-image-pixels", f.maxPixels.Given},
 		{"--image-as-stored", f.asStored},
 		{"--image-on-white", f.onWhite},
 	} {
 		if flag.given {
-			return usagef("%s and --no-vision cannot be combined", flag.name)
+			return flags.Usagef("%s and --no-vision cannot be combined", flag.name)
 		}
 	}
 	return nil
 }
 
 func (f *visionFlags) options() foretoken.Vision {
-	return foretoken.Vision{Off: f.off, Projector: f.projector, MaxPixels: f.maxPixels.or(0), AsStored: f.asStored, OnWhite: f.onWhite}
+	return foretoken.Vision{Off: f.off, Projector: f.projector, MaxPixels: f.maxPixels.Or(0), AsStored: f.asStored, OnWhite: f.onWhite}
 }
 
 // describeVision is a line on a vision tower for people.
@@ -65,19 +66,19 @@ func describeVision(v *foretoken.VisionInfo) string {
 }
 
 // completeVision adds what a shell can complete.
-func completeVision(cmd *cobra.Command) { mustFlag(cmd.MarkFlagFilename("mmproj", "gguf")) }
+func completeVision(cmd *cobra.Command) { flags.Must(cmd.MarkFlagFilename("mmproj", "gguf")) }
 
 // mediaFlags name the pictures and videos that go with a prompt.
 type mediaFlags struct {
-	images, videos texts
-	rate           setting[float64]
+	images, videos flags.Texts
+	rate           flags.Setting[float64]
 }
 
-func newMediaFlags() mediaFlags { return mediaFlags{rate: number(0, 1000)} }
+func newMediaFlags() mediaFlags { return mediaFlags{rate: flags.Number(0, 1000)} }
 
 // add defines the flags in a group.
-func (f *mediaFlags) add(g flagGroup) {
-	fs := g.flags.Flags()
+func (f *mediaFlags) add(g flags.Group) {
+	fs := g.Flags()
 	fs.Var(&f.images, "image", "image `FILE` (PNG, JPEG, WebP, GIF) placed before the prompt; may be repeated")
 	fs.Var(&f.videos, "video", "video placed before the prompt: a `FOLDER` of frames in the order of their names, an animated GIF, or one frame per repeated flag")
 	fs.Var(&f.rate, "fps", "frames per second of a video (default: that of the animation, 24 for frames)")
@@ -85,8 +86,8 @@ func (f *mediaFlags) add(g flagGroup) {
 
 // completeMedia adds what a shell can complete.
 func completeMedia(cmd *cobra.Command) {
-	mustFlag(cmd.MarkFlagFilename("image", "png", "jpg", "jpeg", "webp", "gif"))
-	mustFlag(cmd.MarkFlagFilename("video", "png", "jpg", "jpeg", "webp", "gif"))
+	flags.Must(cmd.MarkFlagFilename("image", "png", "jpg", "jpeg", "webp", "gif"))
+	flags.Must(cmd.MarkFlagFilename("video", "png", "jpg", "jpeg", "webp", "gif"))
 }
 
 // validate refuses flags that have no effect, given those of the model and the template.
@@ -96,14 +97,14 @@ func (f *mediaFlags) validate(v *visionFlags, t *templateFlags) error {
 		flag = "--video"
 	}
 	switch given := len(f.images)+len(f.videos) > 0; {
-	case f.rate.given && len(f.videos) == 0:
-		return usagef("--fps needs --video")
-	case f.rate.given && f.rate.value == 0:
-		return usagef("--fps 0: want a number above 0")
+	case f.rate.Given && len(f.videos) == 0:
+		return flags.Usagef("--fps needs --video")
+	case f.rate.Given && f.rate.Value == 0:
+		return flags.Usagef("--fps 0: want a number above 0")
 	case given && v.off:
-		return usagef("%s and --no-vision cannot be combined", flag)
+		return flags.Usagef("%s and --no-vision cannot be combined", flag)
 	case given && t.off:
-		return usagef("%s and --no-chat-template cannot be combined: %[1]s needs the chat template", flag)
+		return flags.Usagef("%s and --no-chat-template cannot be combined: %[1]s needs the chat template", flag)
 	}
 	return nil
 }

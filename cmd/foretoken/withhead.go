@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/model"
@@ -30,11 +32,11 @@ const (
 )
 
 // headSetting is the flag --with-head.
-func headSetting() setting[string] {
-	return setting[string]{
-		kind:  "REPO",
-		parse: func(text string) (string, error) { return text, nil },
-		check: func(text string) error {
+func headSetting() flags.Setting[string] {
+	return flags.Setting[string]{
+		Kind:  "REPO",
+		Parse: func(text string) (string, error) { return text, nil },
+		Check: func(text string) error {
 			if text == byCard {
 				return nil
 			}
@@ -46,7 +48,7 @@ func headSetting() setting[string] {
 
 // lostHead adds the head that a converter has dropped to a model in the cache.
 type lostHead struct {
-	c      *console
+	c      *console.Console
 	client *hub.Client
 	l      *hub.Listing // of the model
 	from   *hub.Listing // of the original; nil: not asked for
@@ -108,16 +110,16 @@ func (h *lostHead) complete(ctx context.Context, folder string) error {
 		return fmt.Errorf("--with-head: %w", err)
 	case len(s.Head.Missing) > 0:
 		return fmt.Errorf("%s has an incomplete head, %s missing: replace it with foretoken mtp inject --model %[1]s --head FILE --out DIR --force",
-			h.l.Repo, counted(len(s.Head.Missing), "tensor"))
+			h.l.Repo, console.Counted(len(s.Head.Missing), "tensor"))
 	case s.Head.Present:
-		h.c.remark(fmt.Sprintf("%s has a head already, in %s", h.l.Repo, strings.Join(s.Head.Files, ", ")))
+		h.c.Remark(fmt.Sprintf("%s has a head already, in %s", h.l.Repo, strings.Join(s.Head.Files, ", ")))
 		return nil
 	case h.from == nil:
 		flag, from := "--with-head=ORG/NAME", ""
 		if bases, err := h.bases(ctx); err == nil && len(bases) == 1 {
 			flag, from = "--with-head", " from "+bases[0]
 		}
-		h.c.remark(fmt.Sprintf("the files lack the multi-token-prediction head that config.json declares; to fetch it%s: foretoken pull %s %s", from, h.name(), flag))
+		h.c.Remark(fmt.Sprintf("the files lack the multi-token-prediction head that config.json declares; to fetch it%s: foretoken pull %s %s", from, h.name(), flag))
 		return nil
 	}
 	size := int64(len(h.head.Text))
@@ -178,7 +180,7 @@ func (h *lostHead) fits(folder string, s *weights.Survey, size int64) (err error
 	case !head.Present:
 		wrong = "it has none of the tensors of a head"
 	case len(head.Missing) > 0:
-		wrong = fmt.Sprintf("it lacks %s, such as %s", counted(len(head.Missing), "tensor"), head.Missing[0])
+		wrong = fmt.Sprintf("it lacks %s, such as %s", console.Counted(len(head.Missing), "tensor"), head.Missing[0])
 	case len(with.Errors) > len(s.Errors):
 		wrong = with.Errors[len(with.Errors)-1].Error()
 	case len(s.Errors) == 0 && len(with.Unknown) > len(s.Unknown):

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -32,8 +33,8 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 			return runWorker(cmd, f)
 		},
 	}
-	own := newFlagGroup("Lines")
-	fs := own.flags.Flags()
+	own := flags.NewGroup("Lines")
+	fs := own.Flags()
 	fs.SortFlags = false
 	f.queueing.add(own)
 	fs.Var(&f.lines, "batch-lines", "maximum number of concurrent lines per model (default: --max-batch)")
@@ -41,7 +42,7 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for a cache of files and weight digests (default: a temporary folder)")
 	fs.Var(&f.logFormat, "log-format", "format of the log on standard error (default text)")
 	fs.Var(&f.logLevel, "log-level", "minimum level of the log (default info)")
-	addGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.draft.group())
+	flags.AddGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.draft.group())
 	completeModel(cmd)
 	completeVision(cmd)
 	f.queueing.complete(cmd)
@@ -51,7 +52,7 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 // runWorker runs the command.
 func runWorker(cmd *cobra.Command, f *serveFlags) error {
 	if f.queueing.servers == "" {
-		return usagef("--queue is missing: give the URL that the server uses, 'foretoken serve --queue URL'")
+		return flags.Usagef("--queue is missing: give the URL that the server uses, 'foretoken serve --queue URL'")
 	}
 	log, err := f.logger(cmd.ErrOrStderr())
 	if err != nil {
@@ -62,7 +63,7 @@ func runWorker(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	addSlot(f.model.threads.or(processors))
+	addSlot(f.model.threads.Or(processors))
 	o.Log = log
 	o.Ready = func() {
 		log.Info("ready")
@@ -73,11 +74,11 @@ func runWorker(cmd *cobra.Command, f *serveFlags) error {
 		return err
 	}
 	defer end()
-	batches.Lines, batches.Elsewhere = f.lines.or(0), true
+	batches.Lines, batches.Elsewhere = f.lines.Or(0), true
 	o.Batches = batches
 	s, err := server.New(o)
 	if err != nil {
-		return &usageError{err}
+		return flags.Usage(err)
 	}
 	closeMetrics, err := f.serveGateway(log, s, nil)
 	if err != nil {

@@ -1,4 +1,6 @@
-package main
+// Package flags has values of flags that know whether they were given, groups of flags in help texts, and
+// mistakes in what the user typed.
+package flags
 
 import (
 	"errors"
@@ -10,57 +12,57 @@ import (
 	"strings"
 )
 
-// setting is a flag that remembers whether it was given, so that a checkpoint's own
+// Setting is a flag that remembers whether it was given, so that a checkpoint's own
 // recommendation can stand in where it was not.
-type setting[T any] struct {
-	value T
-	given bool
-	kind  string // what help calls the value
-	parse func(text string) (T, error)
-	check func(T) error
+type Setting[T any] struct {
+	Value T
+	Given bool
+	Kind  string // what help calls the value
+	Parse func(text string) (T, error)
+	Check func(T) error
 }
 
 // Set implements the flag library's Value.
-func (s *setting[T]) Set(text string) error {
-	v, err := s.parse(text)
+func (s *Setting[T]) Set(text string) error {
+	v, err := s.Parse(text)
 	if err == nil {
-		err = s.check(v)
+		err = s.Check(v)
 	}
 	if err != nil {
 		return err
 	}
-	s.value, s.given = v, true
+	s.Value, s.Given = v, true
 	return nil
 }
 
 // String is the value if it was given: help shows no default for settings, their
 // descriptions do.
-func (s *setting[T]) String() string {
-	if s == nil || !s.given {
+func (s *Setting[T]) String() string {
+	if s == nil || !s.Given {
 		return ""
 	}
-	return fmt.Sprint(s.value)
+	return fmt.Sprint(s.Value)
 }
 
 // Type names the value in help.
-func (s *setting[T]) Type() string { return s.kind }
+func (s *Setting[T]) Type() string { return s.Kind }
 
 // Unset is as if the flag had not been given.
-func (s *setting[T]) Unset() {
+func (s *Setting[T]) Unset() {
 	var zero T
-	s.value, s.given = zero, false
+	s.Value, s.Given = zero, false
 }
 
-// or is the value, or otherwise if it was not given.
-func (s *setting[T]) or(otherwise T) T {
-	if s.given {
-		return s.value
+// Or is the value, or otherwise if it was not given.
+func (s *Setting[T]) Or(otherwise T) T {
+	if s.Given {
+		return s.Value
 	}
 	return otherwise
 }
 
-// number is a setting for a number from lo to hi; the largest float64 is shown as no limit.
-func number(lo, hi float64) setting[float64] {
+// Number is a setting for a number from lo to hi; the largest float64 is shown as no limit.
+func Number(lo, hi float64) Setting[float64] {
 	want := "want a finite number"
 	switch {
 	case hi < math.MaxFloat64:
@@ -68,16 +70,16 @@ func number(lo, hi float64) setting[float64] {
 	case lo > -math.MaxFloat64:
 		want = fmt.Sprintf("want a number, %v or more", lo)
 	}
-	return setting[float64]{
-		kind: "number",
-		parse: func(text string) (float64, error) {
+	return Setting[float64]{
+		Kind: "number",
+		Parse: func(text string) (float64, error) {
 			v, err := strconv.ParseFloat(text, 64)
 			if err != nil {
 				return 0, errors.New(want)
 			}
 			return v, nil
 		},
-		check: func(v float64) error {
+		Check: func(v float64) error {
 			if v >= lo && v <= hi {
 				return nil
 			}
@@ -86,22 +88,22 @@ func number(lo, hi float64) setting[float64] {
 	}
 }
 
-// whole is a setting for a whole number from lo to hi; math.MaxInt32 is shown as no limit.
-func whole(lo, hi int) setting[int] {
+// Whole is a setting for a whole number from lo to hi; math.MaxInt32 is shown as no limit.
+func Whole(lo, hi int) Setting[int] {
 	want := fmt.Sprintf("want a whole number from %d to %d", lo, hi)
 	if hi == math.MaxInt32 {
 		want = fmt.Sprintf("want a whole number, %d or more", lo)
 	}
-	return setting[int]{
-		kind: "N",
-		parse: func(text string) (int, error) {
+	return Setting[int]{
+		Kind: "N",
+		Parse: func(text string) (int, error) {
 			v, err := strconv.Atoi(text)
 			if err != nil {
 				return 0, errors.New(want)
 			}
 			return v, nil
 		},
-		check: func(v int) error {
+		Check: func(v int) error {
 			if v >= lo && v <= hi {
 				return nil
 			}
@@ -110,12 +112,12 @@ func whole(lo, hi int) setting[int] {
 	}
 }
 
-// worded is a setting for a whole number from lo to hi, or for a word that stands for one.
-func worded(kind string, words map[string]int, lo, hi int) setting[int] {
-	s := whole(lo, hi)
-	parse, check := s.parse, s.check
-	s.kind = kind
-	s.parse = func(text string) (int, error) {
+// Worded is a setting for a whole number from lo to hi, or for a word that stands for one.
+func Worded(kind string, words map[string]int, lo, hi int) Setting[int] {
+	s := Whole(lo, hi)
+	parse, check := s.Parse, s.Check
+	s.Kind = kind
+	s.Parse = func(text string) (int, error) {
 		v, ok := words[text]
 		if ok {
 			return v, nil
@@ -126,45 +128,45 @@ func worded(kind string, words map[string]int, lo, hi int) setting[int] {
 		}
 		if err != nil {
 			list := slices.Sorted(maps.Keys(words))
-			return 0, fmt.Errorf("%w, or %s", err, alternatives(list))
+			return 0, fmt.Errorf("%w, or %s", err, Alternatives(list))
 		}
 		return v, nil
 	}
-	s.check = func(int) error { return nil } // a word may stand for a number outside
+	s.Check = func(int) error { return nil } // a word may stand for a number outside
 	return s
 }
 
-// seedSetting is a setting for a seed.
-func seedSetting() setting[uint64] {
-	return setting[uint64]{
-		kind: "N",
-		parse: func(text string) (uint64, error) {
+// Seed is a setting for a seed.
+func Seed() Setting[uint64] {
+	return Setting[uint64]{
+		Kind: "N",
+		Parse: func(text string) (uint64, error) {
 			v, err := strconv.ParseUint(text, 10, 64)
 			if err != nil {
 				return 0, fmt.Errorf("want a whole number from 0 to %d", uint64(math.MaxUint64))
 			}
 			return v, nil
 		},
-		check: func(uint64) error { return nil },
+		Check: func(uint64) error { return nil },
 	}
 }
 
-// choice is a setting for one of a few words.
-func choice(words ...string) setting[string] {
-	return setting[string]{
-		kind:  strings.Join(words, "|"),
-		parse: func(text string) (string, error) { return text, nil },
-		check: func(v string) error {
+// Choice is a setting for one of a few words.
+func Choice(words ...string) Setting[string] {
+	return Setting[string]{
+		Kind:  strings.Join(words, "|"),
+		Parse: func(text string) (string, error) { return text, nil },
+		Check: func(v string) error {
 			if slices.Contains(words, v) {
 				return nil
 			}
-			return fmt.Errorf("want %s", alternatives(words))
+			return fmt.Errorf("want %s", Alternatives(words))
 		},
 	}
 }
 
-// alternatives lists words as a sentence does: a, b or c.
-func alternatives(words []string) string {
+// Alternatives lists words as a sentence does: a, b or c.
+func Alternatives(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}
@@ -172,11 +174,11 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// biases collects ID=VALUE flags.
-type biases map[int32]float32
+// Biases collects ID=VALUE flags.
+type Biases map[int32]float32
 
 // Set implements the flag library's Value.
-func (b biases) Set(text string) error {
+func (b Biases) Set(text string) error {
 	id, value, ok := strings.Cut(text, "=")
 	n, errID := strconv.ParseInt(id, 10, 32)
 	v, errValue := strconv.ParseFloat(value, 32)
@@ -188,7 +190,7 @@ func (b biases) Set(text string) error {
 }
 
 // String lists the biases by id.
-func (b biases) String() string {
+func (b Biases) String() string {
 	ids := make([]int32, 0, len(b))
 	for id := range b {
 		ids = append(ids, id)
@@ -202,16 +204,16 @@ func (b biases) String() string {
 }
 
 // Type names the value in help.
-func (b biases) Type() string { return "ID=VALUE" }
+func (b Biases) Type() string { return "ID=VALUE" }
 
 // Unset forgets all biases.
-func (b biases) Unset() { clear(b) }
+func (b Biases) Unset() { clear(b) }
 
-// texts collects texts, none of them empty.
-type texts []string
+// Texts collects texts, none of them empty.
+type Texts []string
 
 // Set implements the flag library's Value.
-func (t *texts) Set(text string) error {
+func (t *Texts) Set(text string) error {
 	if text == "" {
 		return errors.New("want a text that is not empty")
 	}
@@ -220,7 +222,7 @@ func (t *texts) Set(text string) error {
 }
 
 // String lists the texts in quotes.
-func (t *texts) String() string {
+func (t *Texts) String() string {
 	quoted := make([]string, len(*t))
 	for i, text := range *t {
 		quoted[i] = strconv.Quote(text)
@@ -229,7 +231,7 @@ func (t *texts) String() string {
 }
 
 // Type names the value in help.
-func (t *texts) Type() string { return "TEXT" }
+func (t *Texts) Type() string { return "TEXT" }
 
 // Unset forgets all texts.
-func (t *texts) Unset() { *t = nil }
+func (t *Texts) Unset() { *t = nil }

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"strings"
@@ -8,11 +8,11 @@ import (
 // TestWorkSurvivesPanics checks that work on a goroutine of its own, which is where commands load
 // and measure models, ends with an error and not with the process.
 func TestWorkSurvivesPanics(t *testing.T) {
-	n, err := unlessInterrupted(t.Context(), func() (int, error) { panic("of the test") })
+	n, err := UnlessInterrupted(t.Context(), func() (int, error) { panic("of the test") })
 	if n != 0 || err == nil || !strings.HasPrefix(err.Error(), "panic: of the test\n") {
 		t.Errorf("%d, %v, want the panic", n, err)
 	}
-	if n, err := unlessInterrupted(t.Context(), func() (int, error) { return 7, nil }); n != 7 || err != nil {
+	if n, err := UnlessInterrupted(t.Context(), func() (int, error) { return 7, nil }); n != 7 || err != nil {
 		t.Errorf("%d, %v, want 7", n, err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// notes is the log of a command: it keeps what the packages below have to say, to be shown
+// Notes is the log of a command: it keeps what the packages below have to say, to be shown
 // as plain lines once the progress bar is gone, and in JSON output. It is a slog.Handler.
-type notes struct {
+type Notes struct {
 	level slog.Level
 	attrs string // of every line, written out
 	kept  *keptNotes
@@ -24,9 +24,9 @@ type keptNotes struct {
 	warnings []string   // all of them
 }
 
-// newNotes returns an empty log for warnings, and for reports too if verbose.
-func newNotes(verbose bool) *notes {
-	n := &notes{level: slog.LevelWarn, kept: &keptNotes{}}
+// NewNotes returns an empty log for warnings, and for reports too if verbose.
+func NewNotes(verbose bool) *Notes {
+	n := &Notes{level: slog.LevelWarn, kept: &keptNotes{}}
 	if verbose {
 		n.level = slog.LevelInfo
 	}
@@ -34,10 +34,10 @@ func newNotes(verbose bool) *notes {
 }
 
 // Enabled implements slog.Handler.
-func (n *notes) Enabled(_ context.Context, l slog.Level) bool { return l >= n.level }
+func (n *Notes) Enabled(_ context.Context, l slog.Level) bool { return l >= n.level }
 
 // Handle implements slog.Handler.
-func (n *notes) Handle(_ context.Context, r slog.Record) error {
+func (n *Notes) Handle(_ context.Context, r slog.Record) error {
 	var attrs []slog.Attr
 	r.Attrs(func(a slog.Attr) bool {
 		attrs = append(attrs, a)
@@ -55,28 +55,28 @@ func (n *notes) Handle(_ context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (n *notes) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &notes{level: n.level, attrs: n.attrs + writeAttrs(attrs), kept: n.kept}
+func (n *Notes) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Notes{level: n.level, attrs: n.attrs + writeAttrs(attrs), kept: n.kept}
 }
 
 // WithGroup implements slog.Handler. Groups are not shown: a line is for people.
-func (n *notes) WithGroup(string) slog.Handler { return n }
+func (n *Notes) WithGroup(string) slog.Handler { return n }
 
-// show writes the lines that were not shown yet.
-func (n *notes) show(w io.Writer) {
+// Show writes the lines that were not shown yet.
+func (n *Notes) Show(w io.Writer) {
 	n.kept.mu.Lock()
 	defer n.kept.mu.Unlock()
 	for _, l := range n.kept.lines {
-		tell(w, "foretoken: "+printable(l)+"\n")
+		Tell(w, "foretoken: "+Printable(l)+"\n")
 	}
 	n.kept.lines = nil
 }
 
-// warn adds a warning of the command itself.
-func (n *notes) warn(format string, args ...any) { slog.New(n).Warn(fmt.Sprintf(format, args...)) }
+// Warn adds a warning of the command itself.
+func (n *Notes) Warn(format string, args ...any) { slog.New(n).Warn(fmt.Sprintf(format, args...)) }
 
-// warnings lists all warnings so far.
-func (n *notes) warnings() []string {
+// Warnings lists all warnings so far.
+func (n *Notes) Warnings() []string {
 	n.kept.mu.Lock()
 	defer n.kept.mu.Unlock()
 	return n.kept.warnings
