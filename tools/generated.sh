@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT INT TERM
-files=$(git ls-files --cached --others --exclude-standard -- '*.go' '*.s' '*.h' '*.mod' '*.sum' | while IFS= read -r f; do [ ! -f "$f" ] || printf '%s\n' "$f"; done)
+files=$(git ls-files --cached --others --exclude-standard -- '*.go' '*.s' '*.h' '*.mod' '*.sum' '*.cu' '*.cuh' | while IFS= read -r f; do [ ! -f "$f" ] || printf '%s\n' "$f"; done)
 printf '%s\n' "$files" | tar -cf - -T - | tar -xf - -C "$copy"
 
 cd "$copy"

@@ -2,9 +2,7 @@ package cuda
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -13,7 +11,7 @@ import (
 )
 
 const (
-	maxPairs    = 256 // of rotation, a parameter
+	maxPairs    = len(turnsParam{}.freqs)
 	maxValues   = 512 // numbers of a value that attend.cu can have
 	joinColumns = 64  // of a block
 	joinBatch   = 64  // pages of a query that are on their way, for up to joinRows rows
@@ -43,31 +41,15 @@ type attention struct {
 	factor     float32
 }
 
-// attendLayer is struct Layer of attend.cuh.
+// attendLayer is a call of attention: widths as kernels/attend.cuh explains them, and its parameter.
 type attendLayer struct {
-	heads, kvHeads, key, tail, value, head int
-	kind, page                             int
-	part                                   [2]int
-	latent, gate                           bool
-	window, pairs                          int
-	interleaved                            bool
-	eps, scale                             float32
-	split                                  bool
-	slots, queries                         int
-
-	dst, q, k, v, qNorm, kNorm                          driver.Ptr
-	dstStride, qStride, kStride, vStride                int
-	rotation, floats, codes, scales, starts, sums, tops driver.Ptr
-}
-
-// pack lays it out as C does.
-func (l *attendLayer) pack() []byte {
-	var p arguments
-	return p.pack([]any{
-		l.heads, l.kvHeads, l.key, l.tail, l.value, l.head, l.kind, l.page, l.part[0], l.part[1], l.latent, l.gate, l.window, l.pairs,
-		l.interleaved, l.eps, l.scale, l.split, l.slots, l.queries, l.dst, l.q, l.k, l.v, l.qNorm, l.kNorm,
-		l.dstStride, l.qStride, l.kStride, l.vStride, l.rotation, l.floats, l.codes, l.scales, l.starts, l.sums, l.tops,
-	})
+	dst                              backend.Tensor
+	call                             driver.Ptr
+	rows, queries                    int
+	heads, kvHeads, key, tail, value int
+	kind, window                     int
+	latent, split                    bool
+	layerParam
 }
 
 // groups is how many groups of codes n numbers have.
@@ -77,12 +59,11 @@ func groups(n int) int { return (n + backend.CodedGroup - 1) / backend.CodedGrou
 func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 	l := b.layer(dst, a, at, q, k, v)
 	b.begin()
-	call := b.lists(backend.Pass{Batch: batch})
-	rows := k.Rows
-	if rows == 0 {
+	l.call = b.lists(backend.Pass{Batch: batch})
+	if l.rows == 0 {
 		return
 	}
-	l.rotation = b.turn(a, rows, call)
+	l.rotation = b.turn(a, l.rows, l.call)
 	width := l.key + l.tail
 	all := groups(l.key) + groups(l.tail)
 	if at.Type == dtype.I8 {
@@ -98,48 +79,48 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	}
 	if q.Rows > 0 {
 		heads += a.Heads
-		if l.split = rows <= splitRows && !l.odd(); l.split {
+		if l.split = l.rows <= splitRows && !l.odd(); l.split {
 			bytes := b.splitBytes()
 			b.attention.split = true
 			columns := (l.value + 15) &^ 15
-			l.slots = bytes / (4*columns + 16)
-			l.sums, l.tops = b.scratch(4*l.slots*columns), b.scratch(16*l.slots)
+			slots := bytes / (4*columns + 16)
+			l.slots, l.sums, l.tops = i32(slots), b.scratch(4*slots*columns), b.scratch(16*slots)
 		}
 	}
-	layer := l.pack()
-	if l.few(rows) {
-		b.attendFew(&l, call, layer)
-		b.join(dst, &l, rows, call, layer)
+	l.layerParam.split = flag(l.split)
+	if l.few() {
+		b.attendFew(&l)
+		b.join(&l)
 		return
 	}
-	b.launch("attend.attend_prepare", grid{x: (heads + 3) / 4, y: rows, threads: 128, shared: 16 * max(width, l.value)}, call, layer)
+	b.launch("attend.attend_prepare", grid{x: (heads + 3) / 4, y: l.rows, threads: 128, shared: 16 * max(width, l.value)}, l.call, raw(l.layerParam))
 	if q.Rows == 0 {
 		return
 	}
 	if at.Type == dtype.I8 {
-		b.attendCodes(&l, rows, call, layer)
+		b.attendCodes(&l)
 	} else {
-		b.attendFloats(&l, rows, call, layer)
+		b.attendFloats(&l)
 	}
 	if l.split {
-		b.join(dst, &l, rows, call, layer)
+		b.join(&l)
 	}
 }
 
 // join merges what pages have left. Of many rows the blocks are as many as the device runs at once only if each
 // has few pages on their way.
-func (b *Backend) join(dst backend.Tensor, l *attendLayer, rows int, call driver.Ptr, layer []byte) {
+func (b *Backend) join(l *attendLayer) {
 	batch := joinBatch
-	if rows > joinRows {
+	if l.rows > joinRows {
 		batch = joinBatch / 8
 	}
-	g := grid{x: rows * l.heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns, shared: 8 * batch * joinColumns}
+	g := grid{x: l.rows * l.heads, y: (l.value + joinColumns - 1) / joinColumns, threads: joinColumns, shared: 8 * batch * joinColumns}
 	joined := func(c quantized) {
-		b.launch("attend.attend_join", g, call, layer, batch, c.param())
+		b.launch("attend.attend_join", g, l.call, raw(l.layerParam), batch, raw(c.param()))
 	}
 	joined(quantized{})
 	if l.value%joinColumns == 0 {
-		b.passes.codable(dst, b.at(dst), joinColumns, joined)
+		b.passes.codable(l.dst, b.at(l.dst), joinColumns, joined)
 	}
 }
 
@@ -154,24 +135,27 @@ func (b *Backend) splitBytes() int {
 // layer finds the widths of everything, and checks them.
 func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor) attendLayer {
 	l := attendLayer{
-		heads: a.Heads, kvHeads: a.KVHeads, key: a.HeadDim, value: a.Values(), head: a.Queries() / a.Heads,
-		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], page: at.Page,
-		latent: a.Latent > 0, gate: a.Gate, window: a.Window, pairs: len(a.Freqs), interleaved: a.Interleaved,
-		eps: a.Eps, scale: a.ScoreScale(), queries: q.Rows,
-		dst: b.at(dst), q: b.at(q), k: b.at(k), v: b.at(v), qNorm: b.at(a.QNorm), kNorm: b.at(a.KNorm),
-		dstStride: dst.Stride, qStride: q.Stride, kStride: k.Stride, vStride: v.Stride,
+		dst: dst, rows: k.Rows, queries: q.Rows, heads: a.Heads, kvHeads: a.KVHeads, key: a.HeadDim, value: a.Values(),
+		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], window: a.Window, latent: a.Latent > 0,
 	}
-	l.part = [2]int{backend.KeyBytes(at.Type, 1, l.key), backend.ValueBytes(at.Type, 1, l.value)}
+	part := [2]int{backend.KeyBytes(at.Type, 1, l.key), backend.ValueBytes(at.Type, 1, l.value)}
 	values, turned := a.KVHeads*l.value, l.key
 	if l.latent {
 		l.key, l.tail = a.Latent, a.HeadDim-a.Latent
-		l.part = [2]int{backend.LatentBytes(at.Type, l.key), backend.LatentBytes(at.Type, l.tail)}
+		part = [2]int{backend.LatentBytes(at.Type, l.key), backend.LatentBytes(at.Type, l.tail)}
 		values, turned = 0, l.tail
+	}
+	l.layerParam = layerParam{
+		heads: i32(l.heads), kvHeads: i32(l.kvHeads), key: i32(l.key), tail: i32(l.tail), value: i32(l.value), head: i32(a.Queries() / a.Heads),
+		kind: i32(l.kind), page: i32(at.Page), part: [2]int32{i32(part[0]), i32(part[1])}, latent: flag(l.latent), gate: flag(a.Gate), window: i32(l.window),
+		pairs: i32(len(a.Freqs)), interleaved: flag(a.Interleaved), eps: a.Eps, scale: a.ScoreScale(), queries: i32(l.queries),
+		dst: b.at(dst), q: b.at(q), k: b.at(k), v: b.at(v), qNorm: b.at(a.QNorm), kNorm: b.at(a.KNorm),
+		dstStride: i32(dst.Stride), qStride: i32(q.Stride), kStride: i32(k.Stride), vStride: i32(v.Stride),
 	}
 	wrong := k.Cols != a.KVHeads*a.HeadDim || v.Cols != values || 2*len(a.Freqs) > turned ||
 		q.Rows > 0 && (q.Rows != k.Rows || q.Cols != a.Queries() || dst.Cols != a.Heads*l.value) ||
 		a.Latent > 0 && (a.KVHeads != 1 || a.ValueDim != 0 || l.tail < 0) || a.Heads%a.KVHeads != 0 ||
-		a.Sections != nil && len(a.Sections) != len(a.Freqs) || l.pairs > maxPairs || l.value > maxValues || k.Rows > maxRows
+		a.Sections != nil && len(a.Sections) != len(a.Freqs) || len(a.Freqs) > maxPairs || l.value > maxValues || k.Rows > maxRows
 	if wrong {
 		panic(fmt.Sprintf("cuda: attention %+v of %d×%d, %d×%d and %d columns into %d", *a, q.Rows, q.Cols, k.Rows, k.Cols, v.Cols, dst.Cols))
 	}
@@ -192,21 +176,15 @@ func (b *Backend) turn(a *backend.Attention, rows int, call driver.Ptr) driver.P
 	t.of = b.passes.recording
 	t.freqs, t.sections = append(t.freqs[:0], a.Freqs...), append(t.sections[:0], a.Sections...)
 	t.factor = a.Turn
-	p := make([]byte, 12+5*maxPairs)
-	le := binary.LittleEndian
-	le.PutUint32(p, uint32(len(a.Freqs)))
-	le.PutUint32(p[4:], uint32(len(a.Sections)))
-	le.PutUint32(p[8:], math.Float32bits(cmp.Or(a.Turn, 1)))
-	for i, f := range a.Freqs {
-		le.PutUint32(p[12+4*i:], math.Float32bits(f))
-	}
-	copy(p[12+4*maxPairs:], a.Sections)
-	b.launch("attend.attend_turns", grid{x: rows, threads: (len(a.Freqs) + 31) &^ 31}, call, p, to)
+	p := turnsParam{pairs: i32(len(a.Freqs)), sections: i32(len(a.Sections)), factor: cmp.Or(a.Turn, 1)}
+	copy(p.freqs[:], a.Freqs)
+	copy(p.section[:], a.Sections)
+	b.launch("attend.attend_turns", grid{x: rows, threads: (len(a.Freqs) + 31) &^ 31}, call, raw(p), to)
 	return to
 }
 
 // attendFloats computes pages of float32 or half precision.
-func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer []byte) {
+func (b *Backend) attendFloats(l *attendLayer) {
 	kernel, threads := "attend.attend_"+l.kinds(), 256
 	if l.value > 256 {
 		kernel = "attendwide.attend_" + l.kinds() + "_wide"
@@ -227,22 +205,22 @@ func (b *Backend) attendFloats(l *attendLayer, rows int, call driver.Ptr, layer 
 	}
 	g := grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}
 	if !l.split {
-		g.x = min(g.x, rows*((l.heads/l.kvHeads+blockQueries-1)/blockQueries)*l.kvHeads)
+		g.x = min(g.x, l.rows*((l.heads/l.kvHeads+blockQueries-1)/blockQueries)*l.kvHeads)
 	}
-	b.launch(kernel, g, call, layer)
+	b.launch(kernel, g, l.call, raw(l.layerParam))
 }
 
 // kinds are the numbers of pages that are not codes.
 func (l *attendLayer) kinds() string { return [2]string{"floats", "halves"}[l.kind] }
 
 // few reports whether a call's rows are few enough, and its heads of the widths, for attend_few.
-func (l *attendLayer) few(rows int) bool {
-	return rows <= splitRows && l.queries > 0 && l.kind != 2 && !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 &&
+func (l *attendLayer) few() bool {
+	return l.rows <= splitRows && l.queries > 0 && l.kind != 2 && !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 &&
 		(l.window == 0 || l.window >= backend.PageTokens)
 }
 
 // attendFew computes pages of float32 or half precision for few rows, all that comes before included.
-func (b *Backend) attendFew(l *attendLayer, call driver.Ptr, layer []byte) {
+func (b *Backend) attendFew(l *attendLayer) {
 	const queries, threads = 8, 256
 	kernel := "attendfew.attend_few_" + l.kinds()
 	const state = 4 * queries * (backend.PageTokens + 7) // struct Queries
@@ -254,7 +232,7 @@ func (b *Backend) attendFew(l *attendLayer, call driver.Ptr, layer []byte) {
 	if b.tooWide(l, shared) {
 		return
 	}
-	b.launch(kernel, grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}, call, layer)
+	b.launch(kernel, grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}, l.call, raw(l.layerParam))
 }
 
 // tooWide reports whether a page of a layer is more than a block has shared memory for, which is an error.
@@ -271,14 +249,14 @@ func (b *Backend) tooWide(l *attendLayer, shared int) bool {
 func (l *attendLayer) odd() bool { return l.kind == 2 && (l.latent || l.key > 256 || l.value > 256) }
 
 // attendCodes computes pages of 8 bits.
-func (b *Backend) attendCodes(l *attendLayer, rows int, call driver.Ptr, layer []byte) {
+func (b *Backend) attendCodes(l *attendLayer) {
 	kernel, queries, shared := "coded.coded", 32, 0
 	if l.odd() {
 		kernel, queries, shared = "coded.coded_any", 16, 4*16*l.value
 	}
 	g := grid{x: b.occupancy(kernel, 128, shared), threads: 128, shared: shared}
 	if !l.split {
-		g.x = min(g.x, rows*((l.heads/l.kvHeads+queries-1)/queries)*l.kvHeads)
+		g.x = min(g.x, l.rows*((l.heads/l.kvHeads+queries-1)/queries)*l.kvHeads)
 	}
-	b.launch(kernel, g, call, layer)
+	b.launch(kernel, g, l.call, raw(l.layerParam))
 }

@@ -17,13 +17,6 @@ type callBlock struct {
 	data  []byte // what is being written, from address at on
 }
 
-// Sizes in call.cuh.
-const (
-	callHeader    = 80
-	callSeq       = 32
-	callRecurrent = 64
-)
-
 // leastCall is how many bytes the block has at first: the page tables of a dozen long sequences. To move it
 // gives up everything that was recorded.
 const leastCall = 1 << 20
@@ -73,64 +66,67 @@ func (b *Backend) uploadCall(p *backend.Pass) error {
 // callBytes is at most how many bytes the block of p has.
 func callBytes(p *backend.Pass) int {
 	rows := p.Rows()
-	n := callHeader + 4*(len(p.IDs)+len(p.Want)+len(p.Only)) + rows*16 + len(p.Batch)*callSeq + 8*16
+	n := int(unsafe.Sizeof(callParam{})) + 4*(len(p.IDs)+len(p.Want)+len(p.Only)) + rows*16 + len(p.Batch)*int(unsafe.Sizeof(seqParam{})) + 8*16
 	for i := range p.Batch {
-		n += 8*len(p.Batch[i].Pages) + callRecurrent*len(p.Batch[i].Delta)
+		n += 8*len(p.Batch[i].Pages) + int(unsafe.Sizeof(recurrentParam{}))*len(p.Batch[i].Delta)
 	}
 	return n
 }
 
 // writeCall lays out the lists of p in c.data.
 func (b *Backend) writeCall(p *backend.Pass) {
-	c, rows := &b.call, p.Rows()
-	c.data = append(c.data[:0], make([]byte, callHeader)...)
-	le := binary.LittleEndian
-	for i, n := range []int{rows, len(p.Batch), len(p.Want), len(p.Only)} {
-		le.PutUint32(c.data[4*i:], uint32(n))
-	}
-	field := 16
-	next := func() { // the field of the header that points here
-		for len(c.data)%16 != 0 {
-			c.data = append(c.data, 0)
-		}
-		le.PutUint64(c.data[field:], uint64(c.at)+uint64(len(c.data)))
-		field += 8
-	}
-	for _, list := range [][]int32{p.IDs, p.Want, p.Only} {
-		next()
-		for _, x := range list {
-			c.data = le.AppendUint32(c.data, uint32(x))
-		}
-	}
-	next()
+	c, le := &b.call, binary.LittleEndian
+	h := callParam{rows: i32(p.Rows()), seqs: i32(len(p.Batch)), wants: i32(len(p.Want)), onlys: i32(len(p.Only))}
+	c.data = append(c.data[:0], raw(h)...) // its place
+	h.ids, h.want, h.only = c.list(p.IDs), c.list(p.Want), c.list(p.Only)
+	h.seq = c.next()
 	pages, deltas := 0, 0
 	for i := range p.Batch {
 		s := &p.Batch[i]
-		for _, x := range [8]int{s.First, s.N, s.Pos, s.Drafts, s.Accepted, pages, deltas, 0} {
-			c.data = le.AppendUint32(c.data, uint32(x))
-		}
+		c.data = append(c.data, raw(seqParam{
+			first: i32(s.First), n: i32(s.N), pos: i32(s.Pos), drafts: i32(s.Drafts), accepted: i32(s.Accepted), pages: i32(pages), deltas: i32(deltas),
+		})...)
 		pages, deltas = pages+len(s.Pages), deltas+len(s.Delta)
 	}
-	next()
-	c.appendRows(p, rows)
-	start := len(c.data) - rows*12
-	le.PutUint64(c.data[field:], uint64(c.at)+uint64(start))
-	field += 8
-	next()
+	h.rowSeq = c.next()
+	h.positions = h.rowSeq + driver.Ptr(4*h.rows)
+	c.appendRows(p, p.Rows())
+	h.page = c.next()
 	for i := range p.Batch {
 		for _, t := range p.Batch[i].Pages {
 			c.data = le.AppendUint64(c.data, uint64(b.address(t)))
 		}
 	}
-	next()
+	h.delta = c.next()
 	for i := range p.Batch {
-		for j := range p.Batch[i].Delta {
-			b.appendRecurrent(&p.Batch[i].Delta[j])
+		for _, r := range p.Batch[i].Delta {
+			c.data = append(c.data, raw(recurrentParam{
+				state: b.address(r.State), tail: b.address(r.Tail), keys: b.address(r.Keys), deltas: b.address(r.Deltas), decays: b.address(r.Decays),
+				stateStride: i32(r.State.Stride), tailStride: i32(r.Tail.Stride), keysStride: i32(r.Keys.Stride), deltasStride: i32(r.Deltas.Stride), decaysStride: i32(r.Decays.Stride),
+			})...)
 		}
 	}
+	copy(c.data, raw(h))
 	if len(c.data) > c.bytes {
 		panic(fmt.Sprintf("cuda: a call block of %d bytes in %d", len(c.data), c.bytes))
 	}
+}
+
+// next is the address of what is appended next.
+func (c *callBlock) next() driver.Ptr {
+	for len(c.data)%16 != 0 {
+		c.data = append(c.data, 0)
+	}
+	return c.at + driver.Ptr(len(c.data))
+}
+
+// list appends a list and returns its address.
+func (c *callBlock) list(list []int32) driver.Ptr {
+	at := c.next()
+	for _, x := range list {
+		c.data = binary.LittleEndian.AppendUint32(c.data, uint32(x))
+	}
+	return at
 }
 
 // appendRows appends each row's sequence, and then each row's three positions.
@@ -159,17 +155,4 @@ func (c *callBlock) appendRows(p *backend.Pass, rows int) {
 			}
 		}
 	}
-}
-
-// appendRecurrent appends the state of one layer.
-func (b *Backend) appendRecurrent(r *backend.Recurrent) {
-	c := &b.call
-	tensors := [...]backend.Tensor{r.State, r.Tail, r.Keys, r.Deltas, r.Decays}
-	for _, t := range tensors {
-		c.data = binary.LittleEndian.AppendUint64(c.data, uint64(b.address(t)))
-	}
-	for _, t := range tensors {
-		c.data = binary.LittleEndian.AppendUint32(c.data, uint32(t.Stride))
-	}
-	c.data = binary.LittleEndian.AppendUint32(c.data, 0)
 }

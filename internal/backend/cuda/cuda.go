@@ -29,8 +29,9 @@ type Backend struct {
 
 	modules   map[string]driver.Module
 	functions map[string]*loaded
-	shares    bool      // they prefer shared memory
-	args      arguments // of the launch that is being made
+	ends      map[string][]int // of the parameters of all kernels of the modules
+	shares    bool             // they prefer shared memory
+	args      arguments        // of the launch that is being made
 
 	memory  arena
 	weights map[*weight]struct{}
@@ -45,9 +46,9 @@ type Backend struct {
 	call    callBlock
 	passes  passes
 	tops    topScratch
-	copies  []byte // of CopyEach
-	draws   []byte // of the running operation
-	owned   []byte // likewise: masks
+	copies  copiesParam // of CopyEach
+	draws   drawsParam  // of the running operation
+	owned   []byte      // likewise: masks
 
 	attention attention
 	arrived   piece // counters of delta_few
@@ -84,7 +85,7 @@ func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
 	}
 	b := &Backend{
 		dev: dev, info: info, stream: stream, opts: o,
-		modules: map[string]driver.Module{}, functions: map[string]*loaded{}, weights: map[*weight]struct{}{},
+		modules: map[string]driver.Module{}, functions: map[string]*loaded{}, ends: map[string][]int{}, weights: map[*weight]struct{}{},
 	}
 	b.memory.dev, b.memory.slab, b.passes.most = dev, o.Slab, maxOperations
 	for i := range b.lanes {

@@ -77,7 +77,7 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	gated := func(c quantized) {
 		b.launch("delta.delta_gate", grid{x: heads, y: rows + tails, threads: 128},
 			call, at.Delta, b.at(dst), dst.Stride, b.at(in.Z), in.Z.Stride, b.at(d.Norm), d.Eps, d.SigmoidGate, b.at(in.QKV), in.QKV.Stride,
-			d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed, rows, c.param())
+			d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed, rows, raw(c.param()))
 	}
 	gated(quantized{})
 	if d.ValueDim <= maxCoded {
@@ -93,13 +93,13 @@ func (b *Backend) deltaFew(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 		if rows == 1 {
 			b.launch("deltafew.delta_one", grid{x: d.ValueHeads, threads: 512},
 				call, at.Delta, b.at(dst), b.at(in.QKV), b.at(in.Z), b.at(in.A), b.at(in.B), b.at(d.Conv), d.Conv.Stride,
-				b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate, d.KeyHeads, d.ValueHeads, neighbors(d), arrived, c.param())
+				b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate, d.KeyHeads, d.ValueHeads, neighbors(d), arrived, raw(c.param()))
 			return
 		}
 		b.launch("deltafew.delta_few", grid{x: d.ValueHeads, y: min(rows, deltaSeqs), threads: 512},
 			call, at.Delta, b.at(dst), dst.Stride, b.at(in.QKV), in.QKV.Stride, b.at(in.Z), in.Z.Stride, b.at(in.A), in.A.Stride, b.at(in.B), in.B.Stride,
 			b.at(d.Conv), d.Conv.Stride, b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate,
-			d.KeyHeads, d.ValueHeads, neighbors(d), arrived, c.param())
+			d.KeyHeads, d.ValueHeads, neighbors(d), arrived, raw(c.param()))
 	}
 	all(quantized{})
 	b.passes.codable(dst, b.at(dst), d.ValueDim, all)

@@ -7,3 +7,5 @@
 // that is given back can be used again at once. What differs between two passes of one shape is
 // in the call block, which kernels read: a pass that was recorded is replayed as a graph.
 package cuda
+
+//go:generate go run ./_gen

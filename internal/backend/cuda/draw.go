@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -13,26 +12,21 @@ import (
 )
 
 const (
-	drawsAtOnce = 64  // rows of a launch, whose draws are a parameter
-	drawBytes   = 48  // of one of them
-	drawParts   = 128 // blocks of a row, more if each had more than 4096 columns
-	binsBytes   = 12*topk.Levels + 8
-	octave      = 1 << 24
-
-	copiesAtOnce = 64 // rows of a launch of copies
-	copyBytes    = 16 // of one of them
+	drawsAtOnce  = len(drawsParam{}.of)  // rows of a launch, whose draws are a parameter
+	copiesAtOnce = len(copiesParam{}.of) // rows of a launch of copies
+	drawParts    = 128                   // blocks of a row, more if each had more than 4096 columns
+	octave       = 1 << 24
 )
 
 // CopyEach implements backend.Copier: rows of all tensors go together, as far as they are alike.
 func (b *Backend) CopyEach(dst, src []backend.Tensor) {
 	b.begin()
-	p, words := b.copies[:0], 0
+	rows, words := 0, 0
 	flush := func() {
-		if rows := len(p) / copyBytes; rows > 0 {
-			p = append(p, make([]byte, copiesAtOnce*copyBytes-len(p))...)
-			b.launch("draw.copy_each", grid{x: (words + 1023) / 1024, y: rows, threads: 256}, p, words)
+		if rows > 0 {
+			b.launch("draw.copy_each", grid{x: (words + 1023) / 1024, y: rows, threads: 256}, raw(b.copies), words)
 		}
-		p = p[:0]
+		rows = 0
 	}
 	for i := range dst {
 		d, s := &dst[i], &src[i]
@@ -43,16 +37,15 @@ func (b *Backend) CopyEach(dst, src []backend.Tensor) {
 		}
 		to, from := b.at(*d), b.at(*s)
 		for r := range d.Rows {
-			if len(p) == copiesAtOnce*copyBytes || words != n/4 {
+			if rows == copiesAtOnce || words != n/4 {
 				flush()
 			}
 			words = n / 4
-			p = binary.LittleEndian.AppendUint64(p, uint64(to)+uint64(r*d.Stride*d.Type.Size()))
-			p = binary.LittleEndian.AppendUint64(p, uint64(from)+uint64(r*s.Stride*s.Type.Size()))
+			b.copies.of[rows] = copyRowParam{to + driver.Ptr(r*d.Stride*d.Type.Size()), from + driver.Ptr(r*s.Stride*s.Type.Size())}
+			rows++
 		}
 	}
 	flush()
-	b.copies = p
 }
 
 // Draw draws from rows.
@@ -68,14 +61,14 @@ func (b *Backend) Draw(drawn, logits backend.Tensor, draws []backend.Draw) {
 func (b *Backend) drawRows(to driver.Ptr, stride int, logits backend.Tensor, draws []backend.Draw) {
 	parts := max(min(drawParts, (logits.Cols+1023)/1024), (logits.Cols+4095)/4096, 1)
 	n := min(drawsAtOnce, len(draws))
-	tops, bins := b.scratch(8*n*parts), b.scratch(n*binsBytes)
+	tops, bins := b.scratch(8*n*parts), b.scratch(n*len(raw(binsParam{})))
 	sums, best := b.scratch(8*n*parts), b.scratch(4*n*parts)
 	masks, words := b.masks(draws, logits.Cols)
 	for first := 0; first < len(draws); first += drawsAtOnce {
 		rows := min(drawsAtOnce, len(draws)-first)
 		x := logits.RowRange(first, first+rows)
-		b.draws = appendDraws(b.draws[:0], draws[first:][:rows], logits.Cols)
-		params, own := b.draws, masks+driver.Ptr(4*words*first)
+		b.setDraws(draws[first:][:rows], logits.Cols)
+		params, own := raw(b.draws), masks+driver.Ptr(4*words*first)
 		g := grid{x: parts, y: rows, threads: 256}
 		b.launch("draw.draw_top", g, b.at(x), x.Stride, params, own, words, tops, bins)
 		b.launch("draw.draw_levels", g, b.at(x), x.Stride, params, own, words, tops, bins)
@@ -83,10 +76,10 @@ func (b *Backend) drawRows(to driver.Ptr, stride int, logits backend.Tensor, dra
 	}
 }
 
-// appendDraws appends draws as draw.cu has them, zeros for those that are not there, and the weights of levels. The
-// two factors of a temperature are those of package sample's scale, its limits included.
-func appendDraws(p []byte, draws []backend.Draw, cols int) []byte {
-	le := binary.LittleEndian
+// setDraws sets the parameter of a launch. The two factors of a temperature are those of package sample's scale, its
+// limits included.
+func (b *Backend) setDraws(draws []backend.Draw, cols int) {
+	b.draws.weights = topk.LevelWeights
 	for i := range draws {
 		d := &draws[i]
 		if d.Cols < 0 || d.Cols > cols || d.TopK < 0 || d.Levels < 0 {
@@ -96,24 +89,15 @@ func appendDraws(p []byte, draws []backend.Draw, cols int) []byte {
 		if d.Temperature != 0 {
 			inverse = min(1/d.Temperature, math.MaxFloat64)
 		}
-		steps := min(1/math.Ln2*octave/cmp.Or(d.Temperature, 1), math.MaxFloat64)
-		p = le.AppendUint64(p, d.Noise)
-		for _, x := range [3]float64{inverse, steps, d.TopP} {
-			p = le.AppendUint64(p, math.Float64bits(x))
-		}
 		own := math.MaxInt32 // the first column that the mask is about
 		if d.First > 0 {
 			own = d.First * backend.RowBlock
 		}
-		for _, n := range [4]int{cmp.Or(d.Cols, cols), cmp.Or(d.TopK, math.MaxInt32), cmp.Or(d.Levels, topk.Levels), own} {
-			p = le.AppendUint32(p, uint32(n))
+		b.draws.of[i] = drawParam{
+			noise: d.Noise, inverse: inverse, steps: min(1/math.Ln2*octave/cmp.Or(d.Temperature, 1), math.MaxFloat64), share: d.TopP,
+			cols: i32(cmp.Or(d.Cols, cols)), most: i32(cmp.Or(d.TopK, math.MaxInt32)), levels: i32(cmp.Or(d.Levels, topk.Levels)), first: i32(own),
 		}
 	}
-	p = append(p, make([]byte, (drawsAtOnce-len(draws))*drawBytes)...)
-	for _, w := range topk.LevelWeights {
-		p = le.AppendUint64(p, w)
-	}
-	return p
 }
 
 // masks uploads a bit for each block of each row's own columns, in rows of so many words; none if no row has such.

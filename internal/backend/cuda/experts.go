@@ -63,7 +63,7 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		return
 	}
 	m.chosen, m.slots = b.scratch(4*m.choices), b.scratch(4*(m.choices+m.alone))
-	m.list, m.count = b.scratch(16*m.jobs), b.scratch(4)
+	m.list, m.count = b.scratch(len(raw(jobParam{}))*m.jobs), b.scratch(4)
 	m.rank(s.logits)
 	if few {
 		m.answerOne(dst, &s)
@@ -148,11 +148,13 @@ func (m *mixture) rank(logits backend.Tensor) {
 	b, e := m.b, m.e
 	m.weights = b.scratch(4 * m.choices)
 	space := 4 * (2*(logits.Cols+max(e.Groups, 1)) + e.TopK) // spaceOf
-	choice := fields{
-		b.at(logits), b.at(e.Bias), m.chosen, m.weights,
-		logits.Stride, logits.Cols, e.TopK, e.Sigmoid, e.Groups, e.TopGroups, e.Normalize, e.Scale,
-	}
-	places := fields{m.chosen, m.slots, m.list, m.count, m.choices, m.most, m.alone, 0}
+	choice := raw(choiceParam{
+		logits: b.at(logits), bias: b.at(e.Bias), chosen: m.chosen, weights: m.weights, logitsStride: i32(logits.Stride), experts: i32(logits.Cols),
+		topK: i32(e.TopK), sigmoid: flag(e.Sigmoid), groups: i32(e.Groups), topGroups: i32(e.TopGroups), normalize: flag(e.Normalize), scale: e.Scale,
+	})
+	places := raw(placesParam{
+		chosen: m.chosen, slots: m.slots, jobs: m.list, jobCount: m.count, choices: i32(m.choices), most: i32(m.most), shared: i32(m.alone),
+	})
 	block := grid{x: 1, threads: (logits.Cols + 31) &^ 31}
 	const room = 100 << 10 // a block has more, but also memory that the kernel asks for itself
 	if m.x.Rows == 1 {
@@ -190,7 +192,7 @@ func (m *mixture) answers() driver.Ptr {
 		middle.quantized = b.space(m.rows, wide, down.rounding())
 	}
 	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
-	b.launch(middle.kernel("rowwise.swiglu"), groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, middle.param())
+	b.launch(middle.kernel("rowwise.swiglu"), groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, raw(middle.param()))
 	if down.turn != nil {
 		middle = b.transform(middle, slots.Rows, m.rows, m.slots, down)[0]
 	}
@@ -225,9 +227,9 @@ func (m *mixture) answerOne(dst backend.Tensor, s *projections) {
 	b, e := m.b, m.e
 	gate, up, down := m.weights3()
 	wide := gate.Rows()
-	jobs, pick := m.choices+m.alone, noPick
+	jobs, pick := m.choices+m.alone, pickParam{}
 	if m.list == 0 {
-		pick = fields{b.at(s.logits), s.logits.Cols, e.TopK, e.Normalize, e.Scale}
+		pick = pickParam{logits: b.at(s.logits), experts: i32(s.logits.Cols), topK: i32(e.TopK), normalize: flag(e.Normalize), scale: e.Scale}
 	}
 	middle := input{x: b.scratch(4 * m.rows * wide), rows: wide}
 	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput(), quantized{}, jobs, pick)
@@ -238,7 +240,9 @@ func (m *mixture) answerOne(dst backend.Tensor, s *projections) {
 		warps--
 	}
 	b.launchAs(name, p.sizes(), grid{x: down.Layout.Tiles, threads: 32 * warps, shared: shared()},
-		p.param(), parts([]product{p}), fields{m.weights, b.at(s.weight), b.at(dst), m.choices, m.alone, pick})
+		p.param(), parts([]product{p}), raw(answerParam{
+			weights: m.weights, router: b.at(s.weight), dst: b.at(dst), choices: i32(m.choices), shared: i32(m.alone), pick: pick,
+		}))
 }
 
 // weights3 is the three stacks of experts, which must fit one another.

@@ -49,8 +49,8 @@ const wideRow = 4096
 // maxRowCols is how many columns a kernel has registers for that norms and rounds a row.
 const maxRowCols = 6144
 
-func (r *rowInput) param() fields {
-	return fields{r.x, r.gain, r.dst, r.codes.codes, r.codes.tails, r.cols, r.codes.tailRows, r.eps, 0}
+func (r *rowInput) param() []byte {
+	return raw(rowParam{x: r.x, gain: r.gain, dst: r.dst, codes: r.codes.codes, tails: r.codes.tails, cols: i32(r.cols), tailRows: i32(r.codes.tailRows), eps: r.eps})
 }
 
 // shared is how much shared memory a row takes.
@@ -157,7 +157,7 @@ func (b *Backend) takeGate(g *gated) {
 		return
 	}
 	b.undo(2)
-	b.gate(gate, up, dst, row, g.codes, 0, noPick)
+	b.gate(gate, up, dst, row, g.codes, 0, pickParam{})
 }
 
 // pairs reports whether two products can be those of a gate: tile by tile, and with a chunk for every warp.
@@ -165,9 +165,6 @@ func pairs(list []product) bool {
 	gate, up := &list[0], &list[1]
 	return gate.w.Layout == up.w.Layout && gate.w.Rows() == up.w.Rows() && gate.only|up.only == 0 && gate.w.Layout.Groups > 3*fewGroups
 }
-
-// noPick is struct Pick of kernels/choose.cuh for no choice.
-var noPick = fields{driver.Ptr(0), 0, 0, 0, float32(0)}
 
 // fewGroups is how many groups, or blocks of several groups, make a chunk of few.
 const fewGroups = 8
@@ -182,7 +179,7 @@ func fewForm(l *kernel.Layout, rows int) relayForm {
 
 // gate launches two products of one row, and silu of the first times the second, as codes too if there is a
 // place for them. With jobs they are of experts, that pick chooses or that are listed.
-func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes quantized, jobs int, pick fields) {
+func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes quantized, jobs int, pick pickParam) {
 	both := up
 	both.dst = dst
 	for _, p := range []*product{&gate, &up} { // what is gated may go where one of them would
@@ -199,5 +196,5 @@ func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes qu
 	name := gate.w.forms().few + gateKernel
 	blocks := min(b.occupancy(name, 256, shared), gate.tiles)
 	b.launchAs(name, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
-		fields{arrived, codes.codes, codes.tails, codes.tailRows, jobs, pick})
+		raw(gatesParam{arrived: arrived, codes: codes.codes, tails: codes.tails, tailRows: i32(codes.tailRows), jobs: i32(jobs), pick: pick}))
 }

@@ -15,8 +15,8 @@ type transformation struct {
 	sum     [sha256.Size]byte // of the tables
 	at      driver.Ptr
 	bytes   int64
-	param   fields // struct Turn of kernels/input.cu
-	weights int    // that have it
+	param   turnParam
+	weights int // that have it
 }
 
 // shareInput brings the transformation of w's input to the device, unless another weight has brought it.
@@ -50,10 +50,10 @@ func (b *Backend) shareInput(w *weight) error {
 		b.fail(b.memory.free(t.at))
 		return err
 	}
-	t.param = fields{t.at, driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), 0, w.Cols()}
+	t.param = turnParam{order: t.at, cols: i32(w.Cols())}
 	if order == nil {
 		at := t.at + driver.Ptr(4*len(scales))
-		t.param = fields{driver.Ptr(0), t.at, at, at + driver.Ptr(4*len(turns)), rounds, w.Cols()}
+		t.param = turnParam{scales: t.at, turns: at, places: at + driver.Ptr(4*len(turns)), rounds: i32(rounds), cols: i32(w.Cols())}
 	}
 	b.inputs = append(b.inputs, t)
 	w.turn = t
@@ -108,7 +108,7 @@ func (w *weight) wants() rounding {
 }
 
 // maxForms is how many forms of rows a kernel makes at once.
-const maxForms = 4
+const maxForms = len(formsParam{}.form)
 
 // prepareAll adds the forms of rows that products want whose weights transform them, as few launches as possible.
 func (b *Backend) prepareAll(x backend.Tensor, products []backend.Product, known *[]input) {
@@ -178,22 +178,21 @@ func (b *Backend) launchForms(x input, rows int, slots driver.Ptr, list []input)
 	const columns = 8 * 128 // of a block
 	cols := list[0].rows
 	eachRows(rows, func(from, to int) {
-		var forms fields
-		for i := range maxForms {
-			in := list[min(i, len(list)-1)]
+		var forms formsParam
+		for i, in := range list {
 			if in.group > 0 {
 				in.codes += driver.Ptr(from * in.stride)
 				in.tails += driver.Ptr(8 * from)
 			} else {
 				in.x += driver.Ptr(4 * from * cols)
 			}
-			forms = append(forms, in.turn.param, in.x, in.param())
+			forms.form[i] = formParam{turn: in.turn.param, y: in.x, codes: in.param()}
 		}
 		name := "input.transform"
 		if to-from > maxRelay {
 			name += "_many"
 		}
 		b.launch(name, grid{x: (cols + columns - 1) / columns, y: to - from, z: len(list), threads: 256},
-			x.x+driver.Ptr(4*from*x.rows), x.rows, slots, forms)
+			x.x+driver.Ptr(4*from*x.rows), x.rows, slots, raw(forms))
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 	"github.com/foretoken/foretoken/internal/backend/cuda/ptx"
 )
 
@@ -52,6 +53,27 @@ func TestKernelsAreCompiled(t *testing.T) {
 	for name := range recorded {
 		if files[name] == nil {
 			t.Errorf("kernels.sum has %s, which is not there: run make kernels", name)
+		}
+	}
+}
+
+// A launch whose parameters are not those of the kernel's PTX is refused before the driver sees it.
+func TestLaunchComparesParametersWithPTX(t *testing.T) {
+	b, p := open(t, Options{}), driver.Ptr(0)
+	for name, args := range map[string][]any{
+		"one too few":        {p, 1, 1},
+		"one too many":       {p, 1, 1, float32(0), 0},
+		"another size":       {p, 1, int64(1), float32(0)},
+		"another order":      {1, p, 1, float32(0)},
+		"structure too long": {raw(askParam{}), 1, 1, float32(0)},
+	} {
+		message := func() (message any) {
+			defer func() { message = recover() }()
+			b.launch("rowwise.fill", pieces(1, 1), args...)
+			return nil
+		}()
+		if text, _ := message.(string); !strings.Contains(text, "parameters of rowwise.fill end at bytes") {
+			t.Errorf("%s: %v", name, message)
 		}
 	}
 }

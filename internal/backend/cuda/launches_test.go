@@ -52,7 +52,6 @@ func (d *idle) Function(name string) (driver.Function, error) {
 type idleFunction string
 
 func (f idleFunction) Name() string                    { return string(f) }
-func (f idleFunction) Params() []driver.Param          { return nil }
 func (f idleFunction) AllowShared(int) error           { return nil }
 func (f idleFunction) PreferShared() error             { return nil }
 func (f idleFunction) Occupancy(int, int) (int, error) { return 2, nil }

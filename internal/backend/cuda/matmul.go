@@ -182,14 +182,14 @@ func (p *product) rowsFrom(from, to int) product {
 	return q
 }
 
-func (p *product) param() fields {
+func (p *product) param() []byte {
 	if p.in.group == 0 {
 		p.in.codes, p.in.tails = 0, 0
 	}
-	return fields{
-		p.w.param(), p.in.codes, p.in.tails, p.in.x, p.dst, p.bias, p.only, p.jobs, p.jobCount,
-		p.in.tailRows, p.in.stride, p.in.rows, p.stride, p.rows, p.add,
-	}
+	return raw(productParam{
+		w: p.w.param(), codes: p.in.codes, tails: p.in.tails, x: p.in.x, dst: p.dst, bias: p.bias, only: p.only, jobs: p.jobs, jobCount: p.jobCount,
+		tailRows: i32(p.in.tailRows), codeStride: i32(p.in.stride), xStride: i32(p.in.rows), dstStride: i32(p.stride), rows: i32(p.rows), add: flag(p.add),
+	})
 }
 
 // relayed reports whether a product is one relay's.
@@ -199,7 +199,7 @@ func (p *product) relayed() bool {
 }
 
 // maxParts is how many products a relay has at most.
-const maxParts = 8
+const maxParts = len(partsParam{}.part)
 
 // joins reports whether p can be launched together with others of the same rows: one kernel has them all,
 // they lie alike, and no two have results in the same memory.
@@ -407,7 +407,7 @@ func (w *weight) forms() tensorForms {
 const maxRelay = 32
 
 // parts is struct Parts of kernels/relay.cuh.
-func parts(list []product) fields {
+func parts(list []product) []byte {
 	tiles := 0
 	for i := range list {
 		tiles += list[i].w.Layout.Tiles
@@ -416,21 +416,19 @@ func parts(list []product) fields {
 }
 
 // partsOf is parts with another number of tiles.
-func partsOf(list []product, tiles int) fields {
-	f := fields{len(list), tiles, list[0].same, 0}
-	for i := range maxParts {
-		if i >= len(list) {
-			f = append(f, driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), 0, 0, 0, 0)
-			continue
-		}
+func partsOf(list []product, tiles int) []byte {
+	f := partsParam{count: i32(len(list)), tiles: i32(tiles), same: flag(list[0].same)}
+	for i := range list {
 		p := &list[i]
-		other := driver.Ptr(0)
-		if p.other != nil {
-			other = p.other.at
+		f.part[i] = partParam{
+			data: p.w.at, dst: p.dst, bias: p.bias,
+			tiles: i32(p.w.Layout.Tiles), rows: i32(p.w.Rows()), dstStride: i32(p.stride), add: flag(p.add),
 		}
-		f = append(f, p.w.at, other, p.dst, p.bias, p.w.Layout.Tiles, p.w.Rows(), p.stride, p.add)
+		if p.other != nil {
+			f.part[i].other = p.other.at
+		}
 	}
-	return f
+	return raw(f)
 }
 
 // relay launches products of few rows with weights that lie for tensor cores.

@@ -7,7 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
@@ -26,8 +30,34 @@ func (b *Backend) load(name string) (driver.Module, error) {
 		return nil, fmt.Errorf("kernels of %s: %w", name, err)
 	}
 	b.modules[name] = m
+	for kernel, ends := range paramEnds(text) {
+		b.ends[name+"."+kernel] = ends
+	}
 	return m, nil
 }
+
+// paramEnds is where the parameters of each kernel of a text end, in bytes from the first.
+func paramEnds(text string) map[string][]int {
+	kernels := map[string][]int{}
+	for _, entry := range strings.Split(text, ".entry ")[1:] {
+		head, _, _ := strings.Cut(entry, ")")
+		name, list, _ := strings.Cut(head, "(")
+		ends, at := []int{}, 0
+		for _, m := range param.FindAllStringSubmatch(list, -1) {
+			align, _ := strconv.Atoi(m[1])
+			size, _ := strconv.Atoi(m[2])
+			length, _ := strconv.Atoi(m[3])
+			size /= 8
+			at = (at+max(size, align)-1)/max(size, align)*max(size, align) + size*max(1, length)
+			ends = append(ends, at)
+		}
+		kernels[strings.TrimSpace(name)] = ends
+	}
+	return kernels
+}
+
+// param is the declaration of a parameter: its alignment, bits of a number, name, and how many numbers.
+var param = regexp.MustCompile(`\.param (?:\.align (\d+) )?\.[a-z](\d+) \w+(?:\[(\d+)\])?`)
 
 // readText is the PTX of a module.
 func readText(kernels fs.FS, name string) (string, error) {
@@ -63,10 +93,11 @@ func textFor(text string, compute [2]int) string {
 	return old.String()
 }
 
-// loaded is a kernel, and how much dynamic shared memory its launches may ask for.
+// loaded is a kernel.
 type loaded struct {
 	driver.Function
-	shared int
+	shared int   // dynamic shared memory that launches may ask for
+	ends   []int // of its parameters: see paramEnds
 }
 
 // function is a kernel by its module and name, "rowwise.rms_norm", for launches with so much dynamic
@@ -83,7 +114,7 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cuda: kernel %s: %w", kernel, err)
 		}
-		f = &loaded{Function: found}
+		f = &loaded{Function: found, ends: b.ends[kernel]}
 		b.functions[kernel] = f
 		if err := b.share(kernel, f); err != nil {
 			return nil, fmt.Errorf("cuda: kernel %s: %w", kernel, err)
@@ -149,8 +180,8 @@ type grid struct {
 }
 
 // launch queues a kernel, "rowwise.rms_norm", with its parameters as C lays them out: a driver.Ptr
-// is a pointer, an int and a bool are ints of 32 bits, the others have their size. An error is kept
-// for the next call that waits.
+// is a pointer, an int and a bool are ints of 32 bits, a []byte is a structure, the others have their size.
+// An error is kept for the next call that waits.
 func (b *Backend) launch(kernel string, g grid, args ...any) {
 	b.launchAs(kernel, "", g, args...)
 }
@@ -166,10 +197,8 @@ func (b *Backend) launchAs(kernel, what string, g grid, args ...any) {
 		return
 	}
 	params := b.args.pack(args)
-	if layout := f.Params(); layout != nil {
-		if last := layout[len(layout)-1]; len(layout) != len(args) || last.Offset+last.Size != len(params) {
-			panic(fmt.Sprintf("cuda: %d parameters of %d bytes for %s, which has %v", len(args), len(params), kernel, layout))
-		}
+	if !slices.Equal(b.args.ends, f.ends) {
+		panic(fmt.Sprintf("cuda: parameters of %s end at bytes %v, but its PTX has %v", kernel, b.args.ends, f.ends))
 	}
 	_, name, _ := strings.Cut(kernel, ".")
 	b.queue(operation{what: name + what, launch: driver.Launch{
@@ -178,65 +207,75 @@ func (b *Backend) launchAs(kernel, what string, g grid, args ...any) {
 }
 
 // arguments are the parameters of a launch, in memory that the next launch has again.
-type arguments []byte
+type arguments struct {
+	data []byte
+	ends []int // of each
+}
 
 func (a *arguments) align(n int) {
-	for len(*a)%n != 0 {
-		*a = append(*a, 0)
+	for len(a.data)%n != 0 {
+		a.data = append(a.data, 0)
 	}
 }
 
 func (a *arguments) u32(x uint32) {
 	a.align(4)
-	*a = binary.LittleEndian.AppendUint32(*a, x)
+	a.data = binary.LittleEndian.AppendUint32(a.data, x)
 }
 
 func (a *arguments) u64(x uint64) {
 	a.align(8)
-	*a = binary.LittleEndian.AppendUint64(*a, x)
+	a.data = binary.LittleEndian.AppendUint64(a.data, x)
 }
-
-// fields is a struct with a pointer among the parameters.
-type fields []any
 
 // pack lays values out as C does.
 func (a *arguments) pack(values []any) []byte {
-	*a = (*a)[:0]
-	a.append(values)
-	return *a
-}
-
-func (a *arguments) append(values []any) {
+	a.data, a.ends = a.data[:0], a.ends[:0]
 	for _, v := range values {
 		switch v := v.(type) {
 		case driver.Ptr:
 			a.u64(uint64(v))
-		case []byte: // a struct, whose alignment is 8
+		case []byte: // a structure: see raw
 			a.align(8)
-			*a = append(*a, v...)
+			a.data = append(a.data, v...)
 		case int:
-			if v != int(int32(v)) {
-				panic(fmt.Sprintf("cuda: parameter %d does not fit in 32 bits", v))
-			}
-			a.u32(uint32(v))
+			a.u32(uint32(i32(v)))
 		case bool:
-			a.u32(map[bool]uint32{true: 1}[v])
-		case uint32:
-			a.u32(v)
+			a.u32(uint32(flag(v)))
 		case float32:
 			a.u32(math.Float32bits(v))
 		case int64:
 			a.u64(uint64(v))
-		case uint64:
-			a.u64(v)
-		case float64:
-			a.u64(math.Float64bits(v))
-		case fields:
-			a.align(8)
-			a.append(v)
-			a.align(8)
 		default:
 			panic("cuda: parameter of an unknown type") // %T would have all values escape
 		}
+		a.ends = append(a.ends, len(a.data))
 	}
+	return a.data
+}
+
+// raw is the bytes of structures that kernels have in common with Go: structs.go is made from their sources.
+func raw[T params](s ...T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
+}
+
+// unraw is structures that a kernel has written.
+func unraw[T params](data []byte) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/int(unsafe.Sizeof(*new(T))))
+}
+
+// i32 is a number as kernels have it.
+func i32(n int) int32 {
+	if n != int(int32(n)) {
+		panic(fmt.Sprintf("cuda: parameter %d does not fit in 32 bits", n))
+	}
+	return int32(n)
+}
+
+// flag is a bool as kernels have it.
+func flag(b bool) int32 {
+	if b {
+		return 1
+	}
+	return 0
 }

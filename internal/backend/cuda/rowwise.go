@@ -67,7 +67,7 @@ func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
 	b.begin()
 	call := b.lists(backend.Pass{Want: rows})
 	gathered := func(c quantized) {
-		b.launch(c.kernel("rowwise.gather"), groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(x), x.Stride, x.Cols, call, c.param())
+		b.launch(c.kernel("rowwise.gather"), groupsOf(dst, &c), b.at(dst), dst.Stride, b.at(x), x.Stride, x.Cols, call, raw(c.param()))
 	}
 	gathered(quantized{})
 	b.passes.codable(dst, b.at(dst), 0, gathered)
@@ -99,7 +99,7 @@ func (b *Backend) rmsNorm(dst, x, gain backend.Tensor, eps float32, c quantized)
 	if x.Rows <= 48 && dst.Mem != x.Mem { // more would wait for a row than compute
 		g.y = min(8, (x.Cols/c.columns()+15)/16)
 	}
-	b.launch(c.kernel("rowwise.rms_norm"), g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, c.param())
+	b.launch(c.kernel("rowwise.rms_norm"), g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, raw(c.param()))
 	if c.group > 0 && b.passes.recording != nil {
 		b.passes.mark(&normed{dst, x, gain, eps, c})
 	}
@@ -137,7 +137,7 @@ func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
 			unit = gluColumns
 		}
 		g := grid{x: (dst.Cols/unit + 8) / 8, y: dst.Rows, threads: 256}
-		b.launch(c.kernel("rowwise.swiglu"), g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, unit, driver.Ptr(0), c.param())
+		b.launch(c.kernel("rowwise.swiglu"), g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, unit, driver.Ptr(0), raw(c.param()))
 		if c.group > 0 {
 			b.passes.mark(&gated{dst, gate, up, c})
 		}
@@ -179,8 +179,8 @@ func (q *quantized) columns() int {
 }
 
 // param is struct Codes of kernels/quantize.cuh.
-func (q *quantized) param() fields {
-	return fields{q.codes, q.tails, q.stride, q.columns(), q.tailRows, q.whole}
+func (q *quantized) param() codesParam {
+	return codesParam{codes: q.codes, tails: q.tails, stride: i32(q.stride), group: i32(q.columns()), tailRows: i32(q.tailRows), whole: flag(q.whole)}
 }
 
 // kernel is the form of a kernel that rounds so.

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
-	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -331,12 +330,12 @@ func (b *Backend) superTeams(name string, shared int, list []product, more ...an
 // oneSuper launches products of one row, which they norm if it comes as numbers, and gate if that is asked for.
 func (b *Backend) oneSuper(list []product, row rowInput, g *gated) {
 	w := list[0].w
-	gates := fields{driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), driver.Ptr(0), 0, 0}
+	var gates superGatesParam
 	if g != nil {
-		gates = fields{b.zeros(&b.gates, w.Rows()/superCols*4), b.at(g.dst), g.codes.codes, g.codes.tails, g.codes.tailRows, 0}
+		gates = superGatesParam{arrived: b.zeros(&b.gates, w.Rows()/superCols*4), dst: b.at(g.dst), codes: g.codes.codes, tails: g.codes.tails, tailRows: i32(g.codes.tailRows)}
 	}
 	name, shared := w.oneKernel(&row)
-	b.superTeams(name, shared, list, row.param(), gates)
+	b.superTeams(name, shared, list, row.param(), raw(gates))
 }
 
 // oneKernel is the kernel for one row, and the shared memory of a block.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
@@ -17,15 +18,20 @@ import (
 type topScratch struct {
 	best   []backend.Best
 	input  []byte
-	order  []uint64
+	order  []listedParam
 	maxima []float32
 	spare  []uint64
 	draws  []backend.Draw // of all rows, none if no draw is asked for
 	beyond []int          // rows of which more is to be listed than there is room for
 }
 
-// Sizes in top.cu.
-const askBytes, answerBytes, listedBytes, drawnBytes = 16, 16, 8, 12
+// Sizes in top.cu and draw.cu.
+const (
+	askBytes    = int(unsafe.Sizeof(askParam{}))
+	answerBytes = int(unsafe.Sizeof(topAnswerParam{}))
+	listedBytes = int(unsafe.Sizeof(listedParam{}))
+	drawnBytes  = 12
+)
 
 // topRoom is how much is listed of a row for K: as a rule a few more than K reach the K-th highest
 // maximum. A row with more, because many of its numbers are equal, is looked at by the host.
@@ -99,13 +105,7 @@ func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places i
 			n = min(topRoom(a.K), cmp.Or(a.Cols, src.Cols))
 			room = max(room, n)
 		}
-		sum := 0
-		if a.Sum {
-			sum = 1
-		}
-		for _, x := range [4]int{cmp.Or(a.Cols, src.Cols), a.K, n, sum} {
-			t.input = le.AppendUint32(t.input, uint32(x))
-		}
+		t.input = append(t.input, raw(askParam{cols: i32(cmp.Or(a.Cols, src.Cols)), k: i32(a.K), room: i32(n), sum: flag(a.Sum)})...)
 	}
 	for r := range asks {
 		for _, id := range asks[r].Also {
@@ -123,7 +123,7 @@ func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places i
 func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) {
 	t.beyond = t.beyond[:0]
 	le, rows := binary.LittleEndian, len(asks)
-	lists := data[rows*answerBytes:]
+	answers, lists := unraw[topAnswerParam](data[:rows*answerBytes]), data[rows*answerBytes:]
 	also := lists[rows*room*listedBytes:]
 	for r := range asks {
 		a, best := &asks[r], &t.best[r]
@@ -135,21 +135,18 @@ func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) {
 		if a.K == 0 {
 			continue
 		}
-		best.Low = math.Float32frombits(le.Uint32(data[r*answerBytes:]))
-		best.Sum = math.Float32frombits(le.Uint32(data[r*answerBytes+8:]))
-		n := int(le.Uint32(data[r*answerBytes+4:]))
+		answer := answers[r]
+		best.Low, best.Sum = answer.low, answer.sum
+		n := int(answer.count)
 		if n > room || n > topRoom(a.K) {
 			t.beyond = append(t.beyond, r)
 			continue
 		}
-		t.order = t.order[:0]
-		for i := range n {
-			t.order = append(t.order, le.Uint64(lists[(r*room+i)*listedBytes:])<<32|le.Uint64(lists[(r*room+i)*listedBytes:])>>32)
-		}
-		slices.Sort(t.order) // ids are the upper halves
+		t.order = append(t.order[:0], unraw[listedParam](lists[r*room*listedBytes:][:n*listedBytes])...)
+		slices.SortFunc(t.order, func(a, b listedParam) int { return cmp.Compare(a.id, b.id) })
 		for _, x := range t.order {
-			best.IDs = append(best.IDs, int32(x>>32))
-			best.Logits = append(best.Logits, math.Float32frombits(uint32(x)))
+			best.IDs = append(best.IDs, x.id)
+			best.Logits = append(best.Logits, x.logit)
 		}
 	}
 }

@@ -27,8 +27,8 @@ type weight struct {
 	places         []uint16      // of the words of a block; nil: the layout is the CPU's, or another one
 	tabled         bool          // codes lie to be looked up: see table.go
 	format         dtype.Format
-	table          []byte // of a grid format that lies in its own bits: it is behind the tiles
-	params         fields // what param has returned
+	table          []byte      // of a grid format that lies in its own bits: it is behind the tiles
+	params         weightParam // what param has returned; without data: nothing
 	turn           *transformation
 }
 
@@ -377,13 +377,13 @@ func (b *Backend) weight(bw backend.Weight) *weight {
 }
 
 // param is struct Weight of kernels/weight.cuh.
-func (w *weight) param() fields {
-	if w.params != nil {
+func (w *weight) param() weightParam {
+	if w.params.data != 0 {
 		return w.params
 	}
-	number := map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2, dtype.F8E4M3: 3}[w.Number]
+	number := map[dtype.Type]int32{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2, dtype.F8E4M3: 3}[w.Number]
 	l := &w.Layout
-	laid := 0
+	laid := int32(0)
 	switch {
 	case w.super():
 		laid = 2
@@ -396,10 +396,10 @@ func (w *weight) param() fields {
 	if w.table != nil {
 		table = w.at + driver.Ptr(w.tileBytes())
 	}
-	w.params = fields{
-		w.at, int64(l.Tiles * l.TileSize),
-		w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail,
-		int(l.Kind), l.Bits, number, int(l.Factors), l.Zero, laid, l.Zeros, w.grid(), table,
+	w.params = weightParam{
+		data: w.at, matrix: int64(l.Tiles * l.TileSize), rows: i32(w.Rows()), cols: i32(w.Cols()), tiles: i32(l.Tiles), tileBytes: i32(l.TileSize),
+		group: i32(l.Group), groups: i32(l.Groups), codes: i32(l.Codes), block: i32(l.Block), per: i32(l.Per), tail: i32(l.Tail),
+		kind: int32(l.Kind), bits: i32(l.Bits), number: number, factors: int32(l.Factors), zero: l.Zero, laid: laid, zeros: i32(l.Zeros), grid: i32(w.grid()), table: table,
 	}
 	return w.params
 }
@@ -426,7 +426,7 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	}
 	b.begin()
 	call := b.lists(backend.Pass{IDs: ids})
-	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), w.param(), b.at(dst), dst.Stride, call, driver.Ptr(0), 0)
+	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), raw(w.param()), b.at(dst), dst.Stride, call, driver.Ptr(0), 0)
 }
 
 // EmbedDrawn implements backend.Drawer.
@@ -436,5 +436,5 @@ func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backe
 		panic(fmt.Sprintf("cuda: embed %d×%d drawn ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
 	}
 	b.begin()
-	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), w.param(), b.at(dst), dst.Stride, driver.Ptr(0), b.at(ids), ids.Stride)
+	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), raw(w.param()), b.at(dst), dst.Stride, driver.Ptr(0), b.at(ids), ids.Stride)
 }

@@ -70,13 +70,9 @@ type Module interface {
 	Close() error
 }
 
-// A Param is one parameter of a kernel: Size bytes at Offset of Launch.Params.
-type Param struct{ Offset, Size int }
-
 // A Function is a kernel that can be launched.
 type Function interface {
 	Name() string
-	Params() []Param
 	// AllowShared lets launches ask for so many bytes of dynamic shared memory, which beyond 48 KB
 	// they must.
 	AllowShared(bytes int) error
@@ -92,7 +88,7 @@ type Launch struct {
 	Grid     [3]int // blocks
 	Block    [3]int // threads
 	Shared   int    // bytes of dynamic shared memory
-	Params   []byte // as Function.Params lays them out; copied by Stream.Launch
+	Params   []byte // as C lays them out; copied by Stream.Launch
 
 	// Dependent lets the kernel begin before those before it have ended: it must not touch what they
 	// write before griddepcontrol.wait. Needs compute capability 9.0.

@@ -32,9 +32,6 @@ type function struct {
 
 func (f *function) Name() string { return f.name }
 
-// Params is nil: older drivers do not tell.
-func (f *function) Params() []Param { return nil }
-
 func (f *function) AllowShared(bytes int) error {
 	return f.d.do("cuFuncSetAttribute", f.handle, functionShared, uintptr(bytes))
 }

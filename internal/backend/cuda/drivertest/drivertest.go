@@ -257,14 +257,6 @@ type function struct {
 
 func (f *function) Name() string { return f.k.Name }
 
-func (f *function) Params() []driver.Param {
-	var out []driver.Param
-	for _, p := range f.k.Params {
-		out = append(out, driver.Param{Offset: p.Offset, Size: p.Size})
-	}
-	return out
-}
-
 func (f *function) AllowShared(bytes int) error {
 	end, err := f.d.begin("cuFuncSetAttribute")
 	if err != nil {

@@ -4,7 +4,7 @@
 
 // Answer is what the answers of one row's experts are weighed with, and what their sum is added to: by rank,
 // then the shared one, whose weight is the sigmoid of router's number or, without router, 1.
-struct Answer {
+struct Answer {  // shared with Go
   const float *weights, *router;
   float* dst;
   int choices, shared;  // experts of the row: at most maxPicks; and one or none

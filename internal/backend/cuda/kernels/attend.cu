@@ -7,7 +7,7 @@
 // Rotations per position of pairs, which of a row's positions each is rotated by, and what cosines
 // and sines are multiplied with.
 const int maxPairs = 256;
-struct Turns {
+struct Turns {  // shared with Go
   int pairs, sections;
   float factor;
   float freqs[maxPairs];

@@ -32,7 +32,7 @@ __device__ __forceinline__ float expDown(float x) {
 const int f32 = 0, f16 = 1, i8 = 2;
 
 // A layer of attention and what was prepared for it: attend.go fills it in.
-struct Layer {
+struct Layer {  // shared with Go
   int heads, kvHeads;
   int key, tail, value;    // numbers of a key in its rows of a page, in a latent row's second ones, of a value
   int head;                // numbers from one head's query to the next

@@ -4,17 +4,17 @@
 
 // A sequence of the call: see backend.Seq. pages and deltas are the indices of its first entry in
 // Call.page and Call.delta.
-struct Seq {
+struct Seq {  // shared with Go
   int first, n, pos, drafts, accepted, pages, deltas, unused;
 };
 
 // The state of a DeltaNet layer for a sequence: see backend.Recurrent. Strides are in numbers.
-struct Recurrent {
+struct Recurrent {  // shared with Go
   float *state, *tail, *keys, *deltas, *decays;
   int stateStride, tailStride, keysStride, deltasStride, decaysStride, unused;
 };
 
-struct Call {
+struct Call {  // shared with Go
   int rows, seqs, wants, onlys;
   const int *ids, *want, *only;        // [rows], [wants], [onlys]
   const Seq *seq;                      // [seqs]
@@ -23,4 +23,3 @@ struct Call {
   unsigned char *const *page;          // of all sequences, one after another
   const Recurrent *delta;              // likewise, a layer after the other
 };
-static_assert(sizeof(Seq) == 32 && sizeof(Recurrent) == 64 && sizeof(Call) == 80, "call.go");

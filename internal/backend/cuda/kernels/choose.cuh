@@ -113,7 +113,7 @@ __device__ float softmax(float* x, int count) {
 
 // Pick is the usual choice of one row's experts, which kernels make by themselves: the highest of at most 256
 // logits, weighed by their softmax.
-struct Pick {
+struct Pick {  // shared with Go
   const float* logits;  // none: the choice was made
   int experts, topK, normalize;
   float scale;  // 0: 1

@@ -7,7 +7,7 @@ typedef unsigned long long u64;
 // How to draw from a row. inverse is 1/temperature, 0 for the most likely id; steps is how many steps of 2^-24
 // octaves a unit of logit has. The filters keep most ids, the share of the weight, and so many levels. Columns from
 // first on count if their block has a bit in the row's mask.
-struct Draw {
+struct Draw {  // shared with Go
   u64 noise;
   double inverse, steps, share;
   int cols, most, levels, first;
@@ -15,15 +15,15 @@ struct Draw {
 
 // Many draws are one parameter. weights are topk's of the first octave.
 const int drawsAtOnce = 64;
-struct Draws {
+struct Draws {  // shared with Go
   Draw of[drawsAtOnce];
   u64 weights[16];
 };
 
 // Levels of package topk, and what a row has of each: ids, and their shares of the level's weight. Blocks that
 // have finished with a row are counted, too.
-const int maxLevels = 43 * 16;
-struct Bins {
+const int maxLevels = 688;  // of 43 octaves
+struct Bins {  // shared with Go
   u64 shares[maxLevels];
   unsigned counts[maxLevels], finished, unused;
 };
@@ -351,11 +351,12 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
 }
 
 // Copies of rows, all as long: backend.Copier. A block has a part of one of them.
-struct Copies {
-  struct {
-    unsigned* to;
-    const unsigned* from;
-  } of[64];
+struct CopyRow {  // shared with Go
+  unsigned* to;
+  const unsigned* from;
+};
+struct Copies {  // shared with Go
+  CopyRow of[64];
 };
 extern "C" __global__ void __launch_bounds__(256) copy_each(const __grid_constant__ Copies c, int words) {
   release();

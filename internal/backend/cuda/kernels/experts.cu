@@ -6,7 +6,7 @@
 #include "product.cuh"
 
 // Choice is what is asked for: see backend.Experts.
-struct Choice {
+struct Choice {  // shared with Go
   const float* logits;  // [rows, experts]
   const float* bias;    // [experts], or none
   int* chosen;          // [rows, topK]
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(32) choose(const __grid_constant__ 
 
 // Places is where choices go: slots, and jobs of at most `most` rows each. Of the shared expert, if it is
 // one of the jobs, there are `shared` rows.
-struct Places {
+struct Places {  // shared with Go
   const int* chosen;
   int* slots;
   Job* jobs;

@@ -283,7 +283,7 @@ template <int N> __device__ __forceinline__ void readWords(word (&scale)[N], con
 // Gates is where what is gated goes as integers: arrived counts the tiles of a group that are there, and is
 // zero before and after. Without it there are none to write.
 // With jobs the matrices are experts of one row: those of pick and the shared one, or those that are listed.
-struct Gates {
+struct Gates {  // shared with Go
   unsigned* arrived;
   signed char* codes;
   float2* tails;

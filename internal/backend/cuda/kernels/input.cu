@@ -4,7 +4,7 @@
 #include "quantize.cuh"
 
 // Turn is a transformation: an order of columns or, without one, a rotation of groups of 128.
-struct Turn {
+struct Turn {  // shared with Go
   const int* order;      // [cols]
   const float* scales;   // [cols]
   const float* turns;    // [groups, rounds, 2, 64]
@@ -13,14 +13,14 @@ struct Turn {
 };
 
 // Form is a form of the rows: transformed, as floats at y or, with codes, as integers.
-struct Form {
+struct Form {  // shared with Go
   Turn turn;
   float* y;
   Codes codes;
 };
 
 // Forms are those that the products of a call want.
-struct Forms {
+struct Forms {  // shared with Go
   Form form[4];
 };
 

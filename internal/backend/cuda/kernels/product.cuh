@@ -5,14 +5,14 @@
 
 // Job is one matrix of a stack and the rows that it is multiplied with, for experts: from a
 // multiple of eight on, and no more than the kernel takes at once.
-struct Job {
+struct Job {  // shared with Go
   int matrix, first, rows, pad;
 };
 
 // Product is x times the rows of w. Input rows are floats or quantized: codes [rows, cols], rows
 // codeStride apart, and tails [groups, tailRows], the scale and the scaled sum of a row's group.
 // Both have memory for whole chunks of eight groups and 32 rows from any multiple of eight on.
-struct Product {
+struct Product {  // shared with Go
   Weight w;
   const signed char* codes;
   const float2* tails;

@@ -34,7 +34,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
 
 // Where the codes of rows go: see quantized in matmul.go. Without codes there are none to write, and
 // a group is how many columns a warp has at a time.
-struct Codes {
+struct Codes {  // shared with Go
   signed char *codes;
   float2 *tails;
   int stride, group, tailRows, whole;

@@ -21,7 +21,7 @@ __device__ __forceinline__ void write4(word at, float a, float b, float c, float
 }
 
 // Part is one of the matrices: where its tiles lie, and where its results go.
-struct Part {
+struct Part {  // shared with Go
   const byte* data;
   const byte* other;  // matrix -1 of jobs, which is no part of the stack
   float* dst;
@@ -32,7 +32,7 @@ struct Part {
 const int maxParts = 8;
 
 // Parts is all of them. With same, the rows of every job are row 0.
-struct Parts {
+struct Parts {  // shared with Go
   int count, tiles, same, unused;
   Part part[maxParts];
 };

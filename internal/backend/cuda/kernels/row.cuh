@@ -6,7 +6,7 @@
 #include "weight.cuh"
 
 // Row is the row, and where the first block leaves what others need of it.
-struct Row {
+struct Row {  // shared with Go
   const float* x;      // none: it comes as codes and tails
   const float* gain;   // of a norm; none: the row is rounded as it is
   float* dst;          // the row with its norm; none: nowhere

@@ -5,19 +5,11 @@
 // as for tensor cores, by themselves; the four lanes of an output add up their integers.
 #pragma once
 #include "quantizesuper.cuh"
+#include "row.cuh"
 #include "super.cuh"
 
-// SuperRow is a row as floats, and where the first block leaves what others need of it.
-struct SuperRow {
-  const float* x;      // none: it comes as codes
-  const float* gain;
-  float* dst;          // the row with its norm
-  signed char* codes;  // the row as integers, and its tails
-  float2* tails;
-  int cols, tailRows;
-  float eps;
-  int unused;
-
+// SuperRow is a row whose groups are superblocks.
+struct SuperRow : Row {
   static constexpr int PIECES = 3;  // superblocks that a warp of eight has at most
 
   struct Space {
@@ -118,7 +110,7 @@ __device__ __forceinline__ void write2(word at, float a, float b) {
 
 // SuperGates is where silu of the first part times the second goes, as numbers and rounded. Arrived counts the tiles of 256
 // columns that are there, and is zero before and after. Without it nothing is gated.
-struct SuperGates {
+struct SuperGates {  // shared with Go
   unsigned* arrived;
   float* dst;
   signed char* codes;

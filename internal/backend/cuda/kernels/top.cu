@@ -5,12 +5,12 @@
 const int topBlock = 64;
 
 // What is asked of a row: see backend.Ask. room is how much can be listed, sum whether the sum is asked for.
-struct Ask {
+struct Ask {  // shared with Go
   int cols, k, room, sum;
 };
 
 // What is answered: count is how many numbers are at least low, room of them at most are listed.
-struct Answer {
+struct TopAnswer {  // shared with Go
   float low;
   int count;
   float sum;
@@ -18,7 +18,7 @@ struct Answer {
 };
 
 // A number that is listed.
-struct Listed {
+struct Listed {  // shared with Go
   int id;
   float logit;
 };
@@ -85,7 +85,7 @@ __device__ __forceinline__ float sumOf(const unsigned *m, const float *sums, int
 // The K-th highest maximum, digit by digit, and all numbers that are no less, in any order. A block
 // has a row.
 extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int stride, const Ask *asks, const unsigned *maxima, const float *sums, int blocks,
-    Answer *answers, Listed *listed, int room) {
+    TopAnswer *answers, Listed *listed, int room) {
   __shared__ int bins[256], numbers, want, count;
   __shared__ unsigned cut, tops[32];
   __shared__ float parts[32];
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int 
   const int n = (a.cols + topBlock - 1) / topBlock;
   const unsigned *m = maxima + (size_t)r * blocks;
   if (a.k == 0) {
-    if (tid == 0) answers[r] = Answer{__int_as_float(0x7f800000), 0, 0.0f, 0};
+    if (tid == 0) answers[r] = TopAnswer{__int_as_float(0x7f800000), 0, 0.0f, 0};
     return;
   }
   if (tid == 0) numbers = count = 0, cut = 0, want = a.k;
@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int 
   }
   const float sum = a.sum ? sumOf(m, sums + (size_t)r * blocks, n, tops, parts) : 0.0f;
   __syncthreads();
-  if (tid == 0) answers[r] = Answer{unordered(low), count, sum, 0};
+  if (tid == 0) answers[r] = TopAnswer{unordered(low), count, sum, 0};
 }
 
 // What single columns hold: place i is row places[2i], column places[2i+1].

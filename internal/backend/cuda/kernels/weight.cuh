@@ -5,7 +5,7 @@
 #include "bits.cuh"
 
 // Weight is a stack of matrices. weight.go fills it in.
-struct Weight {
+struct Weight {  // shared with Go
   const unsigned char* data;
   long long matrix;  // bytes of one
   int rows, cols, tiles, tileBytes;
