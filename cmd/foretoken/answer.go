@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
 // The reasons for an answer to end that the model does not know.
@@ -16,7 +17,7 @@ const (
 )
 
 // session is an open model that answers questions.
-type session struct{ *opened }
+type session struct{ *load.Model }
 
 // question is the request for an answer to p. likeliest is how many tokens to report the
 // log-probabilities of in place of each, -1 for none at all.

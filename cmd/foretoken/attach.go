@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/server/media"
 )
@@ -177,7 +178,7 @@ func openPart(name string) ([]byte, error) {
 	case found && (scheme == "http" || scheme == "https"):
 		return nil, fmt.Errorf("URL %.80q is not fetched: download it and give the file", name)
 	}
-	path, err := expandHome(name)
+	path, err := load.ExpandHome(name)
 	if err != nil {
 		return nil, err
 	}

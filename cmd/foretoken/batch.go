@@ -24,6 +24,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -41,13 +42,13 @@ func newBatchCommand() *cobra.Command {
 
 // batchRun is a run of the command batch run.
 type batchRun struct {
-	model    *modelFlags
+	model    *load.Flags
 	endpoint string
 	lines    flags.Setting[int]
 }
 
 func newBatchRunCommand() *cobra.Command {
-	f := &batchRun{model: newModelFlags(), lines: flags.Whole(1, 1024)}
+	f := &batchRun{model: load.NewFlags(), lines: flags.Whole(1, 1024)}
 	cmd := &cobra.Command{
 		Use:   "run IN.jsonl OUT.jsonl",
 		Short: "Answer a file of requests without a server",
@@ -67,12 +68,12 @@ Ctrl-C.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0], args[1]) },
 	}
-	g := f.model.group()
+	g := f.model.Group()
 	own := flags.NewGroup("Batch")
 	own.Flags().StringVar(&f.endpoint, "endpoint", "", "required `PATH` of all lines: "+strings.Join(batch.Endpoints, ", ")+" (default: that of the first line)")
 	own.Flags().Var(&f.lines, "batch-lines", "maximum number of concurrent lines (default 16)")
-	flags.AddGroups(cmd, g, own, f.model.draft.group())
-	completeModel(cmd)
+	flags.AddGroups(cmd, g, own, f.model.Draft.Group())
+	load.Complete(cmd)
 	flags.Must(cmd.RegisterFlagCompletionFunc("endpoint", cobra.FixedCompletions(batch.Endpoints, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -116,7 +117,7 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	path, err := resolveModel(f.model.model)
+	path, err := load.Resolve(f.model.Model)
 	if err != nil {
 		return err
 	}
@@ -128,11 +129,11 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	o := f.model.options()
+	o := f.model.Options()
 	o.KVMemory, o.MaxBatch, o.PrefixCache = -1, f.lines.Or(0), foretoken.PrefixCache{}
-	addSlot(o.Threads)
-	name, level := servedName(f.model.model, path), slog.LevelWarn
-	if f.model.verbose {
+	load.AddSlot(o.Threads)
+	name, level := load.ServedName(f.model.Model, path), slog.LevelWarn
+	if f.model.Verbose {
 		level = slog.LevelInfo
 	}
 	s, err := server.New(server.Options{
@@ -147,7 +148,7 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	defer stop()
 	fingerprint, err := s.Fingerprint(ctx, name, filepath.Join(partial, "weights"))
 	if err != nil {
-		return explain(err)
+		return load.Explain(err)
 	}
 	b, again, err := f.begin(ctx, s.Coordinator(), in, partial, id, fingerprint)
 	if err == nil {
@@ -173,7 +174,7 @@ func (f *batchRun) check(out, partial string) error {
 	if f.endpoint != "" && !slices.Contains(batch.Endpoints, f.endpoint) {
 		return flags.Usagef("--endpoint %s: want one of %s", f.endpoint, strings.Join(batch.Endpoints, ", "))
 	}
-	if err := f.model.draft.validate(); err != nil {
+	if err := f.model.Draft.Validate(); err != nil {
 		return err
 	}
 	files := []string{out}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/model"
@@ -31,14 +32,14 @@ func newBenchCommand() *cobra.Command {
 
 // benchFlags are common to all measurements.
 type benchFlags struct {
-	deviceFlags
+	load.DeviceFlags
 	repeats flags.Setting[int]
 	rows    []int
 	json    bool
 }
 
 func newBenchFlags(rows ...int) *benchFlags {
-	return &benchFlags{deviceFlags: newDeviceFlags(), repeats: flags.Whole(1, 1000), rows: rows}
+	return &benchFlags{DeviceFlags: load.NewDeviceFlags(), repeats: flags.Whole(1, 1000), rows: rows}
 }
 
 func (f *benchFlags) group(title string) flags.Group {
@@ -47,7 +48,7 @@ func (f *benchFlags) group(title string) flags.Group {
 	fs.SortFlags = false
 	fs.IntSliceVar(&f.rows, "rows", f.rows, "row counts of a pass")
 	fs.Var(&f.repeats, "repeats", "number of repetitions; reports the median (default 7)")
-	f.addDevice(g)
+	f.AddDevice(g)
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
 	return g
 }
@@ -57,7 +58,7 @@ func (f *benchFlags) open() (backend.Backend, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	return f.openDevice()
+	return f.OpenDevice()
 }
 
 // check checks the rows.
@@ -118,17 +119,17 @@ func modelForm(bits, format flags.Setting[string]) (weights.Form, error) {
 }
 
 // openFor opens the device for a generated model, and the processor beside it where that is wanted or needed.
-func (f *benchFlags) openFor(o bench.ModelOptions, parts *offloadFlags) (backend.Backend, error) {
+func (f *benchFlags) openFor(o bench.ModelOptions, parts *load.OffloadFlags) (backend.Backend, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	n := f.threads.Or(processors)
-	addSlot(n)
+	n := f.Threads.Or(load.Processors)
+	load.AddSlot(n)
 	longest := o.Context + slices.Max(append(slices.Clone(o.Prompts), slices.Max(o.Rows))) + 64
-	b, plan, err := offload.ForShape(o.Shape, o.Form, f.device.Value, backend.Options{Threads: n, ISA: f.isa.Value},
-		offload.Want(parts.offload()), offload.Options{KVBits: o.KVBits, Context: longest})
+	b, plan, err := offload.ForShape(o.Shape, o.Form, f.Device.Value, backend.Options{Threads: n, ISA: f.ISA.Value},
+		offload.Want(parts.Offload()), offload.Options{KVBits: o.KVBits, Context: longest})
 	if err != nil {
-		return nil, explain(err)
+		return nil, load.Explain(err)
 	}
 	if plan != nil {
 		if whole, _ := plan.Whole(); !whole {
@@ -141,9 +142,9 @@ func (f *benchFlags) openFor(o bench.ModelOptions, parts *offloadFlags) (backend
 func newBenchModelCommand() *cobra.Command {
 	f := newBenchFlags(1, 2, 4, 8)
 	shape, bits, format, context := flags.Choice(model.Shapes()...), flags.Choice("2", "3", "4", "5", "6", "8", "16"), formSetting(), flags.Whole(0, 1<<18)
-	kv, vision := newKVFlags(), flags.Choice("2", "3", "4", "5", "6", "8", "16")
+	kv, vision := load.NewKVFlags(), flags.Choice("2", "3", "4", "5", "6", "8", "16")
 	prompts, images, pixels := []int{64, 512}, []string(nil), flags.Whole(1, 1<<26)
-	parts := newOffloadFlags()
+	parts := load.NewOffloadFlags()
 	cmd := &cobra.Command{
 		Use:   "model",
 		Short: "Measure a model of a released size with random weights",
@@ -172,7 +173,7 @@ are on the CPU, as in run and serve.
 			tower, _ := strconv.Atoi(vision.Or("16"))
 			o := bench.ModelOptions{
 				Shape: shape.Or("2b"), Form: form, Rows: f.rows, Prompts: prompts, Context: context.Or(0),
-				KVBits: kv.options(), Repeats: f.repeats.Or(7), Progress: f.say(cmd),
+				KVBits: kv.Options(), Repeats: f.repeats.Or(7), Progress: f.say(cmd),
 				Images: sizes, MaxPixels: pixels.Or(1 << 20), VisionBits: tower,
 			}
 			b, err := f.openFor(o, &parts)
@@ -194,17 +195,17 @@ are on the CPU, as in run and serve.
 	fs.Var(&bits, "bits", "bits per weight; 16: bf16 (default 4)")
 	fs.Var(&format, "format", "weight format, listed above (default affine)")
 	fs.Var(&context, "context", "tokens in the KV cache before each measurement (default 0)")
-	kv.add(g, "16")
+	kv.Add(g, "16")
 	fs.IntSliceVar(&prompts, "prompts", prompts, "prompt lengths to prefill, in tokens")
 	fs.StringSliceVar(&images, "images", nil, "`LIST` of image sizes in pixels, such as 640x480")
 	fs.Var(&pixels, "max-image-pixels", "maximum pixels of an image; larger images are downscaled (default 1048576)")
 	fs.Var(&vision, "vision-bits", "bits per weight of the vision tower; 16: bf16 (default 16)")
 	how := f.group("Options")
-	parts.addOffload(how)
+	parts.AddOffload(how)
 	flags.AddGroups(cmd, g, how)
-	completeDevice(cmd)
-	completeOffload(cmd)
-	completeKV(cmd)
+	load.CompleteDevice(cmd)
+	load.CompleteOffload(cmd)
+	load.CompleteKV(cmd)
 	flags.Must(cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(weights.FormNames(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -230,7 +231,7 @@ q4 is short for affine:4. ` + formHelp("--types"),
 				}
 			}
 			for _, set := range f.sets(every) {
-				f.isa.Value = set
+				f.ISA.Value = set
 				if err := f.kernels(cmd, types); err != nil {
 					return err
 				}
@@ -242,17 +243,17 @@ q4 is short for affine:4. ` + formHelp("--types"),
 	g.Flags().BoolVar(&every, "all", false, "measure every instruction set of this machine")
 	g.Flags().StringSliceVar(&types, "types", types, "weight types: q2 to q8, or formats listed above")
 	flags.AddGroups(cmd, g, f.group("Options"))
-	completeDevice(cmd)
+	load.CompleteDevice(cmd)
 	return cmd
 }
 
 // sets are the instruction sets to measure with: that of the flag, "" for the best, or every one
 // that can be run. A device without any, or that is missing, has "" alone, as opening it says more.
 func (f *benchFlags) sets(every bool) []string {
-	if all := f.runnable(); every && len(all) > 0 {
+	if all := f.Runnable(); every && len(all) > 0 {
 		return all
 	}
-	return []string{f.isa.Value}
+	return []string{f.ISA.Value}
 }
 
 // kernels measures with one instruction set and prints the report.

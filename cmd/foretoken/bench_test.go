@@ -90,7 +90,7 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 // is an error.
 func TestBenchMeasuresWithoutInstructionSets(t *testing.T) {
 	f := newBenchFlags(1)
-	f.device.Value, f.device.Given = "other", true
+	f.Device.Value, f.Device.Given = "other", true
 	if sets := f.sets(true); !slices.Equal(sets, []string{""}) {
 		t.Errorf("measured with %q", sets)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/engine"
@@ -24,7 +25,7 @@ import (
 
 // compareBench is a run of the command bench compare.
 type compareBench struct {
-	model              *modelFlags
+	model              *load.Flags
 	peer               string
 	prompts, generates []int
 	depths             []int
@@ -37,7 +38,7 @@ const compareRepeats = 5
 
 func newBenchCompareCommand() *cobra.Command {
 	f := &compareBench{
-		model: newModelFlags(), prompts: []int{512}, generates: []int{128}, depths: []int{0}, repeats: flags.Whole(1, 1000), out: &benchOutput{},
+		model: load.NewFlags(), prompts: []int{512}, generates: []int{128}, depths: []int{0}, repeats: flags.Whole(1, 1000), out: &benchOutput{},
 	}
 	cmd := &cobra.Command{
 		Use:   "compare --peer-cmd COMMAND --model FILE.gguf",
@@ -60,18 +61,18 @@ Output as a table is also accepted. No shell is used: arguments are separated by
 	fs := g.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.peer, "peer-cmd", "", "benchmark `PROGRAM` of the peer, optionally with arguments")
-	fs.StringVar(&f.model.model, "model", "", "GGUF `FILE` for both programs")
+	fs.StringVar(&f.model.Model, "model", "", "GGUF `FILE` for both programs")
 	fs.IntSliceVar(&f.prompts, "prompts", f.prompts, "`LIST` of prompt lengths in tokens; 0: no prefill")
 	fs.IntSliceVar(&f.generates, "generates", f.generates, "`LIST` of numbers of tokens to generate; 0: no decoding")
 	fs.IntSliceVar(&f.depths, "depths", f.depths, "`LIST` of context lengths before the measurement, in tokens")
 	fs.Var(&f.repeats, "repeats", fmt.Sprintf("number of repetitions (default %d)", compareRepeats))
 	ours := flags.NewGroup("Our side (the peer also gets --threads)")
 	ours.Flags().SortFlags = false
-	f.model.kv.add(ours, "16")
-	f.model.addDevice(ours)
+	f.model.KV.Add(ours, "16")
+	f.model.AddDevice(ours)
 	flags.AddGroups(cmd, g, ours, f.out.group())
-	completeDevice(cmd)
-	completeKV(cmd)
+	load.CompleteDevice(cmd)
+	load.CompleteKV(cmd)
 	flags.Must(cmd.MarkFlagFilename("model", "gguf"))
 	f.out.complete(cmd)
 	return cmd
@@ -88,11 +89,11 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	c := console.New(cmd)
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	b, err := f.model.openDevice()
+	b, err := f.model.OpenDevice()
 	if err != nil {
 		return err
 	}
-	bar := console.NewProgress(c, f.model.model)
+	bar := console.NewProgress(c, f.model.Model)
 	m, err := console.UnlessInterrupted(ctx, func() (model.Model, error) { return f.open(b, bar) })
 	if errors.Is(err, console.ErrInterrupted) {
 		return err // the end of the process ends the loading, which goes on with the device
@@ -111,7 +112,7 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	}
 	defer e.Close()
 	r, err := bench.Compare(ctx, peer, recorder.On(e), bench.CompareOptions{
-		File: f.model.model, Threads: f.model.threads.Or(processors), Prompts: f.prompts, Generates: f.generates, Depths: f.depths,
+		File: f.model.Model, Threads: f.model.Threads.Or(load.Processors), Prompts: f.prompts, Generates: f.generates, Depths: f.depths,
 		Repeats: f.repeats.Or(compareRepeats), Vocab: m.Info().Vocab, Progress: c.Step,
 	})
 	if errors.Is(err, context.Canceled) {
@@ -120,19 +121,19 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	r.Model, r.Device, r.Load = filepath.Base(f.model.model), b.Name(), machineLoad()
+	r.Model, r.Device, r.Load = filepath.Base(f.model.Model), b.Name(), machineLoad()
 	return f.out.write(c, r)
 }
 
 // open loads the weights only: no text is needed here, so that a file without a tokenizer
 // will do, as it does for the peer.
 func (f *compareBench) open(b backend.Backend, bar *console.Progress) (_ model.Model, err error) {
-	k, err := openCheckpoint(f.model.model)
+	k, err := load.Checkpoint(f.model.Model)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	return model.Open(k, b, model.Options{KVBits: f.model.kv.options(), NoVision: true, NoHead: true, Progress: bar.Report, Log: slog.New(slog.DiscardHandler)})
+	return model.Open(k, b, model.Options{KVBits: f.model.KV.Options(), NoVision: true, NoHead: true, Progress: bar.Report, Log: slog.New(slog.DiscardHandler)})
 }
 
 func (f *compareBench) validate() (bench.Peer, error) {
@@ -143,8 +144,8 @@ func (f *compareBench) validate() (bench.Peer, error) {
 	if _, err := exec.LookPath(peer[0]); err != nil {
 		return nil, flags.Usagef("--peer-cmd %s: %v", peer[0], err)
 	}
-	if !strings.HasSuffix(f.model.model, ".gguf") {
-		return nil, flags.Usagef("--model %s: want a GGUF file, which both programs support, with a name that ends in .gguf", f.model.model)
+	if !strings.HasSuffix(f.model.Model, ".gguf") {
+		return nil, flags.Usagef("--model %s: want a GGUF file, which both programs support, with a name that ends in .gguf", f.model.Model)
 	}
 	lengths := slices.Concat(f.prompts, f.generates)
 	for _, n := range lengths {

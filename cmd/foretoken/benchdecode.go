@@ -14,13 +14,14 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // decodeBench is a run of the command bench decode.
 type decodeBench struct {
-	model *modelFlags
+	model *load.Flags
 	out   *benchOutput
 
 	classes, rules, depths, temps []string
@@ -43,7 +44,7 @@ const (
 
 func newBenchDecodeCommand() *cobra.Command {
 	f := &decodeBench{
-		model: newModelFlags(), out: &benchOutput{},
+		model: load.NewFlags(), out: &benchOutput{},
 		classes: bench.Classes(), rules: []string{"exact"}, depths: []string{"1", "2", "3", "auto"}, temps: []string{"0", "0.6"}, batches: []int{1}, contexts: []int{0},
 		prompts: flags.Whole(1, 48), repeats: flags.Whole(1, 1000), maxTokens: flags.Whole(8, 1<<20),
 	}
@@ -79,7 +80,7 @@ interrupted by Ctrl-C.`,
 		Args: flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	flags.AddGroups(cmd, f.what(), f.model.group(), f.drafts(), f.out.group())
+	flags.AddGroups(cmd, f.what(), f.model.Group(), f.drafts(), f.out.group())
 	f.complete(cmd)
 	return cmd
 }
@@ -104,17 +105,17 @@ func (f *decodeBench) what() flags.Group {
 // drafts are the flags of speculative decoding that do not vary within a run.
 func (f *decodeBench) drafts() flags.Group {
 	g := flags.NewGroup("Speculative decoding")
-	d, fs := f.model.draft, g.Flags()
+	d, fs := f.model.Draft, g.Flags()
 	fs.SortFlags = false
-	fs.Var(&d.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp)")
-	fs.Var(&d.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
-	fs.BoolVar(&d.noSelfTest, "no-self-test", false, "do not measure the head on load")
+	fs.Var(&d.Drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp)")
+	fs.Var(&d.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
+	fs.BoolVar(&d.NoSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
 }
 
 func (f *decodeBench) complete(cmd *cobra.Command) {
-	completeDevice(cmd)
-	completeKV(cmd)
+	load.CompleteDevice(cmd)
+	load.CompleteKV(cmd)
 	for name, words := range map[string][]cobra.Completion{
 		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "temps": {"recommended"}, "draft": {"mtp", "ngram", "auto"},
 		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"},
@@ -122,7 +123,7 @@ func (f *decodeBench) complete(cmd *cobra.Command) {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	flags.Must(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return completeModelName(typed)
+		return load.CompleteName(typed)
 	}))
 	f.out.complete(cmd)
 }
@@ -138,18 +139,18 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	c := console.New(cmd)
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	if !f.model.draft.drafter.Given {
-		f.model.draft.mtp.Value = "on" // without a head there is nothing to compare
+	if !f.model.Draft.Drafter.Given {
+		f.model.Draft.MTP.Value = "on" // without a head there is nothing to compare
 	}
 	recorder := &bench.Recorder{}
-	m := f.model.options()
+	m := f.model.Options()
 	m.Vision.Off = true
 	m.OnRound = recorder.ObserveModel
 	m.MaxRound = time.Hour // prompts are prefilled at once: what counts is rounds in which all sequences decode
 	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
 		m.KVMemory = -1 // the KV cache of the longest sequence need not be enough for several
 	}
-	s, err := f.model.openWith(ctx, c, m, console.NewNotes(f.model.verbose))
+	s, err := f.model.OpenWith(ctx, c, m, console.NewNotes(f.model.Verbose))
 	if err != nil {
 		return err
 	}
@@ -255,5 +256,5 @@ func machineLoad() string {
 	if len(fields) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Load of the machine at the end, these threads included: %s on %d processors.", fields[0], processors)
+	return fmt.Sprintf("Load of the machine at the end, these threads included: %s on %d processors.", fields[0], load.Processors)
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/bench"
 )
 
 // encoded are the token ids of the prompts, by class and context.
-func (f *decodeBench) encoded(ctx context.Context, s *opened, o *bench.DecodeOptions) (map[bench.Text][][]int32, error) {
+func (f *decodeBench) encoded(ctx context.Context, s *load.Model, o *bench.DecodeOptions) (map[bench.Text][][]int32, error) {
 	n := f.prompts.Or(quickPrompts)
 	if f.full {
 		n = f.prompts.Or(fullPrompts)
@@ -40,7 +41,7 @@ func (f *decodeBench) encoded(ctx context.Context, s *opened, o *bench.DecodeOpt
 				if err != nil {
 					return nil, err
 				}
-				if err := s.checkPrompt(p); err != nil {
+				if err := s.CheckPrompt(p); err != nil {
 					return nil, err
 				}
 				at := bench.Text{Class: class, Context: tokens}
@@ -63,7 +64,7 @@ const turnTokens = 256
 
 // earlierTurns are turns of a class that fill a number of tokens. They begin with the prompts from
 // first on and are the same in every run.
-func earlierTurns(ctx context.Context, s *opened, class string, first, tokens int) ([]turn, error) {
+func earlierTurns(ctx context.Context, s *load.Model, class string, first, tokens int) ([]turn, error) {
 	texts, sampling := bench.Prompts(class), s.Sampling()
 	var list []turn
 	for sum := 0; sum < tokens; {
@@ -88,7 +89,7 @@ func earlierTurns(ctx context.Context, s *opened, class string, first, tokens in
 
 // benchPrompt is the prompt for an answer to a text after as many turns as fit into a number of
 // tokens. A checkpoint without a chat template gets plain text.
-func benchPrompt(s *opened, class string, turns []turn, text string, tokens int) (*foretoken.Prompt, error) {
+func benchPrompt(s *load.Model, class string, turns []turn, text string, tokens int) (*foretoken.Prompt, error) {
 	plain, messages := text, []chat.Message{{Role: "user", Content: chat.Text(text)}}
 	left := tokens - len(s.Encode(text))
 	for _, t := range slices.Backward(turns) {

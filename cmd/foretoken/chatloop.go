@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
 const chatHelp = `  /clear             clear the conversation
@@ -274,11 +275,11 @@ func (v *conversation) describe() string {
 	i := v.s.Info()
 	fmt.Fprintf(&b, "model: %s, %s, %s, %s on %s, %.1f MB\n", v.s.Name(), i.Family, v.s.size(), i.Compute, v.s.Device(), float64(i.Bytes)/1e6)
 	if p := v.s.Placement(); len(p) > 1 {
-		fmt.Fprintf(&b, "devices: %s\n", describePlacement(p))
+		fmt.Fprintf(&b, "devices: %s\n", load.DescribePlacement(p))
 	}
 	fmt.Fprintf(&b, "context: %d tokens; %s so far\n", v.s.Context(), console.Counted(len(v.messages), "message"))
 	fmt.Fprintf(&b, "speculative decoding: %s\n", v.s.Drafting())
-	fmt.Fprintf(&b, "vision: %s\n", describeVision(i.Vision))
+	fmt.Fprintf(&b, "vision: %s\n", load.DescribeVision(i.Vision))
 	if v.template.system.Given {
 		fmt.Fprintf(&b, "system: %s\n", v.template.system.Value)
 	}

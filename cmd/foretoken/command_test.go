@@ -15,6 +15,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
@@ -371,15 +372,15 @@ func TestReportOfCanceledAnswerIsJSON(t *testing.T) {
 func openTiny(t *testing.T, isa string) *session {
 	t.Helper()
 	c := &console.Console{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}
-	f := newModelFlags()
-	err := f.threads.Set("1")
+	f := load.NewFlags()
+	err := f.Threads.Set("1")
 	if isa != "" {
-		err = errors.Join(err, f.isa.Set(isa))
+		err = errors.Join(err, f.ISA.Set(isa))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := f.open(t.Context(), c, console.NewNotes(false))
+	m, err := f.Open(t.Context(), c, console.NewNotes(false))
 	if err != nil {
 		t.Fatal(err)
 	}

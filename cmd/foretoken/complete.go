@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
 // completeMention completes the path of a file that is being named with @ at the end of a line
@@ -22,7 +23,7 @@ func completeMention(typed string) (line string, ok bool) {
 	if n < len(typed)-at-1 || strings.ContainsAny(typed[at+1:], `'"`) { // another word has begun, or it is quoted
 		return typed, false
 	}
-	path, err := expandHome(word)
+	path, err := load.ExpandHome(word)
 	if err != nil {
 		return typed, false
 	}

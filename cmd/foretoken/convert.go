@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -35,7 +36,7 @@ type conversion struct {
 
 func newConvertCommand() *cobra.Command {
 	v := &conversion{
-		model: embeddedName, writing: newWritingFlags(),
+		model: load.Embedded, writing: newWritingFlags(),
 		bits: flags.Choice("2", "3", "4", "5", "6", "8"), group: flags.Choice("32", "64", "128"),
 		mode: flags.Choice("affine", "mxfp4", "nvfp4", "mxfp8"), headBits: flags.Choice("2", "3", "4", "5", "6", "8", "16"), visionBits: flags.Choice("4", "8", "16"),
 		dtype: flags.Choice("float16", "bfloat16", "float32"),
@@ -71,7 +72,7 @@ The folder appears when it is complete. Ctrl-C leaves no files.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },
 	}
 	source := flags.NewGroup("Model")
-	source.Flags().StringVar(&v.model, "model", v.model, "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+embeddedName)
+	source.Flags().StringVar(&v.model, "model", v.model, "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+load.Embedded)
 	source.Flags().StringVar(&v.out, "out", "", "output `DIR`")
 	numbers := flags.NewGroup("Encoding (default: unchanged)")
 	fs := numbers.Flags()
@@ -105,7 +106,7 @@ func (v *conversion) run(cmd *cobra.Command) error {
 	if v.out == "" {
 		return flags.Usagef("--out is missing: give the folder to write")
 	}
-	src := func() (*checkpoint.Checkpoint, error) { return openCheckpoint(v.model) }
+	src := func() (*checkpoint.Checkpoint, error) { return load.Checkpoint(v.model) }
 	return v.writing.do(cmd, "converting", v.out, o, src, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error) {
 		return convert.Convert(ctx, c, v.out, o)
 	})
@@ -222,7 +223,7 @@ func completeWriting(cmd *cobra.Command, words map[string][]cobra.Completion) {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	flags.Must(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return completeModelName(typed)
+		return load.CompleteName(typed)
 	}))
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -349,7 +350,7 @@ func TestUnitFitsTheProgram(t *testing.T) {
 		}
 		unit[name] = value
 	}
-	if got, want := stateFolder(), filepath.FromSlash("/var/lib/"+unit["StateDirectory"]); got != want {
+	if got, want := load.StateFolder(), filepath.FromSlash("/var/lib/"+unit["StateDirectory"]); got != want {
 		t.Errorf("batches are kept in %s, and the service can write to %s", got, want)
 	}
 	words := strings.Fields(unit["ExecStart"])

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
@@ -84,14 +83,5 @@ func TestDeviceIsAFlagOfEveryCommandThatComputes(t *testing.T) {
 	o := runIn(t, nil, with([]string{"generate", "--device", "cpu", "--verbose", "--threads", "1", "--max-tokens", "1"}, ids...)...)
 	if o.code != 0 || !strings.Contains(o.err, " on cpu ") {
 		t.Errorf("--device cpu: %+v", o)
-	}
-}
-
-func TestPlacementInOneLine(t *testing.T) {
-	got := describePlacement([]foretoken.Placement{
-		{Device: "gpu", Layers: 2, Parts: []string{"layers 2-3", "output"}, Weights: 7e6}, {Device: "cpu", Layers: 2, Parts: []string{"layers 0-1"}, Weights: 6e5},
-	})
-	if want := "gpu: layers 2-3, output, 7.0 MB; cpu: layers 0-1, 0.6 MB"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

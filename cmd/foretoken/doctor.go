@@ -13,6 +13,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
@@ -24,8 +25,8 @@ import (
 // consultation is a run of the command doctor.
 type consultation struct {
 	compute, quantize flags.Setting[string]
-	deviceFlags
-	offloadFlags
+	load.DeviceFlags
+	load.OffloadFlags
 	limit time.Duration
 	html  string
 	json  bool
@@ -33,7 +34,7 @@ type consultation struct {
 
 func newDoctorCommand() *cobra.Command {
 	f := &consultation{
-		compute: flags.Choice("int8", "float32"), quantize: flags.Choice("4", "5", "6", "8"), deviceFlags: newDeviceFlags(), offloadFlags: newOffloadFlags(),
+		compute: flags.Choice("int8", "float32"), quantize: flags.Choice("4", "5", "6", "8"), DeviceFlags: load.NewDeviceFlags(), OffloadFlags: load.NewOffloadFlags(),
 		limit: time.Minute,
 	}
 	cmd := &cobra.Command{
@@ -64,13 +65,13 @@ Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 in
 	fs.DurationVar(&f.limit, "limit", f.limit, "approximate time to measure; a slow model takes at least the time of a few hundred tokens")
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
-	f.addDevice(how)
-	f.addOffload(how)
+	f.AddDevice(how)
+	f.AddOffload(how)
 	output := flags.NewGroup("Output")
 	output.Flags().StringVar(&f.html, "html", "", "write a page with plots to `FILE`")
 	output.Flags().BoolVar(&f.json, "json", false, "print the report as one JSON object")
 	flags.AddGroups(cmd, how, output)
-	completeDevice(cmd)
+	load.CompleteDevice(cmd)
 	for name, words := range map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
@@ -96,7 +97,7 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	facts := inspect(k, doctor.InspectOptions{Name: name, Batch: 1, Devices: backend.List(), Offload: offload.Want(f.offload())})
+	facts := inspect(k, doctor.InspectOptions{Name: name, Batch: 1, Devices: backend.List(), Offload: offload.Want(f.Offload())})
 	if !facts.Loadable {
 		if f.json {
 			err = console.WriteJSON(c, facts)
@@ -149,11 +150,11 @@ func (f *consultation) examine(ctx context.Context, c *console.Console, k *check
 // openFor opens the device for a model, and the processor beside it for what does not fit; where says
 // what lies where, if that is so.
 func (f *consultation) openFor(k *checkpoint.Checkpoint, o offload.Options) (b backend.Backend, where string, err error) {
-	n := f.threads.Or(processors)
-	addSlot(n)
-	b, plan, err := offload.For(k, f.device.Value, backend.Options{Threads: n, ISA: f.isa.Value}, offload.Want(f.offload()), o)
+	n := f.Threads.Or(load.Processors)
+	load.AddSlot(n)
+	b, plan, err := offload.For(k, f.Device.Value, backend.Options{Threads: n, ISA: f.ISA.Value}, offload.Want(f.Offload()), o)
 	if err != nil {
-		return nil, "", explain(err)
+		return nil, "", load.Explain(err)
 	}
 	if plan != nil {
 		where = plan.String()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -242,33 +241,6 @@ func TestRunTellsWhatDraftingDid(t *testing.T) {
 	o = runIn(t, nil, "run", "--threads", "1", "--temp", "0", "--max-tokens", "1", "--verbose", "Tell me a story.")
 	if !strings.Contains(o.err, "mtp: 1 token in 1 round, no draft tokens\n") {
 		t.Errorf("one token: %+v", o)
-	}
-}
-
-// Opening models one after another must not add up.
-func TestProcessorsAreOneMoreThanThreads(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	for range 2 {
-		for _, threads := range []string{"1", "3", ""} {
-			f := newModelFlags()
-			want := processors + 1
-			if threads != "" {
-				if err := f.threads.Set(threads); err != nil {
-					t.Fatal(err)
-				}
-				want = max(processors, f.threads.Value+1)
-			}
-			b, err := f.openDevice()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := runtime.GOMAXPROCS(0); got != want {
-				t.Errorf("--threads %q: %d processors, want %d", threads, got, want)
-			}
-			if err := b.Close(); err != nil {
-				t.Error(err)
-			}
-		}
 	}
 }
 

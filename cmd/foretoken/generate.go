@@ -9,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
 // generateTokens is how long an answer may be if no flag says.
@@ -16,7 +17,7 @@ const generateTokens = 512
 
 // generation is a run of the command generate.
 type generation struct {
-	model    *modelFlags
+	model    *load.Flags
 	sampling *samplingFlags
 	limits   *limitFlags
 	template *templateFlags
@@ -31,7 +32,7 @@ type generation struct {
 
 func newGenerateCommand() *cobra.Command {
 	g := &generation{
-		model: newModelFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(generateTokens), template: newTemplateFlags(),
+		model: load.NewFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(generateTokens), template: newTemplateFlags(),
 		media: newMediaFlags(), logprobs: flags.Whole(0, 1000),
 	}
 	cmd := &cobra.Command{
@@ -70,11 +71,11 @@ Exit status: 0 success, 1 error, 2 invalid command line, 130 interrupted by Ctrl
 	output := flags.NewGroup("Output")
 	output.Flags().BoolVar(&g.json, "json", false, "print one JSON object at the end instead of the text")
 	output.Flags().Var(&g.logprobs, "logprobs", "with --json: report the log-probabilities of each token and of the N most likely tokens at its position")
-	model := g.model.group()
-	g.model.vision.add(model)
-	flags.AddGroups(cmd, input, model, g.model.draft.group(), g.sampling.group(), g.limits.group(), output)
-	completeModel(cmd)
-	completeVision(cmd)
+	model := g.model.Group()
+	g.model.Vision.Add(model)
+	flags.AddGroups(cmd, input, model, g.model.Draft.Group(), g.sampling.group(), g.limits.group(), output)
+	load.Complete(cmd)
+	load.CompleteVision(cmd)
 	completeMedia(cmd)
 	flags.Must(cmd.MarkFlagFilename("messages", "json"))
 	return cmd
@@ -82,7 +83,7 @@ Exit status: 0 success, 1 error, 2 invalid command line, 130 interrupted by Ctrl
 
 func (g *generation) run(cmd *cobra.Command) (err error) {
 	c := console.New(cmd)
-	log := console.NewNotes(g.model.verbose)
+	log := console.NewNotes(g.model.Verbose)
 	if err := g.validate(cmd); err != nil {
 		return err
 	}
@@ -91,11 +92,11 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	if !in.hasMedia() {
-		g.model.vision.off = true // there is nothing to see
+		g.model.Vision.Off = true // there is nothing to see
 	}
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	m, err := g.model.open(ctx, c, log)
+	m, err := g.model.Open(ctx, c, log)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 
 // validate refuses flags that make no sense together.
 func (g *generation) validate(cmd *cobra.Command) error {
-	if err := errors.Join(g.template.validate(), g.model.draft.validate(), g.model.vision.validate(), g.media.validate(&g.model.vision, g.template)); err != nil {
+	if err := errors.Join(g.template.validate(), g.model.Draft.Validate(), g.model.Vision.Validate(), g.media.validate(&g.model.Vision, g.template)); err != nil {
 		return err
 	}
 	if g.logprobs.Given && !g.json {
@@ -185,10 +186,10 @@ func (g *generation) answer(ctx context.Context, c *console.Console, s *session,
 	if c.OutTerminal {
 		err = errors.Join(err, c.Write("\n")) // so that the shell begins on a line of its own
 	}
-	if g.model.verbose {
+	if g.model.Verbose {
 		c.Remark(a.summary(q.Sampling.Seed))
 		if r := &a.Result.Speculation; r.Any() {
-			c.Remark(describeSpeculation(r))
+			c.Remark(load.DescribeSpeculation(r))
 		}
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
 // maxHistory is how many lines are remembered.
@@ -42,25 +43,11 @@ func openHistory(file string) *history {
 
 // historyFile is where the history of this user is kept. It is empty if there is no such place.
 func historyFile() string {
-	dir := stateFolder()
+	dir := load.StateFolder()
 	if dir == "" {
 		return ""
 	}
 	return filepath.Join(dir, "history")
-}
-
-// stateFolder is ours in the folder for state of the XDG base directories. It is empty if there is
-// no such place.
-func stateFolder() string {
-	dir := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(dir) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return ""
-		}
-		dir = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(dir, "foretoken")
 }
 
 // Add remembers a line, unless it is empty or the same as the one before.

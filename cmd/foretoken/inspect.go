@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
@@ -18,7 +19,7 @@ import (
 
 // inspection is a run of the command inspect.
 type inspection struct {
-	offloadFlags
+	load.OffloadFlags
 	context, batch flags.Setting[int]
 	gpuMemory      flags.Setting[int64]
 	mtp            flags.Setting[string]
@@ -26,7 +27,7 @@ type inspection struct {
 }
 
 func newInspectCommand() *cobra.Command {
-	f := &inspection{offloadFlags: newOffloadFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.ByteCount(), mtp: flags.Choice("auto", "off")}
+	f := &inspection{OffloadFlags: load.NewOffloadFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.ByteCount(), mtp: flags.Choice("auto", "off")}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",
 		Short: "Describe a checkpoint from its headers",
@@ -55,7 +56,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 	memory.Flags().Var(&f.batch, "batch", "batch size of the memory estimate in sequences (default 1)")
 	memory.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for (default: the GPUs of this machine)")
 	memory.Flags().Var(&f.mtp, "mtp", "off: the memory estimate is for --mtp=off, which does not load the head (default auto)")
-	f.addOffload(memory)
+	f.AddOffload(memory)
 	output := flags.NewGroup("Output")
 	output.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	flags.AddGroups(cmd, memory, output)
@@ -76,7 +77,7 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	facts := inspect(c, doctor.InspectOptions{Name: name, Context: f.context.Or(0), Batch: f.batch.Or(1), Devices: devices, Offload: offload.Want(f.offload()), NoHead: f.mtp.Value == "off"})
+	facts := inspect(c, doctor.InspectOptions{Name: name, Context: f.context.Or(0), Batch: f.batch.Or(1), Devices: devices, Offload: offload.Want(f.Offload()), NoHead: f.mtp.Value == "off"})
 	out := console.New(cmd)
 	if f.json {
 		err = console.WriteJSON(out, facts)
@@ -97,7 +98,7 @@ func (f *inspection) devices() ([]backend.Info, error) {
 		return append(devices, backend.Info{Name: "gpu", Memory: f.gpuMemory.Value, Free: f.gpuMemory.Value}), nil
 	}
 	other := slices.ContainsFunc(devices, func(d backend.Info) bool { return d.Name != backend.HostName() && d.Missing == "" })
-	if !other && (f.layers.Given || f.experts) {
+	if !other && (f.Layers.Given || f.Experts) {
 		return nil, flags.Usagef("--gpu-layers and --cpu-experts: this machine has no GPU; to plan for one, set its memory, such as --gpu-memory 24GB")
 	}
 	return devices, nil
@@ -112,14 +113,14 @@ func inspect(c *checkpoint.Checkpoint, o doctor.InspectOptions) *doctor.Facts {
 	return doctor.Inspect(c, o)
 }
 
-// examineCheckpoint opens a model as openCheckpoint does, and of a folder that it refuses
+// examineCheckpoint opens a model as load.Checkpoint does, and of a folder that it refuses
 // whatever there is.
 func examineCheckpoint(name string) (*checkpoint.Checkpoint, error) {
-	c, err := openCheckpoint(name)
-	if err == nil || name == embeddedName {
+	c, err := load.Checkpoint(name)
+	if err == nil || name == load.Embedded {
 		return c, err
 	}
-	path, unknown := resolveModel(name)
+	path, unknown := load.Resolve(name)
 	if unknown != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func examineCheckpoint(name string) (*checkpoint.Checkpoint, error) {
 func oneModel(cmd *cobra.Command, args []string) error {
 	switch len(args) {
 	case 0:
-		return flags.Usagef("%s needs a model: a checkpoint folder, a GGUF file, a model of the cache, or %s for the one inside the program", cmd.CommandPath(), embeddedName)
+		return flags.Usagef("%s needs a model: a checkpoint folder, a GGUF file, a model of the cache, or %s for the one inside the program", cmd.CommandPath(), load.Embedded)
 	case 1:
 		return nil
 	}
@@ -145,5 +146,5 @@ func completeOneModel(_ *cobra.Command, args []string, typed string) ([]cobra.Co
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return completeModelName(typed)
+	return load.CompleteName(typed)
 }

@@ -61,7 +61,7 @@ func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 	r := &report{
 		Model: s.Name(), PromptIDs: q.Prompt.IDs, TokenIDs: make([]int32, len(a.Tokens)), Text: a.Text(),
 		FinishReason: a.finish, Seed: a.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
-		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.notes.Warnings(),
+		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.Notes.Warnings(),
 	}
 	for i, t := range a.Tokens {
 		r.TokenIDs[i] = t.ID

@@ -13,6 +13,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/model"
 )
@@ -45,7 +46,7 @@ type, from their headers, and whether foretoken can run them. It does not use th
 		Example: "  foretoken list\n  foretoken list --json",
 		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cache, err := hubCache()
+			cache, err := load.HubCache()
 			if err != nil {
 				return err
 			}
@@ -120,7 +121,7 @@ func (d *cachedModel) look(s *hub.Snapshot) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := openCheckpoint(path)
+	c, err := load.Checkpoint(path)
 	if err != nil {
 		return err
 	}

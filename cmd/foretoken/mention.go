@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
@@ -52,7 +53,7 @@ func mention(text string) (path string, n int) {
 		n -= len(word) - len(plain) // it ends a sentence
 		word = plain
 	}
-	path, err := expandHome(word)
+	path, err := load.ExpandHome(word)
 	if path == "" || err != nil || !marked && !filepath.IsAbs(path) {
 		return "", 0
 	}

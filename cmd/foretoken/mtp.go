@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/convert"
 )
@@ -35,7 +36,7 @@ func (f *headFlags) group(out string) flags.Group {
 	g := flags.NewGroup("Model")
 	fs := g.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.model, "model", "", "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+embeddedName)
+	fs.StringVar(&f.model, "model", "", "input `MODEL`: a folder, a GGUF file, a pulled model (ORG/NAME), or "+load.Embedded)
 	fs.StringVar(&f.out, "out", "", out)
 	return g
 }
@@ -80,15 +81,15 @@ are needed.`,
 // openHead opens what there is of the head of a model. config is that of the model it is
 // for, by which a lone file is read.
 func openHead(name string, config []byte) (*checkpoint.Checkpoint, error) {
-	if name == embeddedName {
-		return openCheckpoint(name)
+	if name == load.Embedded {
+		return load.Checkpoint(name)
 	}
-	path, err := resolveModel(name)
+	path, err := load.Resolve(name)
 	if err != nil {
 		return nil, err
 	}
 	if filepath.Ext(path) == ".gguf" {
-		return openCheckpoint(path)
+		return load.Checkpoint(path)
 	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() && config == nil {
 		return nil, fmt.Errorf("--model %s is a file: give the folder of a model", name)
@@ -126,9 +127,9 @@ func (f *headFlags) inject(cmd *cobra.Command) error {
 	written := f.out
 	if written == "" {
 		path := ""
-		if f.model != embeddedName {
+		if f.model != load.Embedded {
 			var err error
-			if path, err = resolveModel(f.model); err != nil {
+			if path, err = load.Resolve(f.model); err != nil {
 				return err
 			}
 		}
@@ -137,7 +138,7 @@ func (f *headFlags) inject(cmd *cobra.Command) error {
 		}
 		written = path
 	}
-	open := func() (*checkpoint.Checkpoint, error) { return openCheckpoint(f.model) }
+	open := func() (*checkpoint.Checkpoint, error) { return load.Checkpoint(f.model) }
 	return f.writing.do(cmd, "writing", written, convert.Options{}, open, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (s convert.Summary, err error) {
 		head, err := openHead(f.head, c.Config())
 		if err != nil {
@@ -160,7 +161,7 @@ func newRemoveCommand() *cobra.Command {
 			if err := f.need(map[string]string{"model": f.model, "out": f.out}); err != nil {
 				return err
 			}
-			open := func() (*checkpoint.Checkpoint, error) { return openCheckpoint(f.model) }
+			open := func() (*checkpoint.Checkpoint, error) { return load.Checkpoint(f.model) }
 			return f.writing.do(cmd, "writing", f.out, convert.Options{}, open, func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error) {
 				return convert.RemoveHead(ctx, c, f.out, o)
 			})

@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/sampling"
@@ -146,7 +147,7 @@ func openLinked(t *testing.T, dir string) *session {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	return &session{&opened{m, console.NewNotes(false)}}
+	return &session{&load.Model{Model: m, Notes: console.NewNotes(false)}}
 }
 
 func TestShownSeparatesReasoning(t *testing.T) {

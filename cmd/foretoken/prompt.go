@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -259,10 +260,10 @@ func (s *session) prompt(in *input, f *templateFlags) (*foretoken.Prompt, error)
 	case in.messages != nil:
 		var err error
 		if p, err = s.ChatPrompt(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables(), Trusted: in.trusted}); err != nil {
-			return nil, explain(err)
+			return nil, load.Explain(err)
 		}
 	case in.ids == nil:
 		p = s.TextPrompt(in.text)
 	}
-	return p, s.checkPrompt(p)
+	return p, s.CheckPrompt(p)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/model"
@@ -84,8 +85,8 @@ func oneRepository(cmd *cobra.Command, args []string) error {
 		return flags.Usagef("%s needs a model, such as Qwen/Qwen3.5-4B", cmd.CommandPath())
 	case len(args) > 1:
 		return flags.Usagef("%s takes one model, but there is also %q", cmd.CommandPath(), args[1])
-	case args[0] == embeddedName:
-		return flags.Usagef("%s is embedded in the program: it can be neither fetched nor removed", embeddedName)
+	case args[0] == load.Embedded:
+		return flags.Usagef("%s is embedded in the program: it can be neither fetched nor removed", load.Embedded)
 	}
 	return nil
 }
@@ -101,7 +102,7 @@ func (p *pulling) run(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return flags.Usage(err)
 	}
-	client, err := newHubClient(p.parallel.Or(0))
+	client, err := load.NewHubClient(p.parallel.Or(0))
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (p *pulling) run(cmd *cobra.Command, name string) error {
 	defer stop()
 	folder, err := p.fetch(ctx, c, client, repo, revision)
 	if errors.Is(err, hub.ErrOffline) {
-		if cached, failed := resolveModel(name); failed == nil {
+		if cached, failed := load.Resolve(name); failed == nil {
 			c.Remark("HF_HUB_OFFLINE is set: using the cached files")
 			return c.Write(cached + "\n")
 		}
@@ -245,7 +246,7 @@ func advise(err error, name string) error {
 	} else {
 		help = "HF_HUB_OFFLINE is set: unset it to ask the hub. " + help
 	}
-	if cache, failed := hubCache(); failed == nil {
+	if cache, failed := load.HubCache(); failed == nil {
 		if s, failed := cache.Find(name); failed == nil {
 			help = fmt.Sprintf("The cache has %s at commit %s, and --model %s uses it without a network. %s", s.Repo, s.Commit[:12], name, help)
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
@@ -100,7 +101,7 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 		t.Errorf("list: %+v", o)
 	}
 	for _, name := range []string{"Org/Tiny", "tIny", "Org/Tiny@main", "Tiny@0123456", folder} {
-		if path, err := resolveModel(name); err != nil || path != folder {
+		if path, err := load.Resolve(name); err != nil || path != folder {
 			t.Errorf("--model %s is %s, %v", name, path, err)
 		}
 	}
@@ -204,13 +205,13 @@ func TestPullChoosesAmongFiles(t *testing.T) {
 	}
 	o = runIn(t, nil, "pull", "Org/GGUF", "--include", "*Q8*", "--revision", "main")
 	folder := strings.TrimSpace(o.out)
-	if path, err := resolveModel("Org/GGUF"); err != nil || path != filepath.Join(folder, "a-Q8_0.gguf") {
+	if path, err := load.Resolve("Org/GGUF"); err != nil || path != filepath.Join(folder, "a-Q8_0.gguf") {
 		t.Errorf("%+v: --model Org/GGUF is %s, %v", o, path, err)
 	}
 	if o = runIn(t, nil, "pull", "Org/GGUF", "--exclude", "*Q8*"); o.code != exitOK {
 		t.Errorf("%+v", o)
 	}
-	if _, err := resolveModel("Org/GGUF"); err == nil || !strings.Contains(err.Error(), "has several models: give the file of one:\n  "+filepath.Join(folder, "a-Q4_K_M.gguf")) {
+	if _, err := load.Resolve("Org/GGUF"); err == nil || !strings.Contains(err.Error(), "has several models: give the file of one:\n  "+filepath.Join(folder, "a-Q4_K_M.gguf")) {
 		t.Errorf("two files: %v", err)
 	}
 }
@@ -232,7 +233,7 @@ func TestPullFetchesTheSmallestSet(t *testing.T) {
 	if o.code != exitOK || filepath.Base(folder) != "4bit" {
 		t.Errorf("%+v", o)
 	}
-	if path, err := resolveModel("Org/Inside"); err != nil || path != folder {
+	if path, err := load.Resolve("Org/Inside"); err != nil || path != folder {
 		t.Errorf("--model Org/Inside is %s, %v", path, err)
 	}
 	if o = runIn(t, nil, "list"); strings.Count(o.out, "qwen3_5") != 2 || strings.Contains(o.out, "incomplete") {
@@ -310,54 +311,6 @@ func TestListNamesWhatIsIncomplete(t *testing.T) {
 	}
 	if o := runIn(t, nil, "list"); !strings.Contains(o.out, "model-00002-of-00002.safetensors") || !strings.Contains(o.out, "missing") {
 		t.Errorf("without a shard: %+v", o)
-	}
-}
-
-func TestHubFoldersComeFromTheEnvironment(t *testing.T) {
-	home := t.TempDir()
-	for _, c := range []struct {
-		environment map[string]string
-		cache       string
-	}{
-		{map[string]string{}, home + "/.cache/huggingface/hub"},
-		{map[string]string{"XDG_CACHE_HOME": "/x"}, "/x/huggingface/hub"},
-		{map[string]string{"XDG_CACHE_HOME": "/x", "HF_HOME": "~/h"}, home + "/h/hub"},
-		{map[string]string{"HF_HOME": "/h", "HUGGINGFACE_HUB_CACHE": "/old"}, "/old"},
-		{map[string]string{"HF_HUB_CACHE": "/c", "HUGGINGFACE_HUB_CACHE": "/old"}, "/c"},
-		{map[string]string{"HF_HUB_CACHE": "~user/c"}, "~user/c"},
-	} {
-		hubEnvironment(t, "")
-		t.Setenv("HF_HUB_CACHE", "")
-		t.Setenv("HOME", home)
-		for name, value := range c.environment {
-			t.Setenv(name, value)
-		}
-		if cache, err := hubCache(); err != nil || filepath.ToSlash(string(cache)) != filepath.ToSlash(c.cache) {
-			t.Errorf("%v: %s, %v, want %s", c.environment, cache, err, c.cache)
-		}
-	}
-}
-
-func TestHubTokenComesFromTheEnvironmentOrAFile(t *testing.T) {
-	hubEnvironment(t, "")
-	if token, err := hubToken(); token != "" || err != nil {
-		t.Errorf("nothing is set: %q, %v", token, err)
-	}
-	home := t.TempDir()
-	t.Setenv("HF_HOME", home)
-	if err := os.WriteFile(filepath.Join(home, "token"), []byte("hf_file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if token, err := hubToken(); token != "hf_file" || err != nil {
-		t.Errorf("a file: %q, %v", token, err)
-	}
-	t.Setenv("HF_TOKEN_PATH", home)
-	if _, err := hubToken(); err == nil {
-		t.Error("a folder in place of the file is no error")
-	}
-	t.Setenv("HF_TOKEN", " hf_variable ")
-	if token, err := hubToken(); token != "hf_variable" || err != nil {
-		t.Errorf("a variable: %q, %v", token, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/hub"
 )
 
@@ -37,7 +38,7 @@ func completeCached(_ *cobra.Command, args []string, typed string) ([]cobra.Comp
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return cachedNames(typed), cobra.ShellCompDirectiveNoFileComp
+	return load.CachedNames(typed), cobra.ShellCompDirectiveNoFileComp
 }
 
 // removeModel removes a model, or one revision of it, from the cache.
@@ -45,7 +46,7 @@ func removeModel(c *console.Console, name string, yes bool) error {
 	if _, _, err := hub.ParseName(name); err != nil {
 		return flags.Usage(err)
 	}
-	cache, err := hubCache()
+	cache, err := load.HubCache()
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
 // runTokens is how long an answer may be if no flag says: until the context is full.
@@ -16,7 +17,7 @@ const runTokens = 0
 
 // talk is a run of the command run.
 type talk struct {
-	model        *modelFlags
+	model        *load.Flags
 	sampling     *samplingFlags
 	limits       *limitFlags
 	template     *templateFlags
@@ -29,7 +30,7 @@ type talk struct {
 
 func newRunCommand() *cobra.Command {
 	t := &talk{
-		model: newModelFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(runTokens), template: newTemplateFlags(),
+		model: load.NewFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(runTokens), template: newTemplateFlags(),
 		media: newMediaFlags(),
 	}
 	cmd := &cobra.Command{
@@ -57,17 +58,17 @@ terminal and between <think> tags otherwise. Ctrl-C stops an answer.`,
 	fs.BoolVar(&t.hideThinking, "hidethinking", false, "do not show the thinking")
 	fs.BoolVar(&t.noHistory, "nohistory", false, "do not store the input history of the chat")
 	t.settable = []flags.Group{t.sampling.group(), t.limits.group()}
-	model := t.model.group()
-	t.model.vision.add(model)
-	flags.AddGroups(cmd, conversation, model, t.model.draft.group(), t.settable[0], t.settable[1])
-	completeModel(cmd)
-	completeVision(cmd)
+	model := t.model.Group()
+	t.model.Vision.Add(model)
+	flags.AddGroups(cmd, conversation, model, t.model.Draft.Group(), t.settable[0], t.settable[1])
+	load.Complete(cmd)
+	load.CompleteVision(cmd)
 	completeMedia(cmd)
 	return cmd
 }
 
 func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
-	if err := errors.Join(t.template.validate(), t.model.draft.validate(), t.model.vision.validate(), t.media.validate(&t.model.vision, t.template)); err != nil {
+	if err := errors.Join(t.template.validate(), t.model.Draft.Validate(), t.model.Vision.Validate(), t.media.validate(&t.model.Vision, t.template)); err != nil {
 		return err
 	}
 	c := console.New(cmd)
@@ -80,11 +81,11 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	if !talks && len(attached) == 0 {
-		t.model.vision.off = true // there is nothing to see, and will not be
+		t.model.Vision.Off = true // there is nothing to see, and will not be
 	}
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	m, err := t.model.open(ctx, c, console.NewNotes(t.model.verbose))
+	m, err := t.model.Open(ctx, c, console.NewNotes(t.model.Verbose))
 	if err != nil {
 		return err
 	}
@@ -147,10 +148,10 @@ func (t *talk) answer(ctx context.Context, c *console.Console, s *session, in *i
 	if !console.IsOutputError(err) {
 		err = errors.Join(err, show.end())
 	}
-	if c.ErrTerminal || t.model.verbose {
+	if c.ErrTerminal || t.model.Verbose {
 		c.Remark(a.summary(q.Sampling.Seed))
 		if r := &a.Result.Speculation; r.Any() {
-			c.Remark(describeSpeculation(r))
+			c.Remark(load.DescribeSpeculation(r))
 		}
 	}
 	return show, err

@@ -17,7 +17,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
-	"github.com/foretoken/foretoken/internal/models"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -45,8 +45,8 @@ several servers use --metrics-addr and --kv-events: see docs/scale.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd, f) },
 	}
 	flags.AddGroups(cmd, f.groups()...)
-	completeModel(cmd)
-	completeVision(cmd)
+	load.Complete(cmd)
+	load.CompleteVision(cmd)
 	f.complete(cmd)
 	return cmd
 }
@@ -61,7 +61,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	addSlot(f.model.threads.Or(processors))
+	load.AddSlot(f.model.Threads.Or(load.Processors))
 	o.Log = log
 	o.Ready = func() {
 		log.Info("ready")
@@ -102,7 +102,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	go func() { ended <- rescue.Do(func() error { return s.Serve(l) }) }()
 	select {
 	case err = <-ended:
-		return explain(errors.Join(err, f.drain(context.Background(), s)))
+		return load.Explain(errors.Join(err, f.drain(context.Background(), s)))
 	case <-ctx.Done():
 	}
 	again, stopAgain := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -154,17 +154,17 @@ func notify(log *slog.Logger, state string) {
 func (f *serveFlags) served() (list []server.Model, aliases map[string]string, err error) {
 	typed := []string(f.models)
 	if len(typed) == 0 {
-		typed = []string{embeddedName}
+		typed = []string{load.Embedded}
 	}
 	o := f.modelOptions()
 	called := map[string]string{} // what was typed → name
 	aliases = map[string]string{}
 	for _, t := range typed {
-		path, err := resolveModel(t)
+		path, err := load.Resolve(t)
 		if err != nil {
 			return nil, nil, err
 		}
-		name := servedName(t, path)
+		name := load.ServedName(t, path)
 		if slices.ContainsFunc(list, func(m server.Model) bool { return m.Name == name }) {
 			return nil, nil, flags.Usagef("--model %s: another model has the name %s", t, name)
 		}
@@ -194,20 +194,4 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 		list[i].Pinned = true
 	}
 	return list, aliases, nil
-}
-
-// servedName is what a model is listed as: its repository, or else the name of its folder or
-// file.
-func servedName(typed, path string) string {
-	if path == embeddedName {
-		return path
-	}
-	if path != typed { // it was found in the cache
-		if cache, err := hubCache(); err == nil {
-			if repo, _, err := cache.Lookup(typed); err == nil {
-				return string(repo)
-			}
-		}
-	}
-	return models.Name(path)
 }

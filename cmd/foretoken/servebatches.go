@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -38,7 +39,7 @@ func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *serve
 	}
 	dir := f.stateDir
 	if dir == "" && f.queueing.servers == "" {
-		if state := stateFolder(); state != "" {
+		if state := load.StateFolder(); state != "" {
 			dir = filepath.Join(state, "batches")
 		}
 	}

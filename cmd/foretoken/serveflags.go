@@ -16,6 +16,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -29,7 +30,7 @@ const (
 
 // serveFlags are those of the command serve.
 type serveFlags struct {
-	model                   *modelFlags
+	model                   *load.Flags
 	models, aliases, pinned flags.Texts
 	preload                 bool
 	modelsMemory            flags.Setting[int64]
@@ -65,7 +66,7 @@ type serveFlags struct {
 
 func newServeFlags() *serveFlags {
 	return &serveFlags{
-		model: newModelFlags(), modelsMemory: flags.ByteCount(), kvMemory: flags.ByteCount(), cacheDisk: flags.ByteCount(), maxBody: flags.ByteCount(),
+		model: load.NewFlags(), modelsMemory: flags.ByteCount(), kvMemory: flags.ByteCount(), cacheDisk: flags.ByteCount(), maxBody: flags.ByteCount(),
 		lines: flags.Whole(1, 1024),
 		batch: flags.Whole(1, 1024), queue: flags.Whole(0, math.MaxInt32), round: flags.Whole(1, 60_000),
 		cacheUses: flags.Whole(1, math.MaxInt32), port: flags.Whole(0, 65535), connections: flags.Whole(1, math.MaxInt32), perKey: flags.Whole(1, math.MaxInt32),
@@ -74,21 +75,21 @@ func newServeFlags() *serveFlags {
 }
 
 func (f *serveFlags) groups() []flags.Group {
-	return []flags.Group{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.draft.group()}
+	return []flags.Group{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.Draft.Group()}
 }
 
 func (f *serveFlags) modelGroup() flags.Group {
 	g := flags.NewGroup("Models")
 	fs := g.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.models, "model", "checkpoint `DIR`, GGUF file, pulled model (ORG/NAME), or "+embeddedName+" for the embedded model; may be repeated; the first is the default of requests (default "+embeddedName+")")
+	fs.Var(&f.models, "model", "checkpoint `DIR`, GGUF file, pulled model (ORG/NAME), or "+load.Embedded+" for the embedded model; may be repeated; the first is the default of requests (default "+load.Embedded+")")
 	fs.Var(&f.aliases, "served-model-name", "alias of the first model, or `ALIAS=MODEL`; may be repeated")
 	fs.BoolVar(&f.preload, "preload", false, "load all models at startup, not only the first")
 	fs.Var(&f.pinned, "pin", "`MODEL` that is never unloaded; may be repeated")
 	fs.Var(&f.modelsMemory, "models-memory", "maximum memory for the weights of all models; the least recently used model is unloaded (default: unlimited)")
 	fs.DurationVar(&f.keepAlive, "keep-alive", 0, "time a model stays loaded after its last use; 0: until its memory is needed")
-	f.model.addComputing(g)
-	f.model.vision.add(g)
+	f.model.AddComputing(g)
+	f.model.Vision.Add(g)
 	return g
 }
 
@@ -97,7 +98,7 @@ func (f *serveFlags) memoryGroup() flags.Group {
 	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.kvMemory, "kv-memory", "memory for the KV cache of all sequences and the prefix cache, at least that of one sequence of full context (default: half of the free memory when the model is loaded, at most what --max-batch sequences of full context need)")
-	f.model.kv.add(g, kvDefault)
+	f.model.KV.Add(g, load.KVDefault)
 	fs.Var(&f.batch, "max-batch", fmt.Sprintf("maximum batch size in sequences (default %d)", foretoken.DefaultBatch))
 	fs.Var(&f.queue, "max-queue", fmt.Sprintf("maximum number of waiting requests; further requests get status 429 unless their key has less than its share; 0: unlimited (default %d)", defaultQueue))
 	fs.Var(&f.round, "max-round-ms", "maximum milliseconds between tokens of a running sequence while another prefills (default: 1.5 times the time without prefill)")
@@ -165,7 +166,7 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 
 // modelOptions are those that all models are loaded with.
 func (f *serveFlags) modelOptions() foretoken.Options {
-	o := f.model.options()
+	o := f.model.Options()
 	o.KVMemory = f.kvMemory.Or(-1)
 	o.MaxBatch, o.MaxQueue = f.batch.Or(0), f.queue.Or(defaultQueue)
 	o.MaxRound = time.Duration(f.round.Or(0)) * time.Millisecond
@@ -221,12 +222,12 @@ func (f *serveFlags) validate() error {
 		return flags.Usagef("--no-prefix-cache and --kv-events cannot be combined")
 	case f.kvEvents == "" && (f.kvReplay != "" || f.kvName != ""):
 		return flags.Usagef("--kv-events-replay and --kv-events-name need --kv-events")
-	case f.model.vision.off && len(f.imageHosts) > 0:
+	case f.model.Vision.Off && len(f.imageHosts) > 0:
 		return flags.Usagef("--allow-image-urls and --no-vision cannot be combined")
-	case f.model.vision.projector != "" && len(f.models) > 1:
+	case f.model.Vision.Projector != "" && len(f.models) > 1:
 		return flags.Usagef("--mmproj is the vision tower of one model, but %d models are given: put the file beside its model, with a name that begins with mmproj", len(f.models))
 	}
-	return errors.Join(f.validateCache(), f.model.draft.validate(), f.model.vision.validate(), f.queueing.validate())
+	return errors.Join(f.validateCache(), f.model.Draft.Validate(), f.model.Vision.Validate(), f.queueing.validate())
 }
 
 // keys are the API keys that were given, nil if none was.

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -291,7 +292,7 @@ func TestPullWithHeadExplainsMistakes(t *testing.T) {
 			t.Errorf("%s: %+v", repo, o)
 		}
 	}
-	cache, err := hubCache()
+	cache, err := load.HubCache()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -42,9 +43,9 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for a cache of files and weight digests (default: a temporary folder)")
 	fs.Var(&f.logFormat, "log-format", "format of the log on standard error (default text)")
 	fs.Var(&f.logLevel, "log-level", "minimum level of the log (default info)")
-	flags.AddGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.draft.group())
-	completeModel(cmd)
-	completeVision(cmd)
+	flags.AddGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.Draft.Group())
+	load.Complete(cmd)
+	load.CompleteVision(cmd)
 	f.queueing.complete(cmd)
 	return cmd
 }
@@ -63,7 +64,7 @@ func runWorker(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	addSlot(f.model.threads.Or(processors))
+	load.AddSlot(f.model.Threads.Or(load.Processors))
 	o.Log = log
 	o.Ready = func() {
 		log.Info("ready")
@@ -91,5 +92,5 @@ func runWorker(cmd *cobra.Command, f *serveFlags) error {
 	if ctx.Err() != nil {
 		err = nil // that is how it ends
 	}
-	return explain(errors.Join(err, f.drain(context.Background(), s)))
+	return load.Explain(errors.Join(err, f.drain(context.Background(), s)))
 }

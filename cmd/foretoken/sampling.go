@@ -3,108 +3,11 @@ package main
 import (
 	"fmt"
 	"math"
-	"strconv"
 
-	"github.com/spf13/cobra"
-
-	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/sample"
 )
-
-// embeddedName is what the model inside the program is called.
-const embeddedName = foretoken.Tiny
-
-// modelFlags say which model to open, and how.
-type modelFlags struct {
-	model    string
-	compute  flags.Setting[string]
-	quantize flags.Setting[string]
-	kv       kvFlags
-	vision   visionFlags
-	deviceFlags
-	offloadFlags
-	context flags.Setting[int]
-	verbose bool
-	draft   *draftFlags
-}
-
-func newModelFlags() *modelFlags {
-	return &modelFlags{
-		model:       embeddedName,
-		compute:     flags.Choice("int8", "float32"),
-		quantize:    flags.Choice("4", "5", "6", "8"),
-		kv:          newKVFlags(),
-		vision:      newVisionFlags(),
-		deviceFlags: newDeviceFlags(), offloadFlags: newOffloadFlags(),
-		context: flags.Whole(2, math.MaxInt32),
-		draft:   newDraftFlags(),
-	}
-}
-
-func (f *modelFlags) group() flags.Group {
-	g := flags.NewGroup("Model")
-	fs := g.Flags()
-	fs.SortFlags = false
-	fs.StringVar(&f.model, "model", f.model, "checkpoint `DIR`, GGUF file, pulled model (ORG/NAME), or "+embeddedName+" for the embedded model")
-	f.addComputing(g)
-	f.kv.add(g, kvDefault)
-	fs.BoolVar(&f.verbose, "verbose", false, "report loading, tokens, speed and acceptance on standard error")
-	return g
-}
-
-// addComputing adds the flags that say how a model is computed.
-func (f *modelFlags) addComputing(g flags.Group) {
-	fs := g.Flags()
-	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
-	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
-	f.addDevice(g)
-	f.addOffload(g)
-	fs.Var(&f.context, "context", fmt.Sprintf("context length: maximum tokens of prompt and answer (default: that of the model, at most %d)", foretoken.DefaultContext))
-}
-
-// completeModel adds what a shell can complete.
-func completeModel(cmd *cobra.Command) {
-	completeDevice(cmd)
-	completeOffload(cmd)
-	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
-	for name, list := range words {
-		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
-	}
-	completeKV(cmd)
-	flags.Must(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return completeModelName(typed)
-	}))
-	completeDrafting(cmd)
-}
-
-// kvFlags say how a KV cache is kept.
-type kvFlags struct{ bits flags.Setting[string] }
-
-// kvBits are the widths that --kv-bits takes.
-var kvBits = []string{"8", "16", "32"}
-
-// kvDefault is the default of --kv-bits where --compute is a flag as well.
-const kvDefault = "16; 32 with --compute float32"
-
-func newKVFlags() kvFlags { return kvFlags{flags.Choice(kvBits...)} }
-
-// add adds the flag to a group. Otherwise is its default, in words.
-func (f *kvFlags) add(g flags.Group, otherwise string) {
-	g.Flags().Var(&f.bits, "kv-bits", fmt.Sprintf("bits per number in the KV cache (default %s)", otherwise))
-}
-
-// options is what was asked for, 0 if nothing was.
-func (f *kvFlags) options() int {
-	n, _ := strconv.Atoi(f.bits.Or("0")) // one of a few that are numbers
-	return n
-}
-
-// completeKV adds what a shell can complete.
-func completeKV(cmd *cobra.Command) {
-	flags.Must(cmd.RegisterFlagCompletionFunc("kv-bits", cobra.FixedCompletions(kvBits, cobra.ShellCompDirectiveNoFileComp)))
-}
 
 // samplingFlags say how to choose tokens.
 type samplingFlags struct {

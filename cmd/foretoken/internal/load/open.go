@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"context"
@@ -17,37 +17,37 @@ import (
 	"github.com/foretoken/foretoken/internal/models"
 )
 
-// opened is an open model with what the packages below have to say about it.
-type opened struct {
+// Model is an open model with what the packages below have to say about it.
+type Model struct {
 	*foretoken.Model
-	notes *console.Notes
+	Notes *console.Notes
 }
 
-// open opens the model that the flags name, and describes it on a terminal.
-func (f *modelFlags) open(ctx context.Context, c *console.Console, log *console.Notes) (*opened, error) {
-	s, err := f.openWith(ctx, c, f.options(), log)
+// Open opens the model that the flags name, and describes it on a terminal.
+func (f *Flags) Open(ctx context.Context, c *console.Console, log *console.Notes) (*Model, error) {
+	s, err := f.OpenWith(ctx, c, f.Options(), log)
 	if err != nil {
 		return nil, err
 	}
-	if s.SelfTest() != nil && (c.ErrTerminal || f.verbose) {
+	if s.SelfTest() != nil && (c.ErrTerminal || f.Verbose) {
 		c.Remark(describeSelfTest(s.SelfTest()))
 	}
 	if len(s.Placement()) > 1 && c.ErrTerminal {
-		c.Remark(describePlacement(s.Placement()))
+		c.Remark(DescribePlacement(s.Placement()))
 	}
 	return s, nil
 }
 
-// openWith opens the model that the flags name, with options o. When ctx is canceled it returns
+// OpenWith opens the model that the flags name, with options o. When ctx is canceled it returns
 // console.ErrInterrupted at once, and leaves what it was loading to the end of the process.
-func (f *modelFlags) openWith(ctx context.Context, c *console.Console, o foretoken.Options, log *console.Notes) (*opened, error) {
-	path, err := resolveModel(f.model)
+func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Options, log *console.Notes) (*Model, error) {
+	path, err := Resolve(f.Model)
 	if err != nil {
 		return nil, err
 	}
-	bar := console.NewProgress(c, f.model)
+	bar := console.NewProgress(c, f.Model)
 	o.Log, o.Progress = slog.New(log), bar.Report
-	addSlot(o.Threads)
+	AddSlot(o.Threads)
 	m, err := console.UnlessInterrupted(ctx, func() (*foretoken.Model, error) { return foretoken.Open(path, o) })
 	if errors.Is(err, console.ErrInterrupted) {
 		if c.ErrTerminal {
@@ -58,16 +58,16 @@ func (f *modelFlags) openWith(ctx context.Context, c *console.Console, o foretok
 	bar.End()
 	log.Show(c.Err)
 	if err != nil {
-		return nil, explain(err)
+		return nil, Explain(err)
 	}
-	return &opened{m, log}, nil
+	return &Model{m, log}, nil
 }
 
-// options are those of a model that is opened for one request at a time.
-func (f *modelFlags) options() foretoken.Options {
+// Options are those of a model that is opened for one request at a time.
+func (f *Flags) Options() foretoken.Options {
 	o := foretoken.Options{
-		Device: f.device.Value, Threads: f.threads.Or(processors), ISA: f.isa.Value, Offload: f.offload(), Context: f.context.Or(0), Speculation: f.draft.options(),
-		KVBits: f.kv.options(), Vision: f.vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
+		Device: f.Device.Value, Threads: f.Threads.Or(Processors), ISA: f.ISA.Value, Offload: f.Offload(), Context: f.context.Or(0), Speculation: f.Draft.options(),
+		KVBits: f.KV.Options(), Vision: f.Vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
 		MaxBatch: 1,
 	}
 	if f.compute.Value == "float32" {
@@ -79,8 +79,8 @@ func (f *modelFlags) options() foretoken.Options {
 	return o
 }
 
-// describePlacement says what lies where.
-func describePlacement(list []foretoken.Placement) string {
+// DescribePlacement says what lies where.
+func DescribePlacement(list []foretoken.Placement) string {
 	var sides []string
 	for _, p := range list {
 		sides = append(sides, fmt.Sprintf("%s: %s, %.1f MB", p.Device, strings.Join(p.Parts, ", "), float64(p.Weights)/1e6))
@@ -88,8 +88,8 @@ func describePlacement(list []foretoken.Placement) string {
 	return strings.Join(sides, "; ")
 }
 
-// explain adds what flags can do about an error.
-func explain(err error) error {
+// Explain adds what flags can do about an error.
+func Explain(err error) error {
 	var long *foretoken.ContextError
 	switch {
 	case errors.As(err, &long):
@@ -108,25 +108,25 @@ func explain(err error) error {
 	return err
 }
 
-// processors is how many this process may use, as it was before addSlot changed it.
-var processors = runtime.GOMAXPROCS(0)
+// Processors is how many this process may use, as it was before AddSlot changed it.
+var Processors = runtime.GOMAXPROCS(0)
 
-// addSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
+// AddSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
 // there is work and so occupy one each; the other is for everything else in the process.
-func addSlot(threads int) { runtime.GOMAXPROCS(max(processors, threads+1)) }
+func AddSlot(threads int) { runtime.GOMAXPROCS(max(Processors, threads+1)) }
 
-// openCheckpoint opens the files of a model that a name on the command line stands for.
-func openCheckpoint(name string) (*checkpoint.Checkpoint, error) {
-	path, err := resolveModel(name)
+// Checkpoint opens the files of a model that a name on the command line stands for.
+func Checkpoint(name string) (*checkpoint.Checkpoint, error) {
+	path, err := Resolve(name)
 	if err != nil {
 		return nil, err
 	}
 	c, err := models.Open(path, "")
-	return c, explain(err)
+	return c, Explain(err)
 }
 
-// checkPrompt says what is wrong with a prompt in the words of the flags.
-func (s *opened) checkPrompt(p *foretoken.Prompt) error {
+// CheckPrompt says what is wrong with a prompt in the words of the flags.
+func (s *Model) CheckPrompt(p *foretoken.Prompt) error {
 	for _, id := range p.IDs {
 		if int(id) >= s.Info().Vocab {
 			return flags.Usagef("--prompt-ids: %d is not a token of the model; its ids are 0 to %d", id, s.Info().Vocab-1)

@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"fmt"
@@ -15,12 +15,12 @@ import (
 
 // draftFlags choose the drafter and how it is used.
 type draftFlags struct {
-	mtp        flags.Setting[string] // auto if not given
-	drafter    flags.Setting[string] // mtp if not given and there is a head
+	MTP        flags.Setting[string] // auto if not given
+	Drafter    flags.Setting[string] // mtp if not given and there is a head
 	depth      flags.Setting[spec.Depth]
 	accept     flags.Setting[string]
-	vocab      flags.Setting[int]
-	noSelfTest bool
+	Vocab      flags.Setting[int]
+	NoSelfTest bool
 }
 
 // Values of flags that are words, beside the numbers.
@@ -31,24 +31,24 @@ const (
 
 func newDraftFlags() *draftFlags {
 	return &draftFlags{
-		mtp:     flags.Choice("auto", "on", "off"),
-		drafter: flags.Choice("mtp", "ngram", "auto"),
+		MTP:     flags.Choice("auto", "on", "off"),
+		Drafter: flags.Choice("mtp", "ngram", "auto"),
 		depth:   flags.Setting[spec.Depth]{Kind: "auto|0..8", Parse: spec.ParseDepth, Check: func(spec.Depth) error { return nil }},
 		accept:  flags.Choice(spec.Exact.String(), spec.Ratio.String()),
-		vocab:   flags.Worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
+		Vocab:   flags.Worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
 	}
 }
 
-func (f *draftFlags) group() flags.Group {
+func (f *draftFlags) Group() flags.Group {
 	g := flags.NewGroup("Speculative decoding (changes speed, not text, except with --mtp-accept ratio)")
 	fs := g.Flags()
 	fs.SortFlags = false
-	fs.Var(&f.mtp, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
+	fs.Var(&f.MTP, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
 	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, not counting tokens forced by a grammar (default auto: fastest)")
 	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
-	fs.Var(&f.drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp; none without a head)")
-	fs.Var(&f.vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
-	fs.BoolVar(&f.noSelfTest, "no-self-test", false, "do not measure the head on load")
+	fs.Var(&f.Drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp; none without a head)")
+	fs.Var(&f.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
+	fs.BoolVar(&f.NoSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
 }
 
@@ -62,12 +62,12 @@ func completeDrafting(cmd *cobra.Command) {
 	}
 }
 
-// validate refuses flags that contradict each other.
-func (f *draftFlags) validate() error {
+// Validate refuses flags that contradict each other.
+func (f *draftFlags) Validate() error {
 	switch {
-	case f.mtp.Value == "off" && (f.drafter.Value == "mtp" || f.drafter.Value == "auto"):
-		return flags.Usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.drafter.Value)
-	case f.mtp.Value == "on" && f.drafter.Value == "ngram":
+	case f.MTP.Value == "off" && (f.Drafter.Value == "mtp" || f.Drafter.Value == "auto"):
+		return flags.Usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.Drafter.Value)
+	case f.MTP.Value == "on" && f.Drafter.Value == "ngram":
 		return flags.Usagef("--draft ngram and --mtp=on cannot be combined: use --draft auto for both")
 	}
 	return nil
@@ -75,23 +75,23 @@ func (f *draftFlags) validate() error {
 
 // possible reports whether the flags allow draft tokens.
 func (f *draftFlags) possible() bool {
-	return f.depth.Value != spec.DepthOff && (f.mtp.Value != "off" || f.drafter.Given)
+	return f.depth.Value != spec.DepthOff && (f.MTP.Value != "off" || f.Drafter.Given)
 }
 
 // options are what the flags ask for.
 func (f *draftFlags) options() foretoken.Speculation {
-	o := foretoken.Speculation{Depth: f.depth.Value, Vocab: f.vocab.Or(vocabAuto), NoSelfTest: f.noSelfTest}
+	o := foretoken.Speculation{Depth: f.depth.Value, Vocab: f.Vocab.Or(vocabAuto), NoSelfTest: f.NoSelfTest}
 	if !f.possible() {
 		o.Depth = foretoken.DepthOff
 	}
 	o.Rule = foretoken.Rule(f.accept.Value)
 	switch {
-	case f.mtp.Value == "on", f.drafter.Value == "mtp":
+	case f.MTP.Value == "on", f.Drafter.Value == "mtp":
 		o.Head = foretoken.HeadRequired
-	case f.mtp.Value == "off", f.drafter.Value == "ngram":
+	case f.MTP.Value == "off", f.Drafter.Value == "ngram":
 		o.Head = foretoken.HeadOff
 	}
-	o.Lookup = f.drafter.Value == "ngram" || f.drafter.Value == "auto"
+	o.Lookup = f.Drafter.Value == "ngram" || f.Drafter.Value == "auto"
 	return o
 }
 
@@ -113,8 +113,8 @@ func describeSelfTest(v *foretoken.SelfTest) string {
 		rates, vocab, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)
 }
 
-// describeSpeculation is the line on the speculation stats of an answer.
-func describeSpeculation(r *foretoken.SpeculationStats) string {
+// DescribeSpeculation is the line on the speculation stats of an answer.
+func DescribeSpeculation(r *foretoken.SpeculationStats) string {
 	var rates []string
 	for j, n := range r.DraftedAt {
 		if n > 0 {

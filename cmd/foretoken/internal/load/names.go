@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"errors"
@@ -13,7 +13,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken/internal/hub"
+	"github.com/foretoken/foretoken/internal/models"
 )
+
+// StateFolder is ours in the folder for state of the XDG base directories. It is empty if there is
+// no such place.
+func StateFolder() string {
+	dir := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(dir) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(dir, "foretoken")
+}
 
 // firstSet is the value of the first of the variables that is set, or "".
 func firstSet(variables ...string) string {
@@ -28,7 +43,7 @@ func firstSet(variables ...string) string {
 // hubHome is the folder in which the hub's programs keep what is theirs.
 func hubHome() (string, error) {
 	if dir := os.Getenv("HF_HOME"); dir != "" {
-		return expandHome(dir)
+		return ExpandHome(dir)
 	}
 	if dir := os.Getenv("XDG_CACHE_HOME"); dir != "" {
 		return filepath.Join(dir, "huggingface"), nil
@@ -40,19 +55,19 @@ func hubHome() (string, error) {
 	return filepath.Join(home, ".cache", "huggingface"), nil
 }
 
-// hubCache is the cache that the hub's programs share.
-func hubCache() (hub.Cache, error) {
+// HubCache is the cache that the hub's programs share.
+func HubCache() (hub.Cache, error) {
 	if dir := firstSet("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"); dir != "" {
-		dir, err := expandHome(dir)
+		dir, err := ExpandHome(dir)
 		return hub.Cache(dir), err
 	}
 	home, err := hubHome()
 	return hub.Cache(filepath.Join(home, "hub")), err
 }
 
-// expandHome replaces ~ at the beginning of a folder, which no shell has done inside of a
+// ExpandHome replaces ~ at the beginning of a folder, which no shell has done inside of a
 // variable.
-func expandHome(dir string) (string, error) {
+func ExpandHome(dir string) (string, error) {
 	rest, ok := strings.CutPrefix(dir, "~")
 	if !ok || rest != "" && !os.IsPathSeparator(rest[0]) {
 		return dir, nil
@@ -74,7 +89,7 @@ func hubToken() (string, error) {
 		}
 		file = filepath.Join(home, "token")
 	}
-	file, err := expandHome(file)
+	file, err := ExpandHome(file)
 	if err != nil {
 		return "", err
 	}
@@ -85,9 +100,9 @@ func hubToken() (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// newHubClient is a client as the environment says.
-func newHubClient(parallel int) (*hub.Client, error) {
-	cache, err := hubCache()
+// NewHubClient is a client as the environment says.
+func NewHubClient(parallel int) (*hub.Client, error) {
+	cache, err := HubCache()
 	if err != nil {
 		return nil, err
 	}
@@ -102,10 +117,10 @@ func newHubClient(parallel int) (*hub.Client, error) {
 	})
 }
 
-// resolveModel is the folder or file that a name on the command line stands for: one that
+// Resolve is the folder or file that a name on the command line stands for: one that
 // is there, or that of a repository in the hub's cache. The network is not asked.
-func resolveModel(name string) (string, error) {
-	if name == embeddedName {
+func Resolve(name string) (string, error) {
+	if name == Embedded {
 		return name, nil
 	}
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
@@ -114,7 +129,7 @@ func resolveModel(name string) (string, error) {
 	if _, _, err := hub.ParseName(name); err != nil {
 		return "", fmt.Errorf("model %s: no such folder; want a folder with config.json, tokenizer.json and *.safetensors files", name)
 	}
-	cache, err := hubCache()
+	cache, err := HubCache()
 	if err != nil {
 		return "", err
 	}
@@ -133,19 +148,19 @@ func resolveModel(name string) (string, error) {
 	return path, err
 }
 
-// completeModelName completes what --model takes: the embedded model, one in the cache, or
+// CompleteName completes what --model takes: the embedded model, one in the cache, or
 // where neither fits a folder or file.
-func completeModelName(typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	names := cachedNames(typed)
-	if strings.HasPrefix(embeddedName, typed) {
-		names = append(names, embeddedName)
+func CompleteName(typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names := CachedNames(typed)
+	if strings.HasPrefix(Embedded, typed) {
+		names = append(names, Embedded)
 	}
 	return names, cobra.ShellCompDirectiveDefault
 }
 
-// cachedNames are the models in the cache whose names begin with what is typed.
-func cachedNames(typed string) []cobra.Completion {
-	cache, err := hubCache()
+// CachedNames are the models in the cache whose names begin with what is typed.
+func CachedNames(typed string) []cobra.Completion {
+	cache, err := HubCache()
 	if err != nil {
 		return nil
 	}
@@ -157,4 +172,20 @@ func cachedNames(typed string) []cobra.Completion {
 		}
 	}
 	return names
+}
+
+// ServedName is what a model is listed as: its repository, or else the name of its folder or
+// file.
+func ServedName(typed, path string) string {
+	if path == Embedded {
+		return path
+	}
+	if path != typed { // it was found in the cache
+		if cache, err := HubCache(); err == nil {
+			if repo, _, err := cache.Lookup(typed); err == nil {
+				return string(repo)
+			}
+		}
+	}
+	return models.Name(path)
 }

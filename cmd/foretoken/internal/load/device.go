@@ -1,0 +1,100 @@
+package load
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// DeviceFlags say what to compute on.
+type DeviceFlags struct {
+	Device  flags.Setting[string]
+	Threads flags.Setting[int]
+	ISA     flags.Setting[string]
+}
+
+func NewDeviceFlags() DeviceFlags {
+	device := flags.Choice(backend.Names()...)
+	device.Check = backend.Known // whether this machine has it shows when it is opened
+	return DeviceFlags{Device: device, Threads: flags.Whole(1, 1024), ISA: flags.Choice(backend.ISAs()...)}
+}
+
+// OffloadFlags say what of a model lies on the device.
+type OffloadFlags struct {
+	Layers  flags.Setting[int]
+	Experts bool
+}
+
+func NewOffloadFlags() OffloadFlags {
+	return OffloadFlags{Layers: flags.Setting[int]{Kind: "auto|N", Parse: parseLayers, Check: func(int) error { return nil }}}
+}
+
+// parseLayers reads how many layers lie on the device; 0 is none of them.
+func parseLayers(text string) (int, error) {
+	if text == "auto" {
+		return foretoken.LayersAuto, nil
+	}
+	n, err := strconv.Atoi(text)
+	switch {
+	case err != nil || n < 0:
+		return 0, errors.New("want auto or a whole number, 0 or more")
+	case n == 0:
+		return foretoken.LayersOff, nil
+	}
+	return n, nil
+}
+
+// AddOffload adds the flags to a group.
+func (f *OffloadFlags) AddOffload(g flags.Group) {
+	fs := g.Flags()
+	fs.Var(&f.Layers, "gpu-layers", "number of layers on the GPU, counted from the last, with output and head; the CPU computes the rest with the same bits (default auto: fastest placement that fits)")
+	fs.BoolVar(&f.Experts, "cpu-experts", false, "keep the experts of all layers on the CPU")
+}
+
+// Offload is what was asked for.
+func (f *OffloadFlags) Offload() foretoken.Offload {
+	return foretoken.Offload{Layers: f.Layers.Value, CPUExperts: f.Experts}
+}
+
+// AddDevice adds the flags to a group.
+func (f *DeviceFlags) AddDevice(g flags.Group) {
+	fs := g.Flags()
+	fs.Var(&f.Device, "device", "compute device; 'foretoken devices' lists them (default auto: the best)")
+	fs.Var(&f.Threads, "threads", "compute threads (default: one per core)")
+	fs.Var(&f.ISA, "isa", "instruction set of the CPU; all give the same bits (default: the fastest available)")
+}
+
+// CompleteDevice adds what a shell can complete.
+func CompleteDevice(cmd *cobra.Command) {
+	for name, words := range map[string][]cobra.Completion{"device": backend.Names(), "isa": backend.ISAs()} {
+		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+	}
+}
+
+// CompleteOffload likewise.
+func CompleteOffload(cmd *cobra.Command) {
+	flags.Must(cmd.RegisterFlagCompletionFunc("gpu-layers", cobra.FixedCompletions([]cobra.Completion{"auto"}, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// Runnable lists the instruction sets of the device that this machine can run.
+func (f *DeviceFlags) Runnable() []string {
+	for _, d := range backend.List() {
+		if d.Name == f.Device.Value || d.Default && f.Device.Or(backend.Auto) == backend.Auto {
+			return d.Runnable()
+		}
+	}
+	return nil
+}
+
+// OpenDevice opens the device, with a slot of Go's scheduler for the terminal and timers.
+func (f *DeviceFlags) OpenDevice() (backend.Backend, error) {
+	n := f.Threads.Or(Processors)
+	AddSlot(n)
+	b, err := backend.Open(f.Device.Value, backend.Options{Threads: n, ISA: f.ISA.Value})
+	return b, Explain(err)
+}
