@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/checkpoints"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
@@ -27,6 +28,6 @@ checkpoint folder, a GGUF file, the Hugging Face hub, or the small embedded mode
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Usage(err) })
-	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), newInspectCommand(), newDoctorCommand(), newPullCommand(), newListCommand(), newRmCommand(), newDevicesCommand(), newConvertCommand(), newMTPCommand(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), checkpoints.Inspect(), checkpoints.Doctor(), newPullCommand(), newListCommand(), newRmCommand(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
 	return root
 }

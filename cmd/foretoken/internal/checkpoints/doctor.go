@@ -1,4 +1,4 @@
-package main
+package checkpoints
 
 import (
 	"context"
@@ -32,7 +32,8 @@ type consultation struct {
 	json  bool
 }
 
-func newDoctorCommand() *cobra.Command {
+// Doctor is the command that looks for problems of a checkpoint.
+func Doctor() *cobra.Command {
 	f := &consultation{
 		compute: flags.Choice("int8", "float32"), quantize: flags.Choice("4", "5", "6", "8"), DeviceFlags: load.NewDeviceFlags(), OffloadFlags: load.NewOffloadFlags(),
 		limit: time.Minute,

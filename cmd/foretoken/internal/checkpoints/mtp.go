@@ -1,4 +1,4 @@
-package main
+package checkpoints
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 	"github.com/foretoken/foretoken/internal/convert"
 )
 
-func newMTPCommand() *cobra.Command {
+// MTP is the command that extracts and injects heads.
+func MTP() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mtp",
 		Short: "Extract, inject or remove a multi-token-prediction head",

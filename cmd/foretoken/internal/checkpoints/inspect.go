@@ -1,4 +1,5 @@
-package main
+// Package checkpoints has the commands on checkpoint files: inspect, doctor, convert and mtp.
+package checkpoints
 
 import (
 	"errors"
@@ -26,7 +27,8 @@ type inspection struct {
 	json           bool
 }
 
-func newInspectCommand() *cobra.Command {
+// Inspect is the command that lists what a checkpoint has.
+func Inspect() *cobra.Command {
 	f := &inspection{OffloadFlags: load.NewOffloadFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.ByteCount(), mtp: flags.Choice("auto", "off")}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",

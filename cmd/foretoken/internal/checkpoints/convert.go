@@ -1,4 +1,4 @@
-package main
+package checkpoints
 
 import (
 	"context"
@@ -34,7 +34,8 @@ type conversion struct {
 	noVision             bool
 }
 
-func newConvertCommand() *cobra.Command {
+// Convert is the command that writes a checkpoint in another encoding.
+func Convert() *cobra.Command {
 	v := &conversion{
 		model: load.Embedded, writing: newWritingFlags(),
 		bits: flags.Choice("2", "3", "4", "5", "6", "8"), group: flags.Choice("32", "64", "128"),
