@@ -5,6 +5,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/checkpoints"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/hubcache"
 )
 
 // newRootCommand returns the program with all its commands. Each call returns a new one
@@ -28,6 +29,6 @@ checkpoint folder, a GGUF file, the Hugging Face hub, or the small embedded mode
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Usage(err) })
-	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), checkpoints.Inspect(), checkpoints.Doctor(), newPullCommand(), newListCommand(), newRmCommand(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
 	return root
 }

@@ -1,4 +1,4 @@
-package main
+package hubcache
 
 import (
 	"bufio"
@@ -14,7 +14,8 @@ import (
 	"github.com/foretoken/foretoken/internal/hub"
 )
 
-func newRmCommand() *cobra.Command {
+// Remove is the command that deletes a model of the cache.
+func Remove() *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "rm [flags] ORG/NAME[@REVISION]",

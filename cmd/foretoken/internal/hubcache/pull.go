@@ -1,4 +1,5 @@
-package main
+// Package hubcache has the commands on the cache of models from the Hugging Face hub: pull, list and rm.
+package hubcache
 
 import (
 	"context"
@@ -29,7 +30,8 @@ type pulling struct {
 	force            bool
 }
 
-func newPullCommand() *cobra.Command {
+// Pull is the command that downloads a model.
+func Pull() *cobra.Command {
 	p := &pulling{parallel: flags.Whole(1, 64), withHead: headSetting()}
 	cmd := &cobra.Command{
 		Use:   "pull [flags] ORG/NAME[@REVISION]",

@@ -1,4 +1,4 @@
-package main
+package hubcache
 
 import (
 	"errors"
@@ -35,7 +35,8 @@ type cachedModel struct {
 	foreign bool // of a family that we do not know
 }
 
-func newListCommand() *cobra.Command {
+// List is the command that lists the models of the cache.
+func List() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "list [flags]",
