@@ -8,13 +8,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
-	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/internal/bench"
 )
 
@@ -86,25 +82,6 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	}
 }
 
-// A device that has no instruction sets, or is missing, is opened all the same: that it is missing
-// is an error.
-func TestBenchMeasuresWithoutInstructionSets(t *testing.T) {
-	f := newBenchFlags(1)
-	f.Device.Value, f.Device.Given = "other", true
-	if sets := f.sets(true); !slices.Equal(sets, []string{""}) {
-		t.Errorf("measured with %q", sets)
-	}
-}
-
-func TestBenchTableThatCannotBeWrittenIsAnError(t *testing.T) {
-	cmd := &cobra.Command{}
-	cmd.SetOut(fullWriter{})
-	err := newBenchFlags(1).print(cmd, nil, func(w io.Writer) { printKernels(w, &bench.KernelReport{}) })
-	if !console.IsOutputError(err) {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestBenchKernelsPrintsTableAndJSON(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads gigabytes of memory")
@@ -163,17 +140,6 @@ func TestBenchDecodeWantsAHead(t *testing.T) {
 	o := runIn(t, nil, "bench", "decode", "--model", none)
 	if o.code != exitError || !strings.Contains(o.err, "--draft ngram") {
 		t.Errorf("exit code %d, %s", o.code, o.err)
-	}
-}
-
-// An answer that is not plain decoding's is an error, once the report has been shown.
-func TestBenchDecodeFailsIfNotExact(t *testing.T) {
-	var out bytes.Buffer
-	f := &decodeBench{out: &benchOutput{json: true}}
-	setting := bench.Setting{Text: bench.Text{Class: "story"}, Rule: "exact", Batch: 1}
-	err := f.show(&console.Console{Out: &out, Err: io.Discard}, &bench.DecodeReport{Mismatches: []bench.Mismatch{{Setting: setting, Depth: 1, What: "tokens differ"}}})
-	if exitCode(err) != exitError || !strings.Contains(out.String(), "tokens differ") {
-		t.Errorf("error %v after %s", err, out.String())
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/benchmarks"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/checkpoints"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/hubcache"
@@ -29,6 +30,6 @@ checkpoint folder, a GGUF file, the Hugging Face hub, or the small embedded mode
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Usage(err) })
-	root.AddCommand(newRunCommand(), newGenerateCommand(), newBenchCommand(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
+	root.AddCommand(newRunCommand(), newGenerateCommand(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
 	return root
 }

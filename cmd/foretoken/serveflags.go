@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -188,7 +187,7 @@ func (f *serveFlags) options() (o server.Options, err error) {
 		return o, err
 	}
 	if o.Keys == nil && !f.insecure {
-		if !loopback(f.host) {
+		if !flags.Loopback(f.host) {
 			return o, flags.Usagef("--host %s can be reached from other machines: set a key with --api-key or %s, or add --insecure", f.host, flags.KeyVariable)
 		}
 		o.Local = true
@@ -257,10 +256,4 @@ func (f *serveFlags) keys() (*server.Keys, error) {
 		return nil, flags.Usagef("--api-key @%s: the file has no key", name)
 	}
 	return server.NewKeys(list...)
-}
-
-// loopback reports whether an address can be reached from this machine only.
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }

@@ -2,6 +2,7 @@ package flags
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,3 +48,9 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 
 // KeyVariable names the variable with the API key, which a command line would show to all users of a machine.
 const KeyVariable = "FORETOKEN_API_KEY"
+
+// Loopback reports whether an address can be reached from this machine only.
+func Loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}

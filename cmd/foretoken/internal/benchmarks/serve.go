@@ -1,4 +1,4 @@
-package main
+package benchmarks
 
 import (
 	"context"
@@ -144,7 +144,7 @@ func (f *serveBench) validate() error {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return flags.Usagef("--url %s: want an address such as http://127.0.0.1:8080/v1", f.url)
 	}
-	if !f.remote && !loopback(u.Hostname()) {
+	if !f.remote && !flags.Loopback(u.Hostname()) {
 		return flags.Usagef("--url %s is not on this machine: load only your own servers; --allow-remote allows it", f.url)
 	}
 	if f.model == "" {

@@ -1,4 +1,5 @@
-package main
+// Package benchmarks has the command bench, which measures kernels, models, drafts and servers.
+package benchmarks
 
 import (
 	"fmt"
@@ -19,7 +20,8 @@ import (
 	"github.com/foretoken/foretoken/internal/offload"
 )
 
-func newBenchCommand() *cobra.Command {
+// Bench is the command.
+func Bench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure speculative decoding, kernels, model sizes, servers and peers",

@@ -1,0 +1,50 @@
+package benchmarks
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/internal/bench"
+)
+
+// A device that has no instruction sets, or is missing, is opened all the same: that it is missing
+// is an error.
+func TestBenchMeasuresWithoutInstructionSets(t *testing.T) {
+	f := newBenchFlags(1)
+	f.Device.Value, f.Device.Given = "other", true
+	if sets := f.sets(true); !slices.Equal(sets, []string{""}) {
+		t.Errorf("measured with %q", sets)
+	}
+}
+
+func TestBenchTableThatCannotBeWrittenIsAnError(t *testing.T) {
+	broken, err := os.Open(os.DevNull) // for reading
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = broken.Close() }()
+	cmd := &cobra.Command{}
+	cmd.SetOut(broken)
+	err = newBenchFlags(1).print(cmd, nil, func(w io.Writer) { printKernels(w, &bench.KernelReport{}) })
+	if !console.IsOutputError(err) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// An answer that is not plain decoding's is an error, once the report has been shown.
+func TestBenchDecodeFailsIfNotExact(t *testing.T) {
+	var out bytes.Buffer
+	f := &decodeBench{out: &benchOutput{json: true}}
+	setting := bench.Setting{Text: bench.Text{Class: "story"}, Rule: "exact", Batch: 1}
+	err := f.show(&console.Console{Out: &out, Err: io.Discard}, &bench.DecodeReport{Mismatches: []bench.Mismatch{{Setting: setting, Depth: 1, What: "tokens differ"}}})
+	if err == nil || !strings.Contains(out.String(), "tokens differ") {
+		t.Errorf("error %v after %s", err, out.String())
+	}
+}
