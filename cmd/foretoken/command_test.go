@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,9 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
-	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/terminal"
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
@@ -83,7 +80,7 @@ func generate(t *testing.T, args ...string) string {
 
 // written is a report as its readers see it.
 type written struct {
-	report
+	terminal.Report
 	MTP *writtenStats `json:"mtp"`
 }
 
@@ -278,7 +275,7 @@ func TestGenerateReadsConversations(t *testing.T) {
 	var want []int32
 	for name, c := range cases {
 		o := runIn(t, c.stdin, append(one, c.args...)...)
-		var r report
+		var r terminal.Report
 		if err := json.Unmarshal([]byte(o.out), &r); err != nil {
 			t.Fatalf("%s: %v; %s", name, err, o.err)
 		}
@@ -294,7 +291,7 @@ func TestGenerateReadsConversations(t *testing.T) {
 func TestGenerateWarnsOfUnusedFields(t *testing.T) {
 	body := strings.NewReader(`{"messages": [{"role": "user", "content": "Hi."}], "temperature": 2}`)
 	o := runIn(t, body, "generate", "--messages", "-", "--max-tokens", "1", "--json")
-	var r report
+	var r terminal.Report
 	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
 		t.Fatalf("%v; %s", err, o.err)
 	}
@@ -330,67 +327,6 @@ func (w *cancelWriter) Write(p []byte) (int, error) {
 	w.cancel()
 	w.text = append(w.text, p...)
 	return len(p), nil
-}
-
-func TestReportOfCanceledAnswerIsJSON(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	s, q := openTiny(t, "generic"), foretoken.Request{} // which takes minutes for all
-	p, err := s.prompt(&input{text: "Once upon a"}, newTemplateFlags())
-	if err == nil {
-		q, err = s.question(p, newSamplingFlags(), newLimitFlags(3000), 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	q.IgnoreEnd = true
-	a, err := s.ask(ctx, q, func(foretoken.Piece) error { cancel(); return nil })
-	var out bytes.Buffer
-	if err := newReport(s, &q, a, err).write(&out); err != nil {
-		t.Fatal(err)
-	}
-	var r report
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		t.Fatal(err)
-	}
-	if r.FinishReason != "canceled" || len(r.TokenIDs) != 1 || len(r.LogProbs) != len(r.TokenIDs) {
-		t.Errorf("canceled at the first text: %s", &out)
-	}
-	ctx, cancel = context.WithCancel(t.Context())
-	cancel()
-	if a, err = s.ask(ctx, q, func(foretoken.Piece) error { return nil }); a == nil || len(a.Tokens) > 0 || !errors.Is(err, console.ErrInterrupted) {
-		t.Fatalf("canceled before it began: %+v, %v", a, err)
-	}
-	out.Reset()
-	if err := newReport(s, &q, a, err).write(&out); err != nil || !json.Valid(out.Bytes()) || bytes.Contains(out.Bytes(), []byte(`"token_ids":null`)) {
-		t.Errorf("canceled before it began: %s, %v", &out, err)
-	}
-}
-
-// openTiny opens the embedded model until the end of the test, computed with an
-// instruction set; "": the best.
-func openTiny(t *testing.T, isa string) *session {
-	t.Helper()
-	c := &console.Console{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}
-	f := load.NewFlags()
-	err := f.Threads.Set("1")
-	if isa != "" {
-		err = errors.Join(err, f.ISA.Set(isa))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := f.Open(t.Context(), c, console.NewNotes(false))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &session{m}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }
 
 func TestRunAnswersOnce(t *testing.T) {

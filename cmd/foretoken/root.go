@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/checkpoints"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/hubcache"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/terminal"
 )
 
 // newRootCommand returns the program with all its commands. Each call returns a new one
@@ -30,6 +31,6 @@ checkpoint folder, a GGUF file, the Hugging Face hub, or the small embedded mode
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Usage(err) })
-	root.AddCommand(newRunCommand(), newGenerateCommand(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
+	root.AddCommand(terminal.Run(), terminal.Generate(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
 	return root
 }

@@ -2,14 +2,11 @@ package main
 
 import (
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -208,62 +205,6 @@ func TestKVBitsIsAFlagOfEveryCommandThatDecodes(t *testing.T) {
 	}
 }
 
-func TestSamplingDefaultsComeFromTheCheckpoint(t *testing.T) {
-	type defaults struct {
-		temp, topP float64
-		topK       int
-		repetition float64
-	}
-	cases := map[string]struct {
-		file string // generation_config.json
-		args []string
-		want defaults
-	}{
-		"nothing":            {"{}", nil, defaults{0.8, 0.95, 0, 1}},
-		"recommended":        {`{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.9}`, nil, defaults{0.6, 0.9, 20, 1}},
-		"greedy":             {`{"do_sample": false, "temperature": 0.6}`, nil, defaults{0, 1, 0, 1}},
-		"format's default":   {`{"do_sample": true}`, nil, defaults{1, 1, 0, 1}},
-		"temperature only":   {`{"temperature": 0.3, "repetition_penalty": 1.1}`, nil, defaults{0.3, 1, 0, 1.1}},
-		"all tokens":         {`{"top_k": -1}`, nil, defaults{0.8, 1, 0, 1}},
-		"flag over file":     {`{"temperature": 0.6, "top_k": 20}`, []string{"--temp", "0", "--top-k", "0"}, defaults{0, 1, 0, 1}},
-		"no probability":     {`{"top_k": 20}`, []string{"--top-p", "0"}, defaults{0.8, 0, 1, 1}},
-		"flag over bad file": {`{"temperature": -3}`, []string{"--temp", "0.5"}, defaults{0.5, 1, 0, 1}},
-	}
-	for name, c := range cases {
-		var g checkpoint.Generation
-		if err := checkpoint.DecodeJSON("generation_config.json", []byte(c.file), &g); err != nil {
-			t.Fatal(err)
-		}
-		f := newSamplingFlags()
-		if err := f.group().ParseFlags(c.args); err != nil {
-			t.Fatal(err)
-		}
-		o, err := f.options(models.Recommended(g))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got := (defaults{o.Temperature, o.TopP, o.TopK, o.RepetitionPenalty}); got != c.want {
-			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
-func TestSamplingRefusesBadRecommendations(t *testing.T) {
-	for file, want := range map[string]string{
-		`{"temperature": -1}`:          "generation_config.json: temperature is -1: want a number, 0 or more; set it with --temp",
-		`{"top_p": 7}`:                 "generation_config.json: top_p is 7: want a number from 0 to 1; set it with --top-p",
-		`{"repetition_penalty": -0.5}`: "repetition_penalty is -0.5",
-	} {
-		var g checkpoint.Generation
-		if err := checkpoint.DecodeJSON("generation_config.json", []byte(file), &g); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := newSamplingFlags().options(models.Recommended(g)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", file, err, want)
-		}
-	}
-}
-
 func TestDrawnSeedsAreExactInJSON(t *testing.T) {
 	seen := map[uint64]bool{}
 	for range 100 {
@@ -272,34 +213,5 @@ func TestDrawnSeedsAreExactInJSON(t *testing.T) {
 			t.Errorf("seed %d is too large or was drawn twice", seed)
 		}
 		seen[seed] = true
-	}
-}
-
-func TestRateWithoutMeasureIsNone(t *testing.T) {
-	if r := rate(5, 0); r != nil {
-		t.Errorf("5 in no time: %v", *r)
-	}
-	if r := rate(0, 5); r != nil {
-		t.Errorf("nothing: %v", *r)
-	}
-	if r := rate(3, 2e9); r == nil || *r != 1.5 {
-		t.Errorf("3 in 2 s: %v", r)
-	}
-}
-
-func TestDescribeKeepsJSONValid(t *testing.T) {
-	s := openTiny(t, "")
-	var split int32 = -1
-	for id := range int32(s.Vocab()) {
-		if text, _ := s.Token(id); text == "\xe2" {
-			split = id
-		}
-	}
-	d := s.describeOne(logprobOf(split, math.Inf(-1)))
-	if d.LogProb != nil || len(d.Bytes) != 1 || d.Bytes[0] != 0xe2 {
-		t.Errorf("an impossible piece of a character: %+v", d)
-	}
-	if d = s.describeOne(logprobOf(1<<20, -1)); d.Token != "" || *d.LogProb != -1 {
-		t.Errorf("an id without a token: %+v", d)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/terminal"
 )
 
 // banned are words that this project once had instead of the field's, with what to say.
@@ -88,7 +90,7 @@ func TestHelpUsesTheWordsOfTheField(t *testing.T) {
 		}
 	}
 	check(newRootCommand())
-	for _, found := range privateWords(chatHelp) {
+	for _, found := range privateWords(terminal.ChatHelp) {
 		t.Errorf("/help: %s", found)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
-const chatHelp = `  /clear             clear the conversation
+const ChatHelp = `  /clear             clear the conversation
   /system TEXT       set the system message; without TEXT, show it
   /set NAME VALUE    set a sampling or limit flag, such as temp, top-p, seed or max-tokens;
                      default restores the value of the checkpoint
@@ -199,7 +199,7 @@ func (v *conversation) command(line string) (leave bool, err error) {
 	case "/exit", "/quit", "/bye":
 		return true, nil
 	case "/help", "/?":
-		out = chatHelp
+		out = ChatHelp
 	case "/clear":
 		v.messages = nil
 		out = "The conversation is cleared.\n"

@@ -1,4 +1,6 @@
-package main
+// Package terminal has the commands that answer prompts on a terminal: run, which chats or answers once, and
+// generate, for scripts.
+package terminal
 
 import (
 	"context"
@@ -28,7 +30,8 @@ type talk struct {
 	settable []flags.Group // whose flags /set may change
 }
 
-func newRunCommand() *cobra.Command {
+// Run is the command that chats, or answers one prompt.
+func Run() *cobra.Command {
 	t := &talk{
 		model: load.NewFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(runTokens), template: newTemplateFlags(),
 		media: newMediaFlags(),

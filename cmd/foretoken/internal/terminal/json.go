@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"encoding/json"
@@ -13,8 +13,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// report is the object that generate --json prints. Fields are only ever added.
-type report struct {
+// Report is the object that generate --json prints. Fields are only ever added.
+type Report struct {
 	Model        string                      `json:"model"`
 	PromptIDs    []int32                     `json:"prompt_ids"`
 	TokenIDs     []int32                     `json:"token_ids"` // the end token included
@@ -57,8 +57,8 @@ type timings struct {
 }
 
 // newReport describes an answer, and why it ended if that was not by itself.
-func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
-	r := &report{
+func newReport(s *session, q *foretoken.Request, a *answer, err error) *Report {
+	r := &Report{
 		Model: s.Name(), PromptIDs: q.Prompt.IDs, TokenIDs: make([]int32, len(a.Tokens)), Text: a.Text(),
 		FinishReason: a.finish, Seed: a.Seed, LogitsHash: fmt.Sprintf("0x%016x", a.LogitsHash()),
 		Timings: newTimings(s.LoadTime(), len(a.Tokens), &a.Result), Warnings: s.Notes.Warnings(),
@@ -82,7 +82,7 @@ func newReport(s *session, q *foretoken.Request, a *answer, err error) *report {
 }
 
 // write prints the report as one line.
-func (r *report) write(w io.Writer) error {
+func (r *Report) write(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(r); err != nil {

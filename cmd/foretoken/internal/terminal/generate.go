@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"context"
@@ -30,7 +30,8 @@ type generation struct {
 	json      bool
 }
 
-func newGenerateCommand() *cobra.Command {
+// Generate is the command that answers one prompt, as text or as JSON.
+func Generate() *cobra.Command {
 	g := &generation{
 		model: load.NewFlags(), sampling: newSamplingFlags(), limits: newLimitFlags(generateTokens), template: newTemplateFlags(),
 		media: newMediaFlags(), logprobs: flags.Whole(0, 1000),
