@@ -27,7 +27,7 @@ type Request struct {
 	Priority    int             // the higher is served first, and may preempt a lower one
 	Offline     bool            // nobody waits for the answer: beside requests that are not offline it gets a share of the time
 	Flow        string          // names the client: of one priority, waiting requests are admitted round-robin between flows; the answer does not depend on it
-	Depth       Depth           // tokens to draft per round; 0: as the model was opened
+	Depth       Depth           // tokens to draft per round; DepthDefault: as the model was opened
 	Rule        Rule            // which drafts are accepted; "": as the model was opened
 	// CacheSalt separates requests in the prefix cache and in its folder, and what was made of their
 	// pictures: those with different salts do not find each other's, and so cannot tell what the
@@ -117,8 +117,22 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 	return a, nil
 }
 
+// Complete generates an answer and returns its text, without thinking and tool calls. It is Generate,
+// Wait and Content in one call.
+func (m *Model) Complete(ctx context.Context, r Request) (string, error) {
+	a, err := m.Generate(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	err = a.Wait()
+	return a.Content(), err
+}
+
 // question is a request in the engine's terms.
 func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error) {
+	if r.Prompt == nil {
+		return engine.Request{}, errors.New("foretoken: Request.Prompt is nil: make one with TextPrompt or ChatPrompt")
+	}
 	if over := r.Prompt.Over; over > 0 {
 		return engine.Request{}, fmt.Errorf("foretoken: the prompt has more than %d tokens, which does not fit into a context of %d: shorten it", over, m.context)
 	}
@@ -138,6 +152,10 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	if err != nil {
 		return engine.Request{}, err
 	}
+	depth, err := r.Depth.or(m.draft.depth)
+	if err != nil {
+		return engine.Request{}, err
+	}
 	if s.Constraint, err = m.constraint(ctx, r); err != nil {
 		return engine.Request{}, err
 	}
@@ -148,14 +166,11 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	q := engine.Request{
 		Prompt: ids, Inputs: inputs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
 		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority, Offline: r.Offline, Flow: r.Flow,
-		Depth: m.draft.depth, Rule: rule, Boundaries: m.boundaries(r.Prompt),
+		Depth: depth, Rule: rule, Boundaries: m.boundaries(r.Prompt),
 		Salt: m.salt(r.CacheSalt),
 	}
 	if m.cached {
 		q.Conversation = m.conversation(r.Prompt, q.Salt)
-	}
-	if r.Depth != DepthAuto {
-		q.Depth = r.Depth
 	}
 	return q, nil
 }

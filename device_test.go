@@ -89,7 +89,7 @@ func session(t *testing.T, devices ...on) [][]heard {
 	for i, lengths := range [][]int{{100, 130}, {150}} {
 		at := devices[i%len(devices)]
 		o.Device, o.Offload.Layers = at.device, at.layers
-		m, err := Open(Tiny, o)
+		m, err := Open(t.Context(), Tiny, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func compareSessions(t *testing.T, got, want [][]heard) {
 }
 
 func TestOpenNamesTheDevicesThereAre(t *testing.T) {
-	if _, err := Open(Tiny, Options{Device: "abacus", Log: silent}); !errors.Is(err, ErrNoDevice) || err.Error() != "device abacus: not available in this build; use auto or cuda or cpu or opaque" {
+	if _, err := Open(t.Context(), Tiny, Options{Device: "abacus", Log: silent}); !errors.Is(err, ErrNoDevice) || err.Error() != "device abacus: not available in this build; use auto or cuda or cpu or opaque" {
 		t.Errorf("%v", err)
 	}
 	i := slices.IndexFunc(backend.List(), func(d backend.Info) bool { return d.Default })
@@ -236,7 +236,7 @@ func TestOffloadRefusesWhatCannotBe(t *testing.T) {
 		"nowhere":          {Options{Device: "opaque", KVMemory: 1 << 60}, "the model does not fit into memory: it has "},
 	} {
 		c.o.Log = silent
-		if m, err := Open(Tiny, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if m, err := Open(t.Context(), Tiny, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, %v; want %q", name, m, err, c.want)
 		}
 	}

@@ -25,13 +25,13 @@ const weightRecords = ".weights"
 // openTiers opens the folder in which the cache outlives the process, and the store that it shares
 // with others, as far as there are such. Salts are mixed with the secret of the store, which all
 // that share it have, or else with that of the folder.
-func (m *Model) openTiers(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
+func (m *Model) openTiers(ctx context.Context, o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	p := &o.PrefixCache
 	if p.Shared == "" || p.Off {
 		if m.secret, err = openSecret(p.Dir); err != nil || p.Dir == "" || p.Off {
 			return err
 		}
-	} else if err = m.openBucket(p); err != nil {
+	} else if err = m.openBucket(ctx, p); err != nil {
 		return err
 	}
 	weights, err := sum.wait()
@@ -60,8 +60,7 @@ func (m *Model) openTiers(o Options, c *checkpoint.Checkpoint, sum *summing) (er
 }
 
 // openBucket opens the store that the cache shares with others.
-func (m *Model) openBucket(p *PrefixCache) (err error) {
-	ctx := context.Background() // opening has times of its own
+func (m *Model) openBucket(ctx context.Context, p *PrefixCache) (err error) {
 	if m.bucket, err = s3.Open(ctx, p.Shared, p.S3); err == nil {
 		m.secret, err = m.bucket.OpenSecret(ctx)
 	}
@@ -106,7 +105,7 @@ type summing struct {
 // startSum begins to hash a checkpoint, of which the folder of the cache may have records. It
 // must be stopped before the checkpoint is closed. With the cache in memory alone nobody needs the
 // hash.
-func startSum(c *checkpoint.Checkpoint, p PrefixCache) *summing {
+func startSum(ctx context.Context, c *checkpoint.Checkpoint, p PrefixCache) *summing {
 	if p.Dir == "" && p.Shared == "" {
 		return nil
 	}
@@ -114,7 +113,7 @@ func startSum(c *checkpoint.Checkpoint, p PrefixCache) *summing {
 	if p.Dir != "" {
 		records = filepath.Join(p.Dir, weightRecords)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
 	s := &summing{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)

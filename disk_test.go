@@ -31,7 +31,7 @@ func newCacheTest(t *testing.T) *cacheTest {
 // cached opens the model, asks something, and returns how much of the prompt was known.
 func (x *cacheTest) cached(t *testing.T) int {
 	t.Helper()
-	m, err := Open(x.dir, x.o)
+	m, err := Open(t.Context(), x.dir, x.o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func TestDiskServesTheSameNetworkOnly(t *testing.T) {
 	}{
 		{"one bit of a shard", func() { x.flip(t, "model-00001-of-00002.safetensors") }, func() { x.flip(t, "model-00001-of-00002.safetensors") }},
 		{"one bit of the other", func() { x.flip(t, "model-00002-of-00002.safetensors") }, func() { x.flip(t, "model-00002-of-00002.safetensors") }},
-		{"float32", func() { x.o.Compute = backend.Float32 }, nil},
-		{"float32, 16 bits of keys", func() { x.o.Compute, x.o.KVBits = backend.Float32, 16 }, nil},
+		{"float32", func() { x.o.Compute = Float32 }, nil},
+		{"float32, 16 bits of keys", func() { x.o.Compute, x.o.KVBits = Float32, 16 }, nil},
 		{"8 bits of keys", func() { x.o.KVBits = 8 }, nil},
 		{"without the head", func() { x.o.Speculation.Depth = DepthOff }, nil},
 		{"another arithmetic", func() { arithmetic = func() string { return "2" } }, func() { arithmetic = backend.Arithmetic }},

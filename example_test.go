@@ -16,7 +16,7 @@ import (
 
 // One answer: open a model, continue a text, read the whole of it.
 func Example() {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{}) // or the folder of a checkpoint
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{}) // or the folder of a checkpoint
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func Example() {
 // A stream: the pieces of an answer as they come. A seed makes a sampled text the same in every
 // run, with speculative decoding or without.
 func ExampleAnswer_Pieces() {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{})
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func ExampleAnswer_Pieces() {
 
 // A conversation: every turn finds the ones before it in the prefix cache.
 func ExampleModel_ChatPrompt() {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{})
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func ExampleModel_ChatPrompt() {
 	var talk foretoken.Conversation
 	for _, question := range []string{"Tell me a story about a cat.", "What did the cat do then?"} {
 		talk.Messages = append(talk.Messages, chat.Message{Role: "user", Content: chat.Text(question)})
-		prompt, err := m.ChatPrompt(talk)
+		prompt, err := m.ChatPrompt(context.Background(), talk)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func ExampleModel_ChatPrompt() {
 
 // A picture: it stands in a message where the user put it, before or behind the words.
 func ExampleModel_ChatPrompt_picture() {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{})
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func ExampleModel_ChatPrompt_picture() {
 		log.Fatal(err)
 	}
 	picture := chat.Part{Media: &chat.Media{Files: [][]byte{file}}}
-	prompt, err := m.ChatPrompt(foretoken.Conversation{Messages: []chat.Message{
+	prompt, err := m.ChatPrompt(context.Background(), foretoken.Conversation{Messages: []chat.Message{
 		{Role: "user", Content: chat.Parts(picture, chat.Part{Text: "What do you see?"})},
 	}})
 	if err != nil {
@@ -124,7 +124,7 @@ func ExampleModel_ChatPrompt_picture() {
 // Several at a time: requests that run together share the rounds, and each has the text that it
 // has alone.
 func ExampleModel_Generate_batch() {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{KVMemory: 1 << 30})
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{KVMemory: 1 << 30})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func ExampleModel_Generate_batch() {
 
 // Structured output: the answer is a JSON value of the schema, whatever the model.
 func ExampleRequest_grammar() {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{})
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func ExampleRequest_grammar() {
 
 // Figures: what speculative decoding did. Depth changes the speed, never the text.
 func ExampleResult() {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{})
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

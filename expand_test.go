@@ -123,7 +123,7 @@ func TestPicturesHaveTheirPlaces(t *testing.T) {
 		if !slices.Equal(sizes, c.sizes) {
 			t.Errorf("%s: rows %d, want %d", name, sizes, c.sizes)
 		}
-		n, err := m.CountTokens(told(c.parts...))
+		n, err := m.CountTokens(t.Context(), told(c.parts...))
 		if err != nil || n != len(want) {
 			t.Errorf("%s: counted %d, %v, want %d", name, n, err, len(want))
 		}
@@ -148,7 +148,7 @@ func TestPicturesMayBeTooMany(t *testing.T) {
 	for n, over := range map[int]int{1: 0, 2: 0, 4: 64, 30: 64} {
 		c := told(slices.Repeat([]chat.Part{one}, n)...)
 		p := ask(t, m, c)
-		count, err := m.CountTokens(c)
+		count, err := m.CountTokens(t.Context(), c)
 		if err != nil || p.Over != over || over == 0 && len(p.IDs) != count || count < 18*n {
 			t.Errorf("%d images: over %d, want %d, %d tokens counted, %v", n, p.Over, over, count, err)
 		}
@@ -229,7 +229,7 @@ func TestBadPictures(t *testing.T) {
 		"a bad frame":      {[]chat.Part{video(good.Media.Files[0], []byte("x"))}, 0, "frame 2: "},
 		"one frame":        {[]chat.Part{video(animated(t, 32, 32, 1))}, 0, "at least 2 are needed"},
 	} {
-		_, err := m.ChatPrompt(told(c.parts...))
+		_, err := m.ChatPrompt(t.Context(), told(c.parts...))
 		var e *MediaError
 		if !errors.As(err, &e) || e.Index != c.index || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q of %d", name, err, c.want, c.index)
@@ -241,7 +241,7 @@ func TestBadPictures(t *testing.T) {
 	}
 	rate := video(good.Media.Files[0], good.Media.Files[0])
 	rate.Media.Rate = -1
-	if _, err := m.CountTokens(told(rate)); err == nil || !strings.Contains(err.Error(), "frames per second") {
+	if _, err := m.CountTokens(t.Context(), told(rate)); err == nil || !strings.Contains(err.Error(), "frames per second") {
 		t.Error(err)
 	}
 }
@@ -254,7 +254,7 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}`), &one); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.ChatPrompt(Conversation{Messages: []chat.Message{one}}); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "needs its bytes") {
+	if _, err := m.ChatPrompt(t.Context(), Conversation{Messages: []chat.Message{one}}); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "needs its bytes") {
 		t.Errorf("a part without an image: %v", err)
 	}
 	talk := told(shown(drawn(t, 64, 64, 2)), chat.Part{Text: "Is <|image_pad|> a token?"})
@@ -267,11 +267,11 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.parsed[0] = func() (*chat.Template, error) { return deaf, nil }
-	if _, err := m.ChatPrompt(told(chat.Part{Text: "?"}, shown(drawn(t, 64, 64, 2)))); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "no placeholder for it") {
+	if _, err := m.ChatPrompt(t.Context(), told(chat.Part{Text: "?"}, shown(drawn(t, 64, 64, 2)))); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "no placeholder for it") {
 		t.Errorf("a template without images: %v", err)
 	}
 	text := openTemplate(t, `{%- for m in messages %}{{- m.role + m.content }}{%- endfor %}`, Options{})
-	if _, err := text.ChatPrompt(told(shown(drawn(t, 64, 64, 2)))); err == nil || !strings.Contains(err.Error(), "the template has no placeholder for them") {
+	if _, err := text.ChatPrompt(t.Context(), told(shown(drawn(t, 64, 64, 2)))); err == nil || !strings.Contains(err.Error(), "the template has no placeholder for them") {
 		t.Errorf("a template of texts alone: %v", err)
 	}
 }
@@ -285,9 +285,9 @@ func TestModelsThatCannotSee(t *testing.T) {
 	for _, count := range []bool{false, true} {
 		var err error
 		if talk := told(shown(drawn(t, 64, 64, 2))); count {
-			_, err = m.CountTokens(talk)
+			_, err = m.CountTokens(t.Context(), talk)
 		} else {
-			_, err = m.ChatPrompt(talk)
+			_, err = m.ChatPrompt(t.Context(), talk)
 		}
 		if !errors.Is(err, ErrNoVision) || !strings.Contains(err.Error(), "left out") {
 			t.Errorf("count %v: %v", count, err)

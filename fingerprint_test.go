@@ -14,7 +14,7 @@ func TestFingerprintIsOfWhatDecides(t *testing.T) {
 	x.o.PrefixCache = PrefixCache{}
 	records := t.TempDir()
 	fingerprint := func() string {
-		m, err := Open(x.dir, x.o)
+		m, err := Open(t.Context(), x.dir, x.o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -136,15 +136,18 @@ type S3 = s3.Options
 type PrefixObserver = prefix.Observer
 
 // Compute is the arithmetic of a model with quantized weights.
-type Compute = backend.Compute
+type Compute uint8
 
 const (
 	// Int8 quantizes activations to 8 bits per group and multiplies integers. It is the
 	// default.
-	Int8 Compute = backend.Int8
+	Int8 = Compute(backend.Int8)
 	// Float32 computes with the float32 values of weights and activations.
-	Float32 Compute = backend.Float32
+	Float32 = Compute(backend.Float32)
 )
+
+// String is "int8" or "float32".
+func (c Compute) String() string { return backend.Compute(c).String() }
 
 // Info describes a model.
 type Info struct {
@@ -201,14 +204,15 @@ type Model struct {
 	preparing func()
 }
 
-// Open loads a model: the folder of a checkpoint, a GGUF file, or Tiny. The caller closes it.
-func Open(path string, o Options) (*Model, error) {
+// Open loads a model: the folder of a checkpoint, a GGUF file, or Tiny. If ctx ends first, it returns
+// the error of ctx. The caller closes the model.
+func Open(ctx context.Context, path string, o Options) (*Model, error) {
 	start := time.Now()
 	c, err := models.Open(path, o.Vision.Projector)
 	if err != nil {
 		return nil, err
 	}
-	m, err := open(c, o)
+	m, err := open(ctx, c, o)
 	if err == nil {
 		m.source = newSource(path, o, c)
 	}
@@ -225,7 +229,7 @@ func Open(path string, o Options) (*Model, error) {
 }
 
 // open loads everything that is in a checkpoint.
-func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
+func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	m = &Model{name: models.Name(c.Name()), builtIn: c.Name() == Tiny, log: o.Log, cached: !o.PrefixCache.Off, warming: newBackground()}
 	if m.log == nil {
 		m.log = slog.New(warnings{slog.Default().Handler()})
@@ -251,17 +255,17 @@ func open(c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
 	}()
 	m.device = m.backend.Name()
 	w := model.Options{
-		Compute: o.Compute, Quantize: o.Quantize, KVBits: o.KVBits, NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(), Progress: o.Progress, Log: m.log,
+		Compute: backend.Compute(o.Compute), Quantize: o.Quantize, KVBits: o.KVBits, NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(), Context: ctx, Progress: o.Progress, Log: m.log,
 	}
 	if o.Speculation.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth
 	}
-	sum := startSum(c, o.PrefixCache)
+	sum := startSum(ctx, c, o.PrefixCache)
 	defer sum.stop()
 	if m.model, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
 	}
-	return m, m.start(o, c, sum)
+	return m, m.start(ctx, o, c, sum)
 }
 
 // warnings lets through what nobody should miss.
@@ -276,7 +280,7 @@ func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 var processors = runtime.GOMAXPROCS(0)
 
 // start resolves what depends on the model, and starts the engine.
-func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
+func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	m.info = m.model.Info()
 	m.vocab = min(m.info.Vocab, m.tok.Size())
 	m.openVision(o.Vision, c)
@@ -296,7 +300,7 @@ func (m *Model) start(o Options, c *checkpoint.Checkpoint, sum *summing) (err er
 	if err != nil {
 		return err
 	}
-	if err := m.openTiers(o, c, sum); err != nil {
+	if err := m.openTiers(ctx, o, c, sum); err != nil {
 		return err
 	}
 	e := engine.Options{
@@ -365,7 +369,7 @@ func (m *Model) Info() Info {
 	i := &m.info
 	return Info{
 		Family: i.Family, Vocab: i.Vocab, Width: i.Width, Layers: i.Layers, Context: i.Context,
-		Parameters: i.Parameters, Bytes: i.Bytes, Compute: i.Compute, Head: i.Head,
+		Parameters: i.Parameters, Bytes: i.Bytes, Compute: Compute(i.Compute), Head: i.Head,
 		Vision: m.vision(),
 	}
 }

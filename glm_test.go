@@ -26,7 +26,7 @@ var glmTokens = []string{
 // template of tests of package chat.
 func openGLM(t testing.TB, template string) *Model {
 	t.Helper()
-	m, err := Open(writeGLM(t, template), Options{Threads: 1, Log: silent, Speculation: Speculation{NoSelfTest: true}})
+	m, err := Open(t.Context(), writeGLM(t, template), Options{Threads: 1, Log: silent, Speculation: Speculation{NoSelfTest: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestLibraryFreesMemoryBeforeItLoads(t *testing.T) {
 				}
 			}
 			events = append(events, line)
-			m, err := Open(path[name], o)
+			m, err := Open(t.Context(), path[name], o)
 			opened[name] = m
 			return m, err
 		},
@@ -103,7 +103,7 @@ func TestLibraryKeepsWhatIsBeingLoaded(t *testing.T) {
 		Names: func() []string { return []string{"a"} }, KeepAlive: time.Nanosecond,
 		Load: func(string) (*Model, error) {
 			<-loading
-			return Open(Tiny, Options{Threads: 1, Log: silent})
+			return Open(t.Context(), Tiny, Options{Threads: 1, Log: silent})
 		},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +145,7 @@ func TestLibrarySurvivesPanics(t *testing.T) {
 				if broken {
 					panic("of the test")
 				}
-				return Open(Tiny, Options{Threads: 1, Log: silent})
+				return Open(t.Context(), Tiny, Options{Threads: 1, Log: silent})
 			},
 		})
 		var all sync.WaitGroup

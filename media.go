@@ -2,6 +2,7 @@ package foretoken
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -225,7 +226,7 @@ type preparedMedia struct {
 }
 
 // prepareMedia decodes the images and videos of a conversation, on the caller's goroutine.
-func (m *Model) prepareMedia(c *Conversation) ([]preparedMedia, error) {
+func (m *Model) prepareMedia(ctx context.Context, c *Conversation) ([]preparedMedia, error) {
 	var media []*chat.Media
 	for i := range c.Messages {
 		media = append(media, c.Messages[i].Content.Media()...)
@@ -243,7 +244,10 @@ func (m *Model) prepareMedia(c *Conversation) ([]preparedMedia, error) {
 	list := make([]preparedMedia, len(media))
 	for i, x := range media {
 		var err error
-		if list[i], err = s.prepare(c.CacheSalt, x); err != nil {
+		if list[i], err = s.prepare(ctx, c.CacheSalt, x); err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
 			return nil, m.refuse(i, err)
 		}
 	}
@@ -270,12 +274,16 @@ func (e *lineError) Error() string { return e.line }
 func (e *lineError) Unwrap() error { return e.err }
 
 // prepare is what the tower can be fed of a picture or video of that salt.
-func (s *imageProcessor) prepare(salt string, x *chat.Media) (preparedMedia, error) {
+func (s *imageProcessor) prepare(ctx context.Context, salt string, x *chat.Media) (preparedMedia, error) {
 	key := mediaKey(salt, x)
 	if v, ok := s.recall(key); ok {
 		return v, nil
 	}
-	decoding <- struct{}{}
+	select {
+	case decoding <- struct{}{}:
+	case <-ctx.Done():
+		return preparedMedia{}, ctx.Err()
+	}
 	defer func() { <-decoding }()
 	prepare := s.preparePicture
 	if x.Video {

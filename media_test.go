@@ -62,7 +62,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 		heard := &prefixes{known: map[string]bool{}, gone: map[string]int{}}
 		o := o
 		o.PrefixCache.Observer = heard
-		m, err := Open(Tiny, o)
+		m, err := Open(t.Context(), Tiny, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestPicturesAtOnce(t *testing.T) {
 		examples = examples[:2]
 	}
 	answer := func(x *golden.TinyExample, r Request) (*Answer, error) {
-		p, err := m.ChatPrompt(told(shown(x.Picture), chat.Part{Text: x.Question}))
+		p, err := m.ChatPrompt(t.Context(), told(shown(x.Picture), chat.Part{Text: x.Question}))
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ func TestPicturesAreDecodedOnce(t *testing.T) {
 	m := openTiny(t, Options{})
 	see := func(x chat.Part) preparedMedia {
 		t.Helper()
-		v, err := m.processor.prepare("", x.Media)
+		v, err := m.processor.prepare(t.Context(), "", x.Media)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestPicturesAreDecodedOnce(t *testing.T) {
 	if see(small).Patches != first.Patches {
 		t.Error("the same image was decoded again")
 	}
-	if other, err := m.processor.prepare("of another tenant", one.Media); err != nil || other.Patches == first.Patches || other.Hash != first.Hash {
+	if other, err := m.processor.prepare(t.Context(), "of another tenant", one.Media); err != nil || other.Patches == first.Patches || other.Hash != first.Hash {
 		t.Errorf("another tenant is told that the image was decoded before: %v", err)
 	}
 	small.Media.MaxPixels = 1024
@@ -256,7 +256,7 @@ func TestProcessorsThatDoNotFit(t *testing.T) {
 		"processor \"CLIP\" is not supported": `{"image_processor_type": "CLIP"}`,
 	} {
 		m := openWith(t, Options{}, map[string]string{"preprocessor_config.json": config})
-		_, err := m.ChatPrompt(told(shown(drawn(t, 64, 64, 1))))
+		_, err := m.ChatPrompt(t.Context(), told(shown(drawn(t, 64, 64, 1))))
 		if !errors.Is(err, ErrNoVision) || !strings.Contains(err.Error(), want) || m.Info().Vision != nil {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -29,7 +29,7 @@ var silent = slog.New(slog.DiscardHandler)
 func openTiny(t testing.TB, o Options) *Model {
 	t.Helper()
 	o.Log = silent
-	m, err := Open(Tiny, o)
+	m, err := Open(t.Context(), Tiny, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func openWith(t testing.TB, o Options, replaced map[string]string) *Model {
 		}
 	}
 	o.Log, o.Speculation.NoSelfTest = silent, true
-	m, err := Open(dir, o)
+	m, err := Open(t.Context(), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func collect(t testing.TB, m *Model, r Request) *Answer {
 
 func ask(t testing.TB, m *Model, c Conversation) *Prompt {
 	t.Helper()
-	p, err := m.ChatPrompt(c)
+	p, err := m.ChatPrompt(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestLibraryLoadsAndUnloads(t *testing.T) {
 		if name == "broken" {
 			return nil, errors.New("broken")
 		}
-		return Open(Tiny, Options{Threads: 1, Log: silent})
+		return Open(t.Context(), Tiny, Options{Threads: 1, Log: silent})
 	}
 	probe := openTiny(t, Options{Threads: 1})
 	l := NewLibrary(LibraryOptions{
@@ -346,7 +346,7 @@ func TestLibraryLoadsAndUnloads(t *testing.T) {
 // TestLibraryLetsModelsExpire has an hour pass without use, and minutes less. The model is not
 // of the bubble whose clock that is: it computes on threads that belong to the process.
 func TestLibraryLetsModelsExpire(t *testing.T) {
-	m, err := Open(Tiny, Options{Threads: 1, Log: silent})
+	m, err := Open(t.Context(), Tiny, Options{Threads: 1, Log: silent})
 	if err != nil {
 		t.Fatal(err)
 	}

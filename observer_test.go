@@ -63,7 +63,7 @@ func TestObserverKnowsWhatIsCached(t *testing.T) {
 				o := Options{Threads: 1, Log: silent, Context: 512, Speculation: Speculation{NoSelfTest: true}}
 				o.KVMemory = 6 * least(t, path, o) // for some entries of the cache
 				o.PrefixCache = PrefixCache{Observer: p, Dir: dir, MaxDisk: 64 << 20}
-				m, err := Open(path, o)
+				m, err := Open(t.Context(), path, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -117,7 +117,7 @@ func TestObserverKnowsWhatIsCached(t *testing.T) {
 // least is the smallest budget of a model.
 func least(t *testing.T, path string, o Options) int64 {
 	t.Helper()
-	m, err := Open(path, o)
+	m, err := Open(t.Context(), path, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options) error {
 
 // loading is what the options load, for a plan of memory.
 func (o *Options) loading() offload.Options {
-	w := model.Options{Compute: o.Compute, KVBits: o.KVBits}
+	w := model.Options{Compute: backend.Compute(o.Compute), KVBits: o.KVBits}
 	return offload.Options{
 		Quantize: o.Quantize, KVBits: 8 * w.KVType().Size(), Context: o.Context, KVMemory: o.KVMemory,
 		NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(),

@@ -1,6 +1,7 @@
 package foretoken
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -71,8 +72,8 @@ func (m *Model) CallSyntax() chat.CallSyntax { return m.syntax() }
 // ChatPrompt is the prompt for an answer to a conversation. Its images and videos are decoded
 // here; the model looks at them when it is asked for the answer. One that cannot be used is a
 // MediaError, and any with a model that cannot see an ErrNoVision.
-func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
-	p, err := m.chatPrompt(&c, m.most())
+func (m *Model) ChatPrompt(ctx context.Context, c Conversation) (*Prompt, error) {
+	p, err := m.chatPrompt(ctx, &c, m.most())
 	if err == nil {
 		p.Chat, p.talk = true, &c
 	}
@@ -80,8 +81,8 @@ func (m *Model) ChatPrompt(c Conversation) (*Prompt, error) {
 }
 
 // chatPrompt is the prompt for an answer to a conversation, of at most limit tokens, 0 for no limit.
-func (m *Model) chatPrompt(c *Conversation, limit int) (*Prompt, error) {
-	media, err := m.prepareMedia(c)
+func (m *Model) chatPrompt(ctx context.Context, c *Conversation, limit int) (*Prompt, error) {
+	media, err := m.prepareMedia(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +162,8 @@ func (m *Model) most() int { return 2 * m.context }
 
 // CountTokens is the number of tokens of the prompt for an answer to a conversation, also of one
 // that is too long. Pictures are decoded, but the model does not look at them.
-func (m *Model) CountTokens(c Conversation) (int, error) {
-	p, err := m.chatPrompt(&c, 0)
+func (m *Model) CountTokens(ctx context.Context, c Conversation) (int, error) {
+	p, err := m.chatPrompt(ctx, &c, 0)
 	if err != nil {
 		return 0, err
 	}

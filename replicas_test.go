@@ -52,7 +52,7 @@ func (h heard) said() string { return fmt.Sprintf("%s %x", h.ids, h.hash) }
 // ask opens the model, asks about a prompt of a kind, and closes it.
 func (r *replica) ask(t *testing.T, kind int32, salt string, more ...func(*Model)) heard {
 	t.Helper()
-	m, err := Open(Tiny, r.o)
+	m, err := Open(t.Context(), Tiny, r.o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestReplicasGoOnWithoutTheStore(t *testing.T) {
 	}
 	r = newReplica(s)
 	r.o.PrefixCache.S3.AccessKey = "another"
-	if _, err := Open(Tiny, r.o); err == nil || !strings.Contains(err.Error(), "check AWS_ACCESS_KEY_ID") {
+	if _, err := Open(t.Context(), Tiny, r.o); err == nil || !strings.Contains(err.Error(), "check AWS_ACCESS_KEY_ID") {
 		t.Errorf("a wrong key: %v", err)
 	}
 }

@@ -46,20 +46,43 @@ func (r Rule) or(otherwise spec.Rule) (spec.Rule, error) {
 }
 
 // Depth is how many tokens are drafted per round: a number from 1 to MaxDepth, DepthAuto or
-// DepthOff. Under the exact rule it changes the speed of an answer and never its text.
-type Depth = spec.Depth
+// DepthOff; its zero value is DepthDefault. Under the exact rule it changes the speed of an answer and never its text.
+type Depth int
 
 // MaxDepth is the maximum number of tokens drafted per round.
 const MaxDepth = spec.MaxDepth
 
 const (
-	// DepthAuto is the zero value: in a Request the depth that the model was opened with, and
-	// in Speculation the one that gives most tokens per second, by what is measured on the way.
-	DepthAuto Depth = spec.DepthAuto
+	// DepthDefault is the zero value: in a Request the depth that the model was opened with, in
+	// Speculation DepthAuto.
+	DepthDefault Depth = 0
+	// DepthAuto is the depth that gives most tokens per second, by what is measured on the way.
+	DepthAuto Depth = -2
 	// DepthOff drafts nothing that could be rejected: plain decoding, but for tokens that a
 	// grammar forces.
-	DepthOff Depth = spec.DepthOff
+	DepthOff Depth = -1
 )
+
+// String is the number of tokens, "auto" or "off".
+func (d Depth) String() string {
+	if d == DepthAuto {
+		d = DepthDefault
+	}
+	return spec.Depth(d).String()
+}
+
+// or is the depth in the engine's terms, otherwise where d is DepthDefault.
+func (d Depth) or(otherwise spec.Depth) (spec.Depth, error) {
+	switch {
+	case d == DepthDefault:
+		return otherwise, nil
+	case d == DepthAuto:
+		return spec.DepthAuto, nil
+	case !spec.Depth(d).Valid():
+		return 0, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d, MaxDepth)
+	}
+	return spec.Depth(d), nil
+}
 
 // usesHead reports whether a head is loaded, if the checkpoint has one.
 func (o Speculation) usesHead() bool { return o.Depth != DepthOff && o.Head != HeadOff }
@@ -87,25 +110,25 @@ func (e headError) Is(target error) bool { return target == ErrNoHead }
 type drafting struct {
 	drafter spec.Drafter // nil: none
 	head    spec.Drafter // the model's own, if it is used
-	depth   Depth
+	depth   spec.Depth
 	rule    spec.Rule
 	tested  *SelfTest // nil if there was none
 }
 
 // drafting is what the options ask for. config is the checkpoint's config.json.
 func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
-	d := drafting{depth: o.Depth}
+	var d drafting
 	var err error
 	if d.rule, err = o.Rule.or(spec.Exact); err != nil {
 		return d, err
 	}
-	if !d.depth.Valid() {
-		return d, fmt.Errorf("foretoken: depth %v, want off, auto or up to %d tokens", d.depth, MaxDepth)
+	if d.depth, err = o.Depth.or(spec.DepthAuto); err != nil {
+		return d, err
 	}
 	if o.Head == HeadRequired && !m.info.Head {
 		return d, fmt.Errorf("model %s: %w", m.name, m.noHead(config))
 	}
-	if d.depth == DepthOff {
+	if d.depth == spec.DepthOff {
 		return d, nil
 	}
 	if h := m.model.Head(); h != nil {

@@ -178,12 +178,12 @@ func TestLongPromptsAreNotEncodedWhole(t *testing.T) {
 	}
 	long := say(strings.Repeat("the cat ", 200), false)
 	p := ask(t, m, long)
-	n, err := m.CountTokens(long)
+	n, err := m.CountTokens(t.Context(), long)
 	if err != nil || n != len(p.IDs) || n <= m.Context() || p.Over != 0 {
 		t.Errorf("%d ids, over %d; %d counted, %v", len(p.IDs), p.Over, n, err)
 	}
 	longer := say(strings.Repeat("the cat ", 100_000), false)
-	if n, err = m.CountTokens(longer); err != nil || n < 100_000 {
+	if n, err = m.CountTokens(t.Context(), longer); err != nil || n < 100_000 {
 		t.Errorf("%d counted, %v", n, err)
 	}
 }

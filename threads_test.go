@@ -31,7 +31,7 @@ func TestModelsComputeAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for _, threads := range []int{2, 3, 1, 2} {
 		all.Go(func() {
-			m, err := Open(Tiny, Options{Threads: threads, Log: silent})
+			m, err := Open(t.Context(), Tiny, Options{Threads: threads, Log: silent})
 			if err != nil {
 				t.Error(err)
 				return

@@ -24,7 +24,7 @@ func main() {
 }
 
 func run() error {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{KVMemory: -1})
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{KVMemory: -1})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func main() {
 }
 
 func run() error {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{KVMemory: -1})
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{KVMemory: -1})
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func run() error {
 			return lines.Err()
 		}
 		talk.Messages = append(talk.Messages, chat.Message{Role: "user", Content: chat.Text(lines.Text())})
-		prompt, err := m.ChatPrompt(talk)
+		prompt, err := m.ChatPrompt(context.Background(), talk)
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func main() {
 }
 
 func run(text string) error {
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{}) // or the folder of a checkpoint
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{}) // or the folder of a checkpoint
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func TestReportArithmeticOnRecordedRepeats(t *testing.T) {
 func openTiny(t *testing.T) (*foretoken.Model, Runner) {
 	t.Helper()
 	recorder := &Recorder{}
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{
+	m, err := foretoken.Open(t.Context(), foretoken.Tiny, foretoken.Options{
 		OnRound: recorder.ObserveModel, PrefixCache: foretoken.PrefixCache{Off: true},
 		Threads: 1, MaxBatch: 2, MaxRound: time.Hour, Context: 512, KVMemory: 1 << 28,
 	})

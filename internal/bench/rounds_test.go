@@ -77,7 +77,7 @@ func (w *witness) Draft(batch []spec.Run) ([]spec.Draft, error) {
 // by the probability that the head gave it. -record writes some of the rounds: after sorting, they
 // are taken at equal distances, so that few of them have the distribution of all.
 func BenchmarkConfidence(b *testing.B) {
-	text, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Threads: 1, KVMemory: 1 << 28})
+	text, err := foretoken.Open(b.Context(), foretoken.Tiny, foretoken.Options{Threads: 1, KVMemory: 1 << 28})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func decodeAll(b *testing.B, text *foretoken.Model, e *engine.Engine, w *witness
 			p := text.TextPrompt(prompt)
 			if !Raw(class) {
 				var err error
-				if p, err = text.ChatPrompt(foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(prompt)}}}); err != nil {
+				if p, err = text.ChatPrompt(b.Context(), foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(prompt)}}}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -78,9 +78,13 @@ func (r *Recorder) On(e *engine.Engine) Runner {
 // meanwhile.
 func (r *Recorder) OnModel(m *foretoken.Model) Runner {
 	return r.runner(func(ctx context.Context, q *engine.Request) (func() (Answer, error), error) {
+		depth := foretoken.Depth(q.Depth)
+		if q.Depth == spec.DepthAuto {
+			depth = foretoken.DepthAuto
+		}
 		answer, err := m.Generate(ctx, foretoken.Request{
 			Prompt: &foretoken.Prompt{IDs: q.Prompt}, MaxTokens: q.MaxTokens, Sampling: &q.Sampling, IgnoreEnd: q.IgnoreEnd,
-			Hash: q.Hash, Depth: q.Depth, Rule: foretoken.Rule(q.Rule.String()), Raw: true,
+			Hash: q.Hash, Depth: depth, Rule: foretoken.Rule(q.Rule.String()), Raw: true,
 		})
 		return func() (a Answer, err error) {
 			err = answer.Wait()

@@ -5,6 +5,7 @@
 package model
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -76,12 +77,13 @@ func (o *Output) Rows() ([][]float32, error) {
 // Options say how to open a model. The zero value is the default.
 type Options struct {
 	Compute   backend.Compute
-	Quantize  int  // bits to quantize matrices to on load; 0: as the file is
-	MaxDrafts int  // maximum draft tokens of one span
-	KVBits    int  // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
-	NoVision  bool // leave a vision tower out
-	NoHead    bool // leave a multi-token-prediction head out
-	TowerBits int  // of the vision tower of a model that is generated; 0: it has none
+	Quantize  int             // bits to quantize matrices to on load; 0: as the file is
+	MaxDrafts int             // maximum draft tokens of one span
+	KVBits    int             // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
+	NoVision  bool            // leave a vision tower out
+	NoHead    bool            // leave a multi-token-prediction head out
+	TowerBits int             // of the vision tower of a model that is generated; 0: it has none
+	Context   context.Context // ends loading with its error; nil: nothing does
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent

@@ -103,7 +103,7 @@ func TestMetricsNeedNoKeyOnTheirOwnListener(t *testing.T) {
 func TestMaxPagesAreWhatFits(t *testing.T) {
 	pages := map[int64]int{}
 	for _, memory := range []int64{64 << 20, 128 << 20} {
-		m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{KVMemory: memory, Threads: 1})
+		m, err := foretoken.Open(t.Context(), foretoken.Tiny, foretoken.Options{KVMemory: memory, Threads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,7 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 		m.rate.add(time.Now(), r.Tokens)
 	}
 	o.OnBroken = func(err error) { s.breakDown(fmt.Errorf("server: model %s: %w", name, err)) }
-	opened, err := foretoken.Open(m.Path, o)
+	opened, err := foretoken.Open(context.Background(), m.Path, o)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func TestSwitchesReachTheTemplate(t *testing.T) {
 	seen := map[int]string{}
 	for _, effort := range []string{"low", "medium", "high", "xhigh"} {
 		for _, keep := range []bool{true, false} {
-			want, err := m.CountTokens(foretoken.Conversation{
+			want, err := m.CountTokens(t.Context(), foretoken.Conversation{
 				Messages: []chat.Message{
 					{Role: "user", Content: chat.Text("Hi.")},
 					{Role: "assistant", Content: chat.Text("Hello."), ReasoningContent: &thought},

@@ -12,7 +12,7 @@ import (
 
 // newLoader is a loader as the options have it, without a source.
 func newLoader(b backend.Backend, o model.Options) *weights.Loader {
-	l := &weights.Loader{Backend: b, Compute: o.Compute, Progress: o.Progress}
+	l := &weights.Loader{Backend: b, Compute: o.Compute, Progress: o.Progress, Context: o.Context}
 	if o.Quantize > 0 {
 		l.Bits = func(module string) int { return bits(module, o.Quantize) }
 	}

@@ -83,7 +83,7 @@ type answer struct {
 func say(t *testing.T, dir string, o foretoken.Options) answer {
 	t.Helper()
 	o.Threads, o.Context = 1, 256
-	m, err := foretoken.Open(dir, o)
+	m, err := foretoken.Open(t.Context(), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestFamilyIsDraftedForByNGrams(t *testing.T) {
 	if !slices.Equal(plain.ids, drafted.ids) || plain.hash != drafted.hash {
 		t.Errorf("with drafts %v, without %v", drafted, plain)
 	}
-	_, err := foretoken.Open(dir, foretoken.Options{Speculation: foretoken.Speculation{Head: foretoken.HeadRequired}})
+	_, err := foretoken.Open(t.Context(), dir, foretoken.Options{Speculation: foretoken.Speculation{Head: foretoken.HeadRequired}})
 	if !errors.Is(err, foretoken.ErrNoHead) {
 		t.Errorf("a head is required: %v", err)
 	}
@@ -134,7 +134,7 @@ func TestFamilyIsServed(t *testing.T) {
 	library := foretoken.NewLibrary(foretoken.LibraryOptions{
 		Names: func() []string { return []string{"plain"} },
 		Load: func(string) (*foretoken.Model, error) {
-			return foretoken.Open(dir, foretoken.Options{Threads: 1, Context: 256})
+			return foretoken.Open(t.Context(), dir, foretoken.Options{Threads: 1, Context: 256})
 		},
 	})
 	defer func() {

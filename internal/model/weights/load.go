@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"runtime/debug"
@@ -33,7 +34,8 @@ type Loader struct {
 	Compute backend.Compute
 	// Bits is what a module, by its canonical name, is quantized to; 0: it stays as it is. Nil:
 	// all do.
-	Bits func(module string) int
+	Bits    func(module string) int
+	Context context.Context // ends loading with its error; nil: nothing does
 	// Progress is called from time to time with the bytes read so far; nil: nobody is told.
 	Progress func(done, total int64)
 
@@ -85,6 +87,9 @@ func (l *Loader) Load(table iter.Seq[*Weight]) error {
 		if same {
 			*w.matrix = *w.shared
 			continue
+		}
+		if l.Context != nil && l.Context.Err() != nil {
+			return l.Context.Err()
 		}
 		l.parameters += w.Parameters()
 		switch {

@@ -68,7 +68,7 @@ type Request struct {
 }
 
 // SetDepth drafts n tokens per round; 0: none.
-func (r *Request) SetDepth(n int) { r.Depth = spec.FixedDepth(n) }
+func (r *Request) SetDepth(n int) { r.Depth = foretoken.Depth(spec.FixedDepth(n)) }
 
 // Sampling are the sampling options that a client sets. nil: the checkpoint's.
 type Sampling struct {
@@ -200,7 +200,7 @@ func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
 	if err := s.fetch(ctx, r, m); err != nil {
 		return 0, r.locate(err)
 	}
-	n, err := m.CountTokens(r.conversation(s.salt(ctx, r)))
+	n, err := m.CountTokens(ctx, r.conversation(s.salt(ctx, r)))
 	if err != nil {
 		return 0, r.locate(err)
 	}
@@ -222,7 +222,7 @@ func (s *Service) Render(ctx context.Context, r *Request) (*foretoken.Prompt, er
 	defer done()
 	var p *foretoken.Prompt
 	if err = s.fetch(ctx, r, m); err == nil {
-		p, err = r.prompt(m, s.salt(ctx, r))
+		p, err = r.prompt(ctx, m, s.salt(ctx, r))
 	}
 	if err == nil {
 		err = checkLength(p, m.Context())
@@ -242,8 +242,8 @@ func (r *Request) check() error {
 		return Invalid("max_tokens", "%d tokens, want a positive number", r.MaxTokens)
 	case r.MaxThinking < 0:
 		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", r.MaxThinking)
-	case !r.Depth.Valid():
-		n, _ := r.Depth.Fixed()
+	case !spec.Depth(r.Depth).Valid():
+		n, _ := spec.Depth(r.Depth).Fixed()
 		return Invalid("mtp_depth", "%d, want 0 to %d", n, spec.MaxDepth)
 	case r.Calls >= CallRequired && len(r.Tools) == 0:
 		return Invalid("tool_choice", "a tool call is required, but there are no tools")
@@ -254,7 +254,7 @@ func (r *Request) check() error {
 // start renders the prompt and starts all answers. salt is that of the prefix cache.
 func (r *Run) start(ctx context.Context, salt string) (err error) {
 	q := r.Request.Request // what the model takes, completed here
-	if r.Prompt, err = r.Request.prompt(r.Model, salt); err != nil {
+	if r.Prompt, err = r.Request.prompt(ctx, r.Model, salt); err != nil {
 		return err
 	}
 	if err := checkLength(r.Prompt, r.Model.Context()); err != nil {
@@ -315,10 +315,10 @@ func (r *Request) conversation(salt string) foretoken.Conversation {
 }
 
 // prompt is the prompt of the model. salt is that of caches.
-func (r *Request) prompt(m *foretoken.Model, salt string) (*foretoken.Prompt, error) {
+func (r *Request) prompt(ctx context.Context, m *foretoken.Model, salt string) (*foretoken.Prompt, error) {
 	switch {
 	case r.Messages != nil:
-		return m.ChatPrompt(r.conversation(salt))
+		return m.ChatPrompt(ctx, r.conversation(salt))
 	case r.IDs != nil:
 		vocab := m.Info().Vocab
 		for _, id := range r.IDs {

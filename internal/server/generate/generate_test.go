@@ -283,7 +283,7 @@ func TestGrammarsAdmitNoOtherCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	prompt, err := m.ChatPrompt(foretoken.Conversation{Messages: user("Hi."), Tools: tools(t), Variables: map[string]any{"enable_thinking": false}})
+	prompt, err := m.ChatPrompt(t.Context(), foretoken.Conversation{Messages: user("Hi."), Tools: tools(t), Variables: map[string]any{"enable_thinking": false}})
 	if err != nil {
 		t.Fatal(err)
 	}

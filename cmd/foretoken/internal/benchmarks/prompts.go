@@ -37,7 +37,7 @@ func (f *decodeBench) encoded(ctx context.Context, s *load.Model, o *bench.Decod
 		}
 		for _, text := range texts[:n] {
 			for _, tokens := range f.contexts {
-				p, err := benchPrompt(s, class, turns, text, tokens)
+				p, err := benchPrompt(ctx, s, class, turns, text, tokens)
 				if err != nil {
 					return nil, err
 				}
@@ -69,7 +69,7 @@ func earlierTurns(ctx context.Context, s *load.Model, class string, first, token
 	var list []turn
 	for sum := 0; sum < tokens; {
 		t := turn{text: texts[(first+len(list))%len(texts)]}
-		p, err := benchPrompt(s, class, nil, t.text, 0)
+		p, err := benchPrompt(ctx, s, class, nil, t.text, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +89,7 @@ func earlierTurns(ctx context.Context, s *load.Model, class string, first, token
 
 // benchPrompt is the prompt for an answer to a text after as many turns as fit into a number of
 // tokens. A checkpoint without a chat template gets plain text.
-func benchPrompt(s *load.Model, class string, turns []turn, text string, tokens int) (*foretoken.Prompt, error) {
+func benchPrompt(ctx context.Context, s *load.Model, class string, turns []turn, text string, tokens int) (*foretoken.Prompt, error) {
 	plain, messages := text, []chat.Message{{Role: "user", Content: chat.Text(text)}}
 	left := tokens - len(s.Encode(text))
 	for _, t := range slices.Backward(turns) {
@@ -100,7 +100,7 @@ func benchPrompt(s *load.Model, class string, turns []turn, text string, tokens 
 		messages = append([]chat.Message{{Role: "user", Content: chat.Text(t.text)}, t.answer.Message()}, messages...)
 	}
 	if !bench.Raw(class) {
-		p, err := s.ChatPrompt(foretoken.Conversation{Messages: messages})
+		p, err := s.ChatPrompt(ctx, foretoken.Conversation{Messages: messages})
 		if !errors.Is(err, foretoken.ErrNoTemplate) {
 			return p, err
 		}

@@ -80,7 +80,7 @@ func (f *draftFlags) possible() bool {
 
 // options are what the flags ask for.
 func (f *draftFlags) options() foretoken.Speculation {
-	o := foretoken.Speculation{Depth: f.depth.Value, Vocab: f.Vocab.Or(vocabAuto), NoSelfTest: f.NoSelfTest}
+	o := foretoken.Speculation{Depth: foretoken.Depth(f.depth.Value), Vocab: f.Vocab.Or(vocabAuto), NoSelfTest: f.NoSelfTest}
 	if !f.possible() {
 		o.Depth = foretoken.DepthOff
 	}

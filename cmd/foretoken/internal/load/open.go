@@ -12,7 +12,6 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
 )
@@ -48,7 +47,7 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 	bar := console.NewProgress(c, f.Model)
 	o.Log, o.Progress = slog.New(log), bar.Report
 	AddSlot(o.Threads)
-	m, err := console.UnlessInterrupted(ctx, func() (*foretoken.Model, error) { return foretoken.Open(path, o) })
+	m, err := console.UnlessInterrupted(ctx, func() (*foretoken.Model, error) { return foretoken.Open(ctx, path, o) })
 	if errors.Is(err, console.ErrInterrupted) {
 		if c.ErrTerminal {
 			console.Tell(c.Err, "\n") // leave the line of the bar
@@ -71,7 +70,7 @@ func (f *Flags) Options() foretoken.Options {
 		MaxBatch: 1,
 	}
 	if f.compute.Value == "float32" {
-		o.Compute = backend.Float32
+		o.Compute = foretoken.Float32
 	}
 	if f.quantize.Given {
 		o.Quantize, _ = strconv.Atoi(f.quantize.Value) // one of a few that are numbers

@@ -103,7 +103,7 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 	}
 	s := &session{m}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	p, err := s.prompt(in, g.template)
+	p, err := s.prompt(ctx, in, g.template)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func TestReportOfCanceledAnswerIsJSON(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s, q := openTiny(t, "generic"), foretoken.Request{} // which takes minutes for all
-	p, err := s.prompt(&input{text: "Once upon a"}, newTemplateFlags())
+	p, err := s.prompt(t.Context(), &input{text: "Once upon a"}, newTemplateFlags())
 	if err == nil {
 		q, err = s.question(p, newSamplingFlags(), newLimitFlags(3000), 0)
 	}

@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -254,12 +255,12 @@ func parseIDs(text string) ([]int32, error) {
 }
 
 // prompt turns an input into what the model gets.
-func (s *session) prompt(in *input, f *templateFlags) (*foretoken.Prompt, error) {
+func (s *session) prompt(ctx context.Context, in *input, f *templateFlags) (*foretoken.Prompt, error) {
 	p := &foretoken.Prompt{IDs: in.ids}
 	switch {
 	case in.messages != nil:
 		var err error
-		if p, err = s.ChatPrompt(foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables(), Trusted: in.trusted}); err != nil {
+		if p, err = s.ChatPrompt(ctx, foretoken.Conversation{Messages: in.messages, Tools: in.tools, Variables: f.variables(), Trusted: in.trusted}); err != nil {
 			return nil, load.Explain(err)
 		}
 	case in.ids == nil:

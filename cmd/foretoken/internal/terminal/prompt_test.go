@@ -45,7 +45,7 @@ func TestTemplateGetsItsVariables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := s.prompt(in, f)
+		p, err := s.prompt(t.Context(), in, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func openTinyWith(t *testing.T, replaced map[string]string) *session {
 			t.Fatal(err)
 		}
 	}
-	m, err := foretoken.Open(dir, foretoken.Options{Threads: 1, Speculation: foretoken.Speculation{Depth: foretoken.DepthOff}, Log: slog.New(slog.DiscardHandler)})
+	m, err := foretoken.Open(t.Context(), dir, foretoken.Options{Threads: 1, Speculation: foretoken.Speculation{Depth: foretoken.DepthOff}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

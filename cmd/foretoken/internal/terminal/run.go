@@ -135,7 +135,7 @@ func runText(c *console.Console, args []string, attached bool) (text string, tal
 // answer asks the model and shows what it says. It returns what there was also when there
 // is an error.
 func (t *talk) answer(ctx context.Context, c *console.Console, s *session, in *input) (*shown, error) {
-	p, err := s.prompt(in, t.template)
+	p, err := s.prompt(ctx, in, t.template)
 	if err != nil {
 		return nil, err
 	}

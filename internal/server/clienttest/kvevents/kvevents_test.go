@@ -218,7 +218,7 @@ func TestPickersReadOurEvents(t *testing.T) {
 	pub, again := listen(t, p.Publish), listen(t, p.Replay)
 	next := subscribe(t, p, pub)
 	silent := slog.New(slog.NewTextHandler(io.Discard, nil))
-	m, err := foretoken.Open(foretoken.Tiny, foretoken.Options{Threads: 1, Log: silent, PrefixCache: foretoken.PrefixCache{Observer: observer{p.Model(foretoken.Tiny)}}})
+	m, err := foretoken.Open(t.Context(), foretoken.Tiny, foretoken.Options{Threads: 1, Log: silent, PrefixCache: foretoken.PrefixCache{Observer: observer{p.Model(foretoken.Tiny)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestPickersReadOurEvents(t *testing.T) {
 	for i := range 60 {
 		story += fmt.Sprintf("Lily has %d cats. ", i)
 	}
-	prompt, err := m.ChatPrompt(foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(story)}}})
+	prompt, err := m.ChatPrompt(t.Context(), foretoken.Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Text(story)}}})
 	if err != nil {
 		t.Fatal(err)
 	}

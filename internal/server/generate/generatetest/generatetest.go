@@ -79,7 +79,7 @@ func Open(more ...string) (h *generate.Service, end func() error, err error) {
 					return nil, fmt.Errorf("generatetest: %w", err)
 				}
 			}
-			return foretoken.Open(name, o)
+			return foretoken.Open(context.Background(), name, o)
 		},
 	})
 	end = func() error {
