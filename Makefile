@@ -4,7 +4,7 @@
 # left out and named in the last line. STRICT=1, the default with CI=true, makes that an error.
 
 # Every module of this repository.
-MODULES := . internal/server/clienttest tools internal/backend/cpu/kernel/_gen
+MODULES := . internal/server/clienttest internal/batch/jetstream/natstest/server tools internal/backend/cpu/kernel/_gen
 
 # What make cross builds, and what make dist packs: with the tag cuda, a program that needs the
 # system's C library and finds NVIDIA's driver.
@@ -13,7 +13,7 @@ ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda
 
 # What lint checks beside this machine's: every file that this machine does not compile, so each system,
 # each processor and each build tag once. All platforms: make cross.
-VARIANTS := linux/amd64:noasm,noembed,noqueue linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda
+VARIANTS := linux/amd64:noasm,noembed linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads
@@ -74,6 +74,7 @@ build: ## build bin/foretoken
 
 test: ## run all tests of the library and the program; needs Go alone
 	$(call stage,test: all packages)
+	@go tool -C internal/batch/jetstream/natstest/server -n server >/dev/null # once, before two packages build it at a time
 	GOMAXPROCS=1 go test -vet off -p $(JOBS) ./...
 
 test-noasm: ## run the listed tests of the kernels and the model without assembly

@@ -13,7 +13,7 @@ began=$(date +%s)
 
 # All stages compile alike, so that what several of them need is compiled once: without debug information,
 # which is a tenth of the work, and without the name of this folder, as make dist does. One package of
-# 37 seconds, the queue's server, takes half of that without optimization, and nothing here waits for it.
+# 37 seconds, the NATS server of tests, takes half of that without optimization, and nothing here waits for it.
 export GOFLAGS="${GOFLAGS:-} -trimpath -gcflags=all=-dwarf=false '-gcflags=github.com/nats-io/nats-server/v2/server=-dwarf=false -N -l'"
 logs=bin/check
 rm -rf "$logs"

@@ -13,14 +13,12 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/terminal"
-	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
 // asProgram is the variable that makes the test binary be the program itself.
 const asProgram = "FORETOKEN_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	natstest.Be()
 	if os.Getenv(asProgram) != "" {
 		main()
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/batch/jetstream"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -68,16 +69,8 @@ func (f *queueFlags) list() (servers []string) {
 	return servers
 }
 
-// queueLink is a connection to a queue.
-type queueLink interface {
-	Queue() batch.Queue
-	Address() string
-	Connected() bool
-	Close()
-}
-
-// open is what batches need: in the cluster that --queue names, with a cache of its files on this
-// machine, or all of it in a folder.
+// open returns what batches need. With --queue it is in the servers, with a cache of files in the folder
+// dir. Without it files, batches and results are in dir, and the queue is in memory.
 func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b *server.Batches, end func(), err error) {
 	if f.servers != "" {
 		if dir == "" {
@@ -85,11 +78,11 @@ func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b 
 				return nil, nil, err
 			}
 		}
-		link, store, err := f.dial(ctx, filepath.Join(dir, "queue-files"), log)
+		c, store, err := f.dial(ctx, filepath.Join(dir, "queue-files"), log)
 		if err != nil {
 			return nil, nil, fmt.Errorf("--queue: %w", err)
 		}
-		return newBatches(link, store, dir), link.Close, nil
+		return &server.Batches{Store: store, Queue: c.Queue(), QueueAddress: c.Address(), Connected: c.Connected, Records: filepath.Join(dir, "weights")}, c.Close, nil
 	}
 	if dir == "" { // the folder that the program was started in is no place for them
 		return nil, nil, errors.New("this user has no folder for state: set --state-dir")
@@ -98,15 +91,27 @@ func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b 
 	if err != nil {
 		return nil, nil, err
 	}
-	// Who has the folder of batches has that of the queue.
-	link, err := embedQueue(ctx, filepath.Join(dir, "queue"), log)
+	queue, err := batch.OpenMemory(filepath.Join(dir, "attempts"), log)
 	if err != nil {
 		return nil, nil, errors.Join(err, folder.Close())
 	}
-	return newBatches(link, folder, dir), func() {
-		link.Close()
+	return &server.Batches{Store: folder, Queue: queue, Records: filepath.Join(dir, "weights")}, func() {
 		_ = folder.Close() // it only unlocks
 	}, nil
+}
+
+// dial connects to the servers of --queue.
+func (f *queueFlags) dial(ctx context.Context, cache string, log *slog.Logger) (*jetstream.Conn, batch.Store, error) {
+	c, err := jetstream.Dial(ctx, jetstream.Options{Log: log, Servers: f.list(), CA: f.ca, Cert: f.cert, Key: f.key, Credentials: f.credentials})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.Store(ctx, cache, 0)
+	if err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	return c, s, nil
 }
 
 // ownTemp is a folder for temporary files that is ours alone. The one around it is everybody's, so
@@ -124,8 +129,4 @@ func ownTemp() (string, error) {
 		return "", fmt.Errorf("%s is writable by other users: remove it, or set another folder with --state-dir", dir)
 	}
 	return dir, nil
-}
-
-func newBatches(link queueLink, store batch.Store, dir string) *server.Batches {
-	return &server.Batches{Store: store, Queue: link.Queue(), QueueAddress: link.Address(), Connected: link.Connected, Records: filepath.Join(dir, "weights")}
 }

@@ -33,18 +33,18 @@ func TestLostQueueIsAWarning(t *testing.T) {
 	const lines = faultLines / 3
 	node, server := natstest.Secure(t)
 	s := node.Security
-	args := []string{"--queue-ca", s.CA, "--queue-cert", s.Cert, "--queue-key", s.Key}
-	f := &queueFlags{servers: server, ca: s.CA, cert: s.Cert, key: s.Key, credentials: s.Credentials}
+	args := []string{"--queue-ca", s.CA(), "--queue-cert", s.Cert(), "--queue-key", s.Key()}
+	f := &queueFlags{servers: server, ca: s.CA(), cert: s.Cert(), key: s.Key(), credentials: s.Credentials()}
 	link, _, err := f.dial(context.Background(), t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	link.Close()
 	args = append([]string{"serve", "--port", "0", "--state-dir", t.TempDir(), "--queue", server, "--batch-lines", "2"}, args...)
-	if r := runIn(t, nil, append(args, "--queue-credentials", s.Strangers)...); r.code != 1 || !strings.Contains(r.err, "--queue-credentials") {
+	if r := runIn(t, nil, append(args, "--queue-credentials", s.Strangers())...); r.code != 1 || !strings.Contains(r.err, "--queue-credentials") {
 		t.Errorf("a stranger: %+v", r)
 	}
-	p := start(t, append(args, "--queue-credentials", s.Credentials)...)
+	p := start(t, append(args, "--queue-credentials", s.Credentials())...)
 	want := p.answers(t, p.submit(t, lines).ID, lines)
 	id := ""
 	for under, end := false, time.Now().Add(patience); !under; {

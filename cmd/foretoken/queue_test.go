@@ -227,7 +227,7 @@ func stored(dir, id string) int {
 }
 
 // A server, with its coordinator, its queue and its worker, is killed in the middle of a batch, again
-// and again, and once its queue is deleted. Each line has one result, that of an undisturbed run, and
+// and again, and once its record of attempts is deleted. Each line has one result, that of an undisturbed run, and
 // no line with a result is computed again.
 func TestKilledServerLosesNoLine(t *testing.T) {
 	dir := t.TempDir()
@@ -248,7 +248,7 @@ func TestKilledServerLosesNoLine(t *testing.T) {
 		p.kill(t)
 		before = stored(dir, id)
 		if kill == faultKills/2 {
-			if err := os.RemoveAll(filepath.Join(dir, "queue")); err != nil {
+			if err := os.Remove(filepath.Join(dir, "attempts")); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 dir=$(mktemp -d)
 go build -o "$dir/foretoken" ./cmd/foretoken
-go build -o "$dir/nats-server" github.com/nats-io/nats-server/v2
+go build -C internal/batch/jetstream/natstest/server -o "$dir/nats-server" github.com/nats-io/nats-server/v2
 
 running=""
 end() {

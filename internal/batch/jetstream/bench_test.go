@@ -8,14 +8,9 @@ import (
 	"github.com/foretoken/foretoken/internal/batch/jetstream"
 )
 
-// A hint through the embedded queue: published, and fetched and done.
+// A hint through a server: published, and fetched and done.
 func BenchmarkHints(b *testing.B) {
-	c, err := jetstream.Embed(b.Context(), b.TempDir(), jetstream.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
-	q := c.Queue()
+	q := remote(b, jetstream.Options{}).Queue()
 	b.Run("publish", func(b *testing.B) {
 		list := make([]batch.Hint, b.N)
 		for i := range list {
@@ -48,17 +43,6 @@ func BenchmarkHints(b *testing.B) {
 			n += len(got)
 		}
 	})
-}
-
-// From nothing to a queue that takes hints.
-func BenchmarkStart(b *testing.B) {
-	for b.Loop() {
-		c, err := jetstream.Embed(b.Context(), b.TempDir(), jetstream.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		c.Close()
-	}
 }
 
 // lines are never the same: a hint that was published before would be left out.

@@ -1,7 +1,6 @@
-// Package jetstream keeps what batches need in NATS JetStream: hints in a work queue, and for
-// several machines also files, results and records. The server is one inside of this process,
-// without a port, or a cluster elsewhere; the code is the same. It knows nothing of models and
-// of what a line asks.
+// Package jetstream keeps what batches of several machines need in NATS JetStream: hints in a work
+// queue, files, results and records. It is a client of a NATS server or of a cluster. It knows nothing
+// of models and of what a line asks.
 package jetstream
 
 import (
@@ -17,14 +16,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	js "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/foretoken/foretoken/internal/batch"
 )
 
-// Options of a connection. Those of a kind that is not used are ignored.
+// Options of a connection.
 type Options struct {
 	Log *slog.Logger // nil: nothing is logged
 	// How long a worker may be silent before its hints go to others: 30 seconds if 0.
@@ -32,12 +30,12 @@ type Options struct {
 	// What hints may take, 1 GiB if 0. Beyond it there is batch.ErrFull.
 	MaxBytes int64
 
-	// For Dial: servers of one cluster, such as nats://a:4222 or tls://b:4222.
+	// Servers of one cluster, such as nats://a:4222 or tls://b:4222.
 	Servers []string
-	// For Dial: files in PEM with who may have signed the servers' certificates, and with what this
+	// Files in PEM with who may have signed the servers' certificates, and with what this
 	// client shows. Any of them makes TLS a must.
 	CA, Cert, Key string
-	// For Dial: file with the user's token and seed, as nsc writes it.
+	// File with the user's token and seed, as nsc writes it.
 	Credentials string
 }
 
@@ -54,8 +52,7 @@ type Conn struct {
 	log      *slog.Logger
 	nc       *nats.Conn
 	js       js.JetStream
-	embedded *server.Server // nil for a cluster
-	address  string         // for people, without secrets
+	address  string // for people, without secrets
 	replicas int
 	ackWait  time.Duration
 	maxBytes int64
@@ -179,14 +176,8 @@ func (c *Conn) use(ctx context.Context, nc *nats.Conn) (err error) {
 	return nil
 }
 
-// Close ends the connection, and the server if it is one of this process.
-func (c *Conn) Close() {
-	c.nc.Close()
-	if c.embedded != nil {
-		c.embedded.Shutdown()
-		c.embedded.WaitForShutdown()
-	}
-}
+// Close ends the connection.
+func (c *Conn) Close() { c.nc.Close() }
 
 // Address says where the servers are.
 func (c *Conn) Address() string { return c.address }

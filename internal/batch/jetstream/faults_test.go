@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,100 +51,9 @@ func waitFor(t *testing.T, q batch.Queue, wanted int) {
 	}
 }
 
-// What a process had when it ended is given out when the next one starts, and not half a minute
-// later; how often it was tried is known.
-func TestStartHandsOutWhatWasFetched(t *testing.T) {
-	dir := t.TempDir()
-	for start := 1; start <= 3; start++ {
-		c, err := jetstream.Embed(t.Context(), dir, jetstream.Options{AckWait: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		q := c.Queue()
-		if start == 1 {
-			if err := q.Publish(t.Context(), hints(20)); err != nil {
-				t.Fatal(err)
-			}
-			for i, d := range fetch(t, q, 10) {
-				if i%2 == 0 {
-					if err := d.Done(); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			waitFor(t, q, 15)
-		} else {
-			again := 0
-			for _, d := range fetch(t, q, 15) {
-				if d.Attempts() == start && d.Hint().Line <= 10 {
-					again++
-				}
-			}
-			if again != 5 {
-				t.Errorf("start %d: %d hints were tried %d times, want 5", start, again, start)
-			}
-		}
-		c.Close()
-	}
-}
-
-func TestDeletedFolderIsAnEmptyQueue(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "queue")
-	for range 2 {
-		c, err := jetstream.Embed(t.Context(), dir, jetstream.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		waitFor(t, c.Queue(), 0)
-		if err := c.Queue().Publish(t.Context(), hints(5)); err != nil {
-			t.Fatal(err)
-		}
-		fetch(t, c.Queue(), 5)
-		c.Close()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// Files of a queue that hold something else do not stop a start for good.
-func TestDamagedFolderIsNamed(t *testing.T) {
-	dir := t.TempDir()
-	c, err := jetstream.Embed(t.Context(), dir, jetstream.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Queue().Publish(t.Context(), hints(50)); err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-	damaged := 0
-	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			damaged++
-			err = os.WriteFile(name, []byte("rubbish"), 0o600)
-		}
-		return err
-	})
-	if err != nil || damaged == 0 {
-		t.Fatal(damaged, err)
-	}
-	c, err = jetstream.Embed(t.Context(), dir, jetstream.Options{})
-	if err != nil {
-		if !strings.Contains(err.Error(), "remove the folder") {
-			t.Errorf("%v does not say what to do", err)
-		}
-		return
-	}
-	defer c.Close()
-	if err := c.Queue().Publish(t.Context(), hints(3)); err != nil {
-		t.Errorf("it started and takes nothing: %v", err)
-	}
-}
-
 // Somebody deletes the stream of a cluster: what was in it is lost, and the queue works.
 func TestDeletedStreamIsMadeAgain(t *testing.T) {
-	c := remote(t)
+	c := remote(t, jetstream.Options{})
 	q := c.Queue()
 	if err := q.Publish(t.Context(), hints(5)); err != nil {
 		t.Fatal(err)
@@ -170,7 +78,7 @@ func TestDeletedStreamIsMadeAgain(t *testing.T) {
 }
 
 func TestFullQueueSaysSo(t *testing.T) {
-	q := embed(t, jetstream.Options{MaxBytes: 20_000}).Queue()
+	q := remote(t, jetstream.Options{MaxBytes: 20_000}).Queue()
 	err := q.Publish(t.Context(), hints(1000))
 	if !errors.Is(err, batch.ErrFull) {
 		t.Fatalf("error %v, want %v", err, batch.ErrFull)
@@ -192,7 +100,7 @@ func TestFullQueueSaysSo(t *testing.T) {
 
 // Messages of others are no hints, and do not come again.
 func TestForeignMessagesAreRemoved(t *testing.T) {
-	c := embed(t, jetstream.Options{})
+	c := remote(t, jetstream.Options{})
 	q := c.Queue()
 	for _, text := range []string{"", "{", `{"line": "x"}`, "\xff"} {
 		if err := jetstream.PublishRaw(c, "m", "b", text); err != nil {
@@ -214,7 +122,7 @@ func TestForeignMessagesAreRemoved(t *testing.T) {
 func TestCacheStaysSmall(t *testing.T) {
 	const size = 1 << 20
 	dir := t.TempDir()
-	c := remote(t)
+	c := remote(t, jetstream.Options{})
 	var stores [2]*jetstream.Store
 	for i := range stores {
 		s, err := c.Store(t.Context(), dir, size)
@@ -262,7 +170,7 @@ func TestCacheStaysSmall(t *testing.T) {
 
 // What an object's servers send is checked: a wrong file is an error, not a wrong line.
 func TestWrongReferencesAreRefused(t *testing.T) {
-	s, err := remote(t).Store(t.Context(), t.TempDir(), 1<<20)
+	s, err := remote(t, jetstream.Options{}).Store(t.Context(), t.TempDir(), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +187,7 @@ func TestWrongReferencesAreRefused(t *testing.T) {
 
 // What a killed process has left of a file is swept, and nothing else.
 func TestSweepDeletesWhatNobodyNames(t *testing.T) {
-	s, err := remote(t).Store(t.Context(), t.TempDir(), 1<<20)
+	s, err := remote(t, jetstream.Options{}).Store(t.Context(), t.TempDir(), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

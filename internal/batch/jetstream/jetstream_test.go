@@ -6,61 +6,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/batch/batchtest"
 	"github.com/foretoken/foretoken/internal/batch/jetstream"
+	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
-// embed starts a server in this process.
-func embed(t *testing.T, o jetstream.Options) *jetstream.Conn {
+// remote starts a server and connects to it.
+func remote(t testing.TB, o jetstream.Options) *jetstream.Conn {
 	t.Helper()
-	c, err := jetstream.Embed(t.Context(), t.TempDir(), o)
+	_, o.Servers = natstest.Cluster(t, 1)
+	c, err := jetstream.Dial(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
 	return c
-}
-
-// remote starts a server with a port, and connects to it.
-func remote(t *testing.T) *jetstream.Conn {
-	t.Helper()
-	s, err := server.NewServer(&server.Options{ServerName: "remote", Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.Start()
-	if !s.ReadyForConnections(5 * time.Minute) {
-		t.Fatal("the server does not start")
-	}
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	c, err := jetstream.Dial(t.Context(), jetstream.Options{Servers: []string{s.ClientURL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
-}
-
-func TestEmbeddedIsAQueue(t *testing.T) {
-	t.Parallel()
-	batchtest.Queues(t, func(t *testing.T) batch.Queue { return embed(t, jetstream.Options{}).Queue() })
 }
 
 func TestRemoteIsAQueue(t *testing.T) {
 	t.Parallel()
-	batchtest.Queues(t, func(t *testing.T) batch.Queue { return remote(t).Queue() })
+	batchtest.Queues(t, func(t *testing.T) batch.Queue { return remote(t, jetstream.Options{}).Queue() })
 }
 
 func TestRemoteIsAStore(t *testing.T) {
 	t.Parallel()
 	batchtest.Stores(t, func(t *testing.T) batch.Store {
-		s, err := remote(t).Store(t.Context(), t.TempDir(), 4<<20)
+		s, err := remote(t, jetstream.Options{}).Store(t.Context(), t.TempDir(), 4<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +43,7 @@ func TestRemoteIsAStore(t *testing.T) {
 // Tens of thousands of results are read one by one: each is one request to the servers.
 func TestReadingARecordIsOneRequest(t *testing.T) {
 	t.Parallel()
-	c := remote(t)
+	c := remote(t, jetstream.Options{})
 	s, err := c.Store(t.Context(), t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +65,7 @@ func TestSilentWorkersLoseTheirHints(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	const wait = 2 * time.Second
-	if err := batchtest.Silence(ctx, embed(t, jetstream.Options{AckWait: wait}).Queue(), wait); err != nil {
+	if err := batchtest.Silence(ctx, remote(t, jetstream.Options{AckWait: wait}).Queue(), wait); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ func TestSecureServersWantCertificateAndUser(t *testing.T) {
 	t.Parallel()
 	node, server := natstest.Secure(t)
 	s := node.Security
-	all := jetstream.Options{Servers: []string{server}, CA: s.CA, Cert: s.Cert, Key: s.Key, Credentials: s.Credentials}
+	all := jetstream.Options{Servers: []string{server}, CA: s.CA(), Cert: s.Cert(), Key: s.Key(), Credentials: s.Credentials()}
 	c, err := jetstream.Dial(t.Context(), all)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestSecureServersWantCertificateAndUser(t *testing.T) {
 		"no CA":          {func(o *jetstream.Options) { o.CA = "" }, "--queue-ca"},
 		"no certificate": {func(o *jetstream.Options) { o.Cert, o.Key = "", "" }, "--queue-cert"},
 		"no user":        {func(o *jetstream.Options) { o.Credentials = "" }, "--queue-credentials"},
-		"a stranger":     {func(o *jetstream.Options) { o.Credentials = s.Strangers }, "--queue-credentials"},
+		"a stranger":     {func(o *jetstream.Options) { o.Credentials = s.Strangers() }, "--queue-credentials"},
 		"no file":        {func(o *jetstream.Options) { o.Credentials = "none.creds" }, "none.creds"},
 		"no TLS": {func(o *jetstream.Options) {
 			o.Servers = []string{strings.Replace(server, "tls", "nats", 1)}

@@ -1,113 +1,83 @@
-// Package natstest runs NATS servers as processes of their own, for tests that kill them. The
-// process is the test program itself, told by a variable to be a server.
+// Package natstest runs NATS servers as processes, for tests that kill them. The program is a module of its
+// own, in the folder server, which the go command builds at the first use and keeps in its cache.
 package natstest
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
-
-// variable makes a test program a node, with its settings.
-const variable = "FORETOKEN_TEST_NODE"
 
 // Node is a server as a process.
 type Node struct {
 	Name        string
-	Port, Route int      // 0: any that is free, at the first start
-	Routes      []string // none: it is no part of a cluster
+	Port, Route int      // 0: any free port, at the first start
+	Routes      []string // of the nodes of its cluster; none: it is in no cluster
 	Dir         string
-	Security    *Security // nil: anybody may talk to it
+	Security    Security // "": anyone may connect
 
 	process *exec.Cmd
 }
 
-// Main runs tests, or the node that a test of the same program has started.
-func Main(m *testing.M) {
-	Be()
-	os.Exit(m.Run())
-}
+// Security is a folder with the certificates and users of a node, which the node makes at its first start.
+type Security string
 
-// Be returns if the process is to be none. A node runs until it is killed, or its parent ends.
-func Be() {
-	text := os.Getenv(variable)
-	if text == "" {
-		return
-	}
-	if err := be(text); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+// CA is the file of the authority that signed the certificate, which Cert and Key are. All are in PEM.
+func (s Security) CA() string { return filepath.Join(string(s), "ca.pem") }
 
-func be(text string) error {
-	var n Node
-	if err := json.Unmarshal([]byte(text), &n); err != nil {
-		return err
-	}
-	o := &server.Options{ServerName: n.Name, Host: "127.0.0.1", Port: cmp.Or(n.Port, server.RANDOM_PORT), NoSigs: true, JetStream: true, StoreDir: n.Dir}
-	if len(n.Routes) > 0 {
-		o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: n.Route}
-	}
-	for _, r := range n.Routes {
-		u, err := url.Parse(r)
-		if err != nil {
-			return err
-		}
-		o.Routes = append(o.Routes, u)
-	}
-	if n.Security != nil {
-		if err := n.Security.apply(o); err != nil {
-			return err
-		}
-	}
-	s, err := server.NewServer(o)
+// Cert is the file of a certificate for node and clients.
+func (s Security) Cert() string { return filepath.Join(string(s), "cert.pem") }
+
+// Key is the file of the certificate's private key.
+func (s Security) Key() string { return filepath.Join(string(s), "key.pem") }
+
+// Credentials is the file of a user of the node.
+func (s Security) Credentials() string { return filepath.Join(string(s), "users.creds") }
+
+// Strangers is the file of a user that the node does not know.
+func (s Security) Strangers() string { return filepath.Join(string(s), "strangers.creds") }
+
+// program builds the server and returns its path in the cache of the go command.
+var program = sync.OnceValues(func() (string, error) {
+	module, err := output("go", "env", "GOMOD") // of the tests, at the root of the repository
 	if err != nil {
-		return err
+		return "", err
 	}
-	s.SetLoggerV2(fatal{}, false, false, false)
-	s.Start()
-	if !s.ReadyForConnections(patience) {
-		return fmt.Errorf("%s cannot be reached", n.Name)
+	return output("go", "tool", "-C", filepath.Join(filepath.Dir(module), "internal", "batch", "jetstream", "natstest", "server"), "-n", "server")
+})
+
+// output runs a command and returns what it prints.
+func output(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
 	}
-	fmt.Println(s.Addr().(*net.TCPAddr).Port)
-	_, _ = os.Stdin.Read(make([]byte, 1)) // ends when the parent does
-	s.Shutdown()
-	return nil
+	return strings.TrimSpace(string(text)), nil
 }
 
 // patience is how long a node may take to start.
 const patience = 5 * time.Minute
 
-// fatal is a log that ends the process of a node that cannot start, as when another has its port.
-type fatal struct{}
-
-func (fatal) Noticef(string, ...any) {}
-func (fatal) Warnf(string, ...any)   {}
-func (fatal) Errorf(string, ...any)  {}
-func (fatal) Debugf(string, ...any)  {}
-func (fatal) Tracef(string, ...any)  {}
-func (fatal) Fatalf(format string, v ...any) {
-	fmt.Fprintf(os.Stderr, format+"\n", v...)
-	os.Exit(1)
-}
-
-// Start starts the process of a node, and returns when it listens. A port that it had before may be
-// somebody else's for a while.
-func (n *Node) Start(t *testing.T) {
+// Start starts the process of a node, and returns when it listens. Another process may have its former port
+// for a while.
+func (n *Node) Start(t testing.TB) {
 	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for began := time.Now(); ; {
-		err := n.start(t)
+		err := n.start(t, path)
 		if err == nil {
 			return
 		}
@@ -117,13 +87,12 @@ func (n *Node) Start(t *testing.T) {
 	}
 }
 
-func (n *Node) start(t *testing.T) error {
-	text, err := json.Marshal(n)
+func (n *Node) start(t testing.TB, path string) error {
+	settings, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	n.process = exec.CommandContext(t.Context(), os.Args[0])
-	n.process.Env = append(os.Environ(), variable+"="+string(text))
+	n.process = exec.CommandContext(t.Context(), path, string(settings))
 	n.process.Stderr = os.Stderr
 	if _, err := n.process.StdinPipe(); err != nil {
 		return err
@@ -142,8 +111,8 @@ func (n *Node) start(t *testing.T) error {
 	return nil
 }
 
-// Kill ends the process of a node without a word.
-func (n *Node) Kill(t *testing.T) {
+// Kill ends the process of a node by SIGKILL.
+func (n *Node) Kill(t testing.TB) {
 	t.Helper()
 	if err := n.process.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -151,14 +120,23 @@ func (n *Node) Kill(t *testing.T) {
 	_ = n.process.Wait() // it was killed
 }
 
-// Cluster starts nodes that know each other, and says where they are. They end with the test. Several
+// Secure starts a node with TLS and users, and returns its URL. The node ends with the test.
+func Secure(t testing.TB) (*Node, string) {
+	t.Helper()
+	n := &Node{Name: "secure", Dir: t.TempDir(), Security: Security(t.TempDir())}
+	n.Start(t)
+	t.Cleanup(n.end)
+	return n, fmt.Sprintf("tls://127.0.0.1:%d", n.Port)
+}
+
+// Cluster starts size nodes that know each other, and returns their URLs. They end with the test. Several
 // need a moment before they have a leader.
-func Cluster(t *testing.T, size int) (nodes []*Node, servers []string) {
+func Cluster(t testing.TB, size int) (nodes []*Node, servers []string) {
 	t.Helper()
 	dir := t.TempDir()
 	var routes []string
 	ports := make([]int, size)
-	if size > 1 { // who starts has to know where the others will be
+	if size > 1 { // each node has to know the ports of the nodes that start later
 		for i, port := range free(t, size) {
 			ports[i], routes = port, append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
 		}
@@ -172,14 +150,14 @@ func Cluster(t *testing.T, size int) (nodes []*Node, servers []string) {
 	return nodes, servers
 }
 
-// end ends the process of a node that may be dead.
+// end ends the process of a node, which may have ended.
 func (n *Node) end() {
 	_ = n.process.Process.Kill()
 	_ = n.process.Wait()
 }
 
-// free are ports that nobody has now.
-func free(t *testing.T, n int) (ports []int) {
+// free returns n ports that are free now.
+func free(t testing.TB, n int) (ports []int) {
 	t.Helper()
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,4 +1,4 @@
-package natstest
+package main
 
 import (
 	"crypto/ecdsa"
@@ -7,13 +7,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
-	"fmt"
+	"errors"
+	"io/fs"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
-	"testing"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -21,48 +22,55 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Security is how a node is protected: by TLS, whose clients show a certificate, and by users.
-type Security struct {
-	// Files in PEM: of who signed certificates, and of one for node and clients.
-	CA, Cert, Key string
-	// Credentials is the file of a user, and Strangers that of one whom the node does not know.
-	Credentials, Strangers string
+// security is how a node is protected: by TLS, whose clients show a certificate, and by users. It is the
+// file security.json of a folder, beside ca.pem, cert.pem and key.pem, users.creds with a user of the node,
+// and strangers.creds with a user of an account that the node does not have.
+type security struct {
+	dir string
 
-	Operator string            // as the node knows it
-	Accounts map[string]string // likewise, by their names
+	Operator string            // its token
+	Accounts map[string]string // their tokens, by their names
 	System   string            // the account of the node itself
 }
 
-// Secure starts a node with TLS and users, and says where it is.
-func Secure(t *testing.T) (*Node, string) {
-	t.Helper()
-	s, err := newSecurity(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
+// secure protects a server by what a folder has. An empty folder is filled.
+func secure(dir string, o *server.Options) error {
+	s := &security{dir: dir, Accounts: map[string]string{}}
+	file := s.file("security.json")
+	data, err := os.ReadFile(file)
+	switch {
+	case err == nil:
+		err = json.Unmarshal(data, s)
+	case errors.Is(err, fs.ErrNotExist):
+		if err = errors.Join(s.certify(), s.enroll()); err == nil {
+			data, err = json.Marshal(s)
+		}
+		if err == nil {
+			err = os.WriteFile(file, data, 0o600)
+		}
 	}
-	n := &Node{Name: "secure", Dir: t.TempDir(), Security: s}
-	n.Start(t)
-	t.Cleanup(n.end)
-	return n, fmt.Sprintf("tls://127.0.0.1:%d", n.Port)
+	if err != nil {
+		return err
+	}
+	return s.apply(o)
 }
 
-func newSecurity(dir string) (*Security, error) {
-	s := &Security{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), Accounts: map[string]string{}}
-	if err := s.certify(); err != nil {
-		return nil, err
-	}
+func (s *security) file(name string) string { return filepath.Join(s.dir, name) }
+
+// enroll makes an operator, its accounts and their users.
+func (s *security) enroll() error {
 	operator, err := nkeys.CreateOperator()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range []string{"system", "users", "strangers"} {
 		account, err := nkeys.CreateAccount()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		id, err := account.PublicKey()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		claims := jwt.NewAccountClaims(id)
 		if name == "users" {
@@ -70,20 +78,15 @@ func newSecurity(dir string) (*Security, error) {
 		}
 		text, err := claims.Encode(operator)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		switch file := filepath.Join(dir, name+".creds"); name {
-		case "system":
-			s.Accounts[id], s.System = text, id
-		case "users":
-			s.Accounts[id], s.Credentials = text, file
-			err = user(account, file)
-		default: // an account that the node is not told of
-			s.Strangers = file
-			err = user(account, file)
+		if name != "strangers" {
+			s.Accounts[id] = text
 		}
-		if err != nil {
-			return nil, err
+		if name == "system" {
+			s.System = id
+		} else if err := user(account, s.file(name+".creds")); err != nil {
+			return err
 		}
 	}
 	id, err := operator.PublicKey()
@@ -92,7 +95,7 @@ func newSecurity(dir string) (*Security, error) {
 		claims.SystemAccount = s.System
 		s.Operator, err = claims.Encode(operator)
 	}
-	return s, err
+	return err
 }
 
 // user writes the file of a new user of an account.
@@ -121,7 +124,7 @@ func user(account nkeys.KeyPair, file string) error {
 }
 
 // certify makes certificates for an hour.
-func (s *Security) certify() error {
+func (s *security) certify() error {
 	signer := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tests"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -154,8 +157,8 @@ func (s *Security) certify() error {
 	for _, f := range []struct {
 		name, kind string
 		data       []byte
-	}{{s.CA, "CERTIFICATE", ca}, {s.Cert, "CERTIFICATE", cert}, {s.Key, "PRIVATE KEY", private}} {
-		if err := os.WriteFile(f.name, pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.data}), 0o600); err != nil {
+	}{{"ca.pem", "CERTIFICATE", ca}, {"cert.pem", "CERTIFICATE", cert}, {"key.pem", "PRIVATE KEY", private}} {
+		if err := os.WriteFile(s.file(f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.data}), 0o600); err != nil {
 			return err
 		}
 	}
@@ -163,12 +166,12 @@ func (s *Security) certify() error {
 }
 
 // apply protects a server.
-func (s *Security) apply(o *server.Options) error {
-	cert, err := tls.LoadX509KeyPair(s.Cert, s.Key)
+func (s *security) apply(o *server.Options) error {
+	cert, err := tls.LoadX509KeyPair(s.file("cert.pem"), s.file("key.pem"))
 	if err != nil {
 		return err
 	}
-	signers, err := os.ReadFile(s.CA)
+	signers, err := os.ReadFile(s.file("ca.pem"))
 	if err != nil {
 		return err
 	}

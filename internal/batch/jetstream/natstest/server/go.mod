@@ -1,0 +1,26 @@
+// The NATS server that tests start as a process, in a module of its own: neither the program nor programs
+// that embed the library depend on it.
+module github.com/foretoken/foretoken/internal/batch/jetstream/natstest/server
+
+go 1.26.0
+
+require (
+	github.com/nats-io/jwt/v2 v2.8.2
+	github.com/nats-io/nats-server/v2 v2.15.2
+	github.com/nats-io/nkeys v0.4.16
+)
+
+require github.com/google/go-tpm v0.9.8 // indirect
+
+require (
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/nats.go v1.55.0 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)
+
+tool github.com/foretoken/foretoken/internal/batch/jetstream/natstest/server
