@@ -262,7 +262,7 @@ var queueFaults = map[string]func(q *faultyQueue){
 	},
 	"nobody waits": func(q *faultyQueue) {
 		q.fetch = func(ctx context.Context, model string, n int) ([]batch.Delivery, error) {
-			ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+			ctx, cancel := context.WithDeadline(ctx, time.Time{}) // it has passed
 			defer cancel()
 			return q.Queue.Fetch(ctx, model, n)
 		}
