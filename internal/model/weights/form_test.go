@@ -23,7 +23,7 @@ func allForms() []string {
 }
 
 // TestFormsMakeNumbersNearOne: products of generated weights of every form with ones of a normal
-// size are of a normal size, and no number is infinite.
+// size are of a normal size, no number is infinite, and the mean is small beside the numbers.
 func TestFormsMakeNumbersNearOne(t *testing.T) {
 	const rows, cols = 37, 512
 	row := make([]float32, cols)
@@ -42,15 +42,19 @@ func TestFormsMakeNumbersNearOne(t *testing.T) {
 		if m.Format == dtype.Plain != slices.Contains([]string{"bf16", "f16", "f32"}, name) {
 			t.Errorf("%s: %v", name, m.Format)
 		}
-		sum := 0.0
+		sum, mean := 0.0, 0.0
 		for r := range rows {
 			m.Row(row, r)
 			for _, x := range row {
 				sum += float64(x) * float64(x)
+				mean += float64(x) / (rows * cols)
 			}
 		}
 		if size := math.Sqrt(sum / rows); math.IsNaN(size) || size < 0.5 || size > 1.5 {
 			t.Errorf("%s: rows have a length of %g, want 1", name, size)
+		}
+		if mean *= math.Sqrt(cols); math.Abs(mean) > 0.5 {
+			t.Errorf("%s: the mean is %g of the deviation, want less than a half", name, mean)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func (g *generator) groups(m *dtype.Matrix, deviation float64) {
 		if m.Zeros != nil {
 			n := m.Rows * m.Groups()
 			for i := len(g.zeros); i < n; i++ {
-				g.zeros = append(g.zeros, uint8(1<<(m.Bits-1)+i%2))
+				g.zeros = append(g.zeros, uint8(1<<(m.Bits-1)-i%2))
 			}
 			m.Zeros = g.zeros[:n]
 		}
