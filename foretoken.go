@@ -346,6 +346,10 @@ func (m *Model) memory(want int64, batch int) int64 {
 	return max(want, one)
 }
 
+// Drain lets all answers end, or ends them when ctx does. Further requests get ErrClosed. The model must
+// still be closed.
+func (m *Model) Drain(ctx context.Context) error { return m.engine.Drain(ctx) }
+
 // Close ends all answers and frees everything.
 func (m *Model) Close() error {
 	var err error

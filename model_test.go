@@ -10,14 +10,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
-	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
@@ -278,106 +274,6 @@ func TestConversationHitsTheCache(t *testing.T) {
 			c.Messages = append(c.Messages, chat.Message{Role: "user", Content: chat.Text("And then? Say more.")})
 		}
 	}
-}
-
-// TestLibraryLoadsAndUnloads has three models and memory for one and a half.
-func TestLibraryLoadsAndUnloads(t *testing.T) {
-	var mu sync.Mutex // protects what follows
-	loads := map[string]int{}
-	open := func(name string) (*Model, error) {
-		mu.Lock()
-		loads[name]++
-		mu.Unlock()
-		if name == "broken" {
-			return nil, errors.New("broken")
-		}
-		return Open(t.Context(), Tiny, Options{Threads: 1, Log: silent})
-	}
-	probe := openTiny(t, Options{Threads: 1})
-	l := NewLibrary(LibraryOptions{
-		Load: open, Names: func() []string { return []string{"a", "b", "pinned", "broken"} },
-		Memory: probe.Info().Bytes * 5 / 2, Pinned: []string{"pinned"},
-	})
-	use := func(name string) func() {
-		t.Helper()
-		_, done, err := l.Use(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return done
-	}
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() { use("a")() })
-	}
-	all.Wait()
-	if loads["a"] != 1 {
-		t.Errorf("a was loaded %d times", loads["a"])
-	}
-	use("pinned")()
-	held := use("b") // the least recently used of the others has to go
-	if got := len(l.Status()); got != 2 || loads["b"] != 1 {
-		t.Errorf("%d models are loaded, want 2", got)
-	}
-	use("a")()
-	if loads["a"] != 2 {
-		t.Errorf("a was loaded %d times, want 2: it had to make space", loads["a"])
-	}
-	held()
-	if _, _, err := l.Use(t.Context(), "c"); !errors.Is(err, ErrUnknownModel) || !strings.Contains(err.Error(), `"pinned"`) {
-		t.Errorf("an unknown model: %v", err)
-	}
-	for range 2 {
-		if _, _, err := l.Use(t.Context(), "broken"); err == nil {
-			t.Error("a broken model was loaded")
-		}
-	}
-	if loads["broken"] != 2 {
-		t.Errorf("a broken model was tried %d times, want 2", loads["broken"])
-	}
-	if err := l.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := l.Use(t.Context(), "a"); err == nil {
-		t.Error("a closed library has loaded a model")
-	}
-}
-
-// TestLibraryLetsModelsExpire has an hour pass without use, and minutes less. The model is not
-// of the bubble whose clock that is: it computes on threads that belong to the process.
-func TestLibraryLetsModelsExpire(t *testing.T) {
-	m, err := Open(t.Context(), Tiny, Options{Threads: 1, Log: silent})
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		l := NewLibrary(LibraryOptions{
-			Load:  func(string) (*Model, error) { return m, nil },
-			Names: func() []string { return []string{"a"} }, KeepAlive: time.Hour,
-		})
-		for range 2 { // every use begins the hour anew
-			_, done, err := l.Use(t.Context(), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(2 * time.Hour)
-			done()
-			time.Sleep(time.Hour - time.Minute)
-			if synctest.Wait(); len(l.Status()) != 1 {
-				t.Error("the model is gone before its time")
-			}
-		}
-		time.Sleep(time.Minute)
-		if synctest.Wait(); len(l.Status()) != 0 {
-			t.Error("the model is still there")
-		}
-		if _, err := m.Generate(t.Context(), Request{Prompt: m.TextPrompt("Once"), MaxTokens: 1}); !errors.Is(err, engine.ErrClosed) {
-			t.Errorf("the model that has expired is not closed: %v", err)
-		}
-		if err := l.Drain(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestRecommendationsFollowTheFile(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/offload"
 )
 
@@ -80,4 +81,19 @@ func (o *Options) loading() offload.Options {
 		Quantize: o.Quantize, KVBits: 8 * w.KVType().Size(), Context: o.Context, KVMemory: o.KVMemory,
 		NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(),
 	}
+}
+
+// Size is about the bytes that the weights of a model take in memory, from the headers of its
+// files. It is 0 if they cannot be read: Open says why.
+func Size(path string, o Options) int64 {
+	c, err := models.Open(path, o.Vision.Projector)
+	if err != nil {
+		return 0
+	}
+	defer c.Close() //nolint:errcheck // it was only read
+	s, err := model.Survey(c)
+	if err != nil {
+		return 0
+	}
+	return offload.NewNeed(s, o.loading(), nil).Weights()
 }

@@ -13,9 +13,5 @@ func TestRace(t *testing.T) {
 	t.Run("CloseDropsPreparation", TestCloseDropsPreparation)
 	t.Run("GrammarsAreCompiledOnce", TestGrammarsAreCompiledOnce)
 	t.Run("GrammarsDoNotWaitForHostileOnes", TestGrammarsDoNotWaitForHostileOnes)
-	t.Run("LibraryFreesMemoryBeforeItLoads", TestLibraryFreesMemoryBeforeItLoads)
-	t.Run("LibrarySurvivesPanics", TestLibrarySurvivesPanics)
-	t.Run("LibraryLoadsAndUnloads", TestLibraryLoadsAndUnloads)
-	t.Run("LibraryLetsModelsExpire", TestLibraryLetsModelsExpire)
 	t.Run("PicturesAtOnce", TestPicturesAtOnce)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/server/anthropic"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/ollama"
@@ -100,7 +101,7 @@ func TestCallsOfFamiliesReachAllProtocols(t *testing.T) {
 }
 
 // say yields a text as an answer of the model, a few bytes at a time.
-func say(t *testing.T, a *foretoken.Answer, library *foretoken.Library, model, text string) iter.Seq2[foretoken.Piece, error] {
+func say(t *testing.T, a *foretoken.Answer, library *library.Library, model, text string) iter.Seq2[foretoken.Piece, error] {
 	return func(yield func(foretoken.Piece, error) bool) {
 		m, done, err := library.Use(t.Context(), model)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server/batches"
 	"github.com/foretoken/foretoken/internal/server/body"
@@ -206,7 +207,7 @@ func (b *lines) guard(f func() error) {
 func (b *lines) fingerprint(ctx context.Context, name string) (string, error) {
 	name = b.s.service.Resolve(name)
 	m, done, err := b.s.library.Use(ctx, name)
-	if errors.Is(err, foretoken.ErrUnknownModel) {
+	if errors.Is(err, library.ErrUnknown) {
 		return "", fmt.Errorf("%w: %w", batch.ErrModel, err)
 	}
 	if err != nil {

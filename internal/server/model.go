@@ -34,7 +34,7 @@ func (s *Server) size(name string) int64 {
 }
 
 // load opens a model of the library.
-func (s *Server) load(name string) (*foretoken.Model, error) {
+func (s *Server) load(ctx context.Context, name string) (*foretoken.Model, error) {
 	m := s.entry(name) // never nil: the library knows only these names
 	o := m.Options
 	o.Log = s.log.With("model", name)
@@ -51,7 +51,7 @@ func (s *Server) load(name string) (*foretoken.Model, error) {
 		m.rate.add(time.Now(), r.Tokens)
 	}
 	o.OnBroken = func(err error) { s.breakDown(fmt.Errorf("server: model %s: %w", name, err)) }
-	opened, err := foretoken.Open(context.Background(), m.Path, o)
+	opened, err := foretoken.Open(ctx, m.Path, o)
 	if err != nil {
 		return nil, err
 	}

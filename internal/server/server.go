@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/server/generate"
@@ -50,7 +51,7 @@ type Model struct {
 type Options struct {
 	Models       []Model           // the first is for requests that name none
 	Aliases      map[string]string // further names of models
-	ModelsMemory int64             // as foretoken.LibraryOptions has it
+	ModelsMemory int64             // as library.Options has it
 	KeepAlive    time.Duration     // likewise
 
 	Keys *Keys // that clients must have; nil: none. Each key has its own prefix cache and stored responses
@@ -87,7 +88,7 @@ type Server struct {
 	log     *slog.Logger
 	started time.Time
 	models  []*entry
-	library *foretoken.Library
+	library *library.Library
 	service *generate.Service
 	mux     *http.ServeMux
 	public  map[string]bool // patterns that need no key
@@ -252,7 +253,7 @@ func (s *Server) addModels() error {
 	if len(s.o.Models) == 0 {
 		return errors.New("server: no model")
 	}
-	library := foretoken.LibraryOptions{Load: s.load, Size: s.size, Names: s.names, Memory: s.o.ModelsMemory, KeepAlive: s.o.KeepAlive}
+	o := library.Options{Load: s.load, Size: s.size, Names: s.names, Memory: s.o.ModelsMemory, KeepAlive: s.o.KeepAlive, Log: s.log}
 	for i, m := range s.o.Models {
 		if m.Name == "" || slices.Contains(s.names(), m.Name) {
 			return fmt.Errorf("server: model %q: the name is empty or used twice", m.Name)
@@ -260,7 +261,7 @@ func (s *Server) addModels() error {
 		m.Preload = m.Preload || i == 0
 		s.models = append(s.models, &entry{Model: m})
 		if m.Pinned {
-			library.Pinned = append(library.Pinned, m.Name)
+			o.Pinned = append(o.Pinned, m.Name)
 		}
 	}
 	for alias, name := range s.o.Aliases {
@@ -271,7 +272,7 @@ func (s *Server) addModels() error {
 			return fmt.Errorf("server: alias %q of %q: another model has this name", alias, name)
 		}
 	}
-	s.library = foretoken.NewLibrary(library)
+	s.library = library.New(o)
 	s.service = &generate.Service{Library: s.library, Default: s.models[0].Name, Aliases: s.o.Aliases, SharePrefixes: s.o.SharePrefixes}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/foretoken/foretoken/internal/doctor"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/models/tiny"
@@ -131,10 +132,10 @@ func TestFamilyIsDraftedForByNGrams(t *testing.T) {
 // TestFamilyIsServed asks for an answer over HTTP.
 func TestFamilyIsServed(t *testing.T) {
 	dir := write(t, plainConfig)
-	library := foretoken.NewLibrary(foretoken.LibraryOptions{
+	library := library.New(library.Options{
 		Names: func() []string { return []string{"plain"} },
-		Load: func(string) (*foretoken.Model, error) {
-			return foretoken.Open(t.Context(), dir, foretoken.Options{Threads: 1, Context: 256})
+		Load: func(ctx context.Context, _ string) (*foretoken.Model, error) {
+			return foretoken.Open(ctx, dir, foretoken.Options{Threads: 1, Context: 256})
 		},
 	})
 	defer func() {

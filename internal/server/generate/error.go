@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/library"
 )
 
 // Kind says what went wrong, for programs.
@@ -71,7 +72,7 @@ func Wrap(err error) *Error {
 	switch {
 	case errors.As(err, &e):
 		return e
-	case errors.Is(err, foretoken.ErrUnknownModel):
+	case errors.Is(err, library.ErrUnknown):
 		return &Error{Status: http.StatusNotFound, Kind: NotFound, Param: "model", Message: strings.TrimPrefix(tidy(err), "foretoken: "), Err: err}
 	case errors.Is(err, engine.ErrBusy):
 		return &Error{Status: http.StatusTooManyRequests, Kind: Busy, Message: "too many requests are waiting: try again in a moment", RetryAfter: time.Second, Err: err}

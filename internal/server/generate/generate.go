@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -98,7 +99,7 @@ const (
 
 // Service runs requests on the models of a library.
 type Service struct {
-	Library *foretoken.Library
+	Library *library.Library
 	Default string            // the model where a request names none
 	Aliases map[string]string // other names of models
 	// Read yields the pieces of an answer. Tests replace it to inject errors; nil: Answer.Pieces.

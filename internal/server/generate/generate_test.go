@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/jinja"
+	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
@@ -206,7 +207,7 @@ func TestChoicesAreSeededOneByOne(t *testing.T) {
 
 func TestNamesAreListedOnce(t *testing.T) {
 	s := &generate.Service{
-		Library: foretoken.NewLibrary(foretoken.LibraryOptions{Names: func() []string { return []string{"b", "a"} }}),
+		Library: library.New(library.Options{Names: func() []string { return []string{"b", "a"} }}),
 		Aliases: map[string]string{"z": "a", "b": "b", "c": "b"}, // the second is a name that was given again
 	}
 	if got := strings.Join(s.Names(), " "); got != "b a c z" {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -91,7 +91,7 @@ func (h *handler) describe(name string) modelObject {
 		o.Foretoken.AliasOf = resolved
 	}
 	loaded := h.service.Library.Status()
-	at := slices.IndexFunc(loaded, func(v foretoken.ModelStatus) bool { return v.Name == resolved })
+	at := slices.IndexFunc(loaded, func(v library.Status) bool { return v.Name == resolved })
 	if at < 0 || loaded[at].Model == nil {
 		return o
 	}

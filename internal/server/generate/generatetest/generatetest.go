@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -65,9 +66,9 @@ func Open(more ...string) (h *generate.Service, end func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	library := foretoken.NewLibrary(foretoken.LibraryOptions{
+	library := library.New(library.Options{
 		Names: func() []string { return append([]string{Tiny, Thinker}, more...) },
-		Load: func(name string) (*foretoken.Model, error) {
+		Load: func(ctx context.Context, name string) (*foretoken.Model, error) {
 			o := foretoken.Options{Threads: 1, Context: Context, KVMemory: 256 << 20, MaxQueue: 64}
 			switch name {
 			case Tiny:
@@ -79,7 +80,7 @@ func Open(more ...string) (h *generate.Service, end func() error, err error) {
 					return nil, fmt.Errorf("generatetest: %w", err)
 				}
 			}
-			return foretoken.Open(context.Background(), name, o)
+			return foretoken.Open(ctx, name, o)
 		},
 	})
 	end = func() error {

@@ -1,30 +1,31 @@
-package foretoken
+// Package library has several models in one process: it loads them at their first use, and closes
+// those that are not used.
+package library
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/models"
-	"github.com/foretoken/foretoken/internal/offload"
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// ErrUnknownModel is wrapped by the error for a name that no model has.
-var ErrUnknownModel = errors.New("foretoken: unknown model")
+// ErrUnknown is wrapped by the error for a name that no model has.
+var ErrUnknown = errors.New("foretoken: unknown model")
 
-// LibraryOptions say which models there are and how many of them may be loaded.
-type LibraryOptions struct {
-	// Load opens a model of Names. It is called without locks held, for one name at a time
-	// once, and may take its time.
-	Load func(name string) (*Model, error)
-	// Size is about the bytes that the weights of a model will take, as the function of that
-	// name tells from its files: space is freed before it is loaded. Nil, or 0: it is not
+// Options say which models there are and how many of them may be loaded.
+type Options struct {
+	// Load opens a model of Names. It is called without locks held, and once at a time for a name.
+	// ctx ends if Drain does not wait for it.
+	Load func(ctx context.Context, name string) (*foretoken.Model, error)
+	// Size is about the bytes that the weights of a model will take, as foretoken.Size estimates
+	// them: space is freed before it is loaded. Nil, or 0: it is not
 	// known, and space is freed afterwards.
 	Size func(name string) int64
 	// Names lists the models there are, in the order they are shown. It may change.
@@ -35,13 +36,16 @@ type LibraryOptions struct {
 	Memory int64
 	// KeepAlive is how long a model stays after its last use; 0: until its memory is needed.
 	KeepAlive time.Duration
-	Pinned    []string // names of models that stay once they are loaded
+	Pinned    []string     // names of models that stay once they are loaded
+	Log       *slog.Logger // nil: the default one
 }
 
 // Library is several models in one process, loaded when they are first asked for. It may be
 // used from several goroutines; loading one model does not delay another.
 type Library struct {
-	o LibraryOptions
+	o    Options
+	ctx  context.Context // of models that are being loaded
+	stop context.CancelFunc
 
 	mu     sync.Mutex // protects what follows
 	loaded map[string]*entry
@@ -52,7 +56,7 @@ type Library struct {
 type entry struct {
 	name   string
 	ready  chan struct{} // closed when loading has ended
-	model  *Model
+	model  *foretoken.Model
 	size   int64 // bytes of weights: about, until the model is there
 	err    error // of loading
 	users  int
@@ -60,13 +64,20 @@ type entry struct {
 	expiry *time.Timer // runs while it is not in use
 }
 
-// NewLibrary returns a library in which nothing is loaded.
-func NewLibrary(o LibraryOptions) *Library { return &Library{o: o, loaded: map[string]*entry{}} }
+// New returns a library in which nothing is loaded.
+func New(o Options) *Library {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	l := &Library{o: o, loaded: map[string]*entry{}}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	return l
+}
 
 // Use returns a model, loaded if need be. done must be called when it is no longer used.
-func (l *Library) Use(ctx context.Context, name string) (m *Model, done func(), err error) {
+func (l *Library) Use(ctx context.Context, name string) (m *foretoken.Model, done func(), err error) {
 	if names := l.o.Names(); !slices.Contains(names, name) {
-		return nil, nil, fmt.Errorf("%w %.200q; available: %q", ErrUnknownModel, name, names)
+		return nil, nil, fmt.Errorf("%w %.200q; available: %q", ErrUnknown, name, names)
 	}
 	l.mu.Lock()
 	if l.closed {
@@ -102,7 +113,7 @@ func (l *Library) load(e *entry) {
 	m, err := l.open(e)
 	l.mu.Lock()
 	if e.model, e.err = m, err; err == nil {
-		e.size = m.info.Bytes
+		e.size = m.Info().Bytes
 	} else if l.loaded[e.name] == e {
 		delete(l.loaded, e.name) // the next request tries again
 	}
@@ -110,11 +121,11 @@ func (l *Library) load(e *entry) {
 	l.keepAlive(e)
 	l.mu.Unlock()
 	close(e.ready)
-	discard(leaving)
+	l.discard(leaving)
 }
 
 // open frees space for an entry's model, as far as its size is known, and loads it.
-func (l *Library) open(e *entry) (m *Model, err error) {
+func (l *Library) open(e *entry) (m *foretoken.Model, err error) {
 	defer rescue.To(&err)
 	if l.o.Memory > 0 && l.o.Size != nil {
 		size := l.o.Size(e.name)
@@ -122,24 +133,9 @@ func (l *Library) open(e *entry) (m *Model, err error) {
 		e.size = size
 		leaving := l.excess()
 		l.mu.Unlock()
-		discard(leaving)
+		l.discard(leaving)
 	}
-	return l.o.Load(e.name)
-}
-
-// Size is about the bytes that the weights of a model take in memory, from the headers of its
-// files. It is 0 if they cannot be read: Open says why.
-func Size(path string, o Options) int64 {
-	c, err := models.Open(path, o.Vision.Projector)
-	if err != nil {
-		return 0
-	}
-	defer c.Close() //nolint:errcheck // it was only read
-	s, err := model.Survey(c)
-	if err != nil {
-		return 0
-	}
-	return offload.NewNeed(s, o.loading(), nil).Weights()
+	return l.o.Load(l.ctx, e.name)
 }
 
 // release ends a use.
@@ -150,10 +146,10 @@ func (l *Library) release(e *entry) {
 	leaving := l.excess()
 	l.keepAlive(e)
 	l.mu.Unlock()
-	discard(leaving)
+	l.discard(leaving)
 }
 
-// keepAlive has an entry expire if nobody uses it. The mutex is held.
+// keepAlive has an entry expire if it is not in use. The mutex is held.
 func (l *Library) keepAlive(e *entry) {
 	if e.users > 0 || l.o.KeepAlive <= 0 || l.loaded[e.name] != e || slices.Contains(l.o.Pinned, e.name) {
 		return
@@ -162,8 +158,8 @@ func (l *Library) keepAlive(e *entry) {
 	e.expiry = time.AfterFunc(l.o.KeepAlive, func() { l.expire(e) })
 }
 
-// expire unloads an entry that nobody has used since. One that is still being loaded, for somebody
-// who has given up, has its time when it is there.
+// expire unloads an entry that was not used since. One that is still being loaded, for a caller that
+// has given up, has its time when it is there.
 func (l *Library) expire(e *entry) {
 	l.mu.Lock()
 	idle := e.model != nil && e.users == 0 && l.loaded[e.name] == e && time.Since(e.used) >= l.o.KeepAlive
@@ -172,7 +168,7 @@ func (l *Library) expire(e *entry) {
 	}
 	l.mu.Unlock()
 	if idle {
-		discard([]*entry{e})
+		l.discard([]*entry{e})
 	}
 }
 
@@ -200,10 +196,10 @@ func (l *Library) excess() []*entry {
 }
 
 // discard closes models that are no longer in the library.
-func discard(list []*entry) {
+func (l *Library) discard(list []*entry) {
 	for _, e := range list {
 		if err := e.close(); err != nil {
-			e.model.log.Warn("closing a model", "model", e.name, "error", err)
+			l.o.Log.Warn("closing a model", "model", e.name, "error", err)
 		}
 	}
 }
@@ -213,24 +209,24 @@ func (e *entry) close() (err error) {
 	return e.model.Close()
 }
 
-// ModelStatus is a model of a library at a moment.
-type ModelStatus struct {
+// Status is a model of a library at a moment.
+type Status struct {
 	Name  string
-	Model *Model // nil while it is being loaded
-	Users int    // who have it from Use at this moment
+	Model *foretoken.Model // nil while it is being loaded
+	Users int              // callers of Use that are not done
 }
 
 // Status lists the models that are loaded or being loaded, sorted by the library's names.
 // They may be closed at any time: all that can be asked of them without Use is what they are
 // and their Stats.
-func (l *Library) Status() []ModelStatus {
+func (l *Library) Status() []Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := make([]ModelStatus, 0, len(l.loaded))
+	list := make([]Status, 0, len(l.loaded))
 	for _, e := range l.loaded {
-		list = append(list, ModelStatus{e.name, e.model, e.users})
+		list = append(list, Status{e.name, e.model, e.users})
 	}
-	slices.SortFunc(list, func(a, b ModelStatus) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
@@ -239,8 +235,9 @@ func (l *Library) Names() []string { return l.o.Names() }
 
 // Drain lets all answers of all models end, or ends them when ctx does, and closes the
 // models. Nothing is loaded after it; a model that is still being loaded when ctx ends is
-// left as it is.
+// given up.
 func (l *Library) Drain(ctx context.Context) error {
+	defer l.stop()
 	l.mu.Lock()
 	l.closed = true
 	list := make([]*entry, 0, len(l.loaded))
@@ -254,7 +251,7 @@ func (l *Library) Drain(ctx context.Context) error {
 		select {
 		case <-e.ready:
 			if e.model != nil {
-				errs = append(errs, e.model.engine.Drain(ctx))
+				errs = append(errs, e.model.Drain(ctx))
 			}
 		case <-ctx.Done():
 			errs = append(errs, ctx.Err())
@@ -264,7 +261,7 @@ func (l *Library) Drain(ctx context.Context) error {
 		select {
 		case <-e.ready:
 		default:
-			continue // still being loaded: it is left to the end of the process
+			continue // still being loaded: it is given up
 		}
 		if e.model != nil {
 			errs = append(errs, e.close())
