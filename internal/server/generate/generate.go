@@ -391,52 +391,103 @@ func (r *Request) options(m *foretoken.Model) (sample.Options, error) {
 // Events yields the pieces of all answers as they are generated, and last an *Error if one of them
 // failed. It may be ranged over once.
 func (r *Run) Events() iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		defer r.cancel()
+		if len(r.Answers) == 1 {
+			r.single(yield)
+		} else {
+			r.several(yield)
+		}
+	}
+}
+
+// single yields the events of one answer, on the goroutine that reads them.
+func (r *Run) single(yield func(Event, error) bool) {
+	switch more, err := r.pieces(yield); {
+	case err != nil:
+		yield(Event{}, Wrap(err))
+	case more:
+		r.processed()
+		yield(Event{Ended: true}, nil)
+	}
+}
+
+// pieces yields the pieces of the only answer, and reports whether the reader wants more. A panic of
+// the answer is an error; a panic of yield is not recovered, because it is the reader's.
+func (r *Run) pieces(yield func(Event, error) bool) (more bool, err error) {
+	reading := false
+	defer func() {
+		if reading {
+			return
+		}
+		if p := recover(); p != nil {
+			err = rescue.Error(p)
+		}
+	}()
+	for p, err := range r.read(r.Answers[0]) {
+		if err != nil {
+			return false, err
+		}
+		r.processed()
+		reading = true
+		more := yield(Event{Piece: p}, nil)
+		if reading = false; !more {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// several yields the events of several answers, each of which a goroutine of its own reads.
+func (r *Run) several(yield func(Event, error) bool) {
 	type result struct {
 		Event
 		err error
 	}
-	return func(yield func(Event, error) bool) {
-		results, stop := make(chan result), make(chan struct{})
-		defer close(stop)
-		defer r.cancel()
-		send := func(x result) bool {
-			select {
-			case results <- x:
-				return true
-			case <-stop:
-				return false
-			}
+	results, stop := make(chan result), make(chan struct{})
+	defer close(stop)
+	send := func(x result) bool {
+		select {
+		case results <- x:
+			return true
+		case <-stop:
+			return false
 		}
-		for i, a := range r.Answers {
-			go func() {
-				err := rescue.Do(func() error {
-					for p, err := range r.read(a) {
-						if err != nil || !send(result{Event: Event{Choice: i, Piece: p}}) {
-							return err
-						}
+	}
+	for i, a := range r.Answers {
+		go func() {
+			err := rescue.Do(func() error {
+				for p, err := range r.read(a) {
+					if err != nil || !send(result{Event: Event{Choice: i, Piece: p}}) {
+						return err
 					}
-					return nil
-				})
-				send(result{Event{Choice: i, Ended: err == nil}, err})
-			}()
+				}
+				return nil
+			})
+			send(result{Event{Choice: i, Ended: err == nil}, err})
+		}()
+	}
+	for left := len(r.Answers); left > 0; {
+		x := <-results
+		if x.err != nil {
+			yield(Event{}, Wrap(x.err))
+			return
 		}
-		for left := len(r.Answers); left > 0; {
-			x := <-results
-			if x.err != nil {
-				yield(Event{}, Wrap(x.err))
-				return
-			}
-			if r.prompted != nil { // a token comes after all of the prompt
-				r.prompted()
-				r.prompted = nil
-			}
-			if x.Ended {
-				left--
-			}
-			if !yield(x.Event, nil) {
-				return
-			}
+		r.processed()
+		if x.Ended {
+			left--
 		}
+		if !yield(x.Event, nil) {
+			return
+		}
+	}
+}
+
+// processed reports once that the prompt has been processed: a token comes after all of it.
+func (r *Run) processed() {
+	if r.prompted != nil {
+		r.prompted()
+		r.prompted = nil
 	}
 }
 
