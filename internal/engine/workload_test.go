@@ -63,16 +63,7 @@ func repertoire(t *testing.T, m *headed, b *embedding, n int) []piece {
 		}
 		p := piece{Request: r}
 		r.NoForced = true
-		s, err := e.Generate(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for token, err := range s.Tokens() {
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.ids, p.hashes = append(p.ids, token.ID), append(p.hashes, token.Hash)
-		}
+		p.ids, p.hashes = said(t, e, r)
 		list = append(list, p)
 	}
 	return list

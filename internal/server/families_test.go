@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/server/anthropic"
+	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/ollama"
 	"github.com/foretoken/foretoken/internal/server/openai"
@@ -35,25 +36,32 @@ var calling = []struct{ path, request, streamed, whole, finish string }{
 		"messages": [{"role": "user", "content": "Weather?"}], "tools": [{"name": "weather", "input_schema": ` + cities + `}]}`, "partial_json", "input", `"stop_reason":"tool_use"`},
 }
 
-// TestCallsOfFamiliesReachAllProtocols has calls in the syntaxes of GLM and DeepSeek, whole and as
-// streams: the same, within their schema, and without a trace of the syntax.
-func TestCallsOfFamiliesReachAllProtocols(t *testing.T) {
-	families := []string{generatetest.Lines, generatetest.Tight, generatetest.Fenced}
-	service, end, err := generatetest.Open(families...)
+// allProtocols serves models by all protocols until the test ends.
+func allProtocols(t *testing.T, models ...string) (*generate.Service, *httptest.Server) {
+	t.Helper()
+	service, end, err := generatetest.Open(models...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := end(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	mux := http.NewServeMux()
 	openai.Register(mux, service)
 	anthropic.Register(mux, service)
 	ollama.Register(mux, service)
 	site := httptest.NewServer(mux)
-	defer site.Close()
+	t.Cleanup(site.Close)
+	return service, site
+}
+
+// TestCallsOfFamiliesReachAllProtocols has calls in the syntaxes of GLM and DeepSeek, whole and as
+// streams: the same, within their schema, and without a trace of the syntax.
+func TestCallsOfFamiliesReachAllProtocols(t *testing.T) {
+	families := []string{generatetest.Lines, generatetest.Tight, generatetest.Fenced}
+	service, site := allProtocols(t, families...)
 	for _, model := range families {
 		for _, c := range calling {
 			_, whole := generatetest.Send(t, http.MethodPost, site.URL+c.path, fmt.Sprintf(c.request, model, false))

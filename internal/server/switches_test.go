@@ -4,15 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/server/anthropic"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
-	"github.com/foretoken/foretoken/internal/server/ollama"
-	"github.com/foretoken/foretoken/internal/server/openai"
 )
 
 // switched are requests of all protocols for an answer to the same conversation, with the effort
@@ -38,21 +34,7 @@ var switched = []struct{ path, request, tokens string }{
 // of former turns: the prompt is the one that the template makes of these variables, whatever the
 // protocol. An effort that the template refuses is an error in its words.
 func TestSwitchesReachTheTemplate(t *testing.T) {
-	service, end, err := generatetest.Open(generatetest.Effort)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := end(); err != nil {
-			t.Error(err)
-		}
-	}()
-	mux := http.NewServeMux()
-	openai.Register(mux, service)
-	anthropic.Register(mux, service)
-	ollama.Register(mux, service)
-	site := httptest.NewServer(mux)
-	defer site.Close()
+	service, site := allProtocols(t, generatetest.Effort)
 	m, done, err := service.Library.Use(t.Context(), generatetest.Effort)
 	if err != nil {
 		t.Fatal(err)

@@ -307,18 +307,9 @@ func TestStatsAndTraceAreThereWhenAskedFor(t *testing.T) {
 	if !strings.HasPrefix(text, *m.Content[0].Text) {
 		t.Errorf("the tokens are %q, the text %q", text, *m.Content[0].Text)
 	}
-	r, err := http.NewRequest(http.MethodPost, site.URL+"/v1/messages", strings.NewReader(requests["text"]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("X-Foretoken-Stats", "1")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
+	_, _, asked := generatetest.SendWith(t, http.MethodPost, site.URL+"/v1/messages", requests["text"], http.Header{"X-Foretoken-Stats": {"1"}})
 	var by message
-	if err := json.NewDecoder(resp.Body).Decode(&by); err != nil || by.Foretoken == nil || by.Foretoken.Stats == nil || by.Foretoken.MTP == nil {
+	if err := json.Unmarshal([]byte(asked), &by); err != nil || by.Foretoken == nil || by.Foretoken.Stats == nil || by.Foretoken.MTP == nil {
 		t.Errorf("by header: %v, %+v", err, by.Foretoken)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/generate"
+	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
 const chatPath = "/v1/chat/completions"
@@ -226,18 +227,9 @@ func TestChatStats(t *testing.T) {
 	if n := c.Usage.CompletionDetails.Accepted; accepted != n {
 		t.Errorf("%d tokens were drafted, %d by the usage", accepted, n)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+chatPath, strings.NewReader(`{`+story+`, "max_tokens": 2}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("X-Foretoken-Stats", "1")
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
+	_, _, asked := generatetest.SendWith(t, http.MethodPost, site.URL+chatPath, `{`+story+`, "max_tokens": 2}`, http.Header{"X-Foretoken-Stats": {"1"}})
 	var byHeader chatObject
-	if err := json.NewDecoder(resp.Body).Decode(&byHeader); err != nil || byHeader.Foretoken.Stats == nil || byHeader.Foretoken.Tokens != nil {
+	if err := json.Unmarshal([]byte(asked), &byHeader); err != nil || byHeader.Foretoken.Stats == nil || byHeader.Foretoken.Tokens != nil {
 		t.Errorf("by its header: %v, %+v", err, byHeader.Foretoken)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -118,10 +119,18 @@ func Serve(register func(*http.ServeMux, *generate.Service), run func(*generate.
 // Send makes a request and returns the status and the body.
 func Send(t testing.TB, method, url, request string) (int, string) {
 	t.Helper()
+	status, _, text := SendWith(t, method, url, request, nil)
+	return status, text
+}
+
+// SendWith is Send with a header of the request, and returns that of the response too.
+func SendWith(t testing.TB, method, url, request string, header http.Header) (int, http.Header, string) {
+	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(request))
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.Copy(r.Header, header)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +140,7 @@ func Send(t testing.TB, method, url, request string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp.StatusCode, string(data)
+	return resp.StatusCode, resp.Header, string(data)
 }
 
 // ServeSlow is a site of its own with Slow beside the other models, until the test ends. end

@@ -1,7 +1,6 @@
 package generatetest
 
 import (
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -47,18 +46,6 @@ func Strict(t *testing.T, register func(*http.ServeMux, *generate.Service), h *g
 // Post makes a request and returns the status, what was ignored, and the body.
 func Post(t testing.TB, url, request string) (status int, ignored, text string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(request))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, resp.Header.Get(body.Ignored), string(data)
+	status, header, text := SendWith(t, http.MethodPost, url, request, nil)
+	return status, header.Get(body.Ignored), text
 }
