@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/batch/jetstream"
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
@@ -34,8 +35,7 @@ func TestLostQueueIsAWarning(t *testing.T) {
 	node, server := natstest.Secure(t)
 	s := node.Security
 	args := []string{"--queue-ca", s.CA(), "--queue-cert", s.Cert(), "--queue-key", s.Key()}
-	f := &queueFlags{servers: server, ca: s.CA(), cert: s.Cert(), key: s.Key(), credentials: s.Credentials()}
-	link, _, err := f.dial(context.Background(), t.TempDir(), slog.New(slog.DiscardHandler))
+	link, err := jetstream.Dial(context.Background(), jetstream.Options{Log: slog.New(slog.DiscardHandler), Servers: []string{server}, CA: s.CA(), Cert: s.Cert(), Key: s.Key(), Credentials: s.Credentials()})
 	if err != nil {
 		t.Fatal(err)
 	}

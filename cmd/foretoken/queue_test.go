@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/batch/jetstream"
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
@@ -306,11 +307,13 @@ func TestWorkersShareABatch(t *testing.T) {
 // reach waits until a server of NATS can be reached.
 func reach(t *testing.T, server string) {
 	t.Helper()
-	f := &queueFlags{servers: server}
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		link, _, err := f.dial(context.Background(), t.TempDir(), slog.New(slog.DiscardHandler))
+		link, err := jetstream.Dial(context.Background(), jetstream.Options{Log: slog.New(slog.DiscardHandler), Servers: []string{server}})
 		if err == nil {
+			_, err = link.Store(context.Background(), t.TempDir(), 0)
 			link.Close()
+		}
+		if err == nil {
 			return
 		}
 		if time.Since(began) > patience {

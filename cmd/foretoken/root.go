@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/batches"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/benchmarks"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/checkpoints"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
@@ -31,6 +32,6 @@ checkpoint folder, a GGUF file, the Hugging Face hub, or the small embedded mode
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Usage(err) })
-	root.AddCommand(terminal.Run(), terminal.Generate(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), newBatchCommand(), newManCommand(), newVersionCommand())
+	root.AddCommand(terminal.Run(), terminal.Generate(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), batches.Batch(), newManCommand(), newVersionCommand())
 	return root
 }

@@ -20,7 +20,7 @@ func (f *serveFlags) batchGroup() flags.Group {
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` of files, batches and results (default: foretoken/batches in the user's state folder)")
 	fs.BoolVar(&f.noBatches, "no-batches", false, "disable files and batches")
 	fs.Var(&f.lines, "batch-lines", "maximum number of concurrent batch lines per model (default: --max-batch)")
-	f.queueing.add(g)
+	f.queueing.Add(g)
 	return g
 }
 
@@ -32,18 +32,18 @@ func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *serve
 		if f.stateDir != "" {
 			return nil, flags.Usagef("--state-dir %s and --no-batches cannot be combined: leave one out", f.stateDir)
 		}
-		if f.queueing.servers != "" {
+		if f.queueing.Servers != "" {
 			return nil, flags.Usagef("--queue and --no-batches cannot be combined: leave one out")
 		}
 		return end, nil
 	}
 	dir := f.stateDir
-	if dir == "" && f.queueing.servers == "" {
+	if dir == "" && f.queueing.Servers == "" {
 		if state := load.StateFolder(); state != "" {
 			dir = filepath.Join(state, "batches")
 		}
 	}
-	b, end, err := f.queueing.open(ctx, dir, log)
+	b, end, err := f.queueing.Open(ctx, dir, log)
 	if errors.Is(err, batch.ErrLocked) {
 		err = fmt.Errorf("%w: set another folder with --state-dir, or switch batches off with --no-batches", err)
 	}
@@ -52,7 +52,7 @@ func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *serve
 		b.Lines = f.lines.Or(0)
 		o.Batches = b
 		return end, nil
-	case f.queueing.servers != "":
+	case f.queueing.Servers != "":
 		return nil, err
 	case f.stateDir != "":
 		return nil, fmt.Errorf("--state-dir: %w", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/batches"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/server"
@@ -47,7 +48,7 @@ type serveFlags struct {
 	stateDir  string
 	noBatches bool
 	lines     flags.Setting[int]
-	queueing  queueFlags
+	queueing  batches.QueueFlags
 
 	host                  string
 	port                  flags.Setting[int]
@@ -146,7 +147,7 @@ func (f *serveFlags) complete(cmd *cobra.Command) {
 	flags.Must(cmd.MarkFlagFilename("tls-key", "pem", "key"))
 	flags.Must(cmd.MarkFlagDirname("prefix-cache-dir"))
 	flags.Must(cmd.MarkFlagDirname("state-dir"))
-	f.queueing.complete(cmd)
+	f.queueing.Complete(cmd)
 }
 
 // logger is the server's log.
@@ -226,7 +227,7 @@ func (f *serveFlags) validate() error {
 	case f.model.Vision.Projector != "" && len(f.models) > 1:
 		return flags.Usagef("--mmproj is the vision tower of one model, but %d models are given: put the file beside its model, with a name that begins with mmproj", len(f.models))
 	}
-	return errors.Join(f.validateCache(), f.model.Draft.Validate(), f.model.Vision.Validate(), f.queueing.validate())
+	return errors.Join(f.validateCache(), f.model.Draft.Validate(), f.model.Vision.Validate(), f.queueing.Validate())
 }
 
 // keys are the API keys that were given, nil if none was.

@@ -37,7 +37,7 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 	own := flags.NewGroup("Lines")
 	fs := own.Flags()
 	fs.SortFlags = false
-	f.queueing.add(own)
+	f.queueing.Add(own)
 	fs.Var(&f.lines, "batch-lines", "maximum number of concurrent lines per model (default: --max-batch)")
 	f.addMetrics(own)
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for a cache of files and weight digests (default: a temporary folder)")
@@ -46,13 +46,13 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 	flags.AddGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.Draft.Group())
 	load.Complete(cmd)
 	load.CompleteVision(cmd)
-	f.queueing.complete(cmd)
+	f.queueing.Complete(cmd)
 	return cmd
 }
 
 // runWorker runs the command.
 func runWorker(cmd *cobra.Command, f *serveFlags) error {
-	if f.queueing.servers == "" {
+	if f.queueing.Servers == "" {
 		return flags.Usagef("--queue is missing: give the URL that the server uses, 'foretoken serve --queue URL'")
 	}
 	log, err := f.logger(cmd.ErrOrStderr())
@@ -70,7 +70,7 @@ func runWorker(cmd *cobra.Command, f *serveFlags) error {
 		log.Info("ready")
 		notify(log, "READY=1")
 	}
-	batches, end, err := f.queueing.open(cmd.Context(), f.stateDir, log)
+	batches, end, err := f.queueing.Open(cmd.Context(), f.stateDir, log)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package batches
 
 import (
 	"context"
@@ -18,31 +18,31 @@ import (
 	"github.com/foretoken/foretoken/internal/server"
 )
 
-// queueFlags say where the lines of batches wait for workers.
-type queueFlags struct {
-	servers, ca, cert, key, credentials string
+// QueueFlags say where the lines of batches wait for workers.
+type QueueFlags struct {
+	Servers, ca, cert, key, credentials string
 }
 
-func (f *queueFlags) add(g flags.Group) {
+func (f *QueueFlags) Add(g flags.Group) {
 	fs := g.Flags()
-	fs.StringVar(&f.servers, "queue", "", "`URL` of the NATS servers that share batches between machines, such as nats://a:4222,nats://b:4222, or tls://…")
+	fs.StringVar(&f.Servers, "queue", "", "`URL` of the NATS servers that share batches between machines, such as nats://a:4222,nats://b:4222, or tls://…")
 	fs.StringVar(&f.ca, "queue-ca", "", "`FILE` with the CA certificates for --queue (default: those of the system)")
 	fs.StringVar(&f.cert, "queue-cert", "", "`FILE` with the client certificate for --queue")
 	fs.StringVar(&f.key, "queue-key", "", "`FILE` with the private key of the certificate")
 	fs.StringVar(&f.credentials, "queue-credentials", "", "`FILE` with the NATS credentials for --queue, as written by nsc")
 }
 
-// complete adds what a shell can complete.
-func (f *queueFlags) complete(cmd *cobra.Command) {
+// Complete adds what a shell can complete.
+func (f *QueueFlags) Complete(cmd *cobra.Command) {
 	flags.Must(cmd.MarkFlagFilename("queue-ca", "pem", "crt"))
 	flags.Must(cmd.MarkFlagFilename("queue-cert", "pem", "crt"))
 	flags.Must(cmd.MarkFlagFilename("queue-key", "pem", "key"))
 	flags.Must(cmd.MarkFlagFilename("queue-credentials", "creds"))
 }
 
-// validate refuses flags that make no sense together.
-func (f *queueFlags) validate() error {
-	if f.servers == "" && (f.ca != "" || f.cert != "" || f.key != "" || f.credentials != "") {
+// Validate refuses flags that make no sense together.
+func (f *QueueFlags) Validate() error {
+	if f.Servers == "" && (f.ca != "" || f.cert != "" || f.key != "" || f.credentials != "") {
 		return flags.Usagef("--queue-ca, --queue-cert, --queue-key and --queue-credentials need --queue")
 	}
 	if (f.cert == "") != (f.key == "") {
@@ -60,8 +60,8 @@ func (f *queueFlags) validate() error {
 }
 
 // list are the servers, each a URL.
-func (f *queueFlags) list() (servers []string) {
-	for s := range strings.SplitSeq(f.servers, ",") {
+func (f *QueueFlags) list() (servers []string) {
+	for s := range strings.SplitSeq(f.Servers, ",") {
 		if s = strings.TrimSpace(s); s != "" {
 			servers = append(servers, s)
 		}
@@ -69,10 +69,10 @@ func (f *queueFlags) list() (servers []string) {
 	return servers
 }
 
-// open returns what batches need. With --queue it is in the servers, with a cache of files in the folder
+// Open returns what batches need. With --queue it is in the servers, with a cache of files in the folder
 // dir. Without it files, batches and results are in dir, and the queue is in memory.
-func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b *server.Batches, end func(), err error) {
-	if f.servers != "" {
+func (f *QueueFlags) Open(ctx context.Context, dir string, log *slog.Logger) (b *server.Batches, end func(), err error) {
+	if f.Servers != "" {
 		if dir == "" {
 			if dir, err = ownTemp(); err != nil {
 				return nil, nil, err
@@ -101,7 +101,7 @@ func (f *queueFlags) open(ctx context.Context, dir string, log *slog.Logger) (b 
 }
 
 // dial connects to the servers of --queue.
-func (f *queueFlags) dial(ctx context.Context, cache string, log *slog.Logger) (*jetstream.Conn, batch.Store, error) {
+func (f *QueueFlags) dial(ctx context.Context, cache string, log *slog.Logger) (*jetstream.Conn, batch.Store, error) {
 	c, err := jetstream.Dial(ctx, jetstream.Options{Log: log, Servers: f.list(), CA: f.ca, Cert: f.cert, Key: f.key, Credentials: f.credentials})
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,6 @@
-package main
+// Package batches has the command batch, which sends files of requests to a server or runs them here, and the
+// flags that say where a server keeps batches.
+package batches
 
 import (
 	"cmp"
@@ -29,7 +31,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server"
 )
 
-func newBatchCommand() *cobra.Command {
+// Batch is the command.
+func Batch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
 		Short: "Run a file of requests, or manage the batches of a server",
