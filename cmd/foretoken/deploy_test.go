@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/serving"
 	"github.com/foretoken/foretoken/internal/batch"
 	"github.com/foretoken/foretoken/internal/server"
 )
@@ -36,7 +37,7 @@ func serveArguments(t *testing.T, where string, args []string) (drain time.Durat
 	if len(args) == 0 || args[0] != "serve" {
 		t.Fatalf("%s: the arguments are %q, want those of serve", where, args)
 	}
-	cmd := newServeCommand()
+	cmd := serving.Serve()
 	if err := cmd.ParseFlags(args[1:]); err != nil || cmd.Flags().NArg() > 0 {
 		t.Fatalf("%s: %q: %v, and %q is left", where, args, err, cmd.Flags().Args())
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/serving"
 )
 
 // pickerConfig is what the tests look at of an EndpointPickerConfig.
@@ -63,7 +64,7 @@ type offers struct {
 func newOffers(t *testing.T, where string, args []string) (o offers) {
 	t.Helper()
 	serveArguments(t, where, args)
-	cmd := newServeCommand()
+	cmd := serving.Serve()
 	if err := cmd.ParseFlags(args[1:]); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func newOffers(t *testing.T, where string, args []string) (o offers) {
 	}
 	o = offers{port: flag("port"), metrics: flag("metrics-addr"), events: flag("kv-events"), replay: flag("kv-events-replay"), model: strings.Trim(flag("model"), `"`), engine: "foretoken"}
 	if o.port == "" {
-		o.port = fmt.Sprint(defaultPort)
+		o.port = fmt.Sprint(serving.DefaultPort)
 	}
 	if name := cmd.Flags().Lookup("kv-events-name").Value.String(); !strings.HasSuffix(name, ":"+o.port) {
 		t.Errorf("%s: the server is called %q in events, and its port is %s", where, name, o.port)

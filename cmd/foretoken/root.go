@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/checkpoints"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/hubcache"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/serving"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/terminal"
 )
 
@@ -32,6 +33,6 @@ checkpoint folder, a GGUF file, the Hugging Face hub, or the small embedded mode
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Usage(err) })
-	root.AddCommand(terminal.Run(), terminal.Generate(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), newServeCommand(), newWorkerCommand(), batches.Batch(), newManCommand(), newVersionCommand())
+	root.AddCommand(terminal.Run(), terminal.Generate(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), serving.Serve(), serving.Worker(), batches.Batch(), newManCommand(), newVersionCommand())
 	return root
 }

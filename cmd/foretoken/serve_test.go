@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -65,99 +64,6 @@ func TestServeMistakesAreExplained(t *testing.T) {
 		{"serve --pin other", "-", 2, "--pin other: it is not a model of --model"},
 		{"serve --mtp=off --draft mtp", "-", 2, "--mtp=off and --draft mtp cannot be combined"},
 	})
-}
-
-func TestServeCanBeStrict(t *testing.T) {
-	t.Setenv(flags.KeyVariable, "")
-	for _, strict := range []string{"false", "true"} {
-		f := newServeFlags()
-		g := f.networkGroup()
-		if err := g.Flags().Set("strict-fields", strict); err != nil {
-			t.Fatal(err)
-		}
-		if o, err := f.options(); err != nil || o.StrictFields != (strict == "true") {
-			t.Errorf("--strict-fields=%s: %v, %v", strict, o.StrictFields, err)
-		}
-	}
-}
-
-func TestServeKnowsPictures(t *testing.T) {
-	t.Setenv(flags.KeyVariable, "")
-	f := newServeFlags()
-	for _, x := range []struct {
-		group       flags.Group
-		name, value string
-	}{
-		{f.networkGroup(), "allow-image-urls", "*.example.com"}, {f.networkGroup(), "allow-image-urls", "10.0.0.1:80"}, {f.modelGroup(), "max-image-pixels", "5000"},
-	} {
-		if err := x.group.Flags().Set(x.name, x.value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o, err := f.options()
-	if err != nil || strings.Join(o.ImageHosts, " ") != "*.example.com 10.0.0.1:80" || o.Models[0].Options.Vision.MaxPixels != 5000 {
-		t.Errorf("%+v, %v", o, err)
-	}
-}
-
-func TestServedModelsHaveNames(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "My-Model")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f := newServeFlags()
-	f.models = flags.Texts{dir, "tiny"}
-	f.aliases = flags.Texts{"gpt-4o", "small=tiny", "mine=My-Model"}
-	f.pinned = flags.Texts{"tiny"}
-	list, aliases, err := f.served()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(list) != 2 || list[0].Name != "My-Model" || list[0].Path != dir || list[1].Name != "tiny" || list[0].Pinned || !list[1].Pinned {
-		t.Errorf("models %+v", list)
-	}
-	if want := map[string]string{"gpt-4o": "My-Model", "small": "tiny", "mine": "My-Model"}; !maps.Equal(aliases, want) {
-		t.Errorf("aliases %v, want %v", aliases, want)
-	}
-}
-
-// A model of the hub goes without its short name where a folder is called that.
-func TestServedModelsKeepTheirNames(t *testing.T) {
-	pulled := filepath.Join(hubEnvironment(t, ""), "models--Org--My-Model", "snapshots", pulledCommit)
-	dir := filepath.Join(t.TempDir(), "My-Model")
-	for _, folder := range []string{pulled, dir} {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(pulled, "model.safetensors"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f := newServeFlags()
-	f.models = flags.Texts{"Org/My-Model", dir}
-	list, aliases, err := f.served()
-	if err != nil || len(list) != 2 || list[0].Name != "Org/My-Model" || list[1].Name != "My-Model" || len(aliases) > 0 {
-		t.Errorf("models %+v, aliases %v, %v", list, aliases, err)
-	}
-}
-
-func TestServeReadsKeys(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "keys")
-	if err := os.WriteFile(file, []byte("# ours\none\n\n  two \n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range []struct{ flag, variable string }{{"one", ""}, {"@" + file, ""}, {"", "two"}, {"", "@" + file}} {
-		t.Setenv(flags.KeyVariable, x.variable)
-		f := newServeFlags()
-		f.apiKey = x.flag
-		if keys, err := f.keys(); keys == nil || err != nil {
-			t.Errorf("%+v: %v, %v", x, keys, err)
-		}
-	}
-	t.Setenv(flags.KeyVariable, "")
-	if keys, err := newServeFlags().keys(); keys != nil || err != nil {
-		t.Errorf("without keys: %v, %v", keys, err)
-	}
 }
 
 // listening is the address in the server's log, and what follows there.

@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"crypto/tls"
@@ -23,7 +23,7 @@ import (
 // Defaults of flags.
 const (
 	defaultHost  = "127.0.0.1"
-	defaultPort  = 8080
+	DefaultPort  = 8080
 	defaultQueue = 256
 	defaultDrain = 30 * time.Second
 )
@@ -115,7 +115,7 @@ func (f *serveFlags) networkGroup() flags.Group {
 	fs := g.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.host, "host", defaultHost, "`ADDRESS` to listen on; 0.0.0.0 listens on all interfaces and requires --api-key")
-	fs.Var(&f.port, "port", fmt.Sprintf("port to listen on; 0: any free port (default %d)", defaultPort))
+	fs.Var(&f.port, "port", fmt.Sprintf("port to listen on; 0: any free port (default %d)", DefaultPort))
 	fs.StringVar(&f.apiKey, "api-key", "", "`KEY` that clients must send, or @FILE with one per line (default: the variable "+flags.KeyVariable+", which other users of the machine cannot see)")
 	fs.BoolVar(&f.insecure, "insecure", false, "allow --host addresses other than this machine without a key")
 	fs.Var(&f.origins, "cors", "`ORIGIN` of web pages that may use the server, such as https://example.com, or *; may be repeated")

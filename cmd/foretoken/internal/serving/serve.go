@@ -1,4 +1,6 @@
-package main
+// Package serving has the commands serve, which answers requests over HTTP, and worker, which processes lines of
+// batches that servers have accepted.
+package serving
 
 import (
 	"context"
@@ -22,7 +24,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server"
 )
 
-func newServeCommand() *cobra.Command {
+// Serve is the command that answers requests over HTTP.
+func Serve() *cobra.Command {
 	f := newServeFlags()
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
@@ -84,7 +87,7 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	}
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.Or(defaultPort))))
+	l, err := net.Listen("tcp", net.JoinHostPort(f.host, strconv.Itoa(f.port.Or(DefaultPort))))
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with --host, or another port with --port", err)
 	}

@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server"
 )
 
-func newWorkerCommand() *cobra.Command {
+// Worker is the command that processes lines of batches.
+func Worker() *cobra.Command {
 	f := newServeFlags()
 	f.headers, f.bodies, f.idle = server.DefaultHeaderTimeout, server.DefaultBodyTimeout, server.DefaultIdleTimeout
 	f.host, f.drainTimeout = defaultHost, defaultDrain // what serve has flags for and a worker has not

@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ func (f *serveFlags) publisher(log *slog.Logger) (*kvevents.Publisher, error) {
 	if f.kvEvents == "" {
 		return nil, nil
 	}
-	name, port := f.kvName, f.port.Or(defaultPort)
+	name, port := f.kvName, f.port.Or(DefaultPort)
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil || port == 0 {
