@@ -38,11 +38,10 @@ type Request struct {
 	// compiled once for all requests with the same one.
 	Grammar     grammar.Source
 	MaxThinking int // maximum tokens of thinking; 0: unlimited
-	// Sent is closed when the answer has been delivered: only then the prompt of the
-	// conversation's next turn is prefilled. nil: when all pieces were yielded.
-	Sent <-chan struct{}
 	// Raw leaves the text as it is: no thinking and no tool calls are looked for.
 	Raw bool
+
+	sent <-chan struct{} // closed when the answer has been delivered; nil: when all pieces were yielded
 }
 
 // Piece is a token with what it adds to the answer. Text that may yet turn out to be part
@@ -106,9 +105,9 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 		Seed: q.Sampling.Seed, m: m, req: &r, stop: q.Stop, stream: stream, cancel: cancel, ctx: ctx, stopper: chat.NewStopper(r.Stop),
 	}
 	if r.Prompt.Chat && !r.Raw {
-		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, Thought: r.Prompt.closed != nil && r.Prompt.Apart(r.Prompt.thinks.Apart) != "", ToolFormat: chat.ToolNone}
+		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, Thought: r.Prompt.closed != nil && r.Prompt.apart(r.Prompt.thinks.Apart) != "", ToolFormat: chat.ToolNone}
 		if talk := r.Prompt.talk; talk != nil && len(talk.Tools) > 0 {
-			o.Tools, o.ToolFormat = talk.Tools, m.CallSyntax().Reads()
+			o.Tools, o.ToolFormat = talk.Tools, m.syntax().Reads()
 			// A grammar holds from the end of the thoughts on, and for calls that begin as it demands.
 			o.Exact = !r.Grammar.IsZero()
 		}

@@ -71,7 +71,7 @@ func (m *Model) remember(a *Answer) {
 	for _, t := range a.Tokens {
 		x.ids = append(x.ids, t.ID)
 	}
-	sent := a.req.Sent
+	sent := a.req.sent
 	m.warming.start(func() {
 		defer func() {
 			if p := recover(); p != nil {

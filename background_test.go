@@ -66,7 +66,7 @@ func TestNextTurnIsPreparedAfterTheLastEvent(t *testing.T) {
 		r := thoughtful(ask(t, m, say("Tell me a story about a cat.", true)))
 		sent := make(chan struct{})
 		if sends {
-			r.Sent = sent
+			r.sent = sent
 		}
 		a, err := m.Generate(t.Context(), r)
 		if err != nil {
@@ -98,7 +98,7 @@ func TestCloseDropsPreparation(t *testing.T) {
 	m := openThinking(t, Options{KVMemory: 1 << 30})
 	m.preparing = func() { t.Error("the next turn is prepared for") }
 	r := thoughtful(ask(t, m, say("Tell me a story about a cat.", true)))
-	r.Sent = make(chan struct{})
+	r.sent = make(chan struct{})
 	collect(t, m, r)
 	if err := m.engine.Drain(t.Context()); err != nil {
 		t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/prefix"
-	"github.com/foretoken/foretoken/internal/prefix/s3"
+	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
@@ -27,11 +27,11 @@ const weightRecords = ".weights"
 // that share it have, or else with that of the folder.
 func (m *Model) openTiers(ctx context.Context, o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	p := &o.PrefixCache
-	if p.Shared == "" || p.Off {
+	if o.shared.Open == nil || p.Off {
 		if m.secret, err = openSecret(p.Dir); err != nil || p.Dir == "" || p.Off {
 			return err
 		}
-	} else if err = m.openBucket(ctx, p); err != nil {
+	} else if err = m.openStore(ctx, o.shared); err != nil {
 		return err
 	}
 	weights, err := sum.wait()
@@ -45,8 +45,8 @@ func (m *Model) openTiers(ctx context.Context, o Options, c *checkpoint.Checkpoi
 		m.log.Info(fmt.Sprintf("%s: hashed %.1f MB of weights for the prefix cache in %.2f s, beside loading them", m.name, float64(weights.Hashed)/1e6, sum.took.Seconds()))
 	}
 	fingerprint := m.identity(weights.ID, o.Quantize)
-	if m.bucket != nil {
-		m.shared = prefix.NewShared(m.bucket, prefix.SharedOptions{Fingerprint: fingerprint, Uses: p.SharedUses, Log: m.log})
+	if m.store != nil {
+		m.shared = prefix.NewShared(m.store, prefix.SharedOptions{Fingerprint: fingerprint, Uses: o.shared.Uses, Log: m.log})
 	}
 	if p.Dir == "" {
 		return nil
@@ -59,10 +59,12 @@ func (m *Model) openTiers(ctx context.Context, o Options, c *checkpoint.Checkpoi
 	return err
 }
 
-// openBucket opens the store that the cache shares with others.
-func (m *Model) openBucket(ctx context.Context, p *PrefixCache) (err error) {
-	if m.bucket, err = s3.Open(ctx, p.Shared, p.S3); err == nil {
-		m.secret, err = m.bucket.OpenSecret(ctx)
+// openStore opens the store that the cache shares with other processes.
+func (m *Model) openStore(ctx context.Context, s private.Shared) error {
+	store, err := s.Open(ctx)
+	if err == nil {
+		m.store = store
+		m.secret, err = store.OpenSecret(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("foretoken: prefix cache: %w", err)
@@ -78,8 +80,8 @@ func (m *Model) closeTiers() {
 	if m.shared != nil {
 		m.shared.Close()
 	}
-	if m.bucket != nil {
-		m.bucket.Close()
+	if m.store != nil {
+		m.store.Close()
 	}
 }
 
@@ -103,10 +105,10 @@ type summing struct {
 }
 
 // startSum begins to hash a checkpoint, of which the folder of the cache may have records. It
-// must be stopped before the checkpoint is closed. With the cache in memory alone nobody needs the
-// hash.
-func startSum(ctx context.Context, c *checkpoint.Checkpoint, p PrefixCache) *summing {
-	if p.Dir == "" && p.Shared == "" {
+// must be stopped before the checkpoint is closed. With the cache in memory alone it is not needed.
+func startSum(ctx context.Context, c *checkpoint.Checkpoint, o *Options) *summing {
+	p := &o.PrefixCache
+	if p.Dir == "" && o.shared.Open == nil {
 		return nil
 	}
 	records := ""

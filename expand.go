@@ -199,16 +199,12 @@ func (p *place) hash() [sha256.Size]byte {
 	return sha256.Sum256(binary.LittleEndian.AppendUint64(p.media.Hash[:], uint64(p.time)))
 }
 
-// Rows is a place in a prompt where the model is fed rows of a picture, or of a stretch of a video,
-// in place of the ids there, which are all the same.
-type Rows = prefix.Rows
-
-// Rows are the places of pictures and videos among IDs, ascending.
-func (p *Prompt) Rows() []Rows {
-	list := make([]Rows, len(p.places))
+// rows are the places of images and videos among IDs, ascending.
+func (p *Prompt) rows() []prefix.Rows {
+	list := make([]prefix.Rows, len(p.places))
 	for i := range p.places {
 		x := &p.places[i]
-		list[i] = Rows{At: x.at, N: x.n, Hash: x.hash()}
+		list[i] = prefix.Rows{At: x.at, N: x.n, Hash: x.hash()}
 	}
 	return list
 }

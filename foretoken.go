@@ -33,7 +33,7 @@ import (
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/prefix"
-	"github.com/foretoken/foretoken/internal/prefix/s3"
+	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -108,6 +108,9 @@ type Options struct {
 	OnBroken func(error)             // called once, if the model can serve nothing more: see ErrBroken; nil: not
 	Progress func(done, total int64) // called while weights are read, in bytes; nil: not
 	Log      *slog.Logger            // nil: warnings go to the default one
+
+	shared   private.Shared  // of the prefix cache
+	observer prefix.Observer // of the prefix cache; nil: none
 }
 
 // PrefixCache says what is kept of the KV cache of a prompt for the next one with the same
@@ -116,24 +119,7 @@ type PrefixCache struct {
 	Off     bool   // keep nothing
 	Dir     string // folder to keep it in for the next process, too; "": none
 	MaxDisk int64  // maximum bytes in Dir; 0: 10 GiB
-
-	Shared     string // s3://bucket/prefix that several processes share; "": none
-	S3         S3     // how to reach it
-	SharedUses int    // how often a prefix is used before it is written there, 1 or more; 0: 2
-
-	// Observer hears which prefixes can be resumed, so that others can send their requests here;
-	// nil: nobody does. It hears nothing of requests with a salt.
-	Observer PrefixObserver
 }
-
-// S3 says how to reach a server that speaks the S3 protocol. The zero value is Amazon's, with the
-// credentials of the machine.
-type S3 = s3.Options
-
-// PrefixObserver hears which prefixes the cache of a model can resume: prompts that begin with
-// those tokens, and have the same rows in places among them, and go on are computed from there. Its methods are called one at a time, and the
-// model waits for them.
-type PrefixObserver = prefix.Observer
 
 // Compute is the arithmetic of a model with quantized weights.
 type Compute uint8
@@ -192,7 +178,7 @@ type Model struct {
 	backend backend.Backend
 	disk    *prefix.Disk
 	shared  *prefix.Shared
-	bucket  *s3.Bucket
+	store   private.Store     // of shared
 	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool
 	pages   int // of the longest sequence that the memory could hold
@@ -260,7 +246,7 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	if o.Speculation.Depth != DepthOff {
 		w.MaxDrafts = spec.MaxDepth
 	}
-	sum := startSum(ctx, c, o.PrefixCache)
+	sum := startSum(ctx, c, &o)
 	defer sum.stop()
 	if m.model, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
@@ -305,7 +291,7 @@ func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, 
 	}
 	e := engine.Options{
 		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound, Rehearse: true,
-		Cache: m.cached, Disk: m.disk, Shared: m.shared, Observer: o.PrefixCache.Observer, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
+		Cache: m.cached, Disk: m.disk, Shared: m.shared, Observer: o.observer, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
 	}
 	if m.processor != nil {
 		e.Tower, e.TowerMemory = m.processor.tower, o.Vision.Memory
@@ -427,9 +413,9 @@ func (m *Model) readText(c *checkpoint.Checkpoint) error {
 		return fmt.Errorf("model %s: %w", m.name, err)
 	}
 	for i, tools := range []bool{false, true} {
-		m.parsed[i] = sync.OnceValues(func() (*chat.Template, error) { return chat.NewTemplate(m.Template(tools)) })
+		m.parsed[i] = sync.OnceValues(func() (*chat.Template, error) { return chat.NewTemplate(m.template(tools)) })
 	}
-	m.syntax = sync.OnceValue(func() chat.CallSyntax { return chat.Teaches(m.Template(true)) })
+	m.syntax = sync.OnceValue(func() chat.CallSyntax { return chat.Teaches(m.template(true)) })
 	return nil
 }
 

@@ -185,7 +185,7 @@ func TestGLMSpeaks(t *testing.T) {
 			talk := say("Hi", true)
 			talk.Tools = []chat.Tool{tool}
 			p := ask(t, m, talk)
-			lead := p.Apart(m.CallSyntax().Lead)
+			lead := p.apart(m.syntax().Lead)
 			var texts []string
 			for _, depth := range []Depth{DepthOff, DepthAuto} {
 				a := collect(t, m, Request{Prompt: p, MaxTokens: 300, MaxThinking: 5, Grammar: grammar.Literal(lead + c.call), Depth: depth, Sampling: &sample.Options{Seed: 2, Temperature: 1}})

@@ -61,7 +61,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 	first := func() map[string]uint64 {
 		heard := &prefixes{known: map[string]bool{}, gone: map[string]int{}}
 		o := o
-		o.PrefixCache.Observer = heard
+		o.observer = heard
 		m, err := Open(t.Context(), Tiny, o)
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 		for _, file := range [][]byte{house, star} {
 			_, p := greedy(m, about(file, long))
 			n := (len(p.IDs) - 1) / PageTokens * PageTokens
-			if rows := p.Rows(); n < rows[0].At+rows[0].N || !heard.known[fmt.Sprint(p.IDs[:n], rows)] {
+			if rows := p.rows(); n < rows[0].At+rows[0].N || !heard.known[fmt.Sprint(p.IDs[:n], rows)] {
 				t.Errorf("the observer does not know of the first %d tokens, with rows at %d", n, rows[0].At)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -21,13 +22,13 @@ type prefixes struct {
 	cleared int
 }
 
-func (p *prefixes) Stored(tokens []int32, rows []Rows) {
+func (p *prefixes) Stored(tokens []int32, rows []prefix.Rows) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known[fmt.Sprint(tokens, rows)] = true
 }
 
-func (p *prefixes) Removed(tokens []int32, rows []Rows) {
+func (p *prefixes) Removed(tokens []int32, rows []prefix.Rows) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.known, fmt.Sprint(tokens, rows))
@@ -45,7 +46,7 @@ func (p *prefixes) Cleared() {
 func (p *prefixes) knows(tokens []int32) (known bool, gone int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x := fmt.Sprint(tokens, []Rows(nil))
+	x := fmt.Sprint(tokens, []prefix.Rows(nil))
 	return p.known[x], p.gone[x]
 }
 
@@ -62,7 +63,7 @@ func TestObserverKnowsWhatIsCached(t *testing.T) {
 				p := &prefixes{known: map[string]bool{}, gone: map[string]int{}}
 				o := Options{Threads: 1, Log: silent, Context: 512, Speculation: Speculation{NoSelfTest: true}}
 				o.KVMemory = 6 * least(t, path, o) // for some entries of the cache
-				o.PrefixCache = PrefixCache{Observer: p, Dir: dir, MaxDisk: 64 << 20}
+				o.observer, o.PrefixCache = p, PrefixCache{Dir: dir, MaxDisk: 64 << 20}
 				m, err := Open(t.Context(), path, o)
 				if err != nil {
 					t.Fatal(err)

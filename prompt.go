@@ -43,31 +43,26 @@ type Prompt struct {
 	IDs      []int32
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
-	// Opens is the text that opens a think block, where the model writes it itself: GLM-4.5 and 4.6
-	// begin their answers with it. "": the template opened the block, or there is none.
-	Opens string
 	// Over is set instead of IDs if there are more than Over tokens, too many for the context:
 	// the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
 	talk   *Conversation   // it came out of
+	opens  string          // text that opens a think block, where the model writes it itself, as GLM-4.5 and 4.6 do
 	closed *string         // it ends with a think block, and with this white space
 	thinks chat.Thinking   // how the template writes think blocks
 	media  []preparedMedia // of its images and videos
 	places []place         // of those in IDs, ascending
 }
 
-// Template is the source of the checkpoint's chat template for a conversation with tools or
+// template is the source of the checkpoint's chat template for a conversation with tools or
 // without them; "": it has none.
-func (m *Model) Template(tools bool) string {
+func (m *Model) template(tools bool) string {
 	if tools && m.templates.Tools != "" {
 		return m.templates.Tools
 	}
 	return m.templates.Plain
 }
-
-// CallSyntax is how the template teaches the model to write tool calls.
-func (m *Model) CallSyntax() chat.CallSyntax { return m.syntax() }
 
 // ChatPrompt is the prompt for an answer to a conversation. Its images and videos are decoded
 // here; the model looks at them when it is asked for the answer. One that cannot be used is a
@@ -88,7 +83,7 @@ func (m *Model) chatPrompt(ctx context.Context, c *Conversation, limit int) (*Pr
 	}
 	r, own, err := m.render(c, true)
 	if err != nil {
-		if len(media) > 0 && !strings.Contains(m.Template(len(c.Tools) > 0), m.marks.image.text) {
+		if len(media) > 0 && !strings.Contains(m.template(len(c.Tools) > 0), m.marks.image.text) {
 			err = fmt.Errorf("%w (the conversation has images or videos, but the template has no placeholder for them)", err)
 		}
 		return nil, err
@@ -115,15 +110,15 @@ func (m *Model) findThinking(p *Prompt, r chat.Rendered, c *Conversation) {
 	}
 	p.thinks = template.Thinking()
 	if !p.Thinking && p.closed == nil && c.Prefill == "" {
-		p.Opens = p.thinks.Open
+		p.opens = p.thinks.Open
 	}
 }
 
-// Apart is what is left to be written of lead, which stands between a think block and what follows
-// it: nothing, where there is no block.
-func (p *Prompt) Apart(lead string) string {
+// apart is the rest of lead that is still to be written. The template writes lead between a think block
+// and the text that follows. It is "" if there is no block.
+func (p *Prompt) apart(lead string) string {
 	switch {
-	case p.Thinking || p.Opens != "":
+	case p.Thinking || p.opens != "":
 		return lead
 	case p.closed != nil:
 		if rest, ok := strings.CutPrefix(lead, *p.closed); ok {
@@ -175,7 +170,7 @@ func (m *Model) CountTokens(ctx context.Context, c Conversation) (int, error) {
 // it.
 func (m *Model) render(c *Conversation, open bool) (r chat.Rendered, own [][2]int, err error) {
 	tools := len(c.Tools) > 0
-	if m.Template(tools) == "" {
+	if m.template(tools) == "" {
 		return r, nil, fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
 	}
 	template, err := m.parsedFor(c)

@@ -2,6 +2,7 @@ package foretoken
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/s3"
 	"github.com/foretoken/foretoken/internal/prefix/s3/s3test"
+	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -41,9 +44,16 @@ func newReplica(s *s3test.Server) *replica {
 	r := &replica{}
 	r.o = Options{
 		Log: slog.New(slog.NewTextHandler(&r.log, nil)), Context: 512, KVMemory: 64 << 20, Threads: 1, Speculation: Speculation{NoSelfTest: true},
-		PrefixCache: PrefixCache{Shared: "s3://" + s3test.Bucket + "/tiny", SharedUses: 1, S3: S3{Endpoint: s.URL, AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey}},
 	}
+	r.share(s, s3test.AccessKey)
 	return r
+}
+
+// share has the replica share a bucket of the server.
+func (r *replica) share(s *s3test.Server, key string) {
+	r.o.shared = private.Shared{Uses: 1, Open: func(ctx context.Context) (private.Store, error) {
+		return s3.Open(ctx, "s3://"+s3test.Bucket+"/tiny", s3.Options{Endpoint: s.URL, AccessKey: key, SecretKey: s3test.SecretKey})
+	}}
 }
 
 // said is what was said, with the bits of all logits.
@@ -75,7 +85,7 @@ func (r *replica) ask(t *testing.T, kind int32, salt string, more ...func(*Model
 func TestReplicasShareTheirPrefixes(t *testing.T) {
 	s := s3test.New(t)
 	alone := newReplica(s)
-	alone.o.PrefixCache = PrefixCache{Off: true}
+	alone.o.PrefixCache.Off = true
 	want := alone.ask(t, 1, "")
 	r := newReplica(s)
 	sets := []string{""}
@@ -130,7 +140,7 @@ func TestReplicasGoOnWithoutTheStore(t *testing.T) {
 		}
 	}
 	r = newReplica(s)
-	r.o.PrefixCache.S3.AccessKey = "another"
+	r.share(s, "another")
 	if _, err := Open(t.Context(), Tiny, r.o); err == nil || !strings.Contains(err.Error(), "check AWS_ACCESS_KEY_ID") {
 		t.Errorf("a wrong key: %v", err)
 	}

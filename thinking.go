@@ -23,7 +23,7 @@ func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Const
 		}
 		after = func() sample.Constraint { return g.Matcher() }
 	}
-	if !r.Prompt.Thinking && r.Prompt.Opens == "" || after == nil && r.MaxThinking == 0 {
+	if !r.Prompt.Thinking && r.Prompt.opens == "" || after == nil && r.MaxThinking == 0 {
 		return after, nil
 	}
 	end, ok := m.tok.ID("</think>")
@@ -39,7 +39,7 @@ func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Const
 	if after == nil {
 		closing += thinks.Apart
 	}
-	opening, ids := m.tok.Encode(r.Prompt.Opens), m.tok.Encode(closing)
+	opening, ids := m.tok.Encode(r.Prompt.opens), m.tok.Encode(closing)
 	var free []uint64
 	if after != nil {
 		free = m.unended()

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/server/kvevents"
 )
 
@@ -47,22 +47,22 @@ func (s *Server) ServeMetrics(l net.Listener) error {
 	return nil
 }
 
-// announcer publishes what the cache of a model can resume. It is a foretoken.PrefixObserver.
+// announcer publishes what the cache of a model can resume. It is a prefix.Observer.
 type announcer struct{ m *kvevents.Model }
 
-// Stored implements foretoken.PrefixObserver.
-func (a announcer) Stored(tokens []int32, rows []foretoken.Rows) { a.m.Stored(tokens, places(rows)...) }
+// Stored implements prefix.Observer.
+func (a announcer) Stored(tokens []int32, rows []prefix.Rows) { a.m.Stored(tokens, places(rows)...) }
 
-// Removed implements foretoken.PrefixObserver.
-func (a announcer) Removed(tokens []int32, rows []foretoken.Rows) {
+// Removed implements prefix.Observer.
+func (a announcer) Removed(tokens []int32, rows []prefix.Rows) {
 	a.m.Removed(tokens, places(rows)...)
 }
 
-// Cleared implements foretoken.PrefixObserver.
+// Cleared implements prefix.Observer.
 func (a announcer) Cleared() { a.m.Cleared() }
 
 // places are where rows are, with the keys that the render endpoints give them.
-func places(rows []foretoken.Rows) (list []kvevents.Place) {
+func places(rows []prefix.Rows) (list []kvevents.Place) {
 	for i := range rows {
 		list = append(list, kvevents.Place{At: rows[i].At, N: rows[i].N, Key: hex.EncodeToString(rows[i].Hash[:])})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/private"
 )
 
 // entry is a model of the server, with the progress of loading and its speed.
@@ -43,7 +44,7 @@ func (s *Server) load(ctx context.Context, name string) (*foretoken.Model, error
 		m.done.Store(done)
 	}
 	if s.o.Events != nil {
-		o.PrefixCache.Observer = announcer{s.o.Events.Model(name)}
+		private.SetObserver(&o, announcer{s.o.Events.Model(name)})
 	}
 	rounds := s.metrics.rounds(name)
 	o.OnRound = func(r foretoken.Round) {

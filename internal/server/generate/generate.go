@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/library"
+	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -273,7 +274,7 @@ func (r *Run) start(ctx context.Context, salt string) (err error) {
 	q.Priority, q.Offline = q.Priority+n, q.Offline || offline
 	q.Flow = flow(ctx)
 	r.prompted = prompted(ctx)
-	q.Sent = ctx.Done() // a request's context ends when its answer has been written
+	private.SetSent(&q, ctx.Done()) // a request's context ends when its answer has been written
 	ctx, r.cancel = context.WithCancel(ctx)
 	for i := range max(r.Request.Choices, 1) {
 		options.Seed = r.Seed + uint64(i)

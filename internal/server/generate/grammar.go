@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/private"
 )
 
 // CheckExpression returns the syntax error of an expression, or nil.
@@ -35,14 +36,14 @@ func (r *Request) grammar(m *foretoken.Model, p *foretoken.Prompt) (grammar.Sour
 		}
 		return grammar.Source{}, nil
 	}
-	syntax := m.CallSyntax()
+	syntax := private.CallSyntax(m)
 	calls, err := r.calls(tools, syntax)
 	if err != nil {
 		return grammar.Source{}, err
 	}
 	switch {
 	case r.Calls != CallAuto:
-		return grammar.Sequence(grammar.Literal(p.Apart(syntax.Lead)), calls), nil
+		return grammar.Sequence(grammar.Literal(private.Apart(p, syntax.Lead)), calls), nil
 	case !r.Grammar.IsZero():
 		return grammar.Either(r.Grammar, calls), nil
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -88,7 +89,7 @@ func newEntry(name string, m *foretoken.Model) entry {
 // capabilities are what a model can do, in the protocol's words.
 func capabilities(m *foretoken.Model) []string {
 	list := []string{"completion"}
-	template := m.Template(true)
+	template := private.Template(m, true)
 	if strings.Contains(template, "tools") {
 		list = append(list, "tools")
 	}
@@ -185,7 +186,7 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request) {
 		Capabilities []string       `json:"capabilities"`
 		Modified     time.Time      `json:"modified_at"`
 	}{
-		Modelfile: "FROM " + name + "\n", Parameters: recommended(m), Template: m.Template(true), Details: describe(m),
+		Modelfile: "FROM " + name + "\n", Parameters: recommended(m), Template: private.Template(m, true), Details: describe(m),
 		Info: info, Capabilities: capabilities(m), Modified: h.start,
 	})
 }

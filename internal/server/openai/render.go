@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/server/body"
 )
 
@@ -33,7 +34,7 @@ const image = "image"
 
 func newRendered(name string, p *foretoken.Prompt) rendered {
 	r := rendered{Model: name, IDs: p.IDs}
-	for _, x := range p.Rows() {
+	for _, x := range private.Rows(p) {
 		if r.Features == nil {
 			r.Features = &features{map[string][]string{}, map[string][]idsRange{}}
 		}

@@ -2,12 +2,14 @@ package serving
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"strings"
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/prefix/s3"
+	"github.com/foretoken/foretoken/internal/private"
 )
 
 // tiers splits --prefix-cache-dir into folders and buckets.
@@ -46,22 +48,23 @@ func (f *serveFlags) validateCache() error {
 	return nil
 }
 
-// prefixCache is where prefixes are kept. How to reach a bucket is in the variables that all
+// setPrefixCache sets where prefixes are kept. How to reach a bucket is in the variables that all
 // programs read: keys on a command line would be seen by all users of the machine.
-func (f *serveFlags) prefixCache() foretoken.PrefixCache {
-	p := foretoken.PrefixCache{Off: f.noCache, MaxDisk: f.cacheDisk.Or(0), SharedUses: f.cacheUses.Or(0)}
+func (f *serveFlags) setPrefixCache(o *foretoken.Options) {
+	o.PrefixCache = foretoken.PrefixCache{Off: f.noCache, MaxDisk: f.cacheDisk.Or(0)}
 	folders, buckets := f.tiers()
 	if len(folders) > 0 {
-		p.Dir = folders[0]
+		o.PrefixCache.Dir = folders[0]
 	}
 	if len(buckets) > 0 {
-		p.Shared = buckets[0]
-		p.S3 = foretoken.S3{
+		reach := s3.Options{
 			Endpoint:  cmp.Or(os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL")),
 			Region:    cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
 			AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: os.Getenv("AWS_SESSION_TOKEN"),
 			CredentialsFile: os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), Profile: os.Getenv("AWS_PROFILE"),
 		}
+		private.SetShared(o, private.Shared{Uses: f.cacheUses.Or(0), Open: func(ctx context.Context) (private.Store, error) {
+			return s3.Open(ctx, buckets[0], reach)
+		}})
 	}
-	return p
 }

@@ -170,7 +170,7 @@ func (f *serveFlags) modelOptions() foretoken.Options {
 	o.KVMemory = f.kvMemory.Or(-1)
 	o.MaxBatch, o.MaxQueue = f.batch.Or(0), f.queue.Or(defaultQueue)
 	o.MaxRound = time.Duration(f.round.Or(0)) * time.Millisecond
-	o.PrefixCache = f.prefixCache()
+	f.setPrefixCache(&o)
 	return o
 }
 

@@ -19,6 +19,8 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/server/kvevents"
 )
 
@@ -207,8 +209,8 @@ func subscribe(t *testing.T, p *kvevents.Publisher, addr string) (next func() []
 // observer tells a publisher of texts; there are no pictures.
 type observer struct{ *kvevents.Model }
 
-func (o observer) Stored(tokens []int32, _ []foretoken.Rows)  { o.Model.Stored(tokens) }
-func (o observer) Removed(tokens []int32, _ []foretoken.Rows) { o.Model.Removed(tokens) }
+func (o observer) Stored(tokens []int32, _ []prefix.Rows)  { o.Model.Stored(tokens) }
+func (o observer) Removed(tokens []int32, _ []prefix.Rows) { o.Model.Removed(tokens) }
 
 // TestPickersReadOurEvents has the embedded model answer, and compares what a subscriber and a
 // replay say with the prompt.
@@ -218,7 +220,9 @@ func TestPickersReadOurEvents(t *testing.T) {
 	pub, again := listen(t, p.Publish), listen(t, p.Replay)
 	next := subscribe(t, p, pub)
 	silent := slog.New(slog.NewTextHandler(io.Discard, nil))
-	m, err := foretoken.Open(t.Context(), foretoken.Tiny, foretoken.Options{Threads: 1, Log: silent, PrefixCache: foretoken.PrefixCache{Observer: observer{p.Model(foretoken.Tiny)}}})
+	o := foretoken.Options{Threads: 1, Log: silent}
+	private.SetObserver(&o, observer{p.Model(foretoken.Tiny)})
+	m, err := foretoken.Open(t.Context(), foretoken.Tiny, o)
 	if err != nil {
 		t.Fatal(err)
 	}
