@@ -3,7 +3,6 @@ package engine
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/golden"
@@ -11,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
+	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -48,9 +48,16 @@ func (u *unaware) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return u.Drafter.Draft(u.runs)
 }
 
-// BenchmarkEdits decodes texts that are rewritten with small changes, in turns without drafts, with the head, with
-// copies and with both. What the model says is dictated; its passes, the head's drafts and the copies are real.
-func BenchmarkEdits(b *testing.B) {
+// author is the trained model with its tokenizer.
+type author struct {
+	model *headed
+	pool  *state.Pool
+	tok   *tokenizer.Tokenizer
+	free  *sampling.Sampler // greedy, without a constraint
+}
+
+func openAuthor(b *testing.B) *author {
+	b.Helper()
 	dir := golden.Dir(b, "tiny")
 	m, pool := openModel(b, dir, model.Options{})
 	data, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
@@ -61,38 +68,58 @@ func BenchmarkEdits(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	vocab := m.Info().Vocab
-	s, err := sampling.New(sample.Options{Vocab: vocab}, nil)
+	s, err := sampling.New(sample.Options{Vocab: m.Info().Vocab}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
+	return &author{m, pool, tok, s}
+}
+
+// engine is an engine with a drafter, until the benchmark ends.
+func (a *author) engine(b *testing.B, d spec.Drafter) *Engine {
+	b.Helper()
+	e, err := New(a.model, a.pool, Options{Drafter: d})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(e.Close)
+	return e
+}
+
+// edit is the request for an edit, whose answer is dictated.
+func (a *author) edit(e golden.Edit) Request {
+	answer := a.tok.Encode(e.Answer())
+	r := Request{Prompt: a.tok.Encode(e.Prompt()), MaxTokens: len(answer), IgnoreEnd: true, NoForced: true}
+	r.Sampling.Constraint = func() sample.Constraint {
+		return &dictated{ids: answer, mask: make([]uint64, (a.model.Info().Vocab+63)/64)}
+	}
+	return r
+}
+
+// BenchmarkEdits decodes texts that are rewritten with small changes, in turns without drafts, with the head, with
+// copies and with both. What the model says is dictated; its passes, the head's drafts and the copies are real.
+func BenchmarkEdits(b *testing.B) {
+	a := openAuthor(b)
 	lookup, err := ngram.New(ngram.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	head := func() spec.Drafter { return &unaware{Drafter: m.Drafter(), s: s} }
+	head := func() spec.Drafter { return &unaware{Drafter: a.model.Drafter(), s: a.free} }
 	names := []string{"plain", "mtp", "ngram", "auto"}
 	engines := make([]*Engine, len(names))
 	for i, d := range []spec.Drafter{nil, head(), lookup, spec.Auto(head(), lookup)} {
-		if engines[i], err = New(m, pool, Options{Drafter: d}); err != nil {
-			b.Fatal(err)
-		}
-		defer engines[i].Close()
+		engines[i] = a.engine(b, d)
 	}
 	edits := golden.Edits(b)
 	rates, ratios := make([][]float64, len(names)), make([][]float64, len(names))
 	rounds, tokens, plain := make([]int, len(names)), 0, 0.0
 	for b.Loop() {
 		for _, e := range edits {
-			answer := tok.Encode(e.Answer())
-			r := Request{Prompt: tok.Encode(e.Prompt()), MaxTokens: len(answer), IgnoreEnd: true, NoForced: true}
-			r.Sampling.Constraint = func() sample.Constraint {
-				return &dictated{ids: answer, mask: make([]uint64, (vocab+63)/64)}
-			}
-			tokens += len(answer)
+			r := a.edit(e)
+			tokens += r.MaxTokens
 			for j, e := range engines {
 				ids, res, err := collect(e, r)
-				if err != nil || !slices.Equal(ids, answer) {
+				if err != nil || len(ids) != r.MaxTokens {
 					b.Fatal(err, ids)
 				}
 				rate := float64(res.Tokens-1) / res.Decode.Seconds()
