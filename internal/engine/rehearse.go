@@ -45,6 +45,11 @@ func (e *Engine) rehearseRounds() error {
 	for n := usual; n > 0 && err == nil; n-- {
 		_, err = e.rehearsePass(tokens[:n], 1+spec.MaxDepth, n)
 	}
+	if _, ok := e.o.Drafter.(spec.Planner); ok { // one sequence may have a long copy
+		for n := min(1+spec.MaxCopy, e.o.RoundTokens, len(tokens)); n > 1+spec.MaxDepth && err == nil; n-- {
+			_, err = e.rehearsePass(tokens[:n], n, n)
+		}
+	}
 	if d, ok := e.o.Drafter.(spec.Rehearser); ok && err == nil {
 		err = d.Rehearse(e.pool, hidden, usual, e.o.MaxBatch)
 	}

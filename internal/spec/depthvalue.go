@@ -8,8 +8,9 @@ import (
 const (
 	// MaxDepth is the maximum number of tokens that a drafter computes per round.
 	MaxDepth = 8
-	// MaxCopy is the maximum number of tokens that are copied from the text per round.
-	MaxCopy = 32
+	// MaxCopy is the maximum number of tokens that are copied from the text per round. With the token before them they are
+	// 32 rows: attention over more rows of a sequence is another kernel on a GPU.
+	MaxCopy = 31
 )
 
 // Depth is how many tokens to draft per round: a number from 1 to MaxDepth, or DepthAuto, or

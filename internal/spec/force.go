@@ -8,7 +8,7 @@ import (
 
 // MaxForced is the maximum number of tokens of a draft that a constraint forces. They cannot be
 // rejected, but each is a row of a pass that others wait for.
-const MaxForced = 32
+const MaxForced = MaxCopy
 
 // Force completes a draft with the tokens that the sampler's constraint forces: where only one
 // may come next it is the draft's, at the draft's begin, inside and behind its end. What the

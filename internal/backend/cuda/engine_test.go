@@ -23,7 +23,9 @@ import (
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
+	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -51,6 +53,14 @@ type served struct {
 
 func serve(t *testing.T, b backend.Backend) *served {
 	t.Helper()
+	s := load(t, b)
+	s.start(t, s.head(), 16)
+	return s
+}
+
+// load is a model that no engine has yet.
+func load(t *testing.T, b backend.Backend) *served {
+	t.Helper()
 	c, err := checkpoint.Open(golden.Dir(t, "dense"))
 	if err != nil {
 		t.Fatal(err)
@@ -60,19 +70,19 @@ func serve(t *testing.T, b backend.Backend) *served {
 	if s.m, err = model.Open(c, b, model.Options{Quantize: 4, MaxDrafts: 3, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	s.start(t)
 	return s
 }
 
+// head is the model's head as a drafter.
+func (s *served) head() spec.Drafter { return mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab}) }
+
 // start has an engine of its own for the model.
-func (s *served) start(t *testing.T) {
+func (s *served) start(t *testing.T, d spec.Drafter, round int) {
 	t.Helper()
 	var err error
 	s.pool = state.NewPool(s.b, 1<<26)
 	s.e, err = engine.New(s.m, s.pool, engine.Options{
-		Rehearse: true,
-		Drafter:  mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab}), Cache: true, Log: slog.New(slog.DiscardHandler),
-		MaxBatch: 2, RoundTokens: 16,
+		Rehearse: true, Drafter: d, Cache: true, Log: slog.New(slog.DiscardHandler), MaxBatch: 2, RoundTokens: round,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -214,6 +224,28 @@ func TestRoundsAreRehearsed(t *testing.T) {
 	}
 }
 
+// TestLongCopiesAreRehearsed checks that an engine that may draft copies has a graph of every pass over one sequence, up to
+// that with the longest copy.
+func TestLongCopiesAreRehearsed(t *testing.T) {
+	b := open(t, Options{})
+	s := load(t, b)
+	lookup, err := ngram.New(ngram.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, spec.Auto(s.head(), lookup), 64)
+	defer s.close(t)
+	for rows := 1; rows <= 1+spec.MaxCopy; rows++ {
+		known := false
+		for key, r := range b.passes.known {
+			known = known || key.ids && key.rows == rows && key.wants == rows && key.long == (rows > deltaLong) && r.graph != nil
+		}
+		if !known {
+			t.Errorf("there is no graph of a pass over %d rows of one sequence", rows)
+		}
+	}
+}
+
 // TestClosedEnginesLeaveNothingOnTheDevice has one engine after another on a model: when one is closed, what was recorded of its
 // passes is gone, and the answers of the next are the processor's again.
 func TestClosedEnginesLeaveNothingOnTheDevice(t *testing.T) {
@@ -222,7 +254,7 @@ func TestClosedEnginesLeaveNothingOnTheDevice(t *testing.T) {
 	s := serve(t, b)
 	for i := range 3 {
 		if i > 0 {
-			s.start(t)
+			s.start(t, s.head(), 16)
 		}
 		got, errs := s.answers()
 		if errors.Join(errs[:]...) != nil || !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
