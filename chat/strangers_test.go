@@ -87,7 +87,7 @@ func plainTemplates(t testing.TB) map[string]*Template {
 {% if m.reasoning_content %}<think>{{ m.reasoning_content|trim }}</think>{% endif %}{{ m.content if m.content is string else m.content|map(attribute='text')|join('') }}
 {%- for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }} {% for k, v in c.function.arguments.items() %}{{ k }}={{ v|string|upper }}{{ v|string|replace('a', '<think>') }}{% endfor %}{{ c.id }}</tool_call>{% endfor %}
 {{- m|tojson }}<|im_end|>
-{% endfor %}{{ custom }}{{ custom|e }}{{ custom|indent(2) }}{{ custom[::-1] }}<|im_start|>assistant
+{% endfor %}{{ custom }}{{ custom|upper }}{{ custom|indent(2) }}{{ custom[::-1] }}<|im_start|>assistant
 `}
 	for _, name := range []string{"testdata/turns.jinja", "../internal/models/tiny/chat_template.jinja", "../internal/server/generate/generatetest/thinker.jinja", "../internal/server/generate/generatetest/caller.jinja"} {
 		source, err := os.ReadFile(name)

@@ -105,7 +105,7 @@ func (r *run) member(object Value, name string) (Value, bool, error) {
 		return callable(name, func(r *run, a args) (Value, error) { return m(r, object, a) }), true, r.allocList(2)
 	}
 	if name != "" && strings.Contains(forbidden, " "+name+" ") {
-		return undefined(fmt.Sprintf("method '%s' of '%s' is not available: values cannot be changed, and text formatting is not supported",
+		return undefined(fmt.Sprintf("method '%s' of '%s' is not available: it changes a value, formats text, or is not supported",
 			name, describe(object))), true, nil
 	}
 	return Value{}, false, nil

@@ -77,13 +77,11 @@ type (
 	condExpr   struct{ test, then, otherwise expr } // otherwise may be nil
 )
 
-// callArgs are the arguments of a call as written; star and starStar are nil or
-// the operands of * and **.
+// callArgs are the arguments of a call as written.
 type callArgs struct {
-	positional     []expr
-	names          []string
-	named          []expr
-	star, starStar expr
+	positional []expr
+	names      []string
+	named      []expr
 }
 
 type (
@@ -103,12 +101,11 @@ type (
 	}
 	forStmt struct {
 		line
-		target    target
-		items     expr
-		filter    expr // nil or the condition after if
-		body      []stmt
-		orElse    []stmt
-		recursive bool
+		target target
+		items  expr
+		filter expr // nil or the condition after if
+		body   []stmt
+		orElse []stmt
 	}
 	setStmt struct {
 		line
@@ -126,20 +123,13 @@ type (
 		filter expr
 		body   []stmt
 	}
-	withStmt struct {
+	scopeStmt struct { // a block with a scope of its own
 		line
-		targets []target
-		values  []expr
-		body    []stmt
+		body []stmt
 	}
 	macroStmt struct {
 		line
 		macro *macro
-	}
-	callStmt struct {
-		line
-		call   *callExpr
-		caller *macro
 	}
 	loopControlStmt struct {
 		line
@@ -155,12 +145,10 @@ type target struct {
 	unpack     bool
 }
 
-// macro is the definition of a macro, or of the body of a call block. The three
-// flags say which of the special names its body mentions.
+// macro is the definition of a macro.
 type macro struct {
-	name                                string
-	params                              []string
-	defaults                            []expr // of the last len(defaults) params
-	body                                []stmt
-	usesVarargs, usesKwargs, usesCaller bool
+	name     string
+	params   []string
+	defaults []expr // of the last len(defaults) params
+	body     []stmt
 }

@@ -2,14 +2,12 @@ package jinja
 
 import "fmt"
 
-// parseFunction parses the body of a macro or call block, in which the loops
-// outside do not count.
+// parseFunction parses the body of a macro, in which the loops outside do not
+// count.
 func (p *parser) parseFunction(m *macro, end string) error {
 	loops := p.loops
 	p.loops = 0
-	p.macros = append(p.macros, m)
 	body, err := p.parseBlock(end)
-	p.macros = p.macros[:len(p.macros)-1]
 	p.loops = loops
 	m.body = body
 	return err
@@ -57,24 +55,6 @@ func (p *parser) parseSignature(m *macro) error {
 	return nil
 }
 
-func (p *parser) parseCallBlock(at line) (stmt, error) {
-	caller := &macro{name: "caller"}
-	if p.skipOp("(") {
-		if err := p.parseSignature(caller); err != nil {
-			return nil, err
-		}
-	}
-	e, err := p.parseExpr()
-	if err != nil {
-		return nil, err
-	}
-	call, ok := e.(*callExpr)
-	if !ok {
-		return nil, fmt.Errorf("expected a call after 'call'")
-	}
-	return &callStmt{at, call, caller}, p.parseFunction(caller, "endcall")
-}
-
 // parseFilterBlock parses the filters without a bar before the first of them.
 func (p *parser) parseFilterBlock(at line) (stmt, error) {
 	first, err := p.parseFilter(nil)
@@ -89,32 +69,6 @@ func (p *parser) parseFilterBlock(at line) (stmt, error) {
 	return &filterStmt{at, filter, body}, err
 }
 
-func (p *parser) parseWith(at line) (stmt, error) {
-	s := &withStmt{line: at}
-	for p.current().kind != tokTagEnd {
-		if len(s.targets) > 0 {
-			if err := p.expectOp(","); err != nil {
-				return nil, err
-			}
-		}
-		to, err := p.parseTarget()
-		if err != nil {
-			return nil, err
-		}
-		if err := p.expectOp("="); err != nil {
-			return nil, err
-		}
-		value, err := p.parseExpr()
-		if err != nil {
-			return nil, err
-		}
-		s.targets, s.values = append(s.targets, to), append(s.values, value)
-	}
-	var err error
-	s.body, err = p.parseBlock("endwith")
-	return s, err
-}
-
 // parseGeneration parses the block that marks what an assistant said. Rendering
 // passes it through; like the reference's call block it has a scope of its own
 // and is closed to loop controls.
@@ -123,7 +77,7 @@ func (p *parser) parseGeneration(at line) (stmt, error) {
 	p.loops = 0
 	body, err := p.parseBlock("endgeneration")
 	p.loops = loops
-	return &withStmt{line: at, body: body}, err
+	return &scopeStmt{at, body}, err
 }
 
 func (p *parser) parseLoopControl(at line, word string) (stmt, error) {

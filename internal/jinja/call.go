@@ -27,25 +27,13 @@ func (p *parser) parseArgs() (a callArgs, err error) {
 
 func (p *parser) parseArg(a *callArgs) (err error) {
 	switch {
-	case p.skipOp("**"):
-		if a.starStar != nil {
-			return fmt.Errorf("more than one '**' argument")
-		}
-		a.starStar, err = p.parseExpr()
-		return err
-	case p.skipOp("*"):
-		if a.star != nil || a.starStar != nil {
-			return fmt.Errorf("'*' argument after another or after '**'")
-		}
-		a.star, err = p.parseExpr()
-		return err
 	case p.current().kind == tokName && p.tokens[p.pos+1] == (token{tokOp, p.tokens[p.pos+1].line, "="}):
 		name := p.next().text
 		p.next()
 		value, err := p.parseExpr()
 		a.names, a.named = append(a.names, name), append(a.named, value)
 		return err
-	case len(a.named) > 0 || a.star != nil || a.starStar != nil:
+	case len(a.named) > 0:
 		return fmt.Errorf("positional argument after a named one")
 	}
 	value, err := p.parseExpr()
@@ -151,54 +139,8 @@ func (a callArgs) eval(r *run) (out args, err error) {
 		return out, err
 	}
 	out.names = a.names
-	if out.named, err = r.evalAll(a.named); err != nil {
-		return out, err
-	}
-	if a.star != nil {
-		v, err := r.eval(a.star)
-		if err != nil {
-			return out, err
-		}
-		more, err := r.elements(v)
-		if err != nil {
-			return out, err
-		}
-		if err := r.allocList(len(more)); err != nil {
-			return out, err
-		}
-		out.positional = append(out.positional, more...)
-	}
-	if a.starStar != nil {
-		return a.evalStarStar(r, out)
-	}
-	return out, nil
-}
-
-func (a callArgs) evalStarStar(r *run, out args) (args, error) {
-	v, err := r.eval(a.starStar)
-	if err != nil {
-		return out, err
-	}
-	m := v.Map()
-	if v.kind != KindMap {
-		return out, fmt.Errorf("argument after ** must be a mapping, not %s", v.typeName())
-	}
-	if err := r.allocList(2 * m.Len()); err != nil {
-		return out, err
-	}
-	out.names = append([]string(nil), out.names...) // the original belongs to the template
-	for i := range m.Len() {
-		name, ok := m.entries[i].key.Text()
-		if !ok {
-			return out, fmt.Errorf("keywords must be strings")
-		}
-		if err := r.scan(len(name)); err != nil {
-			return out, err
-		}
-		out.names = append(out.names, name)
-		out.named = append(out.named, m.entries[i].value)
-	}
-	return out, nil
+	out.named, err = r.evalAll(a.named)
+	return out, err
 }
 
 func (r *run) evalAll(exprs []expr) ([]Value, error) {

@@ -14,12 +14,12 @@
 // [Rendered] and [Trusted].
 //
 // The package knows nothing of chats, messages or models. It leaves out what
-// chat templates have no use for: inheritance, includes and imports, automatic
-// escaping, printf-style and str.format formatting, and the filters that deal in
-// web pages or chance. Meeting one of them is an error. Known differences from
+// chat templates have no use for: inheritance, includes and imports, with and
+// call blocks, recursive loops, powers, unpacked arguments, automatic escaping,
+// printf-style and str.format formatting, and the filters, tests and methods
+// that no released template uses. Meeting one of them is an error. Known differences from
 // Python in what is there: integers a template computes must fit 64 bits,
 // changes of letter case follow Unicode's one-to-one mappings, a range is a
-// list, a power with a fractional exponent is an error (except 0.5), an unknown
-// filter or test is an error when it is reached, and a variable passed in is seen
+// list, an unknown filter or test is an error when it is reached, and a variable passed in is seen
 // inside a block even if the template sets a variable of that name further down.
 package jinja

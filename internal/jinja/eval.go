@@ -74,8 +74,6 @@ func (r *run) call(callee Value, a args) (Value, error) {
 	switch callee.kind {
 	case KindFunction:
 		return callee.ref.(*function).call(r, a)
-	case KindLoop:
-		return callee.ref.(*loop).recurse(r, a)
 	case KindUndefined:
 		return Value{}, callee.undefinedError()
 	}

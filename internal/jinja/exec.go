@@ -80,20 +80,10 @@ func (r *run) rendered(body []stmt, filter expr) (f flow, v Value, err error) {
 	return flowNext, v, err
 }
 
-// exec of with evaluates all values outside before it sets any name.
-func (s *withStmt) exec(r *run) (flow, error) {
-	values, err := r.evalAll(s.values)
-	if err != nil {
-		return flowNext, err
-	}
+func (s *scopeStmt) exec(r *run) (flow, error) {
 	saved := r.scope
 	r.scope = &scope{parent: saved}
 	defer func() { r.scope = saved }()
-	for i, v := range values {
-		if err := r.assign(s.targets[i], v); err != nil {
-			return flowNext, err
-		}
-	}
 	return r.execBody(s.body)
 }
 
@@ -185,55 +175,18 @@ func (m *macro) bind(r *run, a args) error {
 		}
 		r.scope.set(param, v)
 	}
-	if m.usesCaller && !slices.Contains(m.params, "caller") {
-		v := undefined("no caller defined")
-		if j := slices.Index(a.names, "caller"); j >= 0 {
-			v, used[j] = a.named[j], true
-		}
-		r.scope.set("caller", v)
-	}
-	return m.bindRest(r, a, used)
+	return m.checkRest(a, used)
 }
 
-// bindRest deals with the arguments no parameter took.
-func (m *macro) bindRest(r *run, a args, used []bool) error {
-	kwargs := &Map{}
+// checkRest refuses arguments that no parameter took.
+func (m *macro) checkRest(a args, used []bool) error {
 	for i, name := range a.names {
-		switch {
-		case used[i]:
-		case !m.usesKwargs:
+		if !used[i] {
 			return fmt.Errorf("macro '%s' takes no keyword argument '%s'", m.name, name)
-		default:
-			kwargs.Set(name, a.named[i])
 		}
 	}
-	if m.usesKwargs {
-		r.scope.set("kwargs", Dict(kwargs))
-	}
-	extra := a.positional[min(len(a.positional), len(m.params)):]
-	switch {
-	case m.usesVarargs:
-		r.scope.set("varargs", tuple(extra...))
-	case len(extra) > 0:
+	if len(a.positional) > len(m.params) {
 		return fmt.Errorf("macro '%s' takes not more than %d argument(s)", m.name, len(m.params))
 	}
 	return nil
-}
-
-func (s *callStmt) exec(r *run) (flow, error) {
-	callee, err := r.eval(s.call.callee)
-	if err != nil {
-		return flowNext, err
-	}
-	a, err := s.call.args.eval(r)
-	if err != nil {
-		return flowNext, err
-	}
-	a.names = append(slices.Clone(a.names), "caller")
-	a.named = append(a.named, r.closure(s.caller))
-	v, err := r.call(callee, a)
-	if err != nil {
-		return flowNext, err
-	}
-	return flowNext, r.write(&r.out, v)
 }

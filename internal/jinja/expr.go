@@ -161,12 +161,7 @@ func (p *parser) parseConcat() (expr, error) {
 }
 
 func (p *parser) parseProduct() (expr, error) {
-	return p.parseBinary(p.parsePower, "*", "/", "//", "%")
-}
-
-// parsePower groups to the left, as Jinja does and Python does not.
-func (p *parser) parsePower() (expr, error) {
-	return p.parseBinary(func() (expr, error) { return p.parseUnary(true) }, "**")
+	return p.parseBinary(func() (expr, error) { return p.parseUnary(true) }, "*", "/", "//", "%")
 }
 
 func (p *parser) parseUnary(filters bool) (expr, error) {
@@ -238,11 +233,6 @@ func (p *parser) name(name string) expr {
 		return literal(Bool(false))
 	case "none", "None":
 		return literal(None())
-	}
-	for _, m := range p.macros {
-		m.usesVarargs = m.usesVarargs || name == "varargs"
-		m.usesKwargs = m.usesKwargs || name == "kwargs"
-		m.usesCaller = m.usesCaller || name == "caller"
 	}
 	return &nameExpr{name}
 }

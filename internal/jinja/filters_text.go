@@ -1,13 +1,5 @@
 package jinja
 
-import (
-	"fmt"
-	"math"
-	"strings"
-	"unicode"
-	"unicode/utf8"
-)
-
 // asString returns v, if it is a string, or str(v).
 func (r *run) asString(v Value) (Value, error) {
 	if v.kind == KindString {
@@ -28,39 +20,6 @@ func filterMethod(name string) filter {
 	}
 }
 
-// filterText makes a filter of a function on text whose result is at most three
-// times as long.
-func filterText(f func(string) string) filter {
-	return func(r *run, v Value, a args) (Value, error) {
-		if err := a.none("filter"); err != nil {
-			return Value{}, err
-		}
-		s, err := r.asString(v)
-		if err != nil {
-			return Value{}, err
-		}
-		if err := r.alloc(3 * len(s.str)); err != nil {
-			return Value{}, err
-		}
-		s.safe = false
-		return s.like(f(s.str)), nil
-	}
-}
-
-// titleWords is Jinja's title: a word begins after blanks, dashes and opening
-// brackets.
-func titleWords(s string) string {
-	start := true
-	return strings.Map(func(c rune) rune {
-		was := start
-		start = isSpace(c) || strings.ContainsRune("-({[<", c)
-		if was {
-			return unicode.ToUpper(c)
-		}
-		return unicode.ToLower(c)
-	}, s)
-}
-
 func filterString(r *run, v Value, a args) (Value, error) {
 	if err := a.none("string"); err != nil {
 		return Value{}, err
@@ -72,13 +31,6 @@ func filterSafe(r *run, v Value, a args) (Value, error) {
 	s, err := filterString(r, v, a)
 	s.safe = true
 	return s, err
-}
-
-func filterEscape(r *run, v Value, a args) (Value, error) {
-	if err := a.none("escape"); err != nil {
-		return Value{}, err
-	}
-	return r.escapeHTML(v)
 }
 
 func filterTrim(r *run, v Value, a args) (Value, error) {
@@ -181,83 +133,4 @@ func filterIndent(r *run, v Value, a args) (Value, error) {
 	out, err := r.finish(&b)
 	out.safe = v.safe
 	return out, err
-}
-
-func filterCenter(r *run, v Value, a args) (Value, error) {
-	bound, err := a.bind("center", 0, "width")
-	if err != nil {
-		return Value{}, err
-	}
-	s, err := r.asString(v)
-	if err != nil {
-		return Value{}, err
-	}
-	return stringMethods["center"](r, s, args{positional: []Value{bound[0].or(Int(80))}})
-}
-
-func filterTruncate(r *run, v Value, a args) (Value, error) {
-	bound, err := a.bind("truncate", 0, "length", "killwords", "end", "leeway")
-	if err != nil {
-		return Value{}, err
-	}
-	if _, err := textArg("truncate", v); err != nil {
-		return Value{}, err
-	}
-	length, err := intArg("truncate", bound[0], 255)
-	if err != nil {
-		return Value{}, err
-	}
-	leeway := int64(5)
-	if bound[3].kind != KindNone {
-		if leeway, err = intArg("truncate", bound[3], leeway); err != nil {
-			return Value{}, err
-		}
-	}
-	mark := bound[2].or(String("..."))
-	end, err := textArg("truncate", mark)
-	if err != nil {
-		return Value{}, err
-	}
-	mark.safe = false
-	n, err := r.length(v)
-	if err != nil {
-		return Value{}, err
-	}
-	keep := length - int64(utf8.RuneCountInString(end))
-	if keep < 0 || leeway < 0 || leeway > math.MaxInt32 || length > math.MaxInt32 {
-		return Value{}, fmt.Errorf("truncate takes a length of at least that of %q and a leeway of at least 0", end)
-	}
-	if int64(n) <= length+leeway {
-		return v, nil
-	}
-	head, err := r.substring(v, n, 0, int(keep), 1)
-	if err != nil {
-		return Value{}, err
-	}
-	if !truthy(bound[1]) {
-		if i := strings.LastIndexByte(head.str, ' '); i >= 0 {
-			head = head.cut(0, i)
-		}
-	}
-	return r.add(head, mark)
-}
-
-// filterWordCount counts runs of letters, digits and underscores.
-func filterWordCount(r *run, v Value, a args) (Value, error) {
-	if err := a.none("wordcount"); err != nil {
-		return Value{}, err
-	}
-	s, err := r.text(v)
-	if err != nil {
-		return Value{}, err
-	}
-	n, inWord := int64(0), false
-	for _, c := range s {
-		word := c == '_' || isAlnum(c)
-		if word && !inWord {
-			n++
-		}
-		inWord = word
-	}
-	return Int(n), r.step(1 + len(s)/8)
 }

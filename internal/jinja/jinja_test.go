@@ -82,18 +82,9 @@ func TestArithmeticStaysIn64Bits(t *testing.T) {
 		"{{ 4611686018427387904 * -2 }}":                             "-9223372036854775808",
 		"{{ (-9223372036854775807 - 1) // -1 }}":                     "",
 		"{{ -(-9223372036854775807 - 1) }}":                          "",
-		"{{ (-9223372036854775807 - 1)|abs }}":                       "",
-		"{{ 2 ** 62 }}":                                              "4611686018427387904",
-		"{{ 2 ** 63 }}":                                              "",
-		"{{ (-2) ** 63 }}":                                           "-9223372036854775808",
-		"{{ (-1) ** 9223372036854775807 }}":                          "-1",
-		"{{ 0 ** 0 }}":                                               "1",
 		"{{ 9223372036854775807 - -1 }}":                             "",
 		"{{ (-9223372036854775807 - 1) + -1 }}":                      "",
-		"{{ 9223372036854775807|round(-2) }}":                        "9223372036854775800",
 		"{{ range(9223372036854775806, 9223372036854775807)|list }}": "[9223372036854775806]",
-		"{{ 2.0 ** 0.5 }}":                                           "1.4142135623730951",
-		"{{ 2 ** -2 }}":                                              "0.25",
 	} {
 		got, err := render(src, nil, Options{})
 		if (err != nil) != (want == "") || got != want {
@@ -104,9 +95,9 @@ func TestArithmeticStaysIn64Bits(t *testing.T) {
 
 func TestStrftimeNowUsesClock(t *testing.T) {
 	at := time.Date(2026, 1, 4, 15, 4, 5, 0, time.UTC)
-	got, err := render("{{ strftime_now('%d %B %Y %I:%M %p %-d %u %U %W %V %k|%l %n%t%%') }}", nil,
+	got, err := render("{{ strftime_now('%d %B %Y %I:%M %p %-d %%') }}", nil,
 		Options{Now: func() time.Time { return at }})
-	if want := "04 January 2026 03:04 PM 4 7 01 00 01 15| 3 \n\t%"; err != nil || got != want {
+	if want := "04 January 2026 03:04 PM 4 %"; err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	for _, format := range []string{"%Q", "%", "%-"} {
@@ -164,4 +155,20 @@ func FuzzRender(f *testing.F) {
 			t.Errorf("two renderings differ: %q (%v), %q (%v)", out.Text, err, again.Text, err2)
 		}
 	})
+}
+
+// What no released template uses is refused by name.
+func TestRenderNamesWhatIsNotSupported(t *testing.T) {
+	for src, want := range map[string]string{
+		"{{ 1.5|round }}":                                    "filter 'round' is unknown or not supported",
+		"{{ 3 is odd }}":                                     "test 'odd' is unknown or not supported",
+		"{% with a = 1 %}{% endwith %}":                      "tag 'with' is unknown or not supported",
+		"{{ 'a'.center(3) }}":                                "method 'center' of 'str object' is not available",
+		"{{ strftime_now('%s') }}":                           "time directive %s is not supported",
+		"{% for x in [1] %}{{ loop.depth + 1 }}{% endfor %}": "'loop' has no attribute 'depth'",
+	} {
+		if _, err := render(src, nil, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", src, err, want)
+		}
+	}
 }

@@ -274,7 +274,7 @@ func (l *lexer) lexToken() error {
 		return nil
 	}
 	n := 1
-	if len(s) > 1 && slices.Contains([]string{"//", "**", "==", "!=", ">=", "<="}, s[:2]) {
+	if len(s) > 1 && slices.Contains([]string{"//", "==", "!=", ">=", "<="}, s[:2]) {
 		n = 2
 	} else if size != 1 || strings.IndexByte("+-/*%~[](){}><=.:|,", s[0]) < 0 {
 		return fmt.Errorf("unexpected character %q", c)

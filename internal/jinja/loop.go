@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"errors"
 	"fmt"
 )
 
@@ -14,14 +13,12 @@ type loop struct {
 	rest    []Value // items not looked at yet
 	plain   bool    // rest need not pass the filter any more
 	index   int     // of the current round, from 0
-	depth   int     // of recursive calls, from 0
 	total   int     // how many rounds there are, -1 while unknown
 	current Value
 	before  Value
 	ahead   Value // the next item, if peeked
 	peeked  bool
-	ended   bool  // peeked, and there is no next item
-	seen    Value // the last argument of changed
+	ended   bool // peeked, and there is no next item
 }
 
 func (s *forStmt) exec(r *run) (flow, error) {
@@ -29,17 +26,17 @@ func (s *forStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return flowNext, err
 	}
-	return flowNext, s.run(r, items, r.scope, 0)
+	return flowNext, s.run(r, items, r.scope)
 }
 
-func (s *forStmt) run(r *run, over Value, outer *scope, depth int) error {
+func (s *forStmt) run(r *run, over Value, outer *scope) error {
 	items, err := r.elements(over)
 	if err != nil {
 		return err
 	}
 	l := &loop{
 		stmt: s, outer: outer, rest: items, plain: s.filter == nil,
-		index: -1, depth: depth, total: -1,
+		index: -1, total: -1,
 		before: undefined("there is no previous item"),
 	}
 	if l.plain {
@@ -159,10 +156,6 @@ func (l *loop) attribute(r *run, name string) (Value, error) {
 		return Int(int64(l.index)), nil
 	case "first":
 		return Bool(l.index == 0), nil
-	case "depth":
-		return Int(int64(l.depth) + 1), nil
-	case "depth0":
-		return Int(int64(l.depth)), nil
 	case "previtem":
 		return l.before, nil
 	case "last", "nextitem":
@@ -185,39 +178,6 @@ func (l *loop) attribute(r *run, name string) (Value, error) {
 			n -= l.index + 1
 		}
 		return Int(int64(n)), err
-	case "cycle":
-		return callable(name, l.cycle), nil
-	case "changed":
-		return callable(name, l.changed), nil
 	}
 	return undefined(fmt.Sprintf("'loop' has no attribute '%s'", name)), nil
-}
-
-func (l *loop) cycle(_ *run, a args) (Value, error) {
-	if len(a.positional) == 0 {
-		return Value{}, errors.New("loop.cycle needs items to cycle through")
-	}
-	return a.positional[l.index%len(a.positional)], nil
-}
-
-// changed reports whether it is called with other values than the time before.
-func (l *loop) changed(r *run, a args) (Value, error) {
-	now := tuple(a.positional...)
-	same, err := r.equal(now, l.seen)
-	if !same {
-		l.seen = now
-	}
-	return Bool(!same), err
-}
-
-// recurse renders the loop over other items, for a loop marked recursive.
-func (l *loop) recurse(r *run, a args) (Value, error) {
-	if !l.stmt.recursive {
-		return Value{}, errors.New("loop can be called only in a for loop marked 'recursive'")
-	}
-	bound, err := a.bind("loop", 1, "iterable")
-	if err != nil {
-		return Value{}, err
-	}
-	return r.capture(func() error { return l.stmt.run(r, bound[0], l.outer, l.depth+1) })
 }

@@ -11,9 +11,10 @@ type method func(r *run, v Value, a args) (Value, error)
 // Names that exist in Python but not here, each between blanks. Looking one up
 // must not find an element of a map of the same name.
 const (
-	unsupportedStringMethods = " encode expandtabs format format_map isascii isidentifier isprintable maketrans translate "
-	mapMutators              = " clear fromkeys pop popitem setdefault update "
-	listMutators             = " append clear extend insert pop remove reverse sort "
+	unsupportedStringMethods = " casefold center encode expandtabs format format_map isalnum isalpha isascii isdecimal isdigit isidentifier islower " +
+		"isnumeric isprintable isspace istitle isupper ljust maketrans partition rjust rpartition swapcase translate zfill "
+	mapMutators  = " clear fromkeys pop popitem setdefault update "
+	listMutators = " append clear extend insert pop remove reverse sort "
 )
 
 var mapMethods = map[string]method{
@@ -96,10 +97,8 @@ func sequenceIndex(r *run, v Value, a args) (Value, error) {
 
 var stringMethods = map[string]method{
 	"capitalize":   stringMap("capitalize", capitalize),
-	"casefold":     stringMap("casefold", strings.ToLower),
 	"lower":        stringMap("lower", strings.ToLower),
 	"upper":        stringMap("upper", strings.ToUpper),
-	"swapcase":     stringMap("swapcase", swapCase),
 	"title":        stringMap("title", titleCase),
 	"strip":        stringStrip("strip", true, true),
 	"lstrip":       stringStrip("lstrip", true, false),
@@ -107,8 +106,6 @@ var stringMethods = map[string]method{
 	"split":        stringSplit("split", false),
 	"rsplit":       stringSplit("rsplit", true),
 	"splitlines":   stringSplitLines,
-	"partition":    stringPartition("partition", strings.Index),
-	"rpartition":   stringPartition("rpartition", strings.LastIndex),
 	"join":         stringJoin,
 	"replace":      stringReplace,
 	"removeprefix": stringCut("removeprefix", true),
@@ -120,19 +117,6 @@ var stringMethods = map[string]method{
 	"index":        stringFind("index", strings.Index, true),
 	"rindex":       stringFind("rindex", strings.LastIndex, true),
 	"count":        stringCount,
-	"center":       stringPad("center"),
-	"ljust":        stringPad("ljust"),
-	"rjust":        stringPad("rjust"),
-	"zfill":        stringZfill,
-	"isalnum":      stringIs("isalnum", isAlnum),
-	"isalpha":      stringIs("isalpha", isAlpha),
-	"isdecimal":    stringIs("isdecimal", isDecimal),
-	"isdigit":      stringIs("isdigit", isDecimal),
-	"isnumeric":    stringIs("isnumeric", isNumeric),
-	"isspace":      stringIs("isspace", isSpace),
-	"islower":      stringIsCase("islower", isLowerText),
-	"isupper":      stringIsCase("isupper", isUpperText),
-	"istitle":      stringIsCase("istitle", func(s string) bool { return titleCase(s) == s && strings.ToLower(s) != s }),
 }
 
 // textArg returns an argument that must be a string.

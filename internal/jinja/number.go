@@ -14,14 +14,14 @@ var (
 	errIntRange     = errors.New("integer result does not fit 64 bits")
 )
 
-// arithmetic applies + - * / // % ** to two numbers.
+// arithmetic applies + - * / // % to two numbers.
 func arithmetic(op string, a, b Value) (Value, error) {
 	if a.big() || b.big() {
 		return Value{}, errIntRange
 	}
 	m, isInt := a.integer()
 	n, alsoInt := b.integer()
-	if isInt && alsoInt && op != "/" && (op != "**" || n >= 0) {
+	if isInt && alsoInt && op != "/" {
 		return intArithmetic(op, m, n)
 	}
 	x, ok := a.number()
@@ -44,8 +44,6 @@ func intArithmetic(op string, m, n int64) (Value, error) {
 		ok = (result < m) == (n > 0)
 	case "*":
 		result, ok = multiply(m, n)
-	case "**":
-		result, ok = power(m, n)
 	default:
 		if n == 0 {
 			return Value{}, errZeroDivision
@@ -85,24 +83,6 @@ func magnitude(n int64) uint64 {
 	return uint64(n)
 }
 
-// power is m**n for n >= 0. With |m| > 1 it overflows within 64 rounds.
-func power(m, n int64) (int64, bool) {
-	if m == 0 || m == 1 || m == -1 {
-		switch {
-		case n == 0:
-			return 1, true
-		case m == -1 && n%2 == 0:
-			return 1, true
-		}
-		return m, true
-	}
-	result, ok := int64(1), true
-	for ; n > 0 && ok; n-- {
-		result, ok = multiply(result, m)
-	}
-	return result, ok
-}
-
 func floatArithmetic(op string, x, y float64) (Value, error) {
 	switch op {
 	case "+":
@@ -111,8 +91,6 @@ func floatArithmetic(op string, x, y float64) (Value, error) {
 		return Float(x - y), nil
 	case "*":
 		return Float(x * y), nil
-	case "**":
-		return floatPower(x, y)
 	}
 	if y == 0 {
 		return Value{}, errZeroDivision
@@ -133,31 +111,6 @@ func floatArithmetic(op string, x, y float64) (Value, error) {
 		return Float(rest), nil
 	}
 	return Float(math.Round(quotient)), nil
-}
-
-// floatPower multiplies repeatedly instead of calling math.Pow, whose last bits
-// differ between machines; a prompt must not.
-func floatPower(x, y float64) (Value, error) {
-	if y == 0.5 && x >= 0 {
-		return Float(math.Sqrt(x)), nil
-	}
-	if y != math.Trunc(y) || math.Abs(y) > 1<<20 {
-		return Value{}, fmt.Errorf("power with the exponent %v is not supported", y)
-	}
-	if x == 0 && y < 0 {
-		return Value{}, errZeroDivision
-	}
-	result, square := 1.0, x
-	for n := int(math.Abs(y)); n > 0; n >>= 1 {
-		if n&1 == 1 {
-			result *= square
-		}
-		square *= square
-	}
-	if y < 0 {
-		result = 1 / result
-	}
-	return Float(result), nil
 }
 
 // negate is Python's -v.

@@ -10,9 +10,8 @@ import (
 type parser struct {
 	tokens []token
 	pos    int
-	depth  int      // nesting, bounded by maxNesting
-	loops  int      // for loops around the current statement in the same function
-	macros []*macro // macros and call blocks around it
+	depth  int // nesting, bounded by maxNesting
+	loops  int // for loops around the current statement in the same function
 }
 
 func (p *parser) current() token { return p.tokens[p.pos] }
@@ -147,12 +146,8 @@ func (p *parser) parseTag() (s stmt, err error) {
 		s, err = p.parseSet(at)
 	case "macro":
 		s, err = p.parseMacro(at)
-	case "call":
-		s, err = p.parseCallBlock(at)
 	case "filter":
 		s, err = p.parseFilterBlock(at)
-	case "with":
-		s, err = p.parseWith(at)
 	case "generation":
 		s, err = p.parseGeneration(at)
 	case "break", "continue":
@@ -205,7 +200,6 @@ func (p *parser) parseFor(at line) (stmt, error) {
 			return nil, err
 		}
 	}
-	s.recursive = p.skipName("recursive")
 	if err := p.expectTagEnd(); err != nil {
 		return nil, err
 	}

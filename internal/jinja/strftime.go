@@ -24,12 +24,12 @@ func strftimeNow(r *run, a args) (Value, error) {
 	return bound[0].like(s), err
 }
 
-// Directives that Go's layouts can express.
+// The supported directives, as Go's layouts.
 var timeLayouts = map[byte]string{
 	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'c': "Mon Jan _2 15:04:05 2006",
 	'd': "02", 'D': "01/02/06", 'e': "_2", 'F': "2006-01-02", 'H': "15", 'I': "03", 'm': "01", 'M': "04",
 	'p': "PM", 'r': "03:04:05 PM", 'R': "15:04", 'S': "05", 'T': "15:04:05", 'x': "01/02/06",
-	'X': "15:04:05", 'y': "06", 'Y': "2006",
+	'X': "15:04:05", 'y': "06", 'Y': "2006", '%': "%",
 }
 
 func strftime(t time.Time, format string) (string, error) {
@@ -47,10 +47,11 @@ func strftime(t time.Time, format string) (string, error) {
 		if i == len(format) {
 			return "", fmt.Errorf("time format %q ends within a directive", format)
 		}
-		s, ok := directive(t, format[i])
+		layout, ok := timeLayouts[format[i]]
 		if !ok {
 			return "", fmt.Errorf("time directive %%%c is not supported", format[i])
 		}
+		s := t.Format(layout)
 		if noPad {
 			if s = strings.TrimLeft(s, "0 "); s == "" {
 				s = "0"
@@ -59,49 +60,4 @@ func strftime(t time.Time, format string) (string, error) {
 		b.WriteString(s)
 	}
 	return b.String(), nil
-}
-
-// directive writes one part of a time. The time zone is empty, as for a Python
-// time without one.
-func directive(t time.Time, c byte) (string, bool) {
-	if layout, ok := timeLayouts[c]; ok {
-		return t.Format(layout), true
-	}
-	switch c {
-	case '%':
-		return "%", true
-	case 'n':
-		return "\n", true
-	case 't':
-		return "\t", true
-	case 'z', 'Z':
-		return "", true
-	case 'C':
-		return fmt.Sprintf("%02d", t.Year()/100), true
-	case 'f':
-		return fmt.Sprintf("%06d", t.Nanosecond()/1000), true
-	case 'G':
-		year, _ := t.ISOWeek()
-		return fmt.Sprintf("%d", year), true
-	case 'V':
-		_, week := t.ISOWeek()
-		return fmt.Sprintf("%02d", week), true
-	case 'j':
-		return fmt.Sprintf("%03d", t.YearDay()), true
-	case 'k':
-		return fmt.Sprintf("%2d", t.Hour()), true
-	case 'l':
-		return fmt.Sprintf("%2d", (t.Hour()+11)%12+1), true
-	case 's':
-		return fmt.Sprintf("%d", t.Unix()), true
-	case 'u':
-		return fmt.Sprintf("%d", (int(t.Weekday())+6)%7+1), true
-	case 'w':
-		return fmt.Sprintf("%d", t.Weekday()), true
-	case 'U':
-		return fmt.Sprintf("%02d", (t.YearDay()+6-int(t.Weekday()))/7), true
-	case 'W':
-		return fmt.Sprintf("%02d", (t.YearDay()+6-(int(t.Weekday())+6)%7)/7), true
-	}
-	return "", false
 }

@@ -194,27 +194,6 @@ func endsLine(s string) bool {
 	return strings.ContainsRune(lineEnds, c)
 }
 
-func stringPartition(name string, find func(s, sep string) int) method {
-	return func(r *run, v Value, a args) (Value, error) {
-		sep, err := onlyText(name, a)
-		if err != nil {
-			return Value{}, err
-		}
-		if sep == "" {
-			return Value{}, errors.New("empty separator")
-		}
-		i := find(v.str, sep)
-		switch {
-		case i >= 0:
-			end := i + len(sep)
-			return tuple(v.cut(0, i), v.cut(i, end), v.cut(end, len(v.str))), r.scan(len(v.str))
-		case name == "partition":
-			return tuple(v, v.cut(0, 0), v.cut(0, 0)), r.scan(len(v.str))
-		}
-		return tuple(v.cut(0, 0), v.cut(0, 0), v), r.scan(len(v.str))
-	}
-}
-
 // onlyText returns the one argument of a method, a string.
 func onlyText(name string, a args) (string, error) {
 	bound, err := a.bind(name, 1, "value")
