@@ -155,7 +155,7 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	if err != nil {
 		return engine.Request{}, err
 	}
-	if s.Constraint, err = m.constraint(ctx, r); err != nil {
+	if s.Constraint, err = m.constraint(ctx, r, s.Constraint); err != nil {
 		return engine.Request{}, err
 	}
 	ids, inputs := r.Prompt.inputs(len(r.Prompt.IDs))

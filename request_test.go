@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -72,5 +73,32 @@ func TestRequestChoosesItsDepth(t *testing.T) {
 	}
 	if DepthAuto.String() != "auto" || DepthOff.String() != "off" || Depth(2).String() != "2" {
 		t.Errorf("depths are %v, %v, %v", DepthAuto, DepthOff, Depth(2))
+	}
+}
+
+// letters allows the tokens of one id.
+type letters struct{ words []uint64 }
+
+func (l letters) Allowed([]int32) []uint64 { return l.words }
+func (l letters) Accept(int32)             {}
+
+// The constraint of the sampling options applies, unless a grammar does.
+func TestRequestKeepsItsConstraint(t *testing.T) {
+	m := openTiny(t, Options{Threads: 1})
+	words := make([]uint64, (m.Vocab()+63)/64)
+	words[300/64] |= 1 << (300 % 64)
+	r := Request{
+		Prompt: m.TextPrompt("Once"), MaxTokens: 3, IgnoreEnd: true,
+		Sampling: &sample.Options{Constraint: func() sample.Constraint { return letters{words} }},
+	}
+	a := collect(t, m, r)
+	for _, token := range a.Tokens {
+		if token.ID != 300 || len(a.Tokens) != 3 {
+			t.Fatalf("tokens %v, want three of id 300", a.Tokens)
+		}
+	}
+	r.Grammar = grammar.JSON()
+	if _, err := m.Generate(t.Context(), r); err == nil || !strings.Contains(err.Error(), "both set") {
+		t.Errorf("a grammar and a constraint: %v", err)
 	}
 }

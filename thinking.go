@@ -13,10 +13,12 @@ import (
 var ErrGrammar = errors.New("structured output")
 
 // constraint is what limits a request's tokens, nil for nothing. Thinking is free text; the
-// grammar begins after it.
-func (m *Model) constraint(ctx context.Context, r *Request) (func() sample.Constraint, error) {
-	var after func() sample.Constraint
+// grammar, or the constraint of the sampling options, begins after it.
+func (m *Model) constraint(ctx context.Context, r *Request, after func() sample.Constraint) (func() sample.Constraint, error) {
 	if !r.Grammar.IsZero() {
+		if after != nil {
+			return nil, errors.New("foretoken: Request.Grammar and the Constraint of its sampling options are both set: set one of them")
+		}
 		g, err := m.grammar(ctx, r.Grammar)
 		if err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ import (
 
 // Options are a request's sampling options. The zero value is greedy decoding without penalties.
 type Options struct {
-	// Temperature divides the logits. 0 is greedy: the most likely id, whatever
+	// Temperature, in [0, 100], divides the logits. 0 is greedy: the most likely id, whatever
 	// the truncation options say.
 	Temperature float64
 
@@ -37,38 +37,37 @@ type Options struct {
 	// XTCExempt lists ids XTC never drops, commonly the newline and the stop tokens.
 	XTCExempt []int32
 
-	// RepetitionPenalty divides the positive and multiplies the negative logits of
+	// RepetitionPenalty, in [0, 100], divides the positive and multiplies the negative logits of
 	// the ids in the last RepetitionWindow tokens of prompt and output. 0 and 1 are off.
 	RepetitionPenalty float64
 	// RepetitionWindow is in tokens; 0 is the whole text.
 	RepetitionWindow int
-	// PresencePenalty is taken once from the logit of every id generated so far.
+	// PresencePenalty, in [-100, 100], is taken once from the logit of every id generated so far.
 	// The prompt does not count.
 	PresencePenalty float64
-	// FrequencyPenalty is taken from a logit as often as its id was generated so
+	// FrequencyPenalty, in [-100, 100], is taken from a logit as often as its id was generated so
 	// far. The prompt does not count.
 	FrequencyPenalty float64
 	// LogitBias is added to the logits of its ids, before the penalties.
 	LogitBias map[int32]float32
 
-	// Constraint makes what says which ids may come next, one for each Sampler; nil allows
-	// all. Ids that it does not allow are out before anything else is applied.
+	// Constraint returns a Constraint for one answer; nil allows all ids.
 	Constraint func() Constraint
 
 	// Seed decides all draws, together with the position.
 	Seed uint64
 	// Vocab is the number of ids that stand for tokens. Logits from there on are the
-	// padding of a matrix and never drawn. 0 takes the whole row.
+	// padding of a matrix and never drawn. 0 takes the whole row. Generate sets it.
 	Vocab int
 }
 
 // A Constraint says which ids may come next, such as those that keep a text in a
-// grammar. It follows the text of one Sampler and belongs to it; those of other Samplers
-// may be called at the same time.
+// grammar. It follows the text of one answer. The constraints of several answers may be called
+// at the same time.
 type Constraint interface {
 	// Allowed is the set of ids that may follow once the tokens ahead have followed the
-	// text: bit id%64 of word id/64, and no id beyond the words. nil allows everything. The
-	// Sampler is done with it before it makes another call.
+	// text: bit id%64 of word id/64, and no id beyond the words. nil allows everything. It is
+	// valid until the next call.
 	Allowed(ahead []int32) []uint64
 	// Accept makes id part of the text.
 	Accept(id int32)

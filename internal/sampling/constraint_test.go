@@ -171,7 +171,7 @@ func TestFewListsWhatIsAllowed(t *testing.T) {
 func TestBlottedLogitsWeighNothing(t *testing.T) {
 	const word = 0x123456789abcdef0
 	for _, top := range []float32{0, 20, -20, -3e38, math.MaxFloat32, -math.MaxFloat32} {
-		for _, temperature := range []float64{5e-324, 1e-30, 0.5, 1, 2, 1e30, math.MaxFloat64} {
+		for _, temperature := range []float64{5e-324, 1e-30, 0.5, 1, 2, 100} {
 			sc := newScale(top, temperature)
 			block := slices.Repeat([]float32{top}, topk.Block-3)
 			var held [topk.Block]float32

@@ -12,30 +12,58 @@ import (
 // a row's weights, each at most 2^42, inside 63 bits.
 const MaxVocab = 1 << 21
 
+// A Range is the numbers that an option may have, both ends included.
+type Range struct{ Low, High float64 }
+
+// Holds reports whether x is a number of the range.
+func (r Range) Holds(x float64) bool { return x >= r.Low && x <= r.High }
+
+// The ranges of options, for all that set them: programs, requests over HTTP, flags and files of
+// checkpoints.
+var (
+	Temperature       = Range{0, 100}
+	TopP              = Range{0, 1}
+	MinP              = Range{0, 1}
+	XTCProbability    = Range{0, 1}
+	XTCThreshold      = Range{0, 0.5} // above 0 if XTCProbability is
+	RepetitionPenalty = Range{0, 100}
+	Penalty           = Range{-100, 100} // of presence and frequency
+)
+
+// MaxCount is the highest number of tokens that TopK and RepetitionWindow may have.
+const MaxCount = math.MaxInt32
+
+// ClientTopP applies the meaning that clients give a TopP of 0: the fewest tokens that reach it are
+// one. In sample.Options 0 is the zero value and keeps all.
+func ClientTopP(o *sample.Options) {
+	if o.TopP == 0 {
+		o.TopK = 1
+	}
+}
+
 // validate names the first option out of range and the range.
 func validate(o *sample.Options) error {
 	ranges := []struct {
-		name   string
-		value  float64
-		lo, hi float64
+		name  string
+		value float64
+		Range
 	}{
-		{"Temperature", o.Temperature, 0, math.MaxFloat64},
-		{"TopK", float64(o.TopK), 0, math.MaxInt32},
-		{"TopP", o.TopP, 0, 1},
-		{"MinP", o.MinP, 0, 1},
-		{"XTCProbability", o.XTCProbability, 0, 1},
-		{"XTCThreshold", o.XTCThreshold, 0, 0.5},
-		{"RepetitionPenalty", o.RepetitionPenalty, 0, math.MaxFloat64},
-		{"RepetitionWindow", float64(o.RepetitionWindow), 0, math.MaxInt32},
-		{"PresencePenalty", o.PresencePenalty, -math.MaxFloat64, math.MaxFloat64},
-		{"FrequencyPenalty", o.FrequencyPenalty, -math.MaxFloat64, math.MaxFloat64},
-		{"Vocab", float64(o.Vocab), 0, MaxVocab},
+		{"Temperature", o.Temperature, Temperature},
+		{"TopK", float64(o.TopK), Range{0, MaxCount}},
+		{"TopP", o.TopP, TopP},
+		{"MinP", o.MinP, MinP},
+		{"XTCProbability", o.XTCProbability, XTCProbability},
+		{"XTCThreshold", o.XTCThreshold, XTCThreshold},
+		{"RepetitionPenalty", o.RepetitionPenalty, RepetitionPenalty},
+		{"RepetitionWindow", float64(o.RepetitionWindow), Range{0, MaxCount}},
+		{"PresencePenalty", o.PresencePenalty, Penalty},
+		{"FrequencyPenalty", o.FrequencyPenalty, Penalty},
+		{"Vocab", float64(o.Vocab), Range{0, MaxVocab}},
 	}
 	for _, r := range ranges {
-		if r.value >= r.lo && r.value <= r.hi {
-			continue
+		if !r.Holds(r.value) {
+			return fmt.Errorf("sample: option %s is %.10g, want %.10g to %.10g", r.name, r.value, r.Low, r.High)
 		}
-		return fmt.Errorf("sample: option %s is %.10g, want %s", r.name, r.value, span(r.lo, r.hi))
 	}
 	if o.XTCProbability > 0 && o.XTCThreshold == 0 {
 		return fmt.Errorf("sample: option XTCThreshold is 0, want above 0 and at most 0.5 when XTCProbability is set")
@@ -65,18 +93,6 @@ func validateID(o *sample.Options, name string, id int32) error {
 		return fmt.Errorf("sample: option %s names id %d, want 0 to %d", name, id, end-1)
 	}
 	return nil
-}
-
-// span words an allowed range.
-func span(lo, hi float64) string {
-	switch {
-	case hi < math.MaxFloat64:
-		return fmt.Sprintf("%.10g to %.10g", lo, hi)
-	case lo == 0:
-		return "a finite number, 0 or above"
-	default:
-		return "a finite number"
-	}
 }
 
 // sortedIDs lists the keys of m in ascending order, so that errors and sums do

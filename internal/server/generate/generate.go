@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
@@ -341,24 +341,24 @@ func (r *Request) prompt(ctx context.Context, m *foretoken.Model, salt string) (
 func (r *Request) options(m *foretoken.Model) (sample.Options, error) {
 	o := m.Sampling()
 	for _, f := range []struct {
-		param     string
-		to, from  *float64
-		low, high float64
+		param    string
+		to, from *float64
+		sampling.Range
 	}{
-		{"temperature", &o.Temperature, r.Temperature, 0, 100},
-		{"top_p", &o.TopP, r.TopP, 0, 1},
-		{"min_p", &o.MinP, r.MinP, 0, 1},
-		{"xtc_probability", &o.XTCProbability, r.XTCProbability, 0, 1},
-		{"xtc_threshold", &o.XTCThreshold, r.XTCThreshold, 0, 0.5},
-		{"repetition_penalty", &o.RepetitionPenalty, r.RepetitionPenalty, 0.01, 100},
-		{"presence_penalty", &o.PresencePenalty, r.PresencePenalty, -100, 100},
-		{"frequency_penalty", &o.FrequencyPenalty, r.FrequencyPenalty, -100, 100},
+		{"temperature", &o.Temperature, r.Temperature, sampling.Temperature},
+		{"top_p", &o.TopP, r.TopP, sampling.TopP},
+		{"min_p", &o.MinP, r.MinP, sampling.MinP},
+		{"xtc_probability", &o.XTCProbability, r.XTCProbability, sampling.XTCProbability},
+		{"xtc_threshold", &o.XTCThreshold, r.XTCThreshold, sampling.XTCThreshold},
+		{"repetition_penalty", &o.RepetitionPenalty, r.RepetitionPenalty, sampling.RepetitionPenalty},
+		{"presence_penalty", &o.PresencePenalty, r.PresencePenalty, sampling.Penalty},
+		{"frequency_penalty", &o.FrequencyPenalty, r.FrequencyPenalty, sampling.Penalty},
 	} {
 		if f.from == nil {
 			continue
 		}
-		if x := *f.from; math.IsNaN(x) || x < f.low || x > f.high {
-			return o, Invalid(f.param, "%v, want a number from %v to %v", x, f.low, f.high)
+		if !f.Holds(*f.from) {
+			return o, Invalid(f.param, "%v, want a number from %v to %v", *f.from, f.Low, f.High)
 		}
 		*f.to = *f.from
 	}
@@ -371,9 +371,7 @@ func (r *Request) options(m *foretoken.Model) (sample.Options, error) {
 		}
 		o.TopK = *r.TopK
 	}
-	if o.TopP == 0 { // the fewest tokens that reach it are one; package sample takes it for all
-		o.TopK = 1
-	}
+	sampling.ClientTopP(&o)
 	if r.RepetitionWindow != nil {
 		o.RepetitionWindow = max(*r.RepetitionWindow, 0)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/models"
+	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -22,12 +23,12 @@ type samplingFlags struct {
 }
 
 func newSamplingFlags() *samplingFlags {
-	inf := math.MaxFloat64
+	number := func(r sampling.Range) flags.Setting[float64] { return flags.Number(r.Low, r.High) }
 	return &samplingFlags{
-		temp: flags.Number(0, inf), topP: flags.Number(0, 1), minP: flags.Number(0, 1), topK: flags.Whole(0, math.MaxInt32),
-		xtcP: flags.Number(0, 1), xtcThreshold: flags.Number(0, 0.5),
-		repetition: flags.Number(0, inf), repetitionContext: flags.Whole(0, math.MaxInt32),
-		presence: flags.Number(-inf, inf), frequency: flags.Number(-inf, inf),
+		temp: number(sampling.Temperature), topP: number(sampling.TopP), minP: number(sampling.MinP), topK: flags.Whole(0, sampling.MaxCount),
+		xtcP: number(sampling.XTCProbability), xtcThreshold: number(sampling.XTCThreshold),
+		repetition: number(sampling.RepetitionPenalty), repetitionContext: flags.Whole(0, sampling.MaxCount),
+		presence: number(sampling.Penalty), frequency: number(sampling.Penalty),
 		bias: flags.Biases{}, seed: flags.Seed(),
 	}
 }
@@ -64,9 +65,7 @@ func (f *samplingFlags) options(o sample.Options) (sample.Options, error) {
 	choose(&r, &f.repetition, "repetition-penalty", "repetition_penalty", &o.RepetitionPenalty)
 	choose(&r, &f.presence, "presence-penalty", "presence_penalty", &o.PresencePenalty)
 	choose(&r, &f.frequency, "frequency-penalty", "frequency_penalty", &o.FrequencyPenalty)
-	if o.TopP == 0 { // the fewest tokens that reach it are one; package sample takes it for all
-		o.TopK = 1
-	}
+	sampling.ClientTopP(&o)
 	o.RepetitionWindow = f.repetitionContext.Or(0)
 	o.XTCProbability, o.XTCThreshold = f.xtcP.Or(0), f.xtcThreshold.Or(models.DefaultXTCThreshold)
 	o.LogitBias, o.Seed = f.bias, f.seed.Or(o.Seed)

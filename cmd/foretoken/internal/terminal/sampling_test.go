@@ -50,7 +50,7 @@ func TestSamplingDefaultsComeFromTheCheckpoint(t *testing.T) {
 
 func TestSamplingRefusesBadRecommendations(t *testing.T) {
 	for file, want := range map[string]string{
-		`{"temperature": -1}`:          "generation_config.json: temperature is -1: want a number, 0 or more; set it with --temp",
+		`{"temperature": -1}`:          "generation_config.json: temperature is -1: want a number from 0 to 100; set it with --temp",
 		`{"top_p": 7}`:                 "generation_config.json: top_p is 7: want a number from 0 to 1; set it with --top-p",
 		`{"repetition_penalty": -0.5}`: "repetition_penalty is -0.5",
 	} {
