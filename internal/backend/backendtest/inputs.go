@@ -42,7 +42,7 @@ func with(m dtype.Matrix, in *dtype.Input) dtype.Matrix {
 // loadInputs checks that a weight has its transformation: products have the bits of those of rows that were
 // transformed before.
 func (c *checker) loadInputs() {
-	const m, n, cols = 3, 37, 1152 // more than a thread transforms at a time
+	const m, n, cols = 3, 37, 1152
 	for what, input := range map[string]func(r *rig) *dtype.Input{
 		"an order":    func(r *rig) *dtype.Input { return r.order(cols) },
 		"one round":   func(r *rig) *dtype.Input { return r.rotation(1, cols) },

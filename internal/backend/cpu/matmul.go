@@ -232,7 +232,7 @@ func (op *matmulOp) form(i int) *kernel.Input {
 // setForm sets row r of form i.
 func (op *matmulOp) setForm(i, r int, x []float32) {
 	if i < len(op.acts) {
-		op.b.isa.Put(&op.acts[i].Activations, r, 0, x)
+		op.b.isa.Put(&op.acts[i].Activations, r, x)
 		return
 	}
 	copy(row(op.floats[i-len(op.acts)].x, r), x)
@@ -245,76 +245,29 @@ const (
 	transformAlone = 2 << 10
 )
 
-// transformRows is how many rows are transformed together. Of fewer, threads share the columns: the tables of a rotation are
-// 45 bytes for each, which take longer to come from memory than the rows to be rotated.
+// transformRows is how many rows are transformed together.
 const transformRows = 16
-
-// transformColumns is how many columns of a few rows a thread transforms at a time: whole groups of weights and of rotations.
-const transformColumns = 1024
 
 // fill sets all rows.
 func (op *matmulOp) fill() {
-	grain, cols := max(1, quantizeAlone/op.x.Cols), 0
+	grain := max(1, quantizeAlone/op.x.Cols)
 	for i := range op.forms() {
 		if op.form(i) != nil {
-			grain, cols = min(grain, max(1, transformAlone/op.x.Cols)), transformColumns
+			grain = min(grain, max(1, transformAlone/op.x.Cols))
 		}
 	}
-	for i := range op.acts {
-		if transformColumns%op.acts[i].Group() != 0 {
-			cols = 0
-		}
-	}
-	op.put.op, op.put.cols = op, cols
-	if op.x.Rows < transformRows && cols > 0 {
-		op.b.pool.run(&op.put, op.forms()*op.put.pieces(), 1)
-		return
-	}
-	op.put.cols = 0
 	if op.x.Rows >= 2*transformRows {
 		grain = max(grain, transformRows)
 	}
+	op.put.op = op
 	op.b.pool.run(&op.put, op.forms()*op.x.Rows, grain)
 }
 
-// putOp sets rows of a product's input. A part is a row of one of its forms or, with cols, so many columns of all rows.
-type putOp struct {
-	op   *matmulOp
-	cols int
-}
-
-// pieces is how many parts a form is in columns.
-func (p *putOp) pieces() int { return (p.op.x.Cols + p.cols - 1) / p.cols }
-
-// piece sets columns of all rows.
-func (p *putOp) piece(worker, form, from, to int) {
-	op, in, s := p.op, p.op.form(form), &p.op.b.workers[worker]
-	for r := range op.x.Rows {
-		x := row(op.x, r)
-		if in == nil {
-			x = x[from:to]
-		} else {
-			s.turned = kernel.Grow(s.turned, to-from)
-			op.b.isa.Transform(s.turned, x, in, from)
-			x = s.turned
-		}
-		if form < len(op.acts) {
-			op.b.isa.Put(&op.acts[form].Activations, r, from, x)
-		} else {
-			copy(row(op.floats[form-len(op.acts)].x, r)[from:], x)
-		}
-	}
-}
+// putOp sets rows of a product's input. A part is a row of one of its forms.
+type putOp struct{ op *matmulOp }
 
 func (p *putOp) part(worker, from, to int) {
 	op := p.op
-	if p.cols > 0 {
-		for n := p.pieces(); from < to; from++ {
-			at := from % n * p.cols
-			p.piece(worker, from/n, at, min(at+p.cols, op.x.Cols))
-		}
-		return
-	}
 	for from < to {
 		form, r := from/op.x.Rows, from%op.x.Rows
 		n := min(to-from, op.x.Rows-r, transformRows)
@@ -347,6 +300,6 @@ func (b *Backend) transform(worker int, in *kernel.Input, x []float32) []float32
 	}
 	s := &b.workers[worker]
 	s.turned = kernel.Grow(s.turned, len(x))
-	b.isa.Transform(s.turned, x, in, 0)
+	b.isa.Transform(s.turned, x, in)
 	return s.turned
 }

@@ -205,18 +205,13 @@ func (a *Activations) place(r int) place {
 // code is where the four codes are that column k of a group belongs to, from the first.
 func (p *place) code(k int) int { return k/4*p.vector + k/superWidth*p.skip }
 
-// Put quantizes x as columns of row r of a, which k has laid out, from a number on: whole groups.
-func (k *Set) Put(a *Activations, r, from int, x []float32) { a.put(r, from, x, k.quantize) }
+// Put quantizes x as row r of a, which k has laid out.
+func (k *Set) Put(a *Activations, r int, x []float32) { a.put(r, x, k.quantize) }
 
-// put quantizes columns of row r.
-func (a *Activations) put(r, from int, x []float32, quantize func(dst []byte, x []float32, group int, p place)) {
-	p := a.place(r)
-	p.first += from / a.group * p.next
-	quantize(a.strip(r-r%a.height), x, a.group, p)
+// put quantizes row r.
+func (a *Activations) put(r int, x []float32, quantize func(dst []byte, x []float32, group int, p place)) {
+	quantize(a.strip(r-r%a.height), x[:a.groups*a.group], a.group, a.place(r))
 }
-
-// Group is how many columns have one scale.
-func (a *Activations) Group() int { return a.group }
 
 // quantizeRow is Set.quantize: it writes one row of a strip.
 func quantizeRow(dst []byte, x []float32, group int, p place) {

@@ -79,15 +79,15 @@ func (in *Input) Rotation() (scales []float32, places []uint8, turns []float32, 
 	return in.scales, in.places, in.turns, in.rounds
 }
 
-// Transform writes the columns of the transformed row src from a number on to dst, which is not src: dtype.Input.Apply. Of a
-// rotation they are whole groups.
-func (k *Set) Transform(dst, src []float32, in *Input, from int) {
+// Transform writes the transformed row src to dst, which is not src: dtype.Input.Apply.
+func (k *Set) Transform(dst, src []float32, in *Input) {
 	if in.order == nil {
-		k.Vector.Turn(dst, src[from:], in.scales[from:], in.places[(in.rounds+1)*from:], in.turns[in.rounds*from:], in.rounds)
+		k.Vector.Turn(dst[:len(in.scales)], src, in.scales, in.places, in.turns, in.rounds)
 		return
 	}
-	for i := range dst {
-		dst[i] = src[in.order[from+i]]
+	dst = dst[:len(in.order)]
+	for i, c := range in.order {
+		dst[i] = src[c]
 	}
 }
 
@@ -108,6 +108,6 @@ func (k *Set) TransformRows(dst []float32, x Rows, in *Input, s *Scratch) {
 		}
 	}
 	for ; r < x.N; r++ {
-		k.Transform(dst[r*x.Cols:][:x.Cols], x.at(r), in, 0)
+		k.Transform(dst[r*x.Cols:], x.at(r), in)
 	}
 }

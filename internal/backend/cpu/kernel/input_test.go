@@ -55,7 +55,7 @@ func TestTransformKeepsToItsDefinition(t *testing.T) {
 				x[i] = float32(rng.NormFloat64() * math.Exp(4*rng.NormFloat64()))
 			}
 			in.Apply(want, x)
-			set.Transform(got, x, table, 0)
+			set.Transform(got, x, table)
 			for i := range want {
 				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
 					t.Fatalf("%s: %d columns, number %d: %g, want %g", set.Name, cols, i, got[i], want[i])
@@ -82,7 +82,7 @@ func TestTransformRowsEqualsEach(t *testing.T) {
 			got, want := floatsOf(guarded(t, 4*rows*cols)), make([]float32, cols)
 			set.TransformRows(got, x, in, &Scratch{})
 			for r := range rows {
-				Generic.Transform(want, x.at(r), in, 0)
+				Generic.Transform(want, x.at(r), in)
 				for i, w := range want {
 					if g := got[r*cols+i]; math.Float32bits(g) != math.Float32bits(w) {
 						t.Fatalf("%s, %d rows: row %d, number %d: %g, want %g", set.Name, rows, r, i, g, w)
@@ -102,7 +102,7 @@ func BenchmarkTransform(b *testing.B) {
 			b.Run(set.Name, func(b *testing.B) {
 				b.SetBytes(in.Bytes())
 				for b.Loop() {
-					set.Transform(y, x, in, 0)
+					set.Transform(y, x, in)
 				}
 			})
 			b.Run(set.Name+"/rows=16", func(b *testing.B) {

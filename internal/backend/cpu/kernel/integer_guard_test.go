@@ -30,7 +30,7 @@ func TestIntegerProductKeepsToItsBuffers(t *testing.T) {
 			set.Lay(&a, rows, w)
 			a.data = guarded(t, len(a.data))
 			for i := range rows {
-				a.put(i, 0, x.at(i), set.quantize)
+				a.put(i, x.at(i), set.quantize)
 			}
 			out := floatsOf(guarded(t, 4*w.tiles*a.OutRows()*Tile))
 			set.Integer(out, w, 0, 0, w.tiles, &a, &Scratch{})

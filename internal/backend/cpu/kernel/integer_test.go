@@ -128,7 +128,7 @@ func quantized(set *Set, x Rows, w *Weight) *Activations {
 	a := &Activations{}
 	set.Lay(a, x.N, w)
 	for r := range x.N {
-		a.put(r, 0, x.at(r), set.quantize)
+		a.put(r, x.at(r), set.quantize)
 	}
 	return a
 }
@@ -285,8 +285,8 @@ func TestQuantizeEqualsGeneric(t *testing.T) {
 				got.lay(x.N, x.Cols/how.group, how, layout)
 				want.lay(x.N, x.Cols/how.group, how, layout)
 				for i := range x.N {
-					got.put(i, 0, x.at(i), set.quantize)
-					want.put(i, 0, x.at(i), quantizeRow)
+					got.put(i, x.at(i), set.quantize)
+					want.put(i, x.at(i), quantizeRow)
 				}
 				if !bytes.Equal(got.data, want.data) {
 					t.Fatalf("isa=%s: rows=%d cols=%d %+v %+v differ", set.Name, x.N, x.Cols, how, layout)
@@ -311,7 +311,7 @@ func TestActivationsKeepValues(t *testing.T) {
 			a := &Activations{}
 			a.lay(x.N, x.Cols/group, how, layout)
 			for i := range x.N {
-				a.put(i, 0, x.at(i), quantizeRow)
+				a.put(i, x.at(i), quantizeRow)
 			}
 			for i := range x.N {
 				for g := range a.groups {

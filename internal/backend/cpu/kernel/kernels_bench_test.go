@@ -194,7 +194,7 @@ func BenchmarkQuantize(b *testing.B) {
 				set.Lay(&a, 4, &w)
 				b.SetBytes(int64(4 * len(x)))
 				for b.Loop() {
-					set.Put(&a, 1, 0, x)
+					set.Put(&a, 1, x)
 				}
 			})
 		}
