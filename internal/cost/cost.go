@@ -15,11 +15,9 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// sizes are the numbers of rows of a pass whose costs are estimated. Others lie on lines between them, and larger ones cost in
-// proportion to their rows.
-var sizes = [...]int{
-	1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512,
-}
+// sizes are the numbers of rows of a pass whose costs are estimated. The costs of others lie on lines between them, and
+// larger passes cost in proportion to their rows. Devices change kernels at powers of two.
+var sizes = [...]int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
 
 const (
 	states = 1 + len(sizes) // the level comes first
@@ -138,13 +136,16 @@ func (m *Model) ObservePass(rows, drafts int, took time.Duration) {
 	disturbed := m.drafted || m.drafting
 	m.drafted, m.drafting = drafts > 0 || m.drafting, false
 	seen := &m.seen[nearest(rows)]
-	if rows <= 0 || took <= 0 || disturbed && drafts == 0 && *seen > 0 {
+	if rows <= 0 || disturbed && drafts == 0 && *seen > 0 {
+		return
+	}
+	if *seen++; took <= 0 {
 		return
 	}
 	m.pass.p[0][0] += drift * m.noise
 	m.pass.fade(2, age)
 	noise := m.noise
-	if *seen++; *seen == 1 {
+	if *seen == 1 {
 		noise = firstNoise
 	}
 	h := m.logarithm(rows)
@@ -252,6 +253,12 @@ func (m *Model) Pass(rows int) float64 {
 	m.begin()
 	i, j, way := at(rows)
 	return (m.curve[i] + way*(m.curve[j]-m.curve[i])) * max(1, float64(rows)/float64(sizes[len(sizes)-1]))
+}
+
+// Estimated reports whether the cost of a pass over a number of rows is estimated by itself.
+func (m *Model) Estimated(rows int) bool {
+	_, ok := slices.BinarySearch(sizes[:], rows)
+	return ok
 }
 
 // Doubt is the relative standard deviation of the relation of passes over a and b rows.

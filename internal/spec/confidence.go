@@ -1,9 +1,6 @@
 package spec
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
@@ -49,7 +46,6 @@ type selection struct {
 	least  [MaxDepth]float64      // that a draft must be expected to gain, by position
 	asked  bool                   // the drafter asks before each step
 	rounds int
-	better float64 // mean of the rate with drafts cut over the rate with all of them, minus 1
 }
 
 // chanceOf is the chance of draft j of run i, if those before it are accepted. A draft without a probability of its own
@@ -121,7 +117,6 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 		run, d := &batch[i], &drafts[i]
 		if r.probs = r.probs[:0]; run.Source == Computed {
 			r.probs = append(r.probs, d.Probs...)
-			p.deepest, p.total, p.runs = max(p.deepest, len(d.Tokens)), p.total+len(d.Tokens), p.runs+1
 		}
 		sure = sure || len(r.probs) > 0
 		p.tokens, p.rows = p.tokens+1, p.rows+1
@@ -134,23 +129,16 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 			}
 		}
 	}
-	if !sure || len(c.order) == 0 {
+	if !sure || c.whole() {
 		return
 	}
-	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
-	drafted := c.Draft(p.deepest, p.total, p.runs)
-	pass := c.Pass(p.rows)
-	best, most, rate := 0, p.tokens-c.price*pass, p.tokens/(pass+drafted)
+	c.sort()
+	best, most := 0, p.tokens-c.price*c.Pass(p.rows)
 	for n, inc := range c.order {
 		p.tokens, p.rows = p.tokens+inc.gain, p.rows+1
-		pass := c.Pass(p.rows)
-		if x := p.tokens - c.price*pass; x > most {
-			best, most, rate = n+1, x, p.tokens/(pass+drafted)
+		if x := p.tokens - c.price*c.Pass(p.rows); x > most {
+			best, most = n+1, x
 		}
-	}
-	c.better += (rate/c.expected - 1 - c.better) * acceptRate
-	if c.whole() {
-		return
 	}
 	for _, inc := range c.order[best:] {
 		r, d := records[inc.run], &drafts[inc.run]

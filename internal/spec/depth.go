@@ -11,33 +11,39 @@ import (
 // Controller chooses the source and the number of drafts of each run. Under the exact rule the choice never changes a
 // text, only its speed.
 //
-// All drafts that a batch could make are put in one order, the most likely to be accepted first. A candidate is a
-// number of drafts from the beginning of that order; none is plain decoding. A candidate gives an expected number of
-// tokens, which follows from acceptance counts, and takes the expected time of drafting and of a pass over its rows.
-// The doubt about it is the uncertainty of that time in relation to a plain pass.
+// All drafts that a batch could make are sorted, the most likely to be accepted first. A candidate is a number of
+// drafts from the beginning of that order, such that the pass has one of the sizes that the cost model estimates; none
+// is plain decoding. The acceptance counts give the expected tokens of a candidate, and the cost model gives the time
+// of drafting and of the pass. The doubt about a candidate is the relative standard deviation of the time of its pass
+// over that of a plain pass.
 //
 //   - The choice is the candidate with the most tokens per second after twice its doubt is subtracted. So a batch
 //     drafts only where drafts are known to pay.
-//   - A trial takes another candidate for two rounds: every fourth time plain decoding, else the one with the most
-//     tokens per second after its doubt is added. All trials together are expected to cost 0.4 % of the time. A
-//     trial that is expected to gain costs nothing, so it is repeated in turns with the choice until the doubt is gone.
+//   - A trial takes another candidate for two rounds: the one with the most tokens per second after its doubt is
+//     added. Trials may cost half a round at once and 0.2 % of all later rounds. A trial that is expected to gain
+//     costs nothing, so it is repeated in turns with the choice until the doubt is gone.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
 	cost.Model
 	selection
-	accepted [numSources][MaxDepth]frequency
-	trials   int
-	trial    int     // drafts of the running trial, or of the last
-	left     int     // rounds until a trial may begin, the running trial included
-	credit   float64 // rounds that trials may cost
-	price    float64 // tokens that the time of one level is worth: those that the choice gives in it
-	expected float64 // tokens per level of the drafts that are made
+	accepted  [numSources][MaxDepth]frequency
+	trial     int     // drafts of the running trial, or of the last
+	left      int     // rounds until a trial may begin, the running trial included
+	spent     float64 // rounds that trials have cost and that are not earned yet
+	price     float64 // tokens that the time of one level is worth: those that the choice gives in it
+	row, step float64 // what a row of a pass and a step of the head cost each run, in tokens
 
 	// Scratch of Choose.
-	order  []increment // all drafts that could be made, the most likely first
-	rates  []float64   // tokens per level of each candidate
-	limits []int       // of depth, by run
+	order      []increment // all drafts that could be made, the most likely first
+	candidates []candidate // the first is none
+	limits     []int       // of depth, by run
+}
+
+// candidate is a number of drafts from the beginning of the order, and its tokens per level.
+type candidate struct {
+	drafts int
+	rate   float64
 }
 
 // Record is what a controller knows of one sequence.
@@ -55,9 +61,10 @@ const (
 	ownRate    = 0.04  // those of a sequence, whose text changes
 	idleRate   = 0.002 // those of a kind of copies, per round that could have had one
 
-	maxHope     = 0.5   // of a doubt, where little is known
-	trialShare  = 0.004 // of the time, that trials may cost
-	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
+	maxHope      = 0.5   // of a doubt, where little is known
+	trialShare   = 0.002 // of all rounds, which trials may cost
+	trialAdvance = 0.5   // rounds that trials may cost at once
+	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
 )
 
 // priors are the chances of a first draft before anything is known: for copies as counted in
@@ -147,19 +154,20 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 		return
 	}
 	c.order, c.gains, c.limits = c.order[:0], c.gains[:0], c.limits[:0]
+	n := len(batch)
+	price := max(c.price/float64(n), 1/c.Pass(n))
+	c.row = (c.Pass(2*n) - c.Pass(n)) * price
+	c.step = (c.Draft(1, n, n) - c.Draft(0, 0, n)) * price
 	var base plan
 	known := 0
 	for i, r := range records {
 		c.offer(batch, i, r, &base)
 		known += batch[i].Known
 	}
-	if c.Measured(base.rows-known) < 4 { // what all else is compared with
-		c.order = c.order[:0]
+	if c.Measured(base.rows-known) >= 4 { // what all else is compared with
+		c.rank(batch, records)
 	}
-	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
-	best, hope := c.best(batch, base)
-	n := min(c.turn(best, hope), len(c.order))
-	c.expected = c.rates[n] / (1 + c.better)
+	n = c.turn(c.best(batch, base))
 	for _, inc := range c.order[:n] {
 		batch[inc.run].Depth++
 	}
@@ -169,97 +177,103 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	}
 }
 
-// offer chooses the source of a run, adds what the run has in any case to the plan, and other drafts to the order.
+// offer chooses the source of a run, adds what the run has in any case to the plan.
 func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
 	run := &batch[i]
 	var gains [MaxCopy]float64
-	limit := c.source(r, run, len(batch), &gains)
+	limit := c.source(r, run, &gains)
 	c.gains, c.limits = append(c.gains, gains), append(c.limits, limit)
 	run.Depth = run.Known
 	p.tokens, p.rows = p.tokens+float64(1+run.Known), p.rows+1+run.Known
 	if run.Source == Computed {
 		p.runs++
 	}
-	for j := run.Known; j < limit; j++ {
-		if r.Fixed == DepthAuto {
-			c.order = append(c.order, increment{i, j, gains[j]})
-		} else {
-			run.Depth++
-			p.add(run, j, gains[j])
-		}
+	for j := run.Known; j < limit && r.Fixed != DepthAuto; j++ {
+		run.Depth++
+		p.add(run, j, gains[j])
 	}
 }
 
+// rank makes the order of all drafts whose number is not fixed. By depth it is nearly sorted already.
+func (c *Controller) rank(batch []Run, records []*Record) {
+	for j := range slices.Max(c.limits) {
+		for i, limit := range c.limits {
+			if j >= batch[i].Known && j < limit && records[i].Fixed == DepthAuto {
+				c.order = append(c.order, increment{i, j, c.gains[i][j]})
+			}
+		}
+	}
+	c.sort()
+}
+
+// sort puts the drafts with the highest gains first, and those of a run in their order.
+func (c *Controller) sort() {
+	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
+}
+
 // best is the candidate with the most tokens per second if passes take as long as they may, and another one that
-// has the most if passes take as little as they may; -1 if there is none.
-func (c *Controller) best(batch []Run, p plan) (best, hope int) {
-	plain, low := p.rows, c.rate(&p)
-	c.rates = append(c.rates[:0], low)
+// has the most if passes take as little as they may.
+func (c *Controller) best(batch []Run, p plan) (best, hope candidate) {
+	plain := p.rows
+	c.candidates = append(c.candidates[:0], candidate{0, c.rate(&p)})
+	best = c.candidates[0]
+	low := best.rate
 	for n, inc := range c.order {
-		p.add(&batch[inc.run], inc.depth, inc.gain)
-		x := c.rate(&p) * (1 + c.better)
-		c.rates = append(c.rates, x)
-		if x *= max(1-2*c.Doubt(p.rows, plain), 0); x > low {
-			best, low = n+1, x
+		if p.add(&batch[inc.run], inc.depth, inc.gain); !c.Estimated(p.rows) && n+1 < len(c.order) {
+			continue
+		}
+		x := candidate{n + 1, c.rate(&p)}
+		c.candidates = append(c.candidates, x)
+		if r := x.rate * (1 - 2*c.Doubt(p.rows, plain)); r > low {
+			best, low = x, r
 		}
 	}
-	hope = -1
 	high := 0.0
-	for n, x := range c.rates {
-		if x *= 1 + min(c.Doubt(plain+n, plain+best), maxHope); n != best && x > high {
-			hope, high = n, x
+	for _, x := range c.candidates {
+		doubt := c.Doubt(plain+x.drafts, plain+best.drafts)
+		if r := x.rate * (1 + min(doubt, maxHope)); x.drafts != best.drafts && r > high {
+			hope, high = x, r
 		}
 	}
-	c.price = c.rates[best]
+	c.price = best.rate
 	return best, hope
 }
 
 // turn is the number of drafts of this round: the best, or those of a trial.
-func (c *Controller) turn(best, hope int) int {
-	c.credit = min(c.credit+trialShare, trialRounds)
+func (c *Controller) turn(best, hope candidate) int {
+	c.spent = max(c.spent-trialShare, -trialRounds)
 	if c.left > 0 {
-		if c.left--; c.left >= trialRounds {
+		if c.left--; c.left >= trialRounds && c.trial <= len(c.order) {
 			return c.trial
 		}
-		return best
+		return best.drafts
 	}
-	if c.trials%4 == 0 && best > 0 {
-		hope = 0
+	loss := trialRounds * (1 - hope.rate/best.rate)
+	if c.spent+loss > trialAdvance || len(c.candidates) == 1 {
+		return best.drafts
 	}
-	if hope < 0 {
-		return best
-	}
-	loss := trialRounds * (1 - c.rates[hope]/c.rates[best])
-	if loss > c.credit {
-		return best
-	}
-	c.credit -= max(loss, 0)
-	c.trials++
-	c.trial, c.left = hope, 2*trialRounds-1
-	return hope
+	c.spent += max(loss, 0)
+	c.trial, c.left = hope.drafts, 2*trialRounds-1
+	return hope.drafts
 }
 
-// source sets the source of a run that promises most, as if all n runs of the batch were alike; under the ratio
-// rule, by what is expected of any machine and text. It sets the gains of its drafts and returns how many there may be.
-func (c *Controller) source(r *Record, run *Run, n int, gains *[MaxCopy]float64) (limit int) {
-	price := max(c.price/float64(n), 1/c.Pass(n))
-	row := (c.Pass(2*n) - c.Pass(n)) * price
-	step := (c.Draft(1, n, n) - c.Draft(0, 0, n)) * price
+// source sets the source of a run that promises most, as if all runs of the batch were alike; under the ratio rule, by what is expected of any machine and text. It sets the gains of its drafts and returns how many there may be.
+func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit int) {
 	fixed, ok := r.Fixed.Fixed()
 	limit, most := run.Known, math.Inf(-1)
 	for s := range Source(numSources) {
 		if !run.Sources.Has(s) {
 			continue
 		}
-		depth, each := min(run.Depth, MaxCopy), row
+		depth, each := min(run.Depth, MaxCopy), c.row
 		if s == Computed {
-			depth, each = min(run.Depth, MaxDepth), row+step
+			depth, each = min(run.Depth, MaxDepth), c.row+c.step
 		}
 		if depth = max(depth, run.Known); ok {
 			depth = min(depth, run.Known+fixed)
 		}
 		var g [MaxCopy]float64
-		c.chances(r, s, run.Known, &g)
+		c.chances(r, s, run.Known, g[:max(depth, MaxDepth)])
 		value := 0.0
 		for j := run.Known; j < depth && (ok || g[j] > each); j++ {
 			value += g[j] - each
@@ -280,7 +294,7 @@ func (c *Controller) source(r *Record, run *Run, n int, gains *[MaxCopy]float64)
 // chances sets the gains of a source's drafts: the probability that draft j and all before it
 // are accepted. That of draft j after them is the sequence's own acceptance, weighed against
 // that of all sequences, weighed against that of the draft before. The first known ones are certain.
-func (c *Controller) chances(r *Record, s Source, known int, gains *[MaxCopy]float64) {
+func (c *Controller) chances(r *Record, s Source, known int, gains []float64) {
 	const shared, own = 4, 16
 	p, all := priors[s], 1.0
 	for j := range gains {
@@ -320,8 +334,8 @@ func (c *Controller) Rate(r *Record, depth int) float64 {
 		return 1 / (c.Pass(1) * c.Level())
 	}
 	p := plan{tokens: 1, rows: 1, runs: 1}
-	var gains [MaxCopy]float64
-	c.chances(r, Computed, 0, &gains)
+	var gains [MaxDepth]float64
+	c.chances(r, Computed, 0, gains[:])
 	for j, gain := range gains[:depth] {
 		p.add(&Run{}, j, gain)
 	}

@@ -21,6 +21,8 @@ type simulation struct {
 	noise   float64                            // relative, of each measurement
 	bursts  float64                            // chance that a measurement is three times as long
 	first   float64                            // how much slower the first pass of a size is; 0: not
+	records bool                               // the first pass of a size is recorded, and its time not reported
+	chained bool                               // the head drafts all tokens in one call and asks for no decision between them
 	prob    func(a float64, u float64) float64 // what the head says of a draft whose chance is a; nil: nothing, and all chances are the mean
 }
 
@@ -73,7 +75,7 @@ func (s *simulation) draft(rng *rand.Rand, batch []Run) (drafts []Draft, chances
 		var d Draft
 		var list []float64
 		for j := range run.Depth {
-			if s.prob != nil && j > 0 && run.More != nil && !run.More(d.Probs) {
+			if s.prob != nil && !s.chained && j > 0 && run.More != nil && !run.More(d.Probs) {
 				break
 			}
 			a := chance(s.accepts, j)
@@ -135,8 +137,12 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		if !seen[rows] && s.first > 0 {
 			pass *= s.first
 		}
+		took := measured(pass, speed)
+		if !seen[rows] && s.records {
+			took = 0
+		}
 		seen[rows] = true
-		c.ObservePass(rows, rows-len(batch), measured(pass, speed))
+		c.ObservePass(rows, rows-len(batch), took)
 		tokens := 0
 		for i, d := range drafts {
 			accepted := 0
@@ -177,6 +183,9 @@ func simulations() []simulation {
 	thermal := func(round int) float64 { return 1 + 0.3*math.Sin(float64(round)/80) }
 	loaded := func(round int) float64 { return []float64{1, 5}[round/80%2] }
 	calibrated := func(a, _ float64) float64 { return a }
+	h200 := stairs(1, 0.183, 2, 0.206, 4, 0.246, 8, 0.268, 16, 0.33, 32, 0.43, 64, 0.68, 96, 0.98)
+	chain := func(d, runs int) float64 { return float64(d) * (0.13 + 0.01*float64(runs)) }
+	grows := func(round int) int { return []int{1, 2, 4, 8}[min(round/50, 3)] }
 	wave := func(round int) int { return 1 + int(3.5*(1+math.Sin(float64(round)/40))) }
 	pairs := func(round int) int { return []int{1, 4, 1, 8, 2}[round/50%5] }
 	return []simulation{
@@ -226,6 +235,12 @@ func simulations() []simulation {
 		{name: "8: confidence, too sure", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, prob: func(a, _ float64) float64 { return math.Sqrt(math.Sqrt(a)) }, length: 200},
 		{name: "8: confidence, not sure enough", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, prob: func(a, _ float64) float64 { return a * a * a }, length: 200},
 		{name: "8: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(8), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
+		{name: "1: h200", verify: h200, head: chain, accepts: good, size: always(1), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
+		{name: "2: h200", verify: h200, head: chain, accepts: good, size: always(2), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
+		{name: "4: h200", verify: h200, head: chain, accepts: good, size: always(4), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
+		{name: "8: h200", verify: h200, head: chain, accepts: good, size: always(8), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
+		{name: "1, 2, 4, 8: h200", verify: h200, head: chain, accepts: good, size: grows, noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
+		{name: "8: h200, fair head", verify: h200, head: chain, accepts: fair, size: always(8), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
 	}
 }
