@@ -106,7 +106,7 @@ sanitize-cuda: ## run the tests of the CUDA backend under NVIDIA's compute-sanit
 	go test -vet off -c -tags cuda -o bin/cuda.test ./internal/backend/cuda
 	cd internal/backend/cuda && $(foreach tool,$(SANITIZERS),compute-sanitizer --tool $(tool) --error-exitcode 1 $($(tool)_FLAGS) "$(CURDIR)/bin/cuda.test" -test.short -test.skip "^TestRoundsAllocateNothing$$" -test.timeout 30m &&) true
 
-kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for what is committed
+kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for what is committed (kernels/Dockerfile)
 	internal/backend/cuda/kernels/build.sh
 
 # Most of this stage is compiling, the standard library too: without debug information it takes a

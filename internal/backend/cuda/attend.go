@@ -49,6 +49,7 @@ type attendLayer struct {
 	heads, kvHeads, key, tail, value int
 	kind, window                     int
 	latent, split                    bool
+	width, prepared                  int // numbers of a query, heads that attend_prepare has
 	layerParam
 }
 
@@ -73,12 +74,12 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	} else {
 		l.floats = b.scratch(4 * q.Rows * a.Heads * width)
 	}
-	heads := 2 * a.KVHeads
+	l.width, l.prepared = width, 2*a.KVHeads
 	if a.Latent > 0 {
-		heads = 1
+		l.prepared = 1
 	}
 	if q.Rows > 0 {
-		heads += a.Heads
+		l.prepared += a.Heads
 		if l.split = l.rows <= splitRows && !l.odd(); l.split {
 			bytes := b.splitBytes()
 			b.attention.split = true
@@ -87,29 +88,21 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 			l.slots, l.sums, l.tops = i32(slots), b.scratch(4*slots*columns), b.scratch(16*slots)
 		}
 	}
-	l.layerParam.split = flag(l.split)
-	if l.few() {
-		b.attendFew(&l)
-		b.join(&l)
-		return
-	}
-	b.launch("attend.attend_prepare", grid{x: (heads + 3) / 4, y: l.rows, threads: 128, shared: 16 * max(width, l.value)}, l.call, raw(l.layerParam))
-	if q.Rows == 0 {
-		return
-	}
-	if at.Type == dtype.I8 {
-		b.attendCodes(&l)
-	} else {
-		b.attendFloats(&l)
-	}
-	if l.split {
-		b.join(&l)
-	}
+	l.layerParam.split = b32(l.split)
+	find(b, attendRules, &l).run(b, &l)
+}
+
+// attendPrepare norms and rotates heads, and appends keys and values to pages.
+func (b *Backend) attendPrepare(l *attendLayer) {
+	b.launch("attend.attend_prepare", grid{x: (l.prepared + 3) / 4, y: l.rows, threads: 128, shared: 16 * max(l.width, l.value)}, l.call, raw(l.layerParam))
 }
 
 // join merges what pages have left. Of many rows the blocks are as many as the device runs at once only if each
 // has few pages on their way.
 func (b *Backend) join(l *attendLayer) {
+	if !l.split {
+		return
+	}
 	batch := joinBatch
 	if l.rows > joinRows {
 		batch = joinBatch / 8
@@ -147,8 +140,8 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 	}
 	l.layerParam = layerParam{
 		heads: i32(l.heads), kvHeads: i32(l.kvHeads), key: i32(l.key), tail: i32(l.tail), value: i32(l.value), head: i32(a.Queries() / a.Heads),
-		kind: i32(l.kind), page: i32(at.Page), part: [2]int32{i32(part[0]), i32(part[1])}, latent: flag(l.latent), gate: flag(a.Gate), window: i32(l.window),
-		pairs: i32(len(a.Freqs)), interleaved: flag(a.Interleaved), eps: a.Eps, scale: a.ScoreScale(), queries: i32(l.queries),
+		kind: i32(l.kind), page: i32(at.Page), part: [2]int32{i32(part[0]), i32(part[1])}, latent: b32(l.latent), gate: b32(a.Gate), window: i32(l.window),
+		pairs: i32(len(a.Freqs)), interleaved: b32(a.Interleaved), eps: a.Eps, scale: a.ScoreScale(), queries: i32(l.queries),
 		dst: b.at(dst), q: b.at(q), k: b.at(k), v: b.at(v), qNorm: b.at(a.QNorm), kNorm: b.at(a.KNorm),
 		dstStride: i32(dst.Stride), qStride: i32(q.Stride), kStride: i32(k.Stride), vStride: i32(v.Stride),
 	}
@@ -183,12 +176,15 @@ func (b *Backend) turn(a *backend.Attention, rows int, call driver.Ptr) driver.P
 	return to
 }
 
-// attendFloats computes pages of float32 or half precision.
-func (b *Backend) attendFloats(l *attendLayer) {
-	kernel, threads := "attend.attend_"+l.kinds(), 256
-	if l.value > 256 {
-		kernel = "attendwide.attend_" + l.kinds() + "_wide"
-	}
+// attendFloats and attendWide compute pages of float32 or half precision.
+func (b *Backend) attendFloats(l *attendLayer) { b.attendPages(l, "attend.attend_"+l.kinds()) }
+
+func (b *Backend) attendWide(l *attendLayer) {
+	b.attendPages(l, "attendwide.attend_"+l.kinds()+"_wide")
+}
+
+func (b *Backend) attendPages(l *attendLayer, kernel string) {
+	const threads = 256
 	const state = 4 * blockQueries * (backend.PageTokens + 7) // struct Queries
 	size := 4
 	if l.kind == 1 {
@@ -200,24 +196,24 @@ func (b *Backend) attendFloats(l *attendLayer) {
 		second = l.tail
 	}
 	shared := state + 4*blockQueries*max((l.key+1)&^1+(l.tail+1)&^1, (l.value+1)&^1) + backend.PageTokens*(row(l.key)+row(second))
-	if b.tooWide(l, shared) {
-		return
+	if !b.tooWide(l, shared) {
+		b.attendPiecewise(l, kernel, blockQueries, grid{threads: threads, shared: shared})
 	}
-	g := grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}
+}
+
+// attendPiecewise launches a kernel whose blocks take pieces of work of so many queries.
+func (b *Backend) attendPiecewise(l *attendLayer, kernel string, queries int, g grid) {
+	b.attendPrepare(l)
+	g.x = b.occupancy(kernel, g.threads, g.shared)
 	if !l.split {
-		g.x = min(g.x, l.rows*((l.heads/l.kvHeads+blockQueries-1)/blockQueries)*l.kvHeads)
+		g.x = min(g.x, l.rows*((l.heads/l.kvHeads+queries-1)/queries)*l.kvHeads)
 	}
 	b.launch(kernel, g, l.call, raw(l.layerParam))
+	b.join(l)
 }
 
 // kinds are the numbers of pages that are not codes.
 func (l *attendLayer) kinds() string { return [2]string{"floats", "halves"}[l.kind] }
-
-// few reports whether a call's rows are few enough, and its heads of the widths, for attend_few.
-func (l *attendLayer) few() bool {
-	return l.rows <= splitRows && l.queries > 0 && l.kind != 2 && !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 &&
-		(l.window == 0 || l.window >= backend.PageTokens)
-}
 
 // attendFew computes pages of float32 or half precision for few rows, all that comes before included.
 func (b *Backend) attendFew(l *attendLayer) {
@@ -233,6 +229,7 @@ func (b *Backend) attendFew(l *attendLayer) {
 		return
 	}
 	b.launch(kernel, grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}, l.call, raw(l.layerParam))
+	b.join(l)
 }
 
 // tooWide reports whether a page of a layer is more than a block has shared memory for, which is an error.
@@ -248,15 +245,11 @@ func (b *Backend) tooWide(l *attendLayer, shared int) bool {
 // odd reports whether pages of 8 bits have rows that the kernels for tensor cores do not know.
 func (l *attendLayer) odd() bool { return l.kind == 2 && (l.latent || l.key > 256 || l.value > 256) }
 
-// attendCodes computes pages of 8 bits.
+// attendCodes and attendAny compute pages of 8 bits.
 func (b *Backend) attendCodes(l *attendLayer) {
-	kernel, queries, shared := "coded.coded", 32, 0
-	if l.odd() {
-		kernel, queries, shared = "coded.coded_any", 16, 4*16*l.value
-	}
-	g := grid{x: b.occupancy(kernel, 128, shared), threads: 128, shared: shared}
-	if !l.split {
-		g.x = min(g.x, l.rows*((l.heads/l.kvHeads+queries-1)/queries)*l.kvHeads)
-	}
-	b.launch(kernel, g, l.call, raw(l.layerParam))
+	b.attendPiecewise(l, "coded.coded", 32, grid{threads: 128})
+}
+
+func (b *Backend) attendAny(l *attendLayer) {
+	b.attendPiecewise(l, "coded.coded_any", 16, grid{threads: 128, shared: 4 * 16 * l.value})
 }

@@ -55,52 +55,81 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	if rows == 0 {
 		return
 	}
-	if rows <= deltaRows && !long(batch) && d.KeyDim == 128 && d.ValueDim == 128 && d.Kernel == 4 {
-		b.deltaFew(dst, d, at, in, call)
-		return
-	}
-	chained := (d.KeyDim + 3) &^ 3
-	mixed := b.scratch(4 * rows * (2*d.KeyHeads*chained + values + d.KeyHeads + 2*d.ValueHeads + 4))
+	c := deltaCall{dst, d, at, in, batch, call}
+	find(b, deltaRules, &c).run(b, &c)
+}
+
+// deltaCall is a call of DeltaNet.
+type deltaCall struct {
+	dst   backend.Tensor
+	d     *backend.DeltaNet
+	at    backend.Place
+	in    backend.DeltaInput
+	batch []backend.Seq
+	call  driver.Ptr
+}
+
+// delta128 and deltaAny are DeltaNet for any number of rows.
+func (b *Backend) delta128(c *deltaCall) {
+	b.deltaMany(c, func(g grid, mixed driver.Ptr) {
+		b.launch("delta.delta_recur128", g, c.call, c.at.Delta, b.at(c.dst), c.dst.Stride, c.d.KeyHeads, c.d.ValueHeads, neighbors(c.d), c.d.ValueDim, mixed, c.dst.Rows)
+	})
+}
+
+func (b *Backend) deltaAny(c *deltaCall) {
+	b.deltaMany(c, func(g grid, mixed driver.Ptr) {
+		d := c.d
+		g.shared = 4 * (d.KeyDim*(deltaStrip+1) + 2*chained(d))
+		b.launch("delta.delta_recur", g, c.call, c.at.Delta, b.at(c.dst), c.dst.Stride, d.KeyHeads, d.ValueHeads, neighbors(d), d.KeyDim, d.ValueDim, mixed, c.dst.Rows)
+	})
+}
+
+// chained is how many numbers a key takes.
+func chained(d *backend.DeltaNet) int { return (d.KeyDim + 3) &^ 3 }
+
+// deltaMany launches what rows have by themselves, the recurrence, and the gated norm.
+func (b *Backend) deltaMany(c *deltaCall, recur func(g grid, mixed driver.Ptr)) {
+	dst, d, at, in, call, rows := c.dst, c.d, c.at, c.in, c.call, c.dst.Rows
+	mixed := b.scratch(4 * rows * (2*d.KeyHeads*chained(d) + d.ValueHeads*d.ValueDim + d.KeyHeads + 2*d.ValueHeads + 4))
 	b.launch("delta.delta_mix", grid{x: d.KeyHeads, y: rows, threads: 256, shared: 8 * d.KeyDim},
 		call, at.Delta, b.at(in.QKV), in.QKV.Stride, b.at(in.A), in.A.Stride, b.at(in.B), in.B.Stride,
 		b.at(d.Conv), d.Conv.Stride, b.at(d.DecayRate), b.at(d.DecayBias), d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed)
 	strips := (d.ValueDim + deltaStrip - 1) / deltaStrip
-	g := grid{x: d.ValueHeads * strips, y: min(rows, deltaSeqs), threads: 4 * deltaStrip}
-	if d.KeyDim == 128 && d.ValueDim%deltaStrip == 0 {
-		b.launch("delta.delta_recur128", g, call, at.Delta, b.at(dst), dst.Stride, d.KeyHeads, d.ValueHeads, neighbors(d), d.ValueDim, mixed, rows)
-	} else {
-		g.shared = 4 * (d.KeyDim*(deltaStrip+1) + 2*chained)
-		b.launch("delta.delta_recur", g, call, at.Delta, b.at(dst), dst.Stride, d.KeyHeads, d.ValueHeads, neighbors(d), d.KeyDim, d.ValueDim, mixed, rows)
-	}
+	recur(grid{x: d.ValueHeads * strips, y: min(rows, deltaSeqs), threads: 4 * deltaStrip}, mixed)
 	heads := (d.ValueHeads + 3) / 4
-	tails := (min(rows, deltaSeqs)*((channels+127)/128) + heads - 1) / heads // rows of blocks for the last inputs
-	gated := func(c quantized) {
+	tails := (min(rows, deltaSeqs)*((d.Channels()+127)/128) + heads - 1) / heads // rows of blocks for the last inputs
+	b.deltaCodes(c, func(q quantized) {
 		b.launch("delta.delta_gate", grid{x: heads, y: rows + tails, threads: 128},
 			call, at.Delta, b.at(dst), dst.Stride, b.at(in.Z), in.Z.Stride, b.at(d.Norm), d.Eps, d.SigmoidGate, b.at(in.QKV), in.QKV.Stride,
-			d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed, rows, raw(c.param()))
-	}
-	gated(quantized{})
-	if d.ValueDim <= maxCoded {
-		b.passes.codable(dst, b.at(dst), d.ValueDim, gated)
+			d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, mixed, rows, raw(q.param()))
+	})
+}
+
+// deltaCodes launches the last kernel of a layer, which the next operation may have write codes.
+func (b *Backend) deltaCodes(c *deltaCall, launch func(q quantized)) {
+	launch(quantized{})
+	if c.d.ValueDim <= maxCoded {
+		b.passes.codable(c.dst, b.at(c.dst), c.d.ValueDim, launch)
 	}
 }
 
+// deltaOne is DeltaNet for one row.
+func (b *Backend) deltaOne(c *deltaCall) {
+	d, in, arrived := c.d, &c.in, b.zeros(&b.arrived, 4*deltaRows*c.d.KeyHeads)
+	b.deltaCodes(c, func(q quantized) {
+		b.launch("deltafew.delta_one", grid{x: d.ValueHeads, threads: 512},
+			c.call, c.at.Delta, b.at(c.dst), b.at(in.QKV), b.at(in.Z), b.at(in.A), b.at(in.B), b.at(d.Conv), d.Conv.Stride,
+			b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate, d.KeyHeads, d.ValueHeads, neighbors(d), arrived, raw(q.param()))
+	})
+}
+
 // deltaFew is DeltaNet for few rows.
-func (b *Backend) deltaFew(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, call driver.Ptr) {
-	rows := in.QKV.Rows
-	arrived := b.zeros(&b.arrived, 4*deltaRows*d.KeyHeads)
-	all := func(c quantized) {
-		if rows == 1 {
-			b.launch("deltafew.delta_one", grid{x: d.ValueHeads, threads: 512},
-				call, at.Delta, b.at(dst), b.at(in.QKV), b.at(in.Z), b.at(in.A), b.at(in.B), b.at(d.Conv), d.Conv.Stride,
-				b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate, d.KeyHeads, d.ValueHeads, neighbors(d), arrived, raw(c.param()))
-			return
-		}
-		b.launch("deltafew.delta_few", grid{x: d.ValueHeads, y: min(rows, deltaSeqs), threads: 512},
-			call, at.Delta, b.at(dst), dst.Stride, b.at(in.QKV), in.QKV.Stride, b.at(in.Z), in.Z.Stride, b.at(in.A), in.A.Stride, b.at(in.B), in.B.Stride,
+func (b *Backend) deltaFew(c *deltaCall) {
+	dst, d, in, arrived := c.dst, c.d, &c.in, b.zeros(&b.arrived, 4*deltaRows*c.d.KeyHeads)
+	b.deltaCodes(c, func(q quantized) {
+		b.launch("deltafew.delta_few", grid{x: d.ValueHeads, y: min(dst.Rows, deltaSeqs), threads: 512},
+			c.call, c.at.Delta, b.at(dst), dst.Stride, b.at(in.QKV), in.QKV.Stride, b.at(in.Z), in.Z.Stride, b.at(in.A), in.A.Stride, b.at(in.B), in.B.Stride,
 			b.at(d.Conv), d.Conv.Stride, b.at(d.DecayRate), b.at(d.DecayBias), b.at(d.Norm), d.Eps, d.SigmoidGate,
-			d.KeyHeads, d.ValueHeads, neighbors(d), arrived, raw(c.param()))
-	}
-	all(quantized{})
-	b.passes.codable(dst, b.at(dst), d.ValueDim, all)
+			d.KeyHeads, d.ValueHeads, neighbors(d), arrived, raw(q.param()))
+	})
 }

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
@@ -13,7 +14,8 @@ import (
 type mixture struct {
 	b               *Backend
 	e               *backend.Experts
-	x               backend.Tensor
+	dst, x          backend.Tensor
+	s               projections
 	choices         int       // rows*TopK
 	rows            int       // of slots, at most
 	alone           int       // rows of the shared expert among them: all or none
@@ -24,6 +26,7 @@ type mixture struct {
 	chosen, weights driver.Ptr
 	slots           driver.Ptr
 	list, count     driver.Ptr // of jobs
+	choice, places  []byte     // parameters of the kernels that choose
 }
 
 // maxExperts is how many experts the kernel that lists jobs has threads for.
@@ -39,7 +42,7 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		panic(fmt.Sprintf("cuda: %d experts of %d rows of %d numbers for %d×%d", e.TopK, x.Rows, x.Cols, dst.Rows, dst.Cols))
 	}
 	b.begin()
-	m := mixture{b: b, e: e, x: x, choices: x.Rows * e.TopK, most: maxRelay}
+	m := mixture{b: b, e: e, dst: dst, x: x, choices: x.Rows * e.TopK, most: maxRelay}
 	experts := e.Router.Rows()
 	for m.most > strip && m.most*experts >= 2*m.choices {
 		m.most /= 2
@@ -56,28 +59,23 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		var known []input
 		m.row = b.prepare(input{x: b.at(x), rows: x.Stride}, 1, x.Cols, gate, &known).quantized
 	}
-	s := m.project()
-	few := m.few()
-	if few && m.picks() {
-		m.answerOne(dst, &s)
-		return
-	}
-	m.chosen, m.slots = b.scratch(4*m.choices), b.scratch(4*(m.choices+m.alone))
-	m.list, m.count = b.scratch(len(raw(jobParam{}))*m.jobs), b.scratch(4)
-	m.rank(s.logits)
-	if few {
-		m.answerOne(dst, &s)
-		return
-	}
+	m.s = m.project()
+	find(b, expertRules, &m).run(b, &m)
+}
+
+// answerAll chooses experts, computes their answers by products, and adds them up.
+func (b *Backend) answerAll(m *mixture) {
+	e, x, dst := m.e, m.x, m.dst
+	m.rank()
 	answers := m.answers()
 	answer, place := driver.Ptr(0), 0
 	switch {
 	case m.alone > 0:
 		place = m.choices
 	case e.SharedGate != nil:
-		answer = m.shared(&s)
+		answer = m.shared(&m.s)
 	}
-	b.launch("experts.combine", pieces(x.Rows, x.Cols), b.at(dst), dst.Stride, answers, m.weights, m.slots, e.TopK, x.Cols, answer, place, b.at(s.weight), s.weight.Stride)
+	b.launch("experts.combine", pieces(x.Rows, x.Cols), b.at(dst), dst.Stride, answers, m.weights, m.slots, e.TopK, x.Cols, answer, place, b.at(m.s.weight), m.s.weight.Stride)
 }
 
 // shares reports whether the shared expert is like the others, so that it can be one of their jobs.
@@ -144,30 +142,47 @@ func (m *mixture) project() (s projections) {
 const fewRows = 16
 
 // rank has the experts chosen by their logits, and slots and jobs made of the choices.
-func (m *mixture) rank(logits backend.Tensor) {
-	b, e := m.b, m.e
+func (m *mixture) rank() {
+	b, e, logits := m.b, m.e, m.s.logits
+	m.chosen, m.slots = b.scratch(4*m.choices), b.scratch(4*(m.choices+m.alone))
+	m.list, m.count = b.scratch(int(unsafe.Sizeof(jobParam{}))*m.jobs), b.scratch(4)
 	m.weights = b.scratch(4 * m.choices)
-	space := 4 * (2*(logits.Cols+max(e.Groups, 1)) + e.TopK) // spaceOf
-	choice := raw(choiceParam{
+	m.choice = raw(choiceParam{
 		logits: b.at(logits), bias: b.at(e.Bias), chosen: m.chosen, weights: m.weights, logitsStride: i32(logits.Stride), experts: i32(logits.Cols),
-		topK: i32(e.TopK), sigmoid: flag(e.Sigmoid), groups: i32(e.Groups), topGroups: i32(e.TopGroups), normalize: flag(e.Normalize), scale: e.Scale,
+		topK: i32(e.TopK), sigmoid: b32(e.Sigmoid), groups: i32(e.Groups), topGroups: i32(e.TopGroups), normalize: b32(e.Normalize), scale: e.Scale,
 	})
-	places := raw(placesParam{
+	m.places = raw(placesParam{
 		chosen: m.chosen, slots: m.slots, jobs: m.list, jobCount: m.count, choices: i32(m.choices), most: i32(m.most), shared: i32(m.alone),
 	})
-	block := grid{x: 1, threads: (logits.Cols + 31) &^ 31}
-	const room = 100 << 10 // a block has more, but also memory that the kernel asks for itself
-	if m.x.Rows == 1 {
-		b.launch("experts.choose_one", grid{x: 1, threads: 32, shared: space}, choice, places)
-		return
-	}
-	if all := block.threads / 32 * space; m.x.Rows <= fewRows && all <= room {
-		block.shared = all
-		b.launch("experts.choose_assign", block, choice, places, m.x.Rows)
-		return
-	}
-	b.launch("experts.choose", grid{x: m.x.Rows, threads: 32, shared: space}, choice)
-	b.launch("experts.assign", block, places)
+	find(b, choiceRules, m).run(b, m)
+}
+
+// choiceRoom is how much shared memory the choices of few rows may take: a block has more, but also memory that the kernel
+// asks for itself.
+const choiceRoom = 100 << 10
+
+// choiceSpace is the shared memory of a choice: spaceOf of kernels/experts.cu.
+func (m *mixture) choiceSpace() int {
+	return 4 * (2*(m.s.logits.Cols+max(m.e.Groups, 1)) + m.e.TopK)
+}
+
+// choiceThreads is a thread for each expert.
+func (m *mixture) choiceThreads() int { return (m.s.logits.Cols + 31) &^ 31 }
+
+// choiceBytes is the shared memory of a block whose warps choose.
+func (m *mixture) choiceBytes() int { return m.choiceThreads() / 32 * m.choiceSpace() }
+
+func (b *Backend) chooseOne(m *mixture) {
+	b.launch("experts.choose_one", grid{x: 1, threads: 32, shared: m.choiceSpace()}, m.choice, m.places)
+}
+
+func (b *Backend) chooseFew(m *mixture) {
+	b.launch("experts.choose_assign", grid{x: 1, threads: m.choiceThreads(), shared: m.choiceBytes()}, m.choice, m.places, m.x.Rows)
+}
+
+func (b *Backend) chooseMany(m *mixture) {
+	b.launch("experts.choose", grid{x: m.x.Rows, threads: 32, shared: m.choiceSpace()}, m.choice)
+	b.launch("experts.assign", grid{x: 1, threads: m.choiceThreads()}, m.places)
 }
 
 // answers computes the chosen experts and returns their answers by slot.
@@ -216,20 +231,26 @@ func (m *mixture) picks() bool {
 	return e.Router.Rows() <= maxPicked && !e.Sigmoid && e.Bias.Mem == nil && e.Groups <= 1
 }
 
-// Kernels of one row choose so many experts of so many, and have so many of them at once.
+// Limits of the kernels for one row: experts that a row chooses, experts in all, warps with an expert each.
 const maxPicks, maxPicked, maxFewWarps = 32, 256, 16
 
 // rowInput is the one row there is.
 func (m *mixture) rowInput() *rowInput { return &rowInput{cols: m.x.Cols, codes: m.row} }
 
+// answerListed is answerOne for experts that a kernel before it chooses.
+func (b *Backend) answerListed(m *mixture) {
+	m.rank()
+	b.answerOne(m)
+}
+
 // answerOne is answers and their sum for one row.
-func (m *mixture) answerOne(dst backend.Tensor, s *projections) {
-	b, e := m.b, m.e
+func (b *Backend) answerOne(m *mixture) {
+	e, s, dst := m.e, &m.s, m.dst
 	gate, up, down := m.weights3()
 	wide := gate.Rows()
 	jobs, pick := m.choices+m.alone, pickParam{}
 	if m.list == 0 {
-		pick = pickParam{logits: b.at(s.logits), experts: i32(s.logits.Cols), topK: i32(e.TopK), normalize: flag(e.Normalize), scale: e.Scale}
+		pick = pickParam{logits: b.at(s.logits), experts: i32(s.logits.Cols), topK: i32(e.TopK), normalize: b32(e.Normalize), scale: e.Scale}
 	}
 	middle := input{x: b.scratch(4 * m.rows * wide), rows: wide}
 	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput(), quantized{}, jobs, pick)

@@ -1,8 +1,10 @@
 package cuda
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
@@ -112,10 +114,7 @@ func (b *Backend) takeRow(list []product) *rowInput {
 	if last == nil || !oneRow(list) {
 		return nil
 	}
-	in, tiles := &list[0].in, 0
-	for i := range list {
-		tiles += list[i].tiles
-	}
+	in, tiles := &list[0].in, tilesOf(list)
 	switch of := last.of.(type) {
 	case *normed:
 		row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
@@ -169,12 +168,28 @@ func pairs(list []product) bool {
 // fewGroups is how many groups, or blocks of several groups, make a chunk of few.
 const fewGroups = 8
 
-// fewForm is the shape of few: four rows in groups of 16 have chunks of half as many blocks.
-func fewForm(l *kernel.Layout, rows int) relayForm {
-	if l.Number == dtype.F8E4M3 && rows > 2 {
-		return relayForm{1, fewGroups / 2, 4}
+// fewKernel is the kernel for up to packedRows rows, and its shape: four rows in groups of 16 have chunks of half as many blocks.
+func fewKernel(w *weight, rows int) (string, relayForm) {
+	form := relayForm{1, fewGroups, 2}
+	if w.Number == dtype.F8E4M3 && rows > 2 {
+		form = relayForm{1, fewGroups / 2, 4}
 	}
-	return relayForm{1, fewGroups, 2}
+	return fmt.Sprintf("%s.few_%d_%d_%d", w.forms().few, w.Bits, w.Layout.Group, []int{1, 2, 4, 4}[rows-1]), form
+}
+
+// few launches products of up to packedRows rows.
+func (b *Backend) few(list []product) {
+	w := list[0].w
+	name, form := fewKernel(w, list[0].rows)
+	row := b.takeRow(list)
+	if row != nil {
+		b.teams(w.forms().few+rowKernel, row.beside(w.Block), form.groups, list, row.param())
+	} else {
+		b.teams(name, form.shared(&w.Layout), form.groups, list)
+	}
+	if b.passes.recording != nil {
+		b.passes.mark(&joint{slices.Clone(list), row})
+	}
 }
 
 // gate launches two products of one row, and silu of the first times the second, as codes too if there is a

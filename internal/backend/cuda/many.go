@@ -37,11 +37,8 @@ func (b *Backend) halve(in *input, rows int, w *weight) {
 }
 
 // many launches a product of many rows with a weight that lies for tensor cores.
-func (b *Backend) many(p *product) {
-	if p.w.super() {
-		b.manySuper(p)
-		return
-	}
+func (b *Backend) many(list []product) {
+	p := &list[0]
 	l, forms := &p.w.Layout, p.w.forms()
 	across, down := (p.tiles+manyOutputs-1)/manyOutputs, (p.rows+manyRows-1)/manyRows
 	rows, strips, row := manyRows, 4, l.Group+p.w.tails() // of a block, of a warp; bytes of a row

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
@@ -188,15 +187,17 @@ func (p *product) param() []byte {
 	}
 	return raw(productParam{
 		w: p.w.param(), codes: p.in.codes, tails: p.in.tails, x: p.in.x, dst: p.dst, bias: p.bias, only: p.only, jobs: p.jobs, jobCount: p.jobCount,
-		tailRows: i32(p.in.tailRows), codeStride: i32(p.in.stride), xStride: i32(p.in.rows), dstStride: i32(p.stride), rows: i32(p.rows), add: flag(p.add),
+		tailRows: i32(p.in.tailRows), codeStride: i32(p.in.stride), xStride: i32(p.in.rows), dstStride: i32(p.stride), rows: i32(p.rows), add: b32(p.add),
 	})
 }
 
-// relayed reports whether a product is one relay's.
-func (p *product) relayed() bool {
-	few := p.rows <= 2*strip || p.tiles < manyTiles || p.only != 0 || p.jobs != 0
-	return p.w.laid() && p.rows <= maxRelay && (few || p.w.super() || len(p.w.forms().panels) > 0)
+// large reports whether p has so many tiles that the blocks of many are enough to beat relays, for formats without panels.
+func (p *product) large() bool {
+	return p.rows > 2*strip && p.tiles >= manyTiles && p.only|p.jobs == 0 && !p.w.super() && len(p.w.forms().panels) == 0
 }
+
+// relayed reports whether p is one of a kernel that multiplies several matrices at once.
+func (p *product) relayed() bool { return p.w.laid() && p.rows <= maxRelay && !p.large() }
 
 // maxParts is how many products a relay has at most.
 const maxParts = len(partsParam{}.part)
@@ -238,39 +239,30 @@ func (b *Backend) multiply(list ...product) {
 	if len(list) == 0 {
 		return
 	}
-	if list[0].relayed() {
-		b.relay(list...)
+	r, p := find(b, productRules, list), &list[0]
+	if r.most == 0 {
+		r.run(b, list)
 		return
 	}
-	if list[0].narrow {
-		b.launchNarrow(list...)
-		return
+	for from := 0; from < p.rows; from += r.most {
+		b.multiply(p.rowsFrom(from, min(from+r.most, p.rows)))
 	}
-	p := &list[0]
-	switch strips := (p.rows + strip - 1) / strip; {
-	case p.w.Kind == kernel.Plain:
-		b.floats(p)
-	case !p.w.Integer():
-		b.launch("plain.floatPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 128}, p.param())
-	case !p.w.laid():
-		b.launch("plain.integerPlain", grid{x: p.tiles, y: min(strips, maxRows), threads: 256}, p.param())
-	case p.rows > maxRelay && p.only == 0:
-		b.many(p)
-	case p.rows > 2*strip && p.rows <= maxRelay && p.tiles >= manyTiles && p.only == 0 && p.jobs == 0:
-		b.many(p)
-	default:
-		for from := 0; from < p.rows; from += maxRelay {
-			part := p.rowsFrom(from, min(from+maxRelay, p.rows))
-			b.relay(part)
-		}
-	}
+}
+
+// floatPlain and integerPlain launch a product of any format.
+func (b *Backend) floatPlain(list []product)   { b.plain("plain.floatPlain", 128, &list[0]) }
+func (b *Backend) integerPlain(list []product) { b.plain("plain.integerPlain", 256, &list[0]) }
+
+func (b *Backend) plain(kernel string, threads int, p *product) {
+	b.launch(kernel, grid{x: p.tiles, y: min((p.rows+strip-1)/strip, maxRows), threads: threads}, p.param())
 }
 
 // plainNames are those of plain numbers in names of kernels.
 var plainNames = map[dtype.Type]string{dtype.BF16: "bf16", dtype.F16: "f16", dtype.F32: "f32"}
 
 // floats launches a product with plain numbers.
-func (b *Backend) floats(p *product) {
+func (b *Backend) floats(list []product) {
+	p := &list[0]
 	const warps, stages = 4, 6 // of a block, a tile each; blocks of columns under way
 	rows := 1
 	if p.rows > 1 {
@@ -374,9 +366,6 @@ const packedRows = 4
 
 // relay is the kernel for that many rows and its shape.
 func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
-	if f.few != "" && rows <= packedRows {
-		return fmt.Sprintf("%s.few_%d_%d_%d", f.few, l.Bits, l.Group, []int{1, 2, 4, 4}[rows-1]), fewForm(l, rows)
-	}
 	form := f.relays[0]
 	for _, form = range f.relays {
 		if rows <= strip*form.strips {
@@ -417,12 +406,12 @@ func parts(list []product) []byte {
 
 // partsOf is parts with another number of tiles.
 func partsOf(list []product, tiles int) []byte {
-	f := partsParam{count: i32(len(list)), tiles: i32(tiles), same: flag(list[0].same)}
+	f := partsParam{count: i32(len(list)), tiles: i32(tiles), same: b32(list[0].same)}
 	for i := range list {
 		p := &list[i]
 		f.part[i] = partParam{
 			data: p.w.at, dst: p.dst, bias: p.bias,
-			tiles: i32(p.w.Layout.Tiles), rows: i32(p.w.Rows()), dstStride: i32(p.stride), add: flag(p.add),
+			tiles: i32(p.w.Layout.Tiles), rows: i32(p.w.Rows()), dstStride: i32(p.stride), add: b32(p.add),
 		}
 		if p.other != nil {
 			f.part[i].other = p.other.at
@@ -431,46 +420,34 @@ func partsOf(list []product, tiles int) []byte {
 	return raw(f)
 }
 
-// relay launches products of few rows with weights that lie for tensor cores.
-func (b *Backend) relay(list ...product) {
-	p := &list[0]
+// relay launches products of up to maxRelay rows.
+func (b *Backend) relay(list []product) {
+	w := list[0].w
+	name, form := w.forms().relay(&w.Layout, list[0].rows)
+	b.teams(name, form.shared(&w.Layout), form.groups, list)
+}
+
+// teams launches a kernel whose blocks have teams of warps for tiles: more where tiles are fewer than multiprocessors or many
+// for each, or where looking up codes takes warps long, and no more than there are chunks of so many blocks of columns.
+func (b *Backend) teams(name string, shared, chunk int, list []product, more ...any) {
+	w, tiles := list[0].w, tilesOf(list)
+	shift := 2
+	if tiles <= b.info.Multiprocessors || tiles >= 1000 || w.tabled {
+		shift = 3
+	}
+	for shift > 0 && 1<<shift > (w.Layout.Groups+chunk-1)/chunk {
+		shift--
+	}
+	args := append([]any{list[0].param(), parts(list), shift}, more...)
+	blocks := min(b.occupancy(name, 256, shared), tiles)
+	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
+}
+
+// tilesOf is how many tiles products have.
+func tilesOf(list []product) int {
 	tiles := 0
 	for i := range list {
 		tiles += list[i].tiles
 	}
-	if p.w.super() {
-		b.relaySuper(tiles, list...)
-		return
-	}
-	if s, ok := b.paneled(p, tiles); ok {
-		b.panels(s, tiles, list...)
-		return
-	}
-	l := &p.w.Layout
-	forms := p.w.forms()
-	name, form := forms.relay(l, p.rows)
-	if !b.allows(name, form.shared(l)) { // those for few rows have much memory of their own
-		forms.few = ""
-		name, form = forms.relay(l, p.rows)
-	}
-	shared := form.shared(l)
-	// A team of warps for each tile: more where tiles are fewer than multiprocessors or many for each, or where looking up codes
-	// takes warps long, and no more than there are chunks.
-	shift := 2
-	if tiles <= b.info.Multiprocessors || tiles >= 1000 || p.w.tabled {
-		shift = 3
-	}
-	for shift > 0 && 1<<shift > (l.Groups+form.groups-1)/form.groups {
-		shift--
-	}
-	row := b.takeRow(list)
-	args := []any{p.param(), parts(list), shift}
-	if row != nil {
-		name, shared, args = forms.few+rowKernel, row.beside(l.Block), append(args, row.param())
-	}
-	blocks := min(b.occupancy(name, 256, shared), tiles)
-	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
-	if b.passes.recording != nil {
-		b.passes.mark(&joint{slices.Clone(list), row})
-	}
+	return tiles
 }

@@ -241,7 +241,7 @@ func (a *arguments) pack(values []any) []byte {
 		case int:
 			a.u32(uint32(i32(v)))
 		case bool:
-			a.u32(uint32(flag(v)))
+			a.u32(uint32(b32(v)))
 		case float32:
 			a.u32(math.Float32bits(v))
 		case int64:
@@ -272,8 +272,8 @@ func i32(n int) int32 {
 	return int32(n)
 }
 
-// flag is a bool as kernels have it.
-func flag(b bool) int32 {
+// b32 is a bool as kernels have it.
+func b32(b bool) int32 {
 	if b {
 		return 1
 	}

@@ -47,12 +47,9 @@ func (b *Backend) narrowAhead(x backend.Tensor, products []backend.Product) bool
 }
 
 // launchNarrow launches products that joins has let through.
-func (b *Backend) launchNarrow(list ...product) {
-	p, tiles := &list[0], 0
-	for i := range list {
-		tiles += list[i].tiles
-	}
+func (b *Backend) launchNarrow(list []product) {
+	p := &list[0]
 	b.launchAs("narrow.narrow_"+plainNames[p.w.Number], sizes(list...), grid{
-		x: tiles, y: (p.rows + strip - 1) / strip, threads: 256, shared: p.narrowShared(),
+		x: tilesOf(list), y: (p.rows + strip - 1) / strip, threads: 256, shared: p.narrowShared(),
 	}, p.param(), parts(list))
 }

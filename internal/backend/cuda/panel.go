@@ -65,13 +65,10 @@ type panelShape struct {
 	size, span, shared int
 }
 
-// paneled is the shape in which products of so many tiles are multiplied with p's rows, if panels are for
-// them. Tiles are spread evenly over the multiprocessors, in as few rounds as memory permits.
-func (b *Backend) paneled(p *product, tiles int) (s panelShape, ok bool) {
+// paneled is the shape in which products are multiplied, if panels are for them. Tiles are spread evenly over the multiprocessors, in as few rounds as memory permits.
+func (b *Backend) paneled(list []product) (s panelShape, ok bool) {
+	p, tiles := &list[0], tilesOf(list)
 	l := &p.w.Layout
-	if p.rows <= packedRows || p.rows > maxRelay || p.jobs != 0 {
-		return s, false
-	}
 	for rounds := 1; rounds <= tiles; rounds++ {
 		places := b.info.Multiprocessors * rounds
 		size := (tiles + places - 1) / places
@@ -90,8 +87,9 @@ func (b *Backend) paneled(p *product, tiles int) (s panelShape, ok bool) {
 }
 
 // panels launches products of a few dozen rows.
-func (b *Backend) panels(s panelShape, tiles int, list ...product) {
-	p := &list[0]
+func (b *Backend) panels(list []product) {
+	s, _ := b.paneled(list)
+	p, tiles := &list[0], tilesOf(list)
 	l := &p.w.Layout
 	b.launchAs(fmt.Sprintf("%s.panel_%d_%d_%s", p.w.forms().module, l.Bits, l.Group, s.name), sizes(list...), grid{
 		x: min(b.info.Multiprocessors, (tiles+s.size-1)/s.size), threads: 32 * (s.size*s.parts + rowWarps), shared: s.shared,

@@ -180,7 +180,7 @@ func (q *quantized) columns() int {
 
 // param is struct Codes of kernels/quantize.cuh.
 func (q *quantized) param() codesParam {
-	return codesParam{codes: q.codes, tails: q.tails, stride: i32(q.stride), group: i32(q.columns()), tailRows: i32(q.tailRows), whole: flag(q.whole)}
+	return codesParam{codes: q.codes, tails: q.tails, stride: i32(q.stride), group: i32(q.columns()), tailRows: i32(q.tailRows), whole: b32(q.whole)}
 }
 
 // kernel is the form of a kernel that rounds so.

@@ -278,53 +278,26 @@ func squeeze(c uint32) uint64 {
 	return uint64((c | c>>8) & 0xffff)
 }
 
-// relaySuper launches products of few rows with weights that lie in superblocks.
-func (b *Backend) relaySuper(tiles int, list ...product) {
-	p := &list[0]
-	l, f := &p.w.Layout, p.w.superForm()
-	const most = 2 * strip // rows of a relay
-	switch {
-	case p.rows > most && p.only == 0:
-		b.panelSuper(tiles, list...)
-		return
-	case p.rows > most:
-		for from := 0; from < p.rows; from += most {
-			b.relaySuper(tiles, p.rowsFrom(from, min(from+most, p.rows)))
-		}
-		return
-	}
-	if p.rows == 1 {
-		row := b.takeSuperRow(tiles, list)
-		b.oneSuper(list, row, nil)
-		if b.passes.recording != nil {
-			b.passes.mark(&joint{slices.Clone(list), &row})
-		}
-		return
-	}
+// superRelay is how many rows a relay of superblocks multiplies.
+const superRelay = 2 * strip
+
+// relaySuper launches products of up to superRelay rows with weights that lie in superblocks.
+func (b *Backend) relaySuper(list []product) {
+	f := list[0].w.superForm()
 	name, stages := f.kernel("relay")+"_1", f.stages
-	if p.rows > strip {
+	if list[0].rows > strip {
 		name, stages = f.kernel("relay")+"_2", min(3, f.stages)
 	}
-	b.superTeams(name, 8*stages*l.Block, list)
+	b.teams(name, 8*stages*list[0].w.Block, 1, list)
 }
 
-// superTeams launches a kernel whose blocks have teams of warps for tiles: more where tiles are fewer than
-// multiprocessors or many for each, and no more than there are blocks of columns.
-func (b *Backend) superTeams(name string, shared int, list []product, more ...any) {
-	tiles := 0
-	for i := range list {
-		tiles += list[i].tiles
+// superRow launches products of one row, with the norm and the gate before them if they can have them.
+func (b *Backend) superRow(list []product) {
+	row := b.takeSuperRow(list)
+	b.oneSuper(list, row, nil)
+	if b.passes.recording != nil {
+		b.passes.mark(&joint{slices.Clone(list), &row})
 	}
-	shift := 2
-	if tiles <= b.info.Multiprocessors || tiles >= 1000 {
-		shift = 3
-	}
-	for shift > 0 && 1<<shift > list[0].w.Layout.Groups {
-		shift--
-	}
-	args := append([]any{list[0].param(), parts(list), shift}, more...)
-	blocks := min(b.occupancy(name, 256, shared), tiles)
-	b.launchAs(name, sizes(list...), grid{x: blocks, threads: 256, shared: shared}, args...)
 }
 
 // oneSuper launches products of one row, which they norm if it comes as numbers, and gate if that is asked for.
@@ -335,7 +308,7 @@ func (b *Backend) oneSuper(list []product, row rowInput, g *gated) {
 		gates = superGatesParam{arrived: b.zeros(&b.gates, w.Rows()/superCols*4), dst: b.at(g.dst), codes: g.codes.codes, tails: g.codes.tails, tailRows: i32(g.codes.tailRows)}
 	}
 	name, shared := w.oneKernel(&row)
-	b.superTeams(name, shared, list, row.param(), raw(gates))
+	b.teams(name, shared, 1, list, row.param(), raw(gates))
 }
 
 // oneKernel is the kernel for one row, and the shared memory of a block.
@@ -373,7 +346,7 @@ func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
 
 // takeSuperRow is takeRow for products with superblocks: struct SuperRow of kernels/superrow.cuh. Without x there is no norm
 // to take over.
-func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
+func (b *Backend) takeSuperRow(list []product) (none rowInput) {
 	last, p := b.before(1), &list[0]
 	if last == nil || p.jobs != 0 {
 		return none
@@ -387,7 +360,7 @@ func (b *Backend) takeSuperRow(tiles int, list []product) (none rowInput) {
 		return none
 	}
 	row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
-	pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
+	pays := row.cols >= wideRow || tilesOf(list) <= b.info.Multiprocessors
 	if !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) || !b.allows(p.w.oneKernel(&row)) {
 		return none
 	}
@@ -400,8 +373,8 @@ const superWarps, superPart, superPanelStages = 20, 16, 4
 
 // panelSuper launches products of a few dozen rows. Tiles are spread evenly over the multiprocessors, in as few rounds as
 // warps and memory permit.
-func (b *Backend) panelSuper(tiles int, list ...product) {
-	p := &list[0]
+func (b *Backend) panelSuper(list []product) {
+	p, tiles := &list[0], tilesOf(list)
 	f, down := p.w.superForm(), (p.rows+superPart-1)/superPart
 	space := func(size int) int { return superPanelStages * (size*p.w.Block + down*superPart*(superCols+24)) }
 	size, blocks, limit := 0, 1, b.info.Shared-len(p.w.table)
@@ -420,7 +393,8 @@ func (b *Backend) panelSuper(tiles int, list ...product) {
 }
 
 // manySuper launches a product of many rows with such a weight.
-func (b *Backend) manySuper(p *product) {
+func (b *Backend) manySuper(list []product) {
+	p := &list[0]
 	f := p.w.superForm()
 	across, down := (p.tiles+superTiles-1)/superTiles, (p.rows+superRows-1)/superRows
 	shared := superStages * (superTiles*p.w.Block + superRows*(superCols+24))

@@ -105,7 +105,7 @@ func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places i
 			n = min(topRoom(a.K), cmp.Or(a.Cols, src.Cols))
 			room = max(room, n)
 		}
-		t.input = append(t.input, raw(askParam{cols: i32(cmp.Or(a.Cols, src.Cols)), k: i32(a.K), room: i32(n), sum: flag(a.Sum)})...)
+		t.input = append(t.input, raw(askParam{cols: i32(cmp.Or(a.Cols, src.Cols)), k: i32(a.K), room: i32(n), sum: b32(a.Sum)})...)
 	}
 	for r := range asks {
 		for _, id := range asks[r].Also {

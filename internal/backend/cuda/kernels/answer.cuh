@@ -143,6 +143,11 @@ template <int SCALES> __device__ __forceinline__ void answer(const Product& p, c
   *to = add(old, sum);
 }
 
+// Kernel answer_BITS_COLUMNS: down projections of the experts of one row (grouped GEMV) and their weighted sum, fused with
+//   quantization and, where it is asked for, with the softmax choice.
+// Layout: as in relay; rows as float32, one for each expert.
+// Grid: one block for each tile of 16 outputs, a warp for each expert in turn.
+// Sums: products as in relay; experts are added by rank, then the shared one.
 #define ANSWER(NAME, SCALES)                                                                                                     \
   extern "C" __global__ void __launch_bounds__(512, 1)                                                                           \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, const __grid_constant__ Answer a) {           \

@@ -14,6 +14,11 @@ struct Turns {  // shared with Go
   unsigned char section[maxPairs];
 };
 
+// Kernel attend_turns: cosines and sines of rotary position embedding for the rows of a pass.
+// Layout: positions of the call block → [rows][2][pairs] float32.
+// Grid: x: rows, a thread for each pair.
+// Sums: none.
+//
 // Cosines and sines of the rows' angles: a block has a row.
 extern "C" __global__ void attend_turns(const Call *call, const __grid_constant__ Turns t, float *to) {
   release();
@@ -47,6 +52,12 @@ __device__ __forceinline__ float quantize(const float *x, int n, unsigned char *
   return top >= 0x7f800000u ? __int_as_float(0x7fc00000) : none ? 0.0f : quot(most, 127.0f);
 }
 
+// Kernel attend_prepare: QK norm, rotary position embedding, and appending of keys and values to the paged KV cache, with
+//   int8 quantization if the cache has 8 bits.
+// Layout: float32 rows → queries [rows][heads] and pages of 64 positions.
+// Grid: x: 4 heads, a warp each; y: rows.
+// Sums: squares of a norm in lane order.
+//
 // Norms and rotation of queries and keys, and the new rows of pages. A warp has a head of a row.
 extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *call, const __grid_constant__ Layer a) {
   extern __shared__ float heads[];  // of each warp: a head and its second part, in i8 both in whole groups
@@ -132,9 +143,21 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
   }
 }
 
+// Kernel attend_TYPE, attend_TYPE_wide: paged attention (FlashAttention-style online softmax, FlashDecoding split over pages)
+//   over a 16-bit or 32-bit KV cache; wide: values of more than 256 numbers, such as latent rows (MLA).
+// Layout: pages of 64 positions: keys, then values, by head.
+// Grid: persistent: blocks take pieces of 16 queries of a KV head and some pages.
+// Sums: scores and softmax weights in lane order (16 lanes, then a tree), values in order of position, pages merged in order
+//   (online softmax per page of 64 positions).
 extern "C" __global__ void __launch_bounds__(256, 2) attend_halves(const Call *call, const __grid_constant__ Layer a) { floats<__half, 1>(call, a); }
 extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call, const __grid_constant__ Layer a) { floats<float, 1>(call, a); }
 
+// Kernel attend_join: merges the partial softmax sums of pages (FlashDecoding reduction), fused with quantization where a
+//   product asks for it.
+// Layout: partial sums [slots][columns] float32 with top and weight → float32 rows and codes.
+// Grid: x: rows times heads, y: 64 columns.
+// Sums: pages in order.
+//
 // The sums of pages that were computed apart, merged in their order. A block has joinColumns columns
 // of a query, which it rounds too where a product wants that, wherever the answer was computed; of all
 // pages but one the factors come first, joinPages at a time. Twice batch pages, a power of two, are in dynamic

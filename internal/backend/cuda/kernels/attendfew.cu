@@ -165,6 +165,12 @@ __device__ __forceinline__ void pieces(const Call *call, const Layer &a, bool sp
 }
 
 // Fewer queries where there are blocks for them: they read the same pages, but side by side.
+// Kernel attend_few_TYPE: paged attention for decoding (FlashDecoding) with QK norm, rotary embedding and append fused in,
+//   over a 16-bit or 32-bit KV cache.
+// Layout: as in attend_TYPE.
+// Grid: persistent: blocks take up to 8 queries of a KV head and some pages.
+// Sums: scores and softmax weights in lane order (16 lanes, then a tree), values in order of position, pages merged in order
+//   (online softmax per page of 64 positions).
 extern "C" __global__ void __launch_bounds__(32 * fewQueries, 2) attend_few_halves(const Call *call, const __grid_constant__ Layer a) {
   release();
   const bool split = apart(a, call);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles every file of kernels to PTX for compute capability 9.0, compressed (it is a megabyte), and
 # writes the hashes of sources and PTX to kernels.sum. NVCC names the compiler: what is committed was
-# made by that of CUDA 11.8, whose text the oldest drivers know that the program supports.
+# made by that of CUDA 11.8, whose text the oldest drivers know that the program supports: Dockerfile has it.
 set -eu
 cd "$(dirname "$0")"
 text=$(mktemp)

@@ -44,6 +44,12 @@ struct Told {
 __device__ __forceinline__ float highest(const float *x, int step) { return fmaxf(fmaxf(x[0], x[step]), fmaxf(x[2 * step], x[3 * step])); }
 __device__ __forceinline__ float highest(const unsigned *x, int step) { return __uint_as_float(max(max(x[0], x[step]), max(x[2 * step], x[3 * step]))); }
 
+// Kernel coded: paged attention over an 8-bit KV cache on int8 tensor cores, both products.
+// Layout: pages of 64 positions: codes of keys by row, of values by column, and scales.
+// Grid: persistent: blocks take 16 or 32 queries of a KV head and some pages.
+// Sums: exact integers within a group of 64 columns and for values within a page; groups ascending, softmax weights in lane
+//   order, pages in order (Coded of the CPU).
+//
 // A block has 32 queries of a head of keys, or where pages may be computed apart 16. Of a page its four warps compute a quarter of the
 // positions' scores each, and then a quarter of the columns.
 //
@@ -308,6 +314,11 @@ struct Any {
   int from[anyQueries], to[anyQueries];
 };
 
+// Kernel coded_any: paged attention over an 8-bit KV cache for latent rows (MLA) and heads of more than 256 numbers, without
+//   tensor cores.
+// Layout: as in coded.
+// Grid: persistent: blocks take 16 queries, page after page.
+// Sums: as in coded.
 extern "C" __global__ void __launch_bounds__(128) coded_any(const Call *call, const __grid_constant__ Layer a) {
   extern __shared__ float out[];  // [anyQueries][value]
   __shared__ Any x;

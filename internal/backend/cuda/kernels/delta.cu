@@ -44,6 +44,11 @@ __device__ __forceinline__ float input(const Seq &s, const Recurrent &mem, const
   return rows[(size_t)(here ? s.first + i : s.accepted + kernel - 1 + i) * (here ? stride : mem.tailStride) + c];
 }
 
+// Kernel delta_mix: Gated DeltaNet before the recurrence: causal convolution, L2 norm of queries and keys, decay and beta.
+// Layout: float32 rows → [rows] of normalized heads.
+// Grid: x: key heads, y: rows.
+// Sums: convolution ascending, squares in lane order.
+//
 // Convolution, normalized queries and keys, gates. A block has a key head of a row, and as many value
 // heads as belong to one: which does not matter here.
 extern "C" __global__ void __launch_bounds__(256) delta_mix(const Call *call, int layer, const float *qkv, int qkvStride,
@@ -111,6 +116,12 @@ extern "C" __global__ void __launch_bounds__(256) delta_mix(const Call *call, in
 // back after the last token that cannot be rejected.
 const int strip = 32;
 
+// Kernel delta_recur, delta_recur128: the recurrence of Gated DeltaNet (linear attention with the delta rule), token by
+//   token; 128: heads of 128 keys with the state in registers and a ring of tokens in shared memory.
+// Layout: state [key, value] float32 per value head.
+// Grid: x: value heads times strips of 32 columns, y: sequences by stride.
+// Sums: a sum over the keys by key mod 4, then (0+1)+(2+3) (deltaRead of the CPU).
+//
 // For any number of keys. The state is in shared memory.
 extern "C" __global__ void __launch_bounds__(128) delta_recur(const Call *call, int layer, float *dst, int dstStride,
     int keyHeads, int valueHeads, int neighbors, int keys, int values, float *mixed, int rows) {
@@ -329,6 +340,12 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
   await();
 }
 
+// Kernel delta_gate: gated RMSNorm of DeltaNet heads, fused with quantization where a product asks for it; saves what the
+//   next call needs.
+// Layout: float32 rows → float32 rows and codes.
+// Grid: x: 4 value heads, a warp each; y: rows, then the last inputs.
+// Sums: squares in lane order.
+//
 // The gated norm, in place, a warp for each value head of a row, which it rounds too where a product wants
 // that and the head is at most 128 values in whole groups; and what the next call needs: keys and
 // decays of drafts, and by the blocks beyond the rows the last inputs.

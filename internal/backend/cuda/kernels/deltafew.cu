@@ -22,6 +22,11 @@ struct Few {
   int last;  // whether the other blocks of the key head have read what they share
 };
 
+// Kernel delta_few: a whole Gated DeltaNet layer for decoding: convolution, norms, recurrence, gated norm and quantization in
+//   one kernel.
+// Layout: state [key, value] float32 per value head, in registers.
+// Grid: x: value heads, y: sequences by stride.
+// Sums: a sum over the keys by key mod 4, then (0+1)+(2+3) (deltaRead of the CPU).
 extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, int layer, float *dst, int dstStride,
     const float *qkv, int qkvStride, const float *z, int zStride, const float *a, int aStride, const float *b, int bStride,
     const float *conv, int convStride, const float *rate, const float *bias, const float *norm, float eps, int sigmoidGate,
@@ -205,6 +210,10 @@ struct One {
   int last;
 };
 
+// Kernel delta_one: a whole Gated DeltaNet layer for one row, with the token in registers.
+// Layout: as in delta_few.
+// Grid: x: value heads.
+// Sums: a sum over the keys by key mod 4, then (0+1)+(2+3) (deltaRead of the CPU).
 extern "C" __global__ void __launch_bounds__(512) delta_one(const Call *call, int layer, float *dst,
     const float *qkv, const float *z, const float *a, const float *b,
     const float *conv, int convStride, const float *rate, const float *bias, const float *norm, float eps, int sigmoidGate,

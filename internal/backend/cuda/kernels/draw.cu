@@ -109,6 +109,11 @@ struct Row {
   }
 };
 
+// Kernel draw_top: argmax of logits, parts of a row.
+// Layout: logits float32, masks of blocks of 16 columns.
+// Grid: x: parts, y: rows.
+// Sums: none.
+//
 // The greatest key of a part of a row: a block has one. It clears the row's bins, too.
 extern "C" __global__ void __launch_bounds__(256) draw_top(const float *x, int stride, const __grid_constant__ Draws draws,
     const unsigned *masks, int words, u64 *tops, Bins *bins) {
@@ -149,6 +154,11 @@ __device__ __forceinline__ u64 topOf(const u64 *tops, int parts, u64 *shared) {
   return *shared;
 }
 
+// Kernel draw_levels: histogram of probabilities by level (sixteenths of an octave), for top-k, top-p and min-p.
+// Layout: logits → Bins.
+// Grid: x: parts, y: rows.
+// Sums: exact integers.
+//
 // What a row has of each level: a block counts a part, of at most 4096 columns.
 extern "C" __global__ void __launch_bounds__(256) draw_levels(const float *x, int stride, const __grid_constant__ Draws draws,
     const unsigned *masks, int words, const u64 *tops, Bins *bins) {
@@ -284,6 +294,11 @@ __device__ __forceinline__ Sum meetAll(Sum s, double *sums, int *ids) {
   return s;
 }
 
+// Kernel draw_part: Gumbel-max sampling among the levels that the filters keep.
+// Layout: logits → id, score and exactness.
+// Grid: x: parts, y: rows; the last block of a row compares the parts.
+// Sums: a score is one sum in float64.
+//
 // The id with the highest sum of score and noise in a part of a row, and of the row: the last block to finish
 // compares the parts. Few ids need their noise worked out: the most likely id's sum is at most the highest, and
 // one that cannot reach it is left out.
@@ -350,6 +365,11 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
   to[2] = level < end.partial ? 1.0f : 0.0f;
 }
 
+// Kernel copy_each: batched copy of rows of equal length.
+// Layout: rows of 4-byte words.
+// Grid: x: 1024 words, y: rows.
+// Sums: none.
+//
 // Copies of rows, all as long: backend.Copier. A block has a part of one of them.
 struct CopyRow {  // shared with Go
   unsigned* to;

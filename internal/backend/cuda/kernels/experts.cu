@@ -98,6 +98,11 @@ __device__ __forceinline__ const int* chooseRow(const Choice& c, int row, float*
   return chosen;
 }
 
+// Kernel choose: router of a mixture of experts: top-k by softmax or sigmoid, with biases, groups and normalization.
+// Layout: logits [rows, experts] → choices and weights [rows, k].
+// Grid: x: rows, a warp each.
+// Sums: softmax and normalization in lane order.
+//
 // choose has a warp for each row.
 extern "C" __global__ void __launch_bounds__(32) choose(const __grid_constant__ Choice c) {
   extern __shared__ float scores[];
@@ -159,6 +164,10 @@ __device__ __forceinline__ void assignAll(const Places& p, Counts& counts) {
   for (int i = e; i < choices; i += blockDim.x) slots[i] += counts.first[chosen[i]];
 }
 
+// Kernel assign: sorts choices by expert (counting sort) and lists the jobs of a grouped GEMM.
+// Layout: choices → slots, jobs.
+// Grid: one block, a thread for each expert.
+// Sums: exact integers.
 extern "C" __global__ void __launch_bounds__(1024) assign(const __grid_constant__ Places p) {
   __shared__ Counts counts;
   release();
@@ -166,6 +175,11 @@ extern "C" __global__ void __launch_bounds__(1024) assign(const __grid_constant_
   assignAll(p, counts);
 }
 
+// Kernel choose_assign, choose_one: choose and assign in one kernel, for few rows and for one row.
+// Layout: as in choose and assign.
+// Grid: one block.
+// Sums: as in choose.
+//
 // choose_assign is both, for few rows: a warp has a row at a time. Shared memory: for each warp what
 // chooseRow wants.
 extern "C" __global__ void __launch_bounds__(1024) choose_assign(const __grid_constant__ Choice c, const __grid_constant__ Places p, int rows) {
@@ -197,6 +211,11 @@ extern "C" __global__ void __launch_bounds__(32) choose_one(const __grid_constan
   if (threadIdx.x == 0) *p.jobCount = p.choices + p.shared;
 }
 
+// Kernel gatherSlots: permutes rows to the slots of their experts.
+// Layout: float32 rows.
+// Grid: x: columns, y: choices.
+// Sums: none.
+//
 // gatherSlots copies each choice's row of x to its slot.
 extern "C" __global__ void __launch_bounds__(256) gatherSlots(float* dst, const float* x, int stride, int cols, const int* slots, int topK) {
   release();
@@ -207,6 +226,11 @@ extern "C" __global__ void __launch_bounds__(256) gatherSlots(float* dst, const 
   for (int i = blockIdx.x * 256 + threadIdx.x; i < cols; i += gridDim.x * 256) to[i] = from[i];
 }
 
+// Kernel combine: weighted sum of the answers of experts, added to the residual.
+// Layout: answers by slot, float32.
+// Grid: x: columns, y: rows.
+// Sums: experts by rank, then the shared one.
+//
 // combine adds the answers of a row's experts to dst: by rank, then the shared one, whose weight is
 // the sigmoid of router's number or, without router, 1. The shared answers are rows of their own or, if
 // there is a place among the slots where those of the rows begin, in these.

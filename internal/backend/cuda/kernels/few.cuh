@@ -544,13 +544,27 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     if (gates.arrived) roundGates<H, zeroed<SCALES>>(gates, parts.part[2], parts.tiles);
 }
 
+// Kernel few_BITS_COLUMNS_ROWS: GEMV and small-M GEMM of 1, 2 or 4 rows on int8 tensor cores. The columns of a tensor-core
+//   product are several groups of a row, so that none is idle.
+// Layout: as in relay.
+// Grid: as in relay.
+// Sums: one chain over the groups of columns in ascending order, two fused multiply-adds per group (integerTiles of the CPU).
 #define FEW(NAME, SCALES, R)                                                                      \
   extern "C" __global__ void __launch_bounds__(256, 2)                                            \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {   \
     few<SCALES, R, false, false>(p, parts, shift, Row(), Gates());                                \
   }
 
-// One row that comes as floats, and two matrices of which one gates the other.
+// Kernel row_BITS_COLUMNS: fused RMSNorm, quantization and GEMV of one row.
+// Layout: as in relay; the row as float32, normed and quantized in the shared memory of every block.
+// Grid: as in relay.
+// Sums: the norm in wide lane order (rms_norm), the product as in relay.
+//
+// Kernel gated_BITS_COLUMNS: fused GEMV of two matrices and SwiGLU of one row (gate and up projection), with RMSNorm and
+//   quantization before and quantization behind it where they are asked for; also for the experts of one row.
+// Layout: as in row.
+// Grid: as in relay; the two teams of a block have the same tile of both matrices.
+// Sums: as in row.
 #define ROWS(ROW_NAME, GATED_NAME, SCALES)                                                                                                                               \
   extern "C" __global__ void __launch_bounds__(256, 2)                                                                                                                   \
       ROW_NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift, const __grid_constant__ Row row) {                                     \

@@ -102,6 +102,12 @@ template <int TYPE, int ROWS> __device__ __forceinline__ void floats(const Produ
   }
 }
 
+// Kernel floats_TYPE_ROWS: GEMV (1 row) and GEMM (8 rows at a time) with bf16, f16 or f32 weights in f32 arithmetic, without
+//   tensor cores.
+// Layout: blocks of 16 outputs and 64 columns; rows as float32.
+// Grid: x: 4 tiles of 16 outputs, a warp each; y: strips of ROWS rows.
+// Sums: per output one chain of fused multiply-adds over the even columns, one over the odd ones, and their sum (floatTiles
+//   of the CPU).
 #define FLOATS(NAME, TYPE, ROWS)                                                                      \
   extern "C" __global__ void __launch_bounds__(128, 2) NAME(const __grid_constant__ Product p) { \
     floats<TYPE, ROWS>(p);                                                                       \

@@ -109,6 +109,12 @@ template <int MOST> __device__ __forceinline__ void transformRow(const float* x,
     if (lane + 32 * i < columns) y[(long long)row * t.cols + first + lane + 32 * i] = v[i];
 }
 
+// Kernel transform, transform_many: input transformation of weights: Givens rotations of groups of 128 columns (ParoQuant) or
+//   a column permutation (GPTQ act-order), fused with quantization; for up to four matrices at once.
+// Layout: float32 rows → float32 rows or codes as in quantize.
+// Grid: x: 8 groups of 128 columns, a warp each; y: rows; z: transformations.
+// Sums: none; a rotation is two products and a sum per number.
+//
 // transform is for few rows, which wait for their tables, and transform_many has fewer registers for more warps.
 extern "C" __global__ void __launch_bounds__(256) transform(const float* x, int xStride, const int* slots, const __grid_constant__ Forms forms) { transformRow<8>(x, xStride, slots, forms); }
 extern "C" __global__ void __launch_bounds__(256) transform_many(const float* x, int xStride, const int* slots, const __grid_constant__ Forms forms) { transformRow<1>(x, xStride, slots, forms); }

@@ -162,6 +162,12 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
   }
 }
 
+// Kernel many_BITS_COLUMNS_STRIPS: GEMM for prompts on tensor cores, int8 (nvfp4: f16 with exact f32 sums), with a multistage
+//   pipeline of asynchronous copies.
+// Layout: as in relay; nvfp4 rows as halves (halve).
+// Grid: x: blocks of 32 or 64 rows, y: 4 tiles of 16 outputs. Warps have two tiles and 8 rows for each of STRIPS.
+// Sums: one chain over the groups of columns in ascending order, two fused multiply-adds per group (integerTiles of the CPU).
+//
 // Two tiles of each of two warps, and 8*STRIPS rows of each of DOWN: small blocks, many of which fit on
 // a multiprocessor, so that there is always one that computes.
 #define MANY(NAME, BITS, GROUP, SCALES, DOWN, STRIPS, BLOCKS)                                                           \

@@ -5,6 +5,11 @@
 
 const int mixQueries = 16, mixKeys = 64;
 
+// Kernel mix: full (bidirectional) attention without mask and cache, for vision towers.
+// Layout: float32 rows of heads.
+// Grid: x: 16 queries, y: heads.
+// Sums: scores are chains over columns, weights and values chains over keys, rescaled after every 64 keys (Mix of the CPU).
+//
 // A block has mixQueries queries of a head.
 extern "C" __global__ void __launch_bounds__(256) mix(float *dst, int dstStride, const float *q, int qStride, const float *k, int kStride,
     const float *v, int vStride, int rows, int keys, int dim, float scale) {

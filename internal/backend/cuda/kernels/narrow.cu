@@ -166,6 +166,12 @@ template <int TYPE> __device__ __forceinline__ void narrow(const Product& p, con
   }
 }
 
+// Kernel narrow_TYPE: GEMV and small-M GEMM with bf16, f16 or f32 weights of few outputs, where the latency of the chains
+//   decides: producer warps copy, consumer warps compute chains only. Up to eight matrices are one launch.
+// Layout: as in floats.
+// Grid: x: tiles of 16 outputs, y: strips of 8 rows.
+// Sums: per output one chain of fused multiply-adds over the even columns, one over the odd ones, and their sum (floatTiles
+//   of the CPU).
 #define NARROW(NAME, TYPE) \
   extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts) { narrow<TYPE>(p, parts); }
 

@@ -206,6 +206,12 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
   }
 }
 
+// Kernel panel_BITS_COLUMNS_SHAPE: small-M GEMM of 5 to 32 rows on int8 tensor cores, weight-stationary per warp: a block
+//   keeps all rows in shared memory and multiplies several tiles with them.
+// Layout: as in relay.
+// Grid: persistent: one block on each multiprocessor, a warp for each tile of a panel (narrow: several) and two warps that
+//   copy rows.
+// Sums: one chain over the groups of columns in ascending order, two fused multiply-adds per group (integerTiles of the CPU).
 #define PANEL(NAME, BITS, GROUP, SCALES, NB, PARTS, G, S, TILES)                                                        \
   extern "C" __global__ void __launch_bounds__(32 * (TILES * PARTS + rowWarps), 1)                                    \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int span) {                        \

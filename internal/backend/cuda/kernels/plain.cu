@@ -24,6 +24,12 @@ __device__ __forceinline__ void quantizeLong(const float* x, int group, signed c
   if (lane == 0) *tail = make_float2(scale, mul((float)sum, scale));
 }
 
+// Kernel quantize, quantize_super: dynamic symmetric int8 quantization of activations, per group of columns or per
+//   superblock.
+// Layout: rows as float32 → codes [rows, columns] and tails [groups, rows]: scale and code sum.
+// Grid: x: 8 groups, a warp each; y: rows.
+// Sums: of codes: exact integers.
+//
 // quantize rounds groups of rows to integers, a warp for each group, or for eight of 16. With slots, row i goes to
 // slots[i] and comes from there too or, if share rows come from one, from i/share; the rows from `alone`
 // on are those of x once more.
@@ -69,6 +75,11 @@ __device__ __forceinline__ word halfOf(float f) {
   return h;
 }
 
+// Kernel halve: int8 activations in groups of 16 → f16 for the tensor cores of many (nvfp4).
+// Layout: codes and tails → [strip of 8 rows][block of 64 columns] of halves and scales.
+// Grid: x: 8 blocks of 64 columns, a warp each; y: strips of 8 rows.
+// Sums: none.
+//
 // halve writes rows in groups of 16 as kernels of many rows multiply them: see addHalves of tensor.cuh. A warp has eight rows and 64
 // columns.
 extern "C" __global__ void __launch_bounds__(256) halve(const signed char* codes, int codeStride, const float2* tails, int tailRows, int rows, int blocks, byte* to) {
@@ -128,8 +139,10 @@ __device__ __forceinline__ void groupSums(int (&sum)[8], int (&total)[8], const 
   }
 }
 
-// integerPlain: a block has a tile and eight rows. Of sixteen groups at a time, each thread
-// computes one output's integer sums; then a thread for each output and row adds them in order.
+// Kernel integerPlain: GEMM reference for every integer format (dp4a).
+// Layout: blocks of the CPU backend; rows as int8 codes.
+// Grid: x: tiles of 16 outputs, y: strips of 8 rows.
+// Sums: one chain over the groups of columns in ascending order, two fused multiply-adds per group (integerTiles of the CPU).
 extern "C" __global__ void __launch_bounds__(256) integerPlain(const __grid_constant__ Product p) {
   __shared__ float products[16][8][16], sums[16][8];
   __shared__ float2 scales[16][16];
@@ -173,8 +186,11 @@ extern "C" __global__ void __launch_bounds__(256) integerPlain(const __grid_cons
   }
 }
 
-// floatPlain is of codes as floats: a block has a tile and eight rows, a thread for each output and row. Panels of 64
-// columns are decoded for all of them.
+// Kernel floatPlain: GEMM reference for every format with float32 rows: dequantizes panels of 64 columns in shared memory.
+// Layout: any layout of weights; rows as float32.
+// Grid: x: tiles of 16 outputs, y: strips of 8 rows; a thread for each output and row.
+// Sums: per output one chain of fused multiply-adds over the even columns, one over the odd ones, and their sum (floatTiles
+//   of the CPU).
 extern "C" __global__ void __launch_bounds__(128) floatPlain(const __grid_constant__ Product p) {
   __shared__ float panel[64][16];
   release();
@@ -212,6 +228,11 @@ extern "C" __global__ void __launch_bounds__(128) floatPlain(const __grid_consta
   }
 }
 
+// Kernel embed: embedding lookup with dequantization, for listed ids or for ids drawn on the device.
+// Layout: any layout of weights → float32.
+// Grid: x: columns, y: rows.
+// Sums: none.
+//
 // embed decodes rows of a table: those that the call lists or, with drawn, whose ids are numbers
 // there, one a row; any row for what is not an id.
 extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ Weight w, float* dst, int dstStride, const Call* call, const float* drawn, int drawnStride) {

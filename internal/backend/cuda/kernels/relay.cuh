@@ -319,6 +319,14 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
   }
 }
 
+// Kernel relay_BITS_COLUMNS_STRIPS: small-M GEMM (up to 8 rows for each strip, at most 32) on int8 tensor cores, split over K
+//   within a block (stream-K with ordered accumulators). Up to eight matrices of one format are one launch.
+// Layout: blocks of 16 outputs and COLUMNS columns with BITS-bit codes in the register order of mma.m16n8k32, scales behind
+//   the codes; rows as int8 codes with a scale and a code sum per group.
+// Grid: persistent: as many blocks of 8 warps as the device runs at once, at most one for each tile of 16 outputs. A team of
+//   2^shift warps has a tile and takes chunks of groups in turn.
+// Sums: one chain over the groups of columns in ascending order, two fused multiply-adds per group (integerTiles of the CPU).
+//   The warps of a team pass the accumulators on in that order.
 #define RELAY(NAME, BITS, GROUP, SCALES, NB, G, S, BLOCKS)                                                              \
   extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                           \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) {                       \

@@ -4,6 +4,11 @@
 #include "call.cuh"
 #include "quantize.cuh"
 
+// Kernel fill: sets numbers.
+// Layout: float32 rows.
+// Grid: x: columns, y: rows.
+// Sums: none.
+//
 // fill sets rows×cols numbers.
 extern "C" __global__ void __launch_bounds__(256) fill(float *dst, int stride, int cols, float x) {
   release();
@@ -21,6 +26,10 @@ __device__ __forceinline__ void copyRow(T *dst, int dstStride, const T *src, int
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) y[i] = x[i];
 }
 
+// Kernel copyBYTES: strided copy of rows of 1-, 2- or 4-byte numbers.
+// Layout: rows.
+// Grid: x: columns, y: rows.
+// Sums: none.
 extern "C" __global__ void __launch_bounds__(256) copy1(uint8_t *dst, int dstStride, const uint8_t *src, int srcStride, int cols) {
   copyRow(dst, dstStride, src, srcStride, cols);
 }
@@ -33,6 +42,10 @@ extern "C" __global__ void __launch_bounds__(256) copy4(uint32_t *dst, int dstSt
   copyRow(dst, dstStride, src, srcStride, cols);
 }
 
+// Kernel gather, gather_super: gathers the rows that the call wants, fused with quantization where a product asks for it.
+// Layout: float32 rows → float32 rows and codes as in quantize.
+// Grid: x: groups, a warp each; y: rows.
+// Sums: none.
 extern "C" __global__ void __launch_bounds__(256) gather(float *dst, int dstStride, const float *x, int stride, int cols, const Call *call, Codes c) {
   release();
   await();
@@ -76,6 +89,11 @@ extern "C" __global__ void __launch_bounds__(256) gather_super(float *dst, int d
   }
 }
 
+// Kernel rms_norm, rms_norm_super: RMSNorm, fused with quantization where a product asks for it.
+// Layout: float32 rows → float32 rows and codes as in quantize.
+// Grid: x: rows, y: parts of a row, each of which sums the whole row.
+// Sums: squares in wide lane order: 64 chains, then a tree of halves (exactmath).
+//
 // rms_norm: the first 64 threads of a block sum a row's squares, a lane each; then a warp has groups
 // of columns, and rounds them too where a product wants that. Of the second dimension of the grid
 // every block sums the row and has some of its groups; there is one where dst is x. A warp has eight groups of 16 at a time,
@@ -140,7 +158,10 @@ extern "C" __global__ void __launch_bounds__(512) rms_norm_super(float *dst, int
   norm<true>(dst, dstStride, x, stride, gain, cols, eps, c);
 }
 
-// layer_norm: likewise. What lies between the sums is in dst, which may be x.
+// Kernel layer_norm: LayerNorm with gain and bias. dst may be x.
+// Layout: float32 rows.
+// Grid: x: rows.
+// Sums: as in rms_norm, for the mean and for the variance.
 extern "C" __global__ void __launch_bounds__(256) layer_norm(float *dst, int dstStride, const float *x, int stride, const float *gain, const float *bias, int cols, float eps) {
   __shared__ float upper[33];
   release();
@@ -165,6 +186,11 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm(float *dst, int dst
   for (int i = threadIdx.x; i < cols; i += blockDim.x) y[i] = fused(mul(sub(row[i], mean), scale), gain[i], bias[i]);
 }
 
+// Kernel swiglu, swiglu_super: SwiGLU (silu(gate)·up), fused with quantization where a product asks for it.
+// Layout: float32 rows → float32 rows and codes as in quantize.
+// Grid: x: groups or 128 columns, a warp each; y: rows.
+// Sums: none.
+//
 // swiglu: a warp has `unit` columns at a time, a group or 128, and rounds them too where a product wants that.
 // dst may be gate or up. With slots, row i is slots[i], and of what is rounded nothing else is written.
 extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, int unit, const int *slots, Codes c) {
@@ -216,7 +242,10 @@ extern "C" __global__ void __launch_bounds__(256) swiglu_super(float *dst, int d
   }
 }
 
-// gelu: dst may be x.
+// Kernel gelu: GELU, exact or by tanh. dst may be x.
+// Layout: float32 rows.
+// Grid: x: columns, y: rows.
+// Sums: none.
 extern "C" __global__ void __launch_bounds__(256) gelu(float *dst, int dstStride, const float *x, int stride, int cols, int tanh) {
   release();
   await();
@@ -227,6 +256,11 @@ extern "C" __global__ void __launch_bounds__(256) gelu(float *dst, int dstStride
   }
 }
 
+// Kernel rotate: rotary position embedding of a vision tower, with given cosines and sines.
+// Layout: float32 rows of heads.
+// Grid: x: pairs, y: rows.
+// Sums: none.
+//
 // rotate turns the pairs (i, i+half) of each head of a row.
 extern "C" __global__ void __launch_bounds__(256) rotate(float *x, int stride, const float *cosines, int cosStride, const float *sines, int sinStride, int heads, int half) {
   release();
@@ -241,6 +275,11 @@ extern "C" __global__ void __launch_bounds__(256) rotate(float *x, int stride, c
   }
 }
 
+// Kernel read_all: bandwidth benchmark: reads memory once.
+// Layout: vectors of 16 bytes.
+// Grid: persistent.
+// Sums: none.
+//
 // read_all reads memory and does nothing else: what every kernel that reads weights is measured
 // against. n counts vectors of 16 bytes; out is never written, which the compiler does not know.
 extern "C" __global__ void __launch_bounds__(512) read_all(const uint4 *p, long long n, uint32_t *out) {

@@ -4,6 +4,32 @@
 #include "superpanel.cuh"
 #include "superrow.cuh"
 
+// Kernel relay_FORMAT_STRIPS: small-M GEMM of up to 8 rows for each of STRIPS with superblocks on int8 tensor cores, split
+//   over K as relay.
+// Layout: superblocks of 16 outputs and 256 columns: see super.cuh. Rows as int8 codes with a scale and eight group sums per
+//   superblock.
+// Grid: as in relay.
+// Sums: exact integers within a superblock, then one chain over superblocks in ascending order, one fused multiply-add each
+//   (integerTiles of the CPU).
+//
+// Kernel one_FORMAT: GEMV of one row with superblocks without tensor cores (dp4a), fused with RMSNorm and quantization before
+//   and with SwiGLU behind it where they are asked for.
+// Layout: as in relay_FORMAT; the row as float32 or codes.
+// Grid: as in relay.
+// Sums: exact integers within a superblock, then one chain over superblocks in ascending order, one fused multiply-add each
+//   (integerTiles of the CPU).
+//
+// Kernel panel_FORMAT: small-M GEMM of 17 to 32 rows, and of the rows of experts, with superblocks on int8 tensor cores.
+// Layout: as in relay_FORMAT.
+// Grid: one block for each panel of tiles (with experts for each job), a warp for each tile and 16 rows.
+// Sums: exact integers within a superblock, then one chain over superblocks in ascending order, one fused multiply-add each
+//   (integerTiles of the CPU).
+//
+// Kernel many_FORMAT: GEMM for prompts with superblocks on int8 tensor cores.
+// Layout: as in relay_FORMAT.
+// Grid: x: blocks of 64 rows, y: 4 tiles of 16 outputs; 4 warps.
+// Sums: exact integers within a superblock, then one chain over superblocks in ascending order, one fused multiply-add each
+//   (integerTiles of the CPU).
 #define RELAY_SUPER(NAME, FORM, NB, S, BLOCKS)                                                  \
   extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                     \
       NAME(const __grid_constant__ Product p, const __grid_constant__ Parts parts, int shift) { \

@@ -44,6 +44,11 @@ __device__ __forceinline__ float sum32(float a) {
   return a;
 }
 
+// Kernel top_maxima: maxima of blocks of 64 logits, and sums of exponentials where they are asked for.
+// Layout: logits float32.
+// Grid: x: 8 blocks, a warp each; y: rows.
+// Sums: by a tree of 32 lanes; sums of exponentials may differ between devices by rounding (backend.Best).
+//
 // The maxima of blocks, and where sums are asked for the sum of exp(x - maximum) of each: a warp has one.
 extern "C" __global__ void __launch_bounds__(256) top_maxima(const float *x, int stride, const Ask *asks, unsigned *maxima, float *sums, int blocks) {
   const int r = blockIdx.y, b = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
@@ -82,6 +87,11 @@ __device__ __forceinline__ float sumOf(const unsigned *m, const float *sums, int
   return sum32(parts[lane]);
 }
 
+// Kernel top_list: top-k of logits by radix select over block maxima.
+// Layout: maxima → listed ids and logits, in any order.
+// Grid: x: rows.
+// Sums: as in top_maxima.
+//
 // The K-th highest maximum, digit by digit, and all numbers that are no less, in any order. A block
 // has a row.
 extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int stride, const Ask *asks, const unsigned *maxima, const float *sums, int blocks,
@@ -165,6 +175,11 @@ extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int 
   if (tid == 0) answers[r] = TopAnswer{unordered(low), count, sum, 0};
 }
 
+// Kernel top_also: logits of single columns.
+// Layout: places → float32.
+// Grid: x: places.
+// Sums: none.
+//
 // What single columns hold: place i is row places[2i], column places[2i+1].
 extern "C" __global__ void top_also(const float *x, int stride, const int *places, float *to, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
