@@ -87,7 +87,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	if got, err := denseLayer(t, open(t, Options{})); err != nil || !slices.Equal(got, want) {
 		t.Fatalf("a layer of one row without a fault: %v", err)
 	}
-	const load, barrier = `(ld\.global\S*\s+[^\[\n]*\[%rd\d+)\]`, `\n\s*(bar|barrier)\.(cta\.)?sync\s[^\n]*`
+	const load, barrier, arrival = `(ld\.global\S*\s+[^\[\n]*\[%rd\d+)\]`, `\n\s*(bar|barrier)\.(cta\.)?sync\s[^\n]*`, `\n\s*barrier\.cta\.arrive\s[^\n]*`
 	for _, f := range []fault{
 		{"an index off by one", "rowwise", "rms_norm", "RMSNorm", load, 0, "$1+4]"},
 		{"an index off by one", "rowwise", "gather", "Gather", load, 0, "$1+4]"},
@@ -99,6 +99,13 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"a missing barrier", "rowwise", "layer_norm", "LayerNorm", barrier, 1, ""},
 		{"a missing barrier", "product", "relay_4_64_1", "product", barrier, 0, ""},
 		{"a missing barrier", "few", "few_4_64_2", "few", barrier, 0, ""},
+		{"a missing arrival", "product", "relay_4_64_1", "product", arrival, 0, ""},
+		{"a missing arrival", "few", "few_4_64_2", "few", arrival, 0, ""},
+		{"an arrival elsewhere", "product", "relay_4_64_1", "product", `barrier\.cta\.arrive\s+%r\d+`, 0, "barrier.cta.arrive 0"},
+		{"lanes that a barrier leaves out", "few", "few_4_64_2", "few", `bar\.warp\.sync\s+-1`, 0, "bar.warp.sync 65535"},
+		{"a barrier of fewer threads", "rowwise", "rms_norm", "RMSNorm", `bar\.sync\s+0;`, 0, "bar.sync 0, 96;"},
+		{"a copy that is not waited for", "micro", "panel_4_64_3_narrow", "micro panel", `cp\.async\.wait_group\s+3;`, 0, "cp.async.wait_group 4;"},
+		{"a shuffle from another lane", "rowwise", "rms_norm", "RMSNorm", `(shfl\.sync\.bfly\.b32\s+%r\d+\|%p\d+, %r\d+, )%r\d+`, 0, "${1}3"},
 		{"a missing barrier", "narrow", "narrow_f32", "narrow", barrier, 1, ""},
 		{"a missing barrier", "nanofew", "few_4_64_2", "nano few", barrier, 0, ""},
 		{"a missing barrier", "nano", "many_4_64_2", "nano many", barrier, 0, ""},

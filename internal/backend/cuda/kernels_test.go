@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
-	"github.com/foretoken/foretoken/internal/backend/cuda/ptx"
+	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest/ptx"
 )
 
 // kernelFiles are the files of kernels with one of the endings.
@@ -88,7 +88,7 @@ func TestKernelsRoundToNearest(t *testing.T) {
 		if older := textFor(text, [2]int{8, 6}); !strings.Contains(older, "\n.target sm_80\n") || strings.Contains(older, "griddepcontrol") {
 			t.Errorf("%s: not for compute capability 8.0", name)
 		}
-		findings, _, err := ptx.Scan(text)
+		findings, err := ptx.Scan(text)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
-	"github.com/foretoken/foretoken/internal/backend/cuda/ptx"
+	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest/ptx"
 )
 
 // Options of the devices; the zero value is one device like an H200 with the memory of

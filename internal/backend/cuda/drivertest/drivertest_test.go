@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
-	"github.com/foretoken/foretoken/internal/backend/cuda/ptx"
+	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest/ptx"
 )
 
 // double doubles n words, one thread each, and reads beyond them for the thread that is told to.

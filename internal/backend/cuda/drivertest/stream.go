@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
-	"github.com/foretoken/foretoken/internal/backend/cuda/ptx"
+	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest/ptx"
 )
 
 // operation is one that was queued; it says which call it was.

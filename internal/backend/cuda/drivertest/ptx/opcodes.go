@@ -10,11 +10,11 @@ func init() {
 	opcodes = map[string]func(a *assembler) error{
 		"add": arithmetic, "sub": arithmetic, "mul": multiply, "mad": multiply, "fma": fused, "div": divide, "rem": integers,
 		"sqrt": root, "min": extreme, "max": extreme, "neg": unary, "abs": unary, "not": bitwise, "and": bitwise, "or": bitwise,
-		"xor": bitwise, "shl": shift, "shr": shift, "bfi": bitsOf, "bfe": bitsOf, "prmt": bitsOf, "shf": bitsOf, "popc": bitsOf, "clz": bitsOf, "dp4a": dots,
+		"xor": bitwise, "shl": shift, "shr": shift, "bfi": bitsOf, "prmt": bitsOf, "popc": bitsOf, "clz": bitsOf, "dp4a": dots,
 		"mov": move, "cvt": convert, "cvta": generic, "setp": compare, "selp": selects,
-		"bra": branch, "ret": leave, "exit": leave,
+		"bra": branch, "ret": leave,
 		"ld": load, "st": store, "atom": atomicOp, "cp": copyAsync, "bar": barrier, "barrier": barrier,
-		"membar": fence, "fence": fence, "griddepcontrol": dependence,
+		"membar": fence, "griddepcontrol": dependence,
 		"shfl": shuffle, "redux": reduce, "vote": vote, "mma": matrix,
 	}
 }
@@ -74,7 +74,7 @@ func multiply(a *assembler) error {
 	which := a.take("lo", "hi", "wide")
 	if which == "" { // floats; mad of floats is not a rounding that is known
 		if a.op == "mad" {
-			return a.wrong("only .lo and .wide of integers are known")
+			return a.wrong("only .lo of integers is known")
 		}
 		if err := a.nearest(); err != nil {
 			return err
@@ -96,7 +96,10 @@ func multiply(a *assembler) error {
 	}
 	switch which {
 	case "wide":
-		return a.multiplyWide(t, sources)
+		if a.op == "mad" {
+			return a.wrong("not known here")
+		}
+		return a.multiplyWide(t)
 	case "hi":
 		if a.op == "mad" || t.bits() == 16 {
 			return a.wrong("not known here")
@@ -113,29 +116,17 @@ func multiply(a *assembler) error {
 }
 
 // multiplyWide is a product of twice the width.
-func (a *assembler) multiplyWide(t typ, sources int) error {
+func (a *assembler) multiplyWide(t typ) error {
 	to := map[typ]typ{typeU16: typeU32, typeS16: typeS32, typeU32: typeU64, typeS32: typeS64}[t]
-	if to == typeNone {
+	switch {
+	case to == typeNone:
 		return a.wrong("not known here")
-	}
-	if t.bits() == 16 {
-		a.in.kind = kindALU32
-		signed := t.signed()
-		a.in.f32 = each3(func(x, y, z uint32) uint32 {
-			if signed {
-				x, y = uint32(int32(int16(x))), uint32(int32(int16(y)))
-			}
-			if sources < 3 {
-				z = 0
-			}
-			return x*y + z
-		})
-	} else {
-		a.in.kind = kindWide
-		a.in.wide = wideProduct(t.signed(), sources == 3)
-	}
-	if sources == 3 {
-		return a.mixed(to, t, t, to)
+	case t == typeU16:
+		a.in.kind, a.in.f32 = kindALU32, mulInt[uint32]
+	case t == typeS16:
+		a.in.kind, a.in.f32 = kindALU32, each2(func(x, y uint32) uint32 { return uint32(int32(int16(x)) * int32(int16(y))) })
+	default:
+		a.in.kind, a.in.wide = kindWide, wideProduct(t.signed())
 	}
 	return a.mixed(to, t, t)
 }

@@ -25,16 +25,9 @@ type Machine struct {
 	early       atomic.Bool // one has let the next launch begin before it has done so
 	atomics     sync.Mutex
 
-	mu    sync.Mutex // of what is below
-	stats Stats
-	idle  map[shape][]*block
-	kept  int // blocks in idle
-}
-
-// Stats count what was executed.
-type Stats struct {
-	Instructions int64 // of warps
-	Lanes        int64 // of threads
+	mu   sync.Mutex // of what is below
+	idle map[shape][]*block
+	kept int // blocks in idle
 }
 
 // A Fault is what a kernel did that no kernel may do. Its launch has ended, and what the launch
@@ -66,9 +59,6 @@ func NewMachine(o Options) *Machine {
 	}
 	return &Machine{options: o, floor: 1}
 }
-
-// Stats are those of all launches so far.
-func (m *Machine) Stats() Stats { return m.stats }
 
 // Addresses: an allocation's number above, the place in it below, so one that leaves its
 // allocation meets no other. Windows of generic addresses lie above all of them.

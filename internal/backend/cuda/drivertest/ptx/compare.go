@@ -7,8 +7,7 @@ import (
 
 // compare is setp of one predicate.
 func compare(a *assembler) error {
-	op := a.take("eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
-	combine := a.take("and", "or", "xor")
+	op := a.take("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
 	t, err := a.typ(append(slices.Clone(wholes), typeB16, typeB32, typeB64, typeF32, typeF64)...)
 	if err != nil {
 		return err
@@ -19,20 +18,13 @@ func compare(a *assembler) error {
 		ok = true
 	case "lt", "le", "gt", "ge":
 		ok = t.float() || slices.Contains(wholes, t)
-	case "lo", "ls", "hi", "hs":
-		ok = t == typeU16 || t == typeU32 || t == typeU64
-		op = map[string]string{"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}[op]
 	default:
 		ok = t.float() && op != ""
 	}
 	if !ok {
 		return a.wrong("no such comparison")
 	}
-	n := 3
-	if combine != "" {
-		n = 4
-	}
-	if err := a.args(n); err != nil {
+	if err := a.args(3); err != nil {
 		return err
 	}
 	if a.in.d, err = a.dst(0, typePred); err != nil {
@@ -57,26 +49,6 @@ func compare(a *assembler) error {
 	default:
 		a.in.kind, a.in.less32 = kindCompare32, compareWords(op, t.signed())
 	}
-	if combine == "" {
-		return nil
-	}
-	return a.combine(combine)
-}
-
-// combine adds an instruction after a comparison: its result with a predicate.
-func (a *assembler) combine(op string) error {
-	with, err := a.src(3, typePred)
-	if err != nil {
-		return err
-	}
-	if with == a.in.d || a.s.guard != nil && a.s.guard.index == a.in.d { // it would be gone
-		return a.wrong("the predicate that it is combined with, or that guards it, is the result")
-	}
-	a.more = []instr{{kind: kindPredicate, guard: -1, d: a.in.d, a: a.in.d, b: with, logic: map[string]func(x, y uint32) uint32{
-		"and": func(x, y uint32) uint32 { return x & y },
-		"or":  func(x, y uint32) uint32 { return x | y },
-		"xor": func(x, y uint32) uint32 { return x ^ y },
-	}[op]}}
 	return nil
 }
 
@@ -190,19 +162,17 @@ func compareFloat[T unsigned](op string, value func(T) float64) func(a, b *[lane
 	}
 }
 
-// bitsOf are bfi, bfe, prmt, shf, popc and clz.
+// bitsOf are bfi, prmt, popc and clz.
 func bitsOf(a *assembler) error {
 	switch a.op {
-	case "bfi", "bfe":
-		return a.fields()
+	case "bfi":
+		return a.insert()
 	case "prmt":
 		if _, err := a.typ(typeB32); err != nil {
 			return err
 		}
 		a.in.kind, a.in.f32 = kindALU32, each3(permute)
 		return a.operands(typeB32, 3)
-	case "shf":
-		return a.funnel()
 	}
 	t, err := a.typ(typeB32, typeB64)
 	if err != nil {
@@ -226,97 +196,31 @@ func bitsOf(a *assembler) error {
 	return a.mixed(typeU32, t)
 }
 
-// funnel is shf: the upper word of two, shifted left, or the lower, shifted right.
-func (a *assembler) funnel() error {
-	direction, mode := a.take("l", "r"), a.take("wrap", "clamp")
+// insert is bfi of 32 bits: some bits of a word into another, at a place.
+func (a *assembler) insert() error {
 	if _, err := a.typ(typeB32); err != nil {
-		return err
-	}
-	if direction == "" || mode == "" {
-		return a.wrong("no direction or mode")
-	}
-	a.in.kind, a.in.f32 = kindALU32, each3(func(low, high, n uint32) uint32 {
-		if mode == "wrap" {
-			n &= 31
-		}
-		both := uint64(high)<<32 | uint64(low)
-		if direction == "l" {
-			return uint32(both << min(n, 32) >> 32)
-		}
-		return uint32(both >> min(n, 32))
-	})
-	return a.operands(typeB32, 3)
-}
-
-// insertWide is bfi of 64 bits, which addresses are made with.
-func (a *assembler) insertWide() error {
-	if _, err := a.typ(typeB64); err != nil {
 		return err
 	}
 	if err := a.args(5); err != nil {
 		return err
 	}
-	d, err := a.dst(0, typeB64)
+	d, err := a.dst(0, typeB32)
 	if err != nil {
 		return err
 	}
 	at := make([]int32, 4)
-	for i, t := range []typ{typeB64, typeB64, typeU32, typeU32} {
-		if at[i], err = a.src(i+1, t); err != nil {
-			return err
-		}
-	}
-	a.in.kind = kindSpecial
-	a.in.special = func(w *warp, _ *instr, mask uint32) *Fault {
-		out, x, y, first, count := &w.r64[d], &w.r64[at[0]], &w.r64[at[1]], &w.r32[at[2]], &w.r32[at[3]]
-		for m := mask; m != 0; m &= m - 1 {
-			i := bits.TrailingZeros32(m)
-			field := uint64(1<<min(count[i]&255, 64)-1) << (first[i] & 255)
-			out[i] = y[i]&^field | x[i]<<(first[i]&255)&field
-		}
-		return nil
-	}
-	return nil
-}
-
-// fields are bfi and bfe of 32 bits. The former has one operand more than other instructions.
-func (a *assembler) fields() error {
-	insert := a.op == "bfi"
-	if insert && slices.Contains(a.mods, "b64") {
-		return a.insertWide()
-	}
-	allowed := []typ{typeU32, typeS32}
-	n := 4
-	if insert {
-		allowed, n = []typ{typeB32}, 5
-	}
-	t, err := a.typ(allowed...)
-	if err != nil {
-		return err
-	}
-	if err := a.args(n); err != nil {
-		return err
-	}
-	d, err := a.dst(0, t)
-	if err != nil {
-		return err
-	}
-	at := make([]int32, 4)
-	for i := range n - 1 {
+	for i := range at {
 		if at[i], err = a.src(i+1, typeU32); err != nil {
 			return err
 		}
 	}
-	if !insert {
-		at[3] = at[2]
-	}
-	f := bitField(a.op, t.signed())
 	a.in.kind = kindSpecial
 	a.in.special = func(w *warp, _ *instr, mask uint32) *Fault {
-		out, x, y, z, q := &w.r32[d], &w.r32[at[0]], &w.r32[at[1]], &w.r32[at[2]], &w.r32[at[3]]
+		out, from, into, place, count := &w.r32[d], &w.r32[at[0]], &w.r32[at[1]], &w.r32[at[2]], &w.r32[at[3]]
 		for m := mask; m != 0; m &= m - 1 {
 			i := bits.TrailingZeros32(m)
-			out[i] = f(x[i], y[i], z[i], q[i])
+			field := uint32(uint64(1<<min(count[i]&255, 32)-1) << (place[i] & 255))
+			out[i] = into[i]&^field | from[i]<<(place[i]&255)&field
 		}
 		return nil
 	}

@@ -21,7 +21,6 @@ type block struct {
 	bars   [16]bar
 	rng    rand.PCG
 	steps  int64
-	stats  Stats
 	ready  []*warp
 	fenced bool // has done what may order it after other blocks
 	alone  bool // no other block runs at the same time
@@ -48,16 +47,14 @@ func (m *Machine) newBlock(l *Launch) *block {
 	} else {
 		b = makeBlock(m, l)
 	}
-	b.l, b.alone, b.stats = l, min(m.options.Threads, l.blocks()) == 1, Stats{}
+	b.l, b.alone = l, min(m.options.Threads, l.blocks()) == 1
 	return b
 }
 
-// done counts what a block did and keeps it.
+// done keeps a block.
 func (m *Machine) done(b *block) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stats.Instructions += b.stats.Instructions
-	m.stats.Lanes += b.stats.Lanes
 	if m.kept++; m.kept > maxIdle {
 		m.idle, m.kept = nil, 1
 	}

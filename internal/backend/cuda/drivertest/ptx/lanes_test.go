@@ -42,14 +42,10 @@ func warpText(body string) string {
 // runWarp runs text on three words of each lane.
 func runWarp(t *testing.T, body string, a, b, c [32]uint32) (first, second [32]uint32, err error) {
 	t.Helper()
-	m, err := Parse(warpText(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{TB: t, m: NewMachine(Options{}), module: m, apart: true}
+	r := newRig(t, Options{}, warpText(body))
 	in := r.bytes(append(append(words(a[:]), words(b[:])...), words(c[:])...))
 	out := r.zeros(64)
-	if err := r.try("k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, in, out); err != nil {
+	if err := r.try("k", 1, 32, false, in, out); err != nil {
 		return first, second, err
 	}
 	got := r.read(out, 64)
@@ -178,17 +174,15 @@ func TestTensorCores(t *testing.T) {
 		body := "ld.global.u32 %r4, [%rd3]; ld.global.u32 %r5, [%rd3+128]; ld.global.u32 %r6, [%rd3+256]; ld.global.u32 %r7, [%rd3+384]; ld.global.u32 %r12, [%rd3+512]; ld.global.u32 %r13, [%rd3+640];" +
 			"mov.u32 %r14, 1262485504; mma.sync.aligned." + c.shape + " {%r15,%r16,%r17,%r18}, " + left + ", " + right + ", {%r14,%r14,%r14,%r14};" +
 			"st.global.u32 [%rd5+256], %r17; st.global.u32 [%rd5+384], %r18; mov.u32 %r9, %r15; mov.u32 %r8, %r16;"
-		m, err := Parse(warpText(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &rig{TB: t, m: NewMachine(Options{}), module: m, apart: true}
+		r := newRig(t, Options{}, warpText(body))
 		var flat []uint32
 		for i := range in {
 			flat = append(flat, in[i][:]...)
 		}
 		out := r.zeros(128)
-		r.launch("k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, r.bytes(words(flat)), out)
+		if err := r.try("k", 1, 32, false, r.bytes(words(flat)), out); err != nil {
+			t.Fatal(err)
+		}
 		got := r.read(out, 128)
 		for row := range 16 {
 			for n := range 8 {
@@ -226,9 +220,10 @@ func TestFaults(t *testing.T) {
 		"setp.lt.s32 %p1, %r10, 16; @!%p1 bra L; shfl.sync.bfly.b32 %r9|%p2, %r1, 16, 31, 65535; L:": "which does not take part",
 		"shfl.sync.bfly.b32 %r9|%p2, %r1, 16, 31, 65535;":                                            "does not name the lane itself",
 		"setp.lt.s32 %p1, %r10, 16; @%p1 bra L; ret; L: mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%r4,%r5,%r6,%r7}, {%r1,%r2}, {%r3}, {%r1,%r1,%r1,%r1};": "mma by lanes",
-		"bar.sync 1, 64;": "barrier 1 for 64 threads",
-		"L: bra.uni L;":   "is there an end",
-		"cp.async.ca.shared.global [sh], [%rd5], 4;":                       "on its way",
+		"bar.sync 1, 64;":                            "barrier 1 for 64 threads",
+		"barrier.cta.arrive 20, 32;":                 "there are 16",
+		"L: bra.uni L;":                              "is there an end",
+		"cp.async.ca.shared.global [sh], [%rd5], 4;": "on its way",
 		"mov.u32 %r4, 4; cp.async.ca.shared.global [%r4], [%rd4+4096], 4;": "of an allocation of 256",
 		"barrier.cta.arrive 1, 32; barrier.cta.arrive 1, 32;":              "",
 		"atom.shared.add.u32 %r9, [sh], 1;":                                "never written",
@@ -238,8 +233,8 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 			continue
 		}
-		r := &rig{TB: t, m: NewMachine(Options{Steps: 1 << 16}), module: m, apart: true}
-		err = r.try("k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, r.zeros(96), r.zeros(64))
+		r := &rig{TB: t, m: NewMachine(Options{Steps: 1 << 16}), module: m}
+		err = r.try("k", 1, 32, false, r.zeros(96), r.zeros(64))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", body, err, want)
 		}
@@ -258,12 +253,8 @@ func TestBlocksThatMeetAreFound(t *testing.T) {
 		"atom.relaxed.gpu.global.add.u32 %r9, [%rd4+516], 1; setp.eq.s32 %p1, %r11, 0; @%p1 st.global.u32 [%rd4+512], %r10; @!%p1 ld.global.u32 %r8, [%rd4+512]; mov.u32 %r8, 0; mov.u32 %r9, 0;": "race on global memory",
 	} {
 		for seed := range uint64(4) {
-			m, err := Parse(warpText(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := &rig{TB: t, m: NewMachine(Options{Seed: seed}), module: m, apart: true}
-			err = r.try("k", [3]int{3, 1, 1}, [3]int{32, 1, 1}, 0, r.zeros(96), r.zeros(256))
+			r := newRig(t, Options{Seed: seed, Threads: int(seed) + 1}, warpText(body))
+			err := r.try("k", 3, 32, false, r.zeros(96), r.zeros(256))
 			if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, seed %d: %v, want %q", body, seed, err, want)
 			}
@@ -275,12 +266,8 @@ func TestBlocksThatMeetAreFound(t *testing.T) {
 // language's barrier for the whole block is compiled to is aligned.
 func TestBarriersInSeveralPlaces(t *testing.T) {
 	for barrier, allowed := range map[string]bool{"bar.sync 0;": false, "barrier.cta.sync.aligned 0;": false, "barrier.cta.sync 0;": true, "barrier.cta.sync 3, 64;": true} {
-		m, err := Parse(warpText("setp.lt.s32 %p1, %r10, 32; @%p1 bra L; " + barrier + " bra.uni M; L: " + barrier + " M:"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &rig{TB: t, m: NewMachine(Options{Steps: 1 << 16}), module: m, apart: true}
-		err = r.try("k", [3]int{1, 1, 1}, [3]int{64, 1, 1}, 0, r.zeros(128), r.zeros(128))
+		r := newRig(t, Options{Steps: 1 << 16}, warpText("setp.lt.s32 %p1, %r10, 32; @%p1 bra L; "+barrier+" bra.uni M; L: "+barrier+" M:"))
+		err := r.try("k", 1, 64, false, r.zeros(128), r.zeros(128))
 		if (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "several places") {
 			t.Errorf("%s: %v", barrier, err)
 		}

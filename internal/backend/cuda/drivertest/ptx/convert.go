@@ -2,13 +2,11 @@ package ptx
 
 import (
 	"math"
-	"math/bits"
 )
 
 // convert is cvt: between integers, between floats, and from one to the other.
 func convert(a *assembler) error {
 	mode := a.take("rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi")
-	saturate := a.take("sat") != ""
 	all := []typ{typeU8, typeS8, typeU16, typeS16, typeU32, typeS32, typeU64, typeS64, typeF16, typeF32, typeF64}
 	to, err := a.typ(all...)
 	if err != nil {
@@ -18,7 +16,7 @@ func convert(a *assembler) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.conversion(to, from, mode, saturate)
+	f, err := a.conversion(to, from, mode)
 	if err != nil {
 		return err
 	}
@@ -93,16 +91,11 @@ func (a *assembler) loose(i int, t typ) (at int32, long bool, err error) {
 }
 
 // conversion is the function of a number's bits.
-func (a *assembler) conversion(to, from typ, mode string, saturate bool) (func(x uint64) uint64, error) {
+func (a *assembler) conversion(to, from typ, mode string) (func(x uint64) uint64, error) {
 	switch {
-	case saturate && to.float() && (to != typeF32 || from != typeF32):
-		return nil, a.wrong("saturation is not known here")
 	case !to.float() && !from.float():
 		if mode != "" {
 			return nil, a.wrong("a rounding mode between integers")
-		}
-		if saturate {
-			return func(x uint64) uint64 { return clampInt(to, from, extend(from, x)) }, nil
 		}
 		return func(x uint64) uint64 { return extend(to, extend(from, x)) }, nil
 	case !to.float():
@@ -130,17 +123,11 @@ func (a *assembler) conversion(to, from typ, mode string, saturate bool) (func(x
 	}
 	return func(x uint64) uint64 {
 		v := toFloat(from, x)
-		if v != v && !saturate {
+		if v != v {
 			return convertNone(to, from, x)
 		}
 		if len(mode) == 3 {
 			v = round(mode, v)
-		}
-		if saturate {
-			v = min(max(v, 0), 1)
-			if v != v {
-				v = 0
-			}
 		}
 		return narrow(to, v)
 	}, nil
@@ -241,28 +228,6 @@ func fromInt(to, from typ, x uint64) uint64 {
 		return uint64(math.Float32bits(float32(x)))
 	}
 	return math.Float64bits(float64(x))
-}
-
-// clampInt is the nearest number that to has.
-func clampInt(to, from typ, x uint64) uint64 {
-	n := to.bits()
-	switch {
-	case from.signed() && int64(x) < 0:
-		if !to.signed() {
-			return 0
-		}
-		if low := int64(-1) << (n - 1); int64(x) < low {
-			return uint64(low)
-		}
-	case to.signed():
-		n--
-		fallthrough
-	default:
-		if bits.Len64(x) > n {
-			return math.MaxUint64 >> (64 - n)
-		}
-	}
-	return x
 }
 
 // move is mov: copies, addresses, special registers, and words packed and taken apart.

@@ -9,39 +9,29 @@ type Finding struct {
 	What   string
 }
 
-// Arithmetic counts the instructions of a kernel that compute with floats, by opcode: fma.rn.f32
-// stands where the source asked for it and nowhere else if it is as often there as in the source.
-type Arithmetic map[string]int
-
 // Scan looks at the floating point of a text, whether or not Parse knows all of its instructions:
-// only forms that round to nearest are never changed later. It returns what is not so, and the
-// arithmetic of each kernel.
-func Scan(text string) ([]Finding, map[string]Arithmetic, error) {
+// only forms that round to nearest are never changed later. It returns what is not so.
+func Scan(text string) ([]Finding, error) {
 	tokens, err := lex(text)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	p := &parser{tokens: tokens, module: &Module{}, symbols: map[string]variable{}, scan: true}
 	for p.peek().kind != tokenEnd {
 		if err := p.directive(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	var found []Finding
-	counts := map[string]Arithmetic{}
 	for _, k := range p.module.kernels {
-		counts[k.Name] = Arithmetic{}
 		for _, s := range k.statements {
 			words := strings.Split(s.op, ".")
 			if what := uncertain(words); what != "" {
 				found = append(found, Finding{k.Name, s.line, s.op + ": " + what})
 			}
-			if computes(words) {
-				counts[k.Name][s.op]++
-			}
 		}
 	}
-	return found, counts, nil
+	return found, nil
 }
 
 // computes reports whether an instruction calculates with floats.

@@ -2,8 +2,8 @@ package ptx
 
 // asyncCopy is a copy to shared memory that is on its way.
 type asyncCopy struct {
-	to, from    uint64
-	bytes, real int // those beyond real are zeros
+	to, from uint64
+	bytes    int
 }
 
 // asyncQueue has the copies of a thread and how many of them were there at each commit.
@@ -20,17 +20,9 @@ func copyAsync(a *assembler) error {
 		return a.wrong("only cp.async is known")
 	}
 	a.in.kind = kindSpecial
-	switch a.take("commit_group", "wait_group", "wait_all") {
+	switch a.take("commit_group", "wait_group") {
 	case "commit_group":
 		a.in.special = commitLanes
-		return a.args(0)
-	case "wait_all":
-		a.in.x, a.in.special = &extra{amount: 0}, func(w *warp, in *instr, mask uint32) *Fault {
-			if f := commitLanes(w, in, mask); f != nil {
-				return f
-			}
-			return awaitLanes(w, in, mask)
-		}
 		return a.args(0)
 	case "wait_group":
 		a.in.special = awaitLanes
@@ -56,9 +48,8 @@ func copyAsync(a *assembler) error {
 }
 
 func (a *assembler) copyOperands(cache string) error {
-	n := len(a.s.args)
-	if n != 3 && n != 4 {
-		return a.wrong("%d operands", n)
+	if err := a.args(3); err != nil {
+		return err
 	}
 	size := &a.s.args[2]
 	if size.kind != operandInt || size.value != 16 && (cache == "cg" || size.value != 4 && size.value != 8) {
@@ -76,14 +67,6 @@ func (a *assembler) copyOperands(cache string) error {
 	}
 	a.in.b, x.to64, x.toOffset = a.in.a, x.base64, x.offset
 	a.in.a, x.base64, x.offset = base, base64, offset
-	x.amount = -1
-	if n == 4 {
-		at, err := a.src(3, typeU32)
-		if err != nil {
-			return err
-		}
-		x.amount = int(at)
-	}
 	a.in.special = copyLanes
 	return nil
 }
@@ -92,21 +75,16 @@ func copyLanes(w *warp, in *instr, mask uint32) *Fault {
 	x := in.x
 	for m := mask; m != 0; m &= m - 1 {
 		lane := first(m)
-		c := asyncCopy{from: w.at(in, lane), bytes: x.bytes, real: x.bytes}
+		c := asyncCopy{from: w.at(in, lane), bytes: x.bytes}
 		if x.to64 {
 			c.to = w.r64[in.b][lane] + x.toOffset
 		} else {
 			c.to = uint64(w.r32[in.b][lane] + uint32(x.toOffset))
 		}
-		if x.amount >= 0 {
-			if c.real = int(w.r32[x.amount][lane]); c.real > c.bytes {
-				return w.fault(lane, "a copy of %d bytes, %d of them real", c.bytes, c.real)
-			}
-		}
 		if f := w.bounds(spaceShared, c.to, c.bytes, len(w.b.shared), lane); f != nil {
 			return f
 		}
-		if _, _, f := w.reach(c.from, c.bytes, lane); f != nil && c.real > 0 {
+		if _, _, f := w.reach(c.from, c.bytes, lane); f != nil {
 			return f
 		}
 		if f := w.claim(c.to, c.bytes, lane, cellAsync, nil); f != nil {
@@ -138,15 +116,11 @@ func awaitLanes(w *warp, in *instr, mask uint32) *Fault {
 		}
 		n := q.groups[done-1]
 		for _, c := range q.copies[:n] {
-			to := b.shared[c.to:][:c.bytes]
-			clear(to)
-			if c.real > 0 {
-				data, f := w.readGlobal(c.from, c.bytes, lane)
-				if f != nil {
-					return f
-				}
-				copy(to[:c.real], data)
+			data, f := w.readGlobal(c.from, c.bytes, lane)
+			if f != nil {
+				return f
 			}
+			copy(b.shared[c.to:][:c.bytes], data)
 			for i := int(c.to) >> b.k.granule; i <= (int(c.to)+c.bytes-1)>>b.k.granule; i++ {
 				b.cells[i].write = w.stamp(lane)
 			}

@@ -211,12 +211,9 @@ func arriveLanes(w *warp, in *instr, mask uint32) *Fault {
 	return f
 }
 
-// fence is membar and fence: order between blocks, which is believed from then on.
+// fence is membar: order between blocks, which is believed from then on.
 func fence(a *assembler) error {
-	if a.op == "fence" {
-		a.take("acq_rel", "sc")
-	}
-	if a.take("cta", "gl", "gpu", "sys") == "" {
+	if a.take("cta", "gl", "sys") == "" {
 		return a.wrong("no scope that is known here")
 	}
 	a.in.kind = kindSpecial

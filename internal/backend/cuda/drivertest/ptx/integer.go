@@ -99,21 +99,8 @@ func shrS64(d, a, b, _ *v64) {
 	}
 }
 
-func wideProduct(signed, add bool) func(d *v64, a, b *v32, c *v64) {
-	switch {
-	case add && signed:
-		return func(d *v64, a, b *v32, c *v64) {
-			for i := range d {
-				d[i] = uint64(int64(int32(a[i]))*int64(int32(b[i]))) + c[i]
-			}
-		}
-	case add:
-		return func(d *v64, a, b *v32, c *v64) {
-			for i := range d {
-				d[i] = uint64(a[i])*uint64(b[i]) + c[i]
-			}
-		}
-	case signed:
+func wideProduct(signed bool) func(d *v64, a, b *v32, _ *v64) {
+	if signed {
 		return func(d *v64, a, b *v32, _ *v64) {
 			for i := range d {
 				d[i] = uint64(int64(int32(a[i])) * int64(int32(b[i])))
@@ -211,38 +198,6 @@ func unaryOf(t typ, abs bool) func(a uint64) uint64 {
 		}
 	}
 	return func(a uint64) uint64 { return -a }
-}
-
-// fields of bits.
-func bitField(op string, signed bool) func(a, b, c, d uint32) uint32 {
-	if op == "bfi" { // a into b at c, d bits
-		return func(a, b, c, d uint32) uint32 {
-			at, n := c&255, d&255
-			if at > 31 || n == 0 {
-				return b
-			}
-			m := uint32(1<<min(n, 32)-1) << at
-			return b&^m | a<<at&m
-		}
-	}
-	return func(a, at, n, _ uint32) uint32 { // bfe: n bits of a at
-		at, n = at&255, n&255
-		if n == 0 {
-			return 0
-		}
-		x := uint64(a)
-		if signed {
-			x = uint64(int64(int32(a)))
-		}
-		if signed {
-			end := min(at+n, 32) - 1 // past it all bits are the sign
-			if at > 31 {
-				return uint32(int32(a) >> 31)
-			}
-			return uint32(int64(x<<(63-end)) >> (63 - end + at))
-		}
-		return uint32(x >> min(at, 63) & (1<<min(n, 32) - 1))
-	}
 }
 
 // permute picks four of eight bytes; a selector with the eighth bit copies the byte's sign.

@@ -32,9 +32,9 @@ func multiplyHalves(t *testing.T, left *[16][16]float32, right *[8][16]float32, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{TB: t, m: NewMachine(Options{}), module: m, apart: true}
+	r := &rig{TB: t, m: NewMachine(Options{}), module: m}
 	out := r.zeros(128)
-	err = r.try("k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, r.bytes(words(flat)), out)
+	err = r.try("k", 1, 32, false, r.bytes(words(flat)), out)
 	if err != nil {
 		return nil, err
 	}

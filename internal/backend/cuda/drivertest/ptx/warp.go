@@ -125,11 +125,6 @@ func (w *warp) begin() {
 
 // run executes until the warp waits for others or has ended.
 func (w *warp) run() *Fault {
-	var instructions, threads int64
-	defer func() {
-		w.b.stats.Instructions += instructions
-		w.b.stats.Lanes += threads
-	}()
 	for w.state == stateReady {
 		in := &w.code[w.pc]
 		mask := w.mask
@@ -140,8 +135,6 @@ func (w *warp) run() *Fault {
 				mask &= w.p[in.guard]
 			}
 		}
-		instructions++
-		threads += int64(bits.OnesCount32(w.mask))
 		switch {
 		case in.kind < kindBranch:
 			if mask != 0 {

@@ -6,5 +6,5 @@ import "testing"
 
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
-	t.Run("OrderChangesNothing", TestOrderChangesNothing)
+	t.Run("BlocksThatMeetAreFound", TestBlocksThatMeetAreFound)
 }
