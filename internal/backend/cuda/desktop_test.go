@@ -18,27 +18,6 @@ func openDesktop(tb testing.TB) *Backend {
 	return openInterpreted(tb, drivertest.Options{Devices: []driver.Info{desktop}}, Options{})
 }
 
-// loadAs is a random matrix of a format on the device, Affine of 4 bits and Plain of float32.
-func (x *bench) loadAs(f dtype.Format, n, rows, cols int) backend.Weight {
-	x.tb.Helper()
-	var list []dtype.Matrix
-	for range n {
-		switch f {
-		case dtype.Affine:
-			list = append(list, randomMatrix(x.tb, x.rng, rows, cols, 4, 64, dtype.BF16))
-		case dtype.Plain:
-			list = append(list, randomMatrix(x.tb, x.rng, rows, cols, 0, 0, dtype.F32))
-		default:
-			list = append(list, randomBlocks(x.tb, x.rng, f, rows, cols))
-		}
-	}
-	w, err := x.b.Load(backend.Int8, list...)
-	if err != nil {
-		x.tb.Fatal(err)
-	}
-	return w
-}
-
 // Products of few rows with the widths of 9B and 27B, their norms and their gate: kernels that have a row in shared memory give
 // way to others where there is not enough of it, and so do those whose own memory is too much.
 func TestProductsInLittleSharedMemory(t *testing.T) {

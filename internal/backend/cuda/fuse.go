@@ -91,12 +91,6 @@ func (b *Backend) undo(n int) {
 	r.ops = r.ops[:len(r.ops)-n]
 }
 
-// oneRow reports whether products are of one row that a kernel can have as floats.
-func oneRow(list []product) bool {
-	p := &list[0]
-	return p.rows == 1 && p.in.group > 0 && p.w.forms().few != ""
-}
-
 // writes reports whether one of the products writes to the memory of t.
 func writes(list []product, t backend.Tensor) bool {
 	for i := range list {
@@ -107,26 +101,32 @@ func writes(list []product, t backend.Tensor) bool {
 	return false
 }
 
+// rowKernel is the kernel for products of one row with w that norms and rounds it, and the shared memory of a block.
+func (w *weight) rowKernel(row *rowInput) (string, int) {
+	if w.super() {
+		return w.oneKernel(row)
+	}
+	return w.forms().few + rowKernel, row.beside(w.Block)
+}
+
 // takeRow takes the norm of the products' row over from the operation before them, and returns nil if there is none
 // or it does not pay. If that operation is a gate, the products before it take that over.
 func (b *Backend) takeRow(list []product) *rowInput {
-	last := b.before(1)
-	if last == nil || !oneRow(list) {
+	last, p := b.before(1), &list[0]
+	if last == nil || p.rows != 1 || p.in.group == 0 || p.jobs != 0 {
 		return nil
 	}
-	in, tiles := &list[0].in, tilesOf(list)
 	switch of := last.of.(type) {
 	case *normed:
 		row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
-		pays := row.cols >= wideRow || tiles <= b.info.Multiprocessors
-		if of.codes.codes != in.codes || !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) ||
-			!b.allows(list[0].w.forms().few+rowKernel, row.beside(list[0].w.Block)) {
+		pays := row.cols >= wideRow || tilesOf(list) <= b.info.Multiprocessors
+		if of.codes.codes != p.in.codes || !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) || !b.allows(p.w.rowKernel(&row)) {
 			return nil
 		}
 		b.undo(1)
 		return &row
 	case *gated:
-		if of.codes.codes == in.codes {
+		if of.codes.codes == p.in.codes {
 			b.takeGate(of)
 		}
 	}
@@ -140,18 +140,27 @@ func (b *Backend) takeGate(g *gated) {
 		return
 	}
 	of, ok := op.of.(*joint)
-	if !ok || len(of.list) != 2 || !oneRow(of.list) || !pairs(of.list) {
+	if !ok || len(of.list) != 2 || of.list[0].rows != 1 {
 		return
 	}
-	gate, up := of.list[0], of.list[1]
+	gate, up, dst := of.list[0], of.list[1], b.at(g.dst)
+	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add || gate.only|up.only != 0
+	if wrong || gate.w.Rows() != up.w.Rows() || gate.in.codes == g.codes.codes || dst%16 != 0 {
+		return
+	}
+	if wide := gate.w.Rows(); gate.w.super() {
+		if wide%superCols == 0 && g.codes.group == superCols && (gate.dst|up.dst)%16 == 0 {
+			b.undo(2)
+			b.oneSuper(of.list, *of.row, g)
+		}
+		return
+	}
 	row := &rowInput{cols: gate.w.Cols(), codes: gate.in.quantized}
 	if of.row != nil {
 		*row = *of.row
-		row.codes = quantized{rounding: gate.in.rounding} // nobody else can want them
+		row.codes = quantized{rounding: gate.in.rounding} // no other operation can want them
 	}
-	dst := b.at(g.dst)
-	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add
-	if wrong || row.cols < wideRow || !row.fits() || gate.in.codes == g.codes.codes || dst%16 != 0 || g.codes.rounding != gate.in.rounding || up.w.Rows()%64 != 0 ||
+	if !pairs(of.list) || row.cols < wideRow || !row.fits() || g.codes.rounding != gate.in.rounding || up.w.Rows()%64 != 0 ||
 		!b.allows(gate.w.forms().few+gateKernel, row.beside(gate.w.Block)) {
 		return
 	}

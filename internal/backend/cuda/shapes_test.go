@@ -80,6 +80,34 @@ func (x *bench) read(t backend.Tensor) []float32 {
 	return append([]float32(nil), data...)
 }
 
+// loadAs is n random matrices of a format on the device: Affine and ZeroPoint of 4 bits, Plain of float32.
+func (x *bench) loadAs(f dtype.Format, n, rows, cols int) backend.Weight {
+	x.tb.Helper()
+	var list []dtype.Matrix
+	for i := range n {
+		var m dtype.Matrix
+		switch f {
+		case dtype.Affine:
+			m = randomMatrix(x.tb, x.rng, rows, cols, 4, 64, dtype.BF16)
+		case dtype.ZeroPoint:
+			m = randomPoints(x.tb, x.rng, rows, cols, 4, 64, dtype.BF16, true)
+		case dtype.Plain:
+			m = randomMatrix(x.tb, x.rng, rows, cols, 0, 0, dtype.F32)
+		default:
+			m = randomBlocks(x.tb, x.rng, f, rows, cols)
+		}
+		if i > 0 {
+			m.Global *= 0.1 + x.rng.Float32() // matrices of a stack have factors of their own
+		}
+		list = append(list, m)
+	}
+	w, err := x.b.Load(backend.Int8, list...)
+	if err != nil {
+		x.tb.Fatal(err)
+	}
+	return w
+}
+
 // TestDeltaNetOfRealWidth has 128 keys: more tokens than kernels have together, drafts, and what was accepted
 // of them replayed, in calls of two sequences, many rows and few.
 func TestDeltaNetOfRealWidth(t *testing.T) {

@@ -293,10 +293,13 @@ func (b *Backend) relaySuper(list []product) {
 
 // superRow launches products of one row, with the norm and the gate before them if they can have them.
 func (b *Backend) superRow(list []product) {
-	row := b.takeSuperRow(list)
-	b.oneSuper(list, row, nil)
+	row := b.takeRow(list)
+	if row == nil {
+		row = &rowInput{}
+	}
+	b.oneSuper(list, *row, nil)
 	if b.passes.recording != nil {
-		b.passes.mark(&joint{slices.Clone(list), &row})
+		b.passes.mark(&joint{slices.Clone(list), row})
 	}
 }
 
@@ -321,52 +324,8 @@ func (w *weight) oneKernel(row *rowInput) (name string, shared int) {
 	return f.kernel("one"), shared
 }
 
-// takeSuperGate has the two products before a gate, the last operation, gate as well, and leave that as codes.
-func (b *Backend) takeSuperGate(g *gated) {
-	op := b.before(2)
-	if op == nil {
-		return
-	}
-	of, ok := op.of.(*joint)
-	if !ok || len(of.list) != 2 || !of.list[0].w.super() || of.list[0].rows != 1 {
-		return
-	}
-	gate, up := &of.list[0], &of.list[1]
-	dst, wide := b.at(g.dst), gate.w.Rows()
-	wrong := gate.dst != b.at(g.gate) || up.dst != b.at(g.up) || gate.dst == up.dst || gate.bias|up.bias != 0 || gate.add || up.add || gate.only|up.only != 0
-	if wrong || wide != up.w.Rows() || wide%superCols != 0 || g.codes.group != superCols || gate.in.codes == g.codes.codes || (dst|gate.dst|up.dst)%16 != 0 {
-		return
-	}
-	b.undo(2)
-	b.oneSuper(of.list, *of.row, g)
-}
-
 // superRowBytes is how much shared memory a row takes: as floats, as codes, and the sums and scales of superblocks.
 func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
-
-// takeSuperRow is takeRow for products with superblocks: struct SuperRow of kernels/superrow.cuh. Without x there is no norm
-// to take over.
-func (b *Backend) takeSuperRow(list []product) (none rowInput) {
-	last, p := b.before(1), &list[0]
-	if last == nil || p.jobs != 0 {
-		return none
-	}
-	if of, ok := last.of.(*gated); ok && of.codes.codes == p.in.codes {
-		b.takeSuperGate(of)
-		return none
-	}
-	of, ok := last.of.(*normed)
-	if !ok || of.codes.codes != p.in.codes {
-		return none
-	}
-	row := rowInput{b.at(of.x), b.at(of.gain), b.at(of.dst), of.x.Cols, of.eps, of.codes}
-	pays := row.cols >= wideRow || tilesOf(list) <= b.info.Multiprocessors
-	if !pays || !row.fits() || of.dst.Mem == of.x.Mem || writes(list, of.x) || writes(list, of.dst) || !b.allows(p.w.oneKernel(&row)) {
-		return none
-	}
-	b.undo(1)
-	return row
-}
 
 // Blocks of the kernels for a few dozen rows: warps at most, and how many rows each has.
 const superWarps, superPart, superPanelStages = 20, 16, 4

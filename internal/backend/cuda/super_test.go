@@ -2,8 +2,8 @@ package cuda
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -47,18 +47,9 @@ var superFormats = []dtype.Format{dtype.Q4K, dtype.Q5K, dtype.Q6K, dtype.IQ4XS, 
 func TestBlocksEqualCPU(t *testing.T) {
 	b, oracle := open(t, Options{}), backendtest.Open(t, backend.Options{Threads: 1})
 	rng := rand.New(rand.NewPCG(1, 2))
-	check := func(m dtype.Matrix, rows int, p backend.Product) {
-		t.Helper()
-		got, want := multiplied(t, b, m, rows, p), multiplied(t, oracle, m, rows, p)
-		for i := range want {
-			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-				t.Fatalf("%v, %d×%d, %d rows: number %d is %v, want %v", m.Format, m.Rows, m.Cols, rows, i, got[i], want[i])
-			}
-		}
-	}
 	for _, f := range []dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0, dtype.Q4_1, dtype.IQ4NL} {
 		for _, rows := range []int{1, 9, 40} {
-			check(randomBlocks(t, rng, f, 40, 32*5), rows, backend.Product{Add: rows == 9})
+			sameProduct(t, b, oracle, randomBlocks(t, rng, f, 40, 32*5), rows, backend.Product{Add: rows == 9})
 		}
 	}
 	for _, f := range superFormats {
@@ -71,21 +62,17 @@ func TestBlocksEqualCPU(t *testing.T) {
 			if rows == 4 || rows == 20 {
 				p.Only = []int32{0, 2}
 			}
-			check(randomBlocks(t, rng, f, outs, cols), rows, p)
+			sameProduct(t, b, oracle, randomBlocks(t, rng, f, outs, cols), rows, p)
 		}
 	}
 }
 
-// TestEmbedOfSuperblocks reads rows of weights that lie for products.
-func TestEmbedOfSuperblocks(t *testing.T) {
-	for _, f := range superFormats {
+// TestEmbedOfBlocks reads rows of weights that lie for products.
+func TestEmbedOfBlocks(t *testing.T) {
+	for _, f := range slices.Concat(superFormats, []dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0}, tableFormats) {
 		alike(t, open(t, Options{}), func(x *bench) [][]float32 {
-			w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, 40, 256*3))
-			if err != nil {
-				t.Fatal(err)
-			}
 			y := x.random(4, 256*3, 1)
-			x.b.Embed(y, w, []int32{0, 13, 39, 22})
+			x.b.Embed(y, x.loadAs(f, 1, 40, 256*3), []int32{0, 13, 39, 22})
 			return [][]float32{x.read(y)}
 		})
 	}
@@ -99,13 +86,6 @@ func TestAnswersAreRoundedForSuperblocks(t *testing.T) {
 		var last *bench
 		alike(t, b, func(x *bench) [][]float32 {
 			last = x
-			load := func(f dtype.Format, outs, cols int) backend.Weight {
-				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return w
-			}
 			d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: 4, KeyDim: 8, ValueDim: 128, Kernel: 2, Eps: 1e-6}
 			if rows == 2 {
 				d.KeyDim = 128
@@ -120,7 +100,7 @@ func TestAnswersAreRoundedForSuperblocks(t *testing.T) {
 			in := backend.DeltaInput{QKV: x.random(rows, d.Channels(), 1), Z: x.random(rows, values, 1), B: x.random(rows, d.ValueHeads, 1), A: x.random(rows, d.ValueHeads, 1)}
 			dst, h, gain := x.alloc(dtype.F32, rows, values), x.alloc(dtype.F32, rows, 256), x.random(1, 256, 1)
 			normed, up, chosen, y := x.alloc(dtype.F32, rows, 256), x.random(rows, 256, 1), x.alloc(dtype.F32, 1, 256), x.random(1, 40, 1)
-			first, second, third, fourth := load(dtype.Q4K, 256, values), load(dtype.Q5K, 256, 256), load(dtype.Q6K, 256, 256), load(dtype.IQ4XS, 40, 256)
+			first, second, third, fourth := x.loadAs(dtype.Q4K, 1, 256, values), x.loadAs(dtype.Q5K, 1, 256, 256), x.loadAs(dtype.Q6K, 1, 256, 256), x.loadAs(dtype.IQ4XS, 1, 40, 256)
 			p := backend.Pass{Batch: []backend.Seq{s}, Want: []int32{int32(rows - 1)}}
 			x.pass(p, false, func() {
 				x.b.DeltaNet(dst, d, backend.Place{}, in, p.Batch)
@@ -146,19 +126,12 @@ func TestSuperblocksInPasses(t *testing.T) {
 	for _, rows := range []int{1, 3, 11} {
 		b := open(t, Options{})
 		alike(t, b, func(x *bench) [][]float32 {
-			load := func(f dtype.Format, outs, cols int) backend.Weight {
-				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return w
-			}
 			const cols, wide = 512, 256
 			in, gain, h := x.random(rows, cols, 3), x.random(1, cols, 1), x.random(rows, cols, 1)
 			gate, up, y, z := x.random(rows, wide, 1), x.random(rows, wide, 1), x.random(rows, 40, 1), x.random(rows, 24, 1)
 			last, u, v := x.random(1, cols, 1), x.random(1, 24, 1), x.random(rows, 24, 1)
-			first, second, third := load(dtype.Q4K, wide, cols), load(dtype.Q4K, wide, cols), load(dtype.Q6K, 40, wide)
-			fives, other, affine := load(dtype.Q5K, 24, cols), x.load(24, cols, 4, 128), x.load(24, cols, 4, 64)
+			first, second, third := x.loadAs(dtype.Q4K, 1, wide, cols), x.loadAs(dtype.Q4K, 1, wide, cols), x.loadAs(dtype.Q6K, 1, 40, wide)
+			fives, other, affine := x.loadAs(dtype.Q5K, 1, 24, cols), x.load(24, cols, 4, 128), x.load(24, cols, 4, 64)
 			p := backend.Pass{Batch: []backend.Seq{{N: rows}}, Want: []int32{int32(rows - 1)}}
 			x.pass(p, true, func() {
 				x.b.RMSNorm(h, in, gain, 1e-6)
@@ -183,25 +156,14 @@ func TestExpertsOfSuperblocks(t *testing.T) {
 	}{{1, 256, dtype.Q4K, dtype.Q4K, dtype.Q6K}, {3, 256, dtype.Q5K, dtype.Q5K, dtype.Q2K}, {20, 512, dtype.Q4K, dtype.Q4K, dtype.IQ3XXS}, {2, 0, dtype.IQ4XS, dtype.Q8_0, dtype.Q4_0}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			alike(t, open(t, Options{}), func(x *bench) [][]float32 {
-				stack := func(n int, f dtype.Format, outs, cols int) backend.Weight {
-					var list []dtype.Matrix
-					for range n {
-						list = append(list, randomBlocks(t, x.rng, f, outs, cols))
-					}
-					w, err := x.b.Load(backend.Int8, list...)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return w
-				}
 				const cols, wide, n = 256, 256, 4
 				e := &backend.Experts{
-					Router: x.load(n, cols, 8, 64), Gate: stack(n, c.gate, wide, cols), Up: stack(n, c.up, wide, cols), Down: stack(n, c.down, cols, wide),
+					Router: x.load(n, cols, 8, 64), Gate: x.loadAs(c.gate, n, wide, cols), Up: x.loadAs(c.up, n, wide, cols), Down: x.loadAs(c.down, n, cols, wide),
 					TopK: 2, Normalize: true,
 				}
 				if c.shared > 0 {
 					e.SharedRouter = x.load(1, cols, 8, 64)
-					e.SharedGate, e.SharedUp, e.SharedDown = stack(1, c.gate, c.shared, cols), stack(1, c.up, c.shared, cols), stack(1, c.down, cols, c.shared)
+					e.SharedGate, e.SharedUp, e.SharedDown = x.loadAs(c.gate, 1, c.shared, cols), x.loadAs(c.up, 1, c.shared, cols), x.loadAs(c.down, 1, cols, c.shared)
 				}
 				in, gain, h, dst := x.random(c.rows, cols, 1), x.random(1, cols, 1), x.alloc(dtype.F32, c.rows, cols), x.random(c.rows, cols, 1)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, true, func() {
@@ -226,16 +188,9 @@ func TestSuperblocksOfOneRowNorm(t *testing.T) {
 			var last *bench
 			alike(t, b, func(x *bench) [][]float32 {
 				last = x
-				load := func(f dtype.Format, outs int) backend.Weight {
-					w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return w
-				}
 				in, gain, h := x.random(1, cols, 3), x.random(1, cols, 1), x.random(1, cols, 1)
 				y, z, u := x.random(1, 40, 1), x.random(1, 24, 1), x.random(1, 24, 1)
-				first, second, third := load(f, 40), load(f, 24), load(superFormats[i], 24)
+				first, second, third := x.loadAs(f, 1, 40, cols), x.loadAs(f, 1, 24, cols), x.loadAs(superFormats[i], 1, 24, cols)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
 					x.b.MatMul(h, backend.Product{Dst: y, W: first, Add: true}, backend.Product{Dst: z, W: second}, backend.Product{Dst: u, W: third})
@@ -265,16 +220,9 @@ func TestSuperblocksOfOneRowGate(t *testing.T) {
 		var last *bench
 		alike(t, b, func(x *bench) [][]float32 {
 			last = x
-			load := func(f dtype.Format, outs, cols int) backend.Weight {
-				w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, outs, cols))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return w
-			}
 			in, gain, h := x.random(1, c.cols, 3), x.random(1, c.cols, 1), x.random(1, c.cols, 1)
 			gate, up, y := x.random(1, c.wide, 1), x.random(1, c.wide, 1), x.random(1, 40, 1)
-			first, second, third := load(c.f, c.wide, c.cols), load(c.f, c.wide, c.cols), load(c.down, 40, c.wide)
+			first, second, third := x.loadAs(c.f, 1, c.wide, c.cols), x.loadAs(c.f, 1, c.wide, c.cols), x.loadAs(c.down, 1, 40, c.wide)
 			dst := gate
 			if !c.inside {
 				dst = x.random(1, c.wide, 1)

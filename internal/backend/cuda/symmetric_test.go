@@ -3,7 +3,6 @@ package cuda
 import (
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -34,16 +33,7 @@ func TestSymmetricEqualCPU(t *testing.T) {
 				groups = 9
 			}
 			m := randomBlocks(t, rng, f, outs, 32*groups)
-			p := backend.Product{Add: rows%2 == 0}
-			if rows == 4 {
-				p.Only = []int32{0, 2}
-			}
-			got, want := multiplied(t, b, m, rows, p), multiplied(t, oracle, m, rows, p)
-			for i := range want {
-				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%v, %d rows: number %d is %v, want %v", f, rows, i, got[i], want[i])
-				}
-			}
+			sameProduct(t, b, oracle, m, rows, productOf(rows))
 		}
 	}
 }
@@ -59,21 +49,6 @@ func TestSymmetricTakesWhatTheFileHas(t *testing.T) {
 		if got, want := w.(*weight).Bytes(), int64(32*256*bits/8); got != want {
 			t.Errorf("%v: %d bytes, want %d", f, got, want)
 		}
-	}
-}
-
-// Rows of a table of symmetric codes are those of the CPU.
-func TestSymmetricEmbeds(t *testing.T) {
-	for _, f := range append([]dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0}, tableFormats...) {
-		alike(t, open(t, Options{}), func(x *bench) [][]float32 {
-			w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, f, 40, 192))
-			if err != nil {
-				t.Fatal(err)
-			}
-			dst := x.alloc(dtype.F32, 5, 192)
-			x.b.Embed(dst, w, []int32{0, 7, 8, 39, 20})
-			return [][]float32{x.read(dst)}
-		})
 	}
 }
 
@@ -93,29 +68,18 @@ func TestSymmetricProductsOfOneRowNormAndGate(t *testing.T) {
 		{6144, 64, 16, dtype.NVFP4, dtype.NVFP4, map[string]int{"quantize": 1}},
 		{4096, 128, 40, dtype.MXFP4, dtype.MXFP4, map[string]int{"quantize": 1}},
 		{4096, 128, 40, dtype.IQ4NL, dtype.IQ4NL, map[string]int{"quantize": 1}},
+		{4288, 192, 40, dtype.ZeroPoint, dtype.ZeroPoint, map[string]int{"quantize": 1}}, // rounded with whole sums
+		{4096, 128, 40, dtype.ZeroPoint, dtype.Affine, map[string]int{"swiglu": 1, "quantize": 1}},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			b := open(t, Options{})
 			var last *bench
 			alike(t, b, func(x *bench) [][]float32 {
 				last = x
-				load := func(outs, cols int) backend.Weight {
-					w, err := x.b.Load(backend.Int8, randomBlocks(t, x.rng, c.format, outs, cols))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return w
-				}
 				in, gain, h := x.random(1, c.cols, 3), x.random(1, c.cols, 1), x.random(1, c.cols, 1)
 				gate, up, y, z := x.random(1, c.wide, 1), x.random(1, c.wide, 1), x.random(1, c.outs, 1), x.random(1, 24, 1)
-				first, second, other := load(c.wide, c.cols), load(c.wide, c.cols), load(24, c.cols)
-				third := x.load(c.outs, c.wide, 4, 64)
-				if c.last != dtype.Affine {
-					var err error
-					if third, err = x.b.Load(backend.Int8, randomBlocks(t, x.rng, c.last, c.outs, c.wide)); err != nil {
-						t.Fatal(err)
-					}
-				}
+				first, second, other := x.loadAs(c.format, 1, c.wide, c.cols), x.loadAs(c.format, 1, c.wide, c.cols), x.loadAs(c.format, 1, 24, c.cols)
+				third := x.loadAs(c.last, 1, c.outs, c.wide)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
 					x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
@@ -153,23 +117,12 @@ func TestSymmetricExpertsOfOneRow(t *testing.T) {
 			var last *bench
 			alike(t, b, func(x *bench) [][]float32 {
 				last = x
-				stack := func(f dtype.Format, n, outs, cols int) backend.Weight {
-					var list []dtype.Matrix
-					for range n {
-						list = append(list, randomBlocks(t, x.rng, f, outs, cols))
-					}
-					w, err := x.b.Load(backend.Int8, list...)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return w
-				}
 				e := &backend.Experts{
-					Router: stack(c.format, 1, c.n, c.cols), Gate: stack(c.format, c.n, c.wide, c.cols), Up: stack(c.format, c.n, c.wide, c.cols), Down: stack(c.down, c.n, c.cols, c.wide),
+					Router: x.loadAs(c.format, 1, c.n, c.cols), Gate: x.loadAs(c.format, c.n, c.wide, c.cols), Up: x.loadAs(c.format, c.n, c.wide, c.cols), Down: x.loadAs(c.down, c.n, c.cols, c.wide),
 					TopK: c.choices, Normalize: true,
 				}
 				if c.shared {
-					e.SharedGate, e.SharedUp, e.SharedDown = stack(c.format, 1, c.wide, c.cols), stack(c.format, 1, c.wide, c.cols), stack(c.down, 1, c.cols, c.wide)
+					e.SharedGate, e.SharedUp, e.SharedDown = x.loadAs(c.format, 1, c.wide, c.cols), x.loadAs(c.format, 1, c.wide, c.cols), x.loadAs(c.down, 1, c.cols, c.wide)
 				}
 				in, gain, h, dst := x.random(1, c.cols, 1), x.random(1, c.cols, 1), x.alloc(dtype.F32, 1, c.cols), x.random(1, c.cols, 1)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
@@ -213,11 +166,6 @@ func TestTallBlocksEqualCPU(t *testing.T) {
 		case key.scales == dtype.F16:
 			m = randomBlocks(t, rng, map[int]dtype.Format{4: dtype.Q4_0, 8: dtype.Q8_0}[key.bits], outs, 5*64)
 		}
-		got, want := multiplied(t, b, m, rows, backend.Product{}), multiplied(t, oracle, m, rows, backend.Product{})
-		for i := range want {
-			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-				t.Fatalf("%s, %d outputs: number %d is %v, want %v", name, outs, i, got[i], want[i])
-			}
-		}
+		sameProduct(t, b, oracle, m, rows, backend.Product{})
 	}
 }

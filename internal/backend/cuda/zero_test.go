@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -83,16 +81,7 @@ func TestZeroPointsEqualCPU(t *testing.T) {
 				cols += k.group
 			}
 			m := randomPoints(t, rng, outs, cols, k.bits, k.group, k.scale, k.zeros)
-			p := backend.Product{Add: rows%2 == 0}
-			if rows == 4 {
-				p.Only = []int32{0, 2}
-			}
-			got, want := multiplied(t, b, m, rows, p), multiplied(t, oracle, m, rows, p)
-			for i := range want {
-				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%+v, %d rows: number %d is %v, want %v", k, rows, i, got[i], want[i])
-				}
-			}
+			sameProduct(t, b, oracle, m, rows, productOf(rows))
 		}
 		w, err := b.Load(backend.Int8, randomPoints(t, rng, 16, 2*k.group, k.bits, k.group, k.scale, k.zeros))
 		if err != nil {
@@ -120,58 +109,7 @@ func TestScalesAsHalves(t *testing.T) {
 		if got, want := w.Bytes(), 16*64/4*c.bits/8; got != want {
 			t.Errorf("scale %g: %d bytes, want %d", c.scale, got, want)
 		}
-		got, want := multiplied(t, b, m, 2, backend.Product{}), multiplied(t, oracle, m, 2, backend.Product{})
-		for i := range want {
-			if got[i] != want[i] && (got[i] == got[i] || want[i] == want[i]) {
-				t.Fatalf("scale %g: number %d is %v, want %v", c.scale, i, got[i], want[i])
-			}
-		}
-	}
-}
-
-// TestZeroPointsOfOneRowNormAndGate has products of one row that take over what comes before them: rounded with whole sums,
-// and not where others want scaled ones.
-func TestZeroPointsOfOneRowNormAndGate(t *testing.T) {
-	for _, c := range []struct {
-		cols, wide, outs int
-		last             dtype.Format // of the last product
-		launches         map[string]int
-	}{
-		{4288, 192, 40, dtype.ZeroPoint, map[string]int{"product": 3, "quantize": 1}},
-		{4096, 128, 40, dtype.Affine, map[string]int{"product": 3, "swiglu": 1, "quantize": 1}},
-	} {
-		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			b := open(t, Options{})
-			var last *bench
-			alike(t, b, func(x *bench) [][]float32 {
-				last = x
-				load := func(outs, cols int) backend.Weight {
-					w, err := x.b.Load(backend.Int8, randomPoints(t, x.rng, outs, cols, 4, 64, dtype.BF16, true))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return w
-				}
-				in, gain, h := x.random(1, c.cols, 3), x.random(1, c.cols, 1), x.random(1, c.cols, 1)
-				gate, up, y, z := x.random(1, c.wide, 1), x.random(1, c.wide, 1), x.random(1, c.outs, 1), x.random(1, 24, 1)
-				first, second, other := load(c.wide, c.cols), load(c.wide, c.cols), load(24, c.cols)
-				third := x.load(c.outs, c.wide, 4, 64)
-				if c.last == dtype.ZeroPoint {
-					third = load(c.outs, c.wide)
-				}
-				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
-					x.b.RMSNorm(h, in, gain, 1e-6)
-					x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
-					x.b.SwiGLU(gate, gate, up)
-					x.b.MatMul(gate, backend.Product{Dst: y, W: third, Add: true})
-					x.b.MatMul(h, backend.Product{Dst: z, W: other})
-				})
-				return [][]float32{x.read(h), x.read(gate), x.read(up), x.read(y), x.read(z)}
-			})
-			if !maps.Equal(last.launches, c.launches) {
-				t.Errorf("launches %v, want %v", last.launches, c.launches)
-			}
-		})
+		sameProduct(t, b, oracle, m, 2, backend.Product{})
 	}
 }
 
@@ -180,20 +118,9 @@ func TestZeroPointExperts(t *testing.T) {
 	const cols, wide, n = 1600, 128, 3
 	for _, rows := range []int{1, 5} {
 		alike(t, open(t, Options{}), func(x *bench) [][]float32 {
-			stack := func(n, outs, cols int) backend.Weight {
-				var list []dtype.Matrix
-				for range n {
-					list = append(list, randomPoints(t, x.rng, outs, cols, 4, 64, dtype.F16, true))
-				}
-				w, err := x.b.Load(backend.Int8, list...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return w
-			}
 			e := &backend.Experts{
-				Router: stack(1, n, cols), Gate: stack(n, wide, cols), Up: stack(n, wide, cols), Down: stack(n, cols, wide),
-				SharedGate: stack(1, wide, cols), SharedUp: stack(1, wide, cols), SharedDown: stack(1, cols, wide),
+				Router: x.loadAs(dtype.ZeroPoint, 1, n, cols), Gate: x.loadAs(dtype.ZeroPoint, n, wide, cols), Up: x.loadAs(dtype.ZeroPoint, n, wide, cols), Down: x.loadAs(dtype.ZeroPoint, n, cols, wide),
+				SharedGate: x.loadAs(dtype.ZeroPoint, 1, wide, cols), SharedUp: x.loadAs(dtype.ZeroPoint, 1, wide, cols), SharedDown: x.loadAs(dtype.ZeroPoint, 1, cols, wide),
 				TopK: 2, Normalize: true,
 			}
 			in, gain, h, dst := x.random(rows, cols, 1), x.random(1, cols, 1), x.alloc(dtype.F32, rows, cols), x.random(rows, cols, 1)
