@@ -73,6 +73,8 @@ func TestPlanByTable(t *testing.T) {
 		"offline beside a text":            {512, 0, []*asked{generating(0), offline(prefilling(300))}, []int{1, -1}, true},
 		"offline beside a full round":      {64, 0, []*asked{prefilling(300), offline(prefilling(300))}, []int{56, -1}, true},
 		"the round of one that waits":      {512, 0, []*asked{blind(prefilling(300)), offline(generating(0))}, []int{0, 0}, true},
+		"the round of a text that waits":   {512, 0, []*asked{blind(generating(0)), offline(generating(0))}, []int{0, 0}, true},
+		"offline: all wait":                {512, 0, []*asked{generating(0), offline(blind(generating(0)))}, []int{1, 0}, true},
 		"offline: the first that can be":   {512, 0, []*asked{generating(0), offline(blind(generating(0))), offline(generating(0))}, []int{1, 0, 1}, true},
 		"offline that has no memory":       {512, 0, []*asked{generating(0), offline(preempted())}, []int{1, 0}, true},
 		"one of all that was just stopped": {512, 0, []*asked{preempted()}, []int{0}, false},
