@@ -14,15 +14,34 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// One answer: open a model, continue a text, read the whole of it.
+// One answer: open a model, continue a text.
 func Example() {
-	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{}) // or the folder of a checkpoint
+	ctx := context.Background()
+	m, err := foretoken.Open(ctx, foretoken.Tiny, foretoken.Options{}) // or the folder of a checkpoint
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // nothing to lose
+	text, err := m.Complete(ctx, foretoken.Request{
+		Prompt: m.TextPrompt("Once upon a time"), MaxTokens: 20, Sampling: &sample.Options{}, // greedy
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%q\n", text)
+	// Output:
+	// ", there was a little boy named Tim. Tim loved to play with his toy cars. One day"
+}
+
+// Log-probabilities: of each token, and of the most likely ones in its place.
+func ExampleToken() {
+	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close() //nolint:errcheck // nothing to lose
 	answer, err := m.Generate(context.Background(), foretoken.Request{
-		Prompt: m.TextPrompt("Once upon a time"), MaxTokens: 20, Sampling: &sample.Options{}, // greedy
+		Prompt: m.TextPrompt("Once upon a"), MaxTokens: 2, Sampling: &sample.Options{}, LogProbs: true, TopLogProbs: 2,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -30,9 +49,12 @@ func Example() {
 	if err := answer.Wait(); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%q (%s)\n", answer.Text(), answer.Finish)
+	for _, token := range answer.Tokens {
+		fmt.Printf("%q %.3f, then %q\n", m.Decode([]int32{token.ID}), token.LogProb, m.Decode([]int32{token.Top[1].ID}))
+	}
 	// Output:
-	// ", there was a little boy named Tim. Tim loved to play with his toy cars. One day" (length)
+	// " time" -0.000, then " a"
+	// "," -0.145, then " there"
 }
 
 // A stream: the pieces of an answer as they come. A seed makes a sampled text the same in every

@@ -2,10 +2,10 @@
 // process, with continuous batching, a prefix cache, structured output and exact speculative
 // decoding by the model's own multi-token-prediction head.
 //
-// Open a checkpoint, make a prompt from a conversation (Model.ChatPrompt) or from a text
-// (Model.TextPrompt), call Generate, and range over Answer.Pieces or call Wait. Pictures and
-// videos are parts of messages (chat.Parts), for models with a vision tower. Zero values are
-// defaults.
+// Open loads a checkpoint. Model.ChatPrompt makes a prompt of a conversation, Model.TextPrompt of a
+// text. Model.Complete returns the text of an answer; Model.Generate starts an Answer, which yields its
+// pieces as they are generated. Images and videos are parts of messages (chat.Parts), for models with
+// a vision tower. Requests may run at the same time and share the rounds. Zero values are defaults.
 //
 // A model, a request and a seed determine the tokens. Drafts, batches, caches and threads do not
 // change them. (Drafts do under the ratio rule, which is opt-in.)
