@@ -91,5 +91,5 @@ type Delivery interface {
 	Return() error
 }
 
-// Run answers a request as the endpoint of the server would.
-type Run func(ctx context.Context, endpoint string, request []byte) (status int, response []byte, err error)
+// Run answers a request of a line as the endpoint of the server would.
+type Run func(ctx context.Context, c Call, endpoint string, request []byte) (status int, response []byte, err error)

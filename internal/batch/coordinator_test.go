@@ -31,7 +31,7 @@ func (c *clock) advance(d time.Duration) { c.at.Add(int64(d / time.Second)) }
 
 // echo answers as a server does, with what changes from time to time.
 func echo(calls *atomic.Int64) Run {
-	return func(_ context.Context, endpoint string, request []byte) (int, []byte, error) {
+	return func(_ context.Context, _ Call, endpoint string, request []byte) (int, []byte, error) {
 		n := calls.Add(1)
 		if strings.Contains(string(request), "refuse") {
 			return 400, []byte(`{"error":{"message":"no"}}`), nil

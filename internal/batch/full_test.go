@@ -92,11 +92,11 @@ func TestBusyModelFailsNoLine(t *testing.T) {
 		var busy atomic.Bool
 		busy.Store(true)
 		w := &Worker{Store: x.store, Queue: x.queue, Model: "fingerprint of ", Concurrent: 3, Log: slog.New(slog.DiscardHandler)}
-		w.Run = func(ctx context.Context, endpoint string, request []byte) (int, []byte, error) {
+		w.Run = func(ctx context.Context, c Call, endpoint string, request []byte) (int, []byte, error) {
 			if busy.Load() {
 				return []int{429, 503}[len(request)%2], []byte(`{"error":{"message":"later"}}`), nil
 			}
-			return x.run(ctx, endpoint, request)
+			return x.run(ctx, c, endpoint, request)
 		}
 		for i := range 2 * maxAttempts {
 			ctx, stop := context.WithCancel(t.Context())

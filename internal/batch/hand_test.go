@@ -185,7 +185,7 @@ type cacheRun struct {
 	misses int
 }
 
-func (c *cacheRun) run(ctx context.Context, _ string, request []byte) (int, []byte, error) {
+func (c *cacheRun) run(_ context.Context, call Call, _ string, request []byte) (int, []byte, error) {
 	first, _, _ := strings.Cut(string(request), "},")
 	c.mu.Lock()
 	if !c.known[first] {
@@ -198,7 +198,7 @@ func (c *cacheRun) run(ctx context.Context, _ string, request []byte) (int, []by
 	c.mu.Lock()
 	c.known[first] = true
 	c.mu.Unlock()
-	CallOf(ctx).Prompted()
+	call.Prompted()
 	return 200, []byte(`{"choices":[]}`), nil
 }
 

@@ -37,7 +37,7 @@ const (
 // LineOutcomes are all of them.
 var LineOutcomes = []string{LineCompleted, LineFailed, LineFound, LineRetried}
 
-// Call is what a Run may want to know of its line, by CallOf.
+// Call is what a Run may want to know of its line.
 type Call struct {
 	Owner string // of the batch
 	// First is true for one of the lines that run at a time. It may run with the priority of other
@@ -46,14 +46,6 @@ type Call struct {
 	// Prompted is to be called when the prompt has been processed: lines with the same prefix find it
 	// then. It may be called again, or not at all, and may be nil.
 	Prompted func()
-}
-
-type callKey struct{}
-
-// CallOf is what there is to know of the line that a Run was called for.
-func CallOf(ctx context.Context) Call {
-	c, _ := ctx.Value(callKey{}).(Call)
-	return c
 }
 
 // Worker makes the results of lines of one model.
@@ -241,7 +233,7 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 // tried again.
 func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint string, request []byte, key string, c Call) (*Result, error) {
 	c.Owner = r.Owner
-	status, body, err := w.Run(context.WithValue(ctx, callKey{}, c), endpoint, request)
+	status, body, err := w.Run(ctx, c, endpoint, request)
 	if err == nil && c.Prompted != nil {
 		c.Prompted()
 	}

@@ -35,9 +35,9 @@ func TestQueueHearsNothingAfterDone(t *testing.T) {
 		x.submit(t, request("a", `{"messages":[1]}`)+"\n")
 		x.step(t)
 		w := &Worker{Store: x.store, Queue: x.queue, Model: "fingerprint of ", Log: slog.New(slog.DiscardHandler)}
-		w.Run = func(ctx context.Context, endpoint string, request []byte) (int, []byte, error) {
+		w.Run = func(ctx context.Context, c Call, endpoint string, request []byte) (int, []byte, error) {
 			time.Sleep(workingEvery + workingEvery/4)
-			return x.run(ctx, endpoint, request)
+			return x.run(ctx, c, endpoint, request)
 		}
 		list, err := x.queue.Fetch(t.Context(), w.Model, 1)
 		if err != nil {

@@ -45,7 +45,7 @@ func (a *account) endpoint() string {
 	return a.pattern
 }
 
-// report is the generate.Reporter of the request. A completion of several prompts has several runs.
+// report is the Reporter of the request. A completion of several prompts has several runs.
 func (a *account) report(run *generate.Run, err error) {
 	if err != nil {
 		a.err = generate.Wrap(err)

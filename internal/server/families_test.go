@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/server/anthropic"
+	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/ollama"
@@ -50,9 +51,9 @@ func allProtocols(t *testing.T, models ...string) (*generate.Service, *httptest.
 		}
 	})
 	mux := http.NewServeMux()
-	openai.Register(mux, service)
-	anthropic.Register(mux, service)
-	ollama.Register(mux, service)
+	openai.Register(body.On(mux, nil), service)
+	anthropic.Register(body.On(mux, nil), service)
+	ollama.Register(body.On(mux, nil), service)
 	site := httptest.NewServer(mux)
 	t.Cleanup(site.Close)
 	return service, site

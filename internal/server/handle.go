@@ -44,12 +44,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return // a preflight request has been answered
 	}
 	defer a.leave()
-	ctx := generate.WithReporter(r.Context(), a.report)
-	if s.o.StrictFields {
-		ctx = body.WithStrict(ctx)
-	}
-	ctx = generate.WithFlow(generate.WithTenant(ctx, a.tenant), a.flow)
-	s.mux.ServeHTTP(rec, r.WithContext(ctx))
+	rec.caller = generate.Caller{Tenant: a.tenant, Flow: a.flow, Strict: s.o.StrictFields, Reporter: a.report}
+	s.mux.ServeHTTP(rec, r)
 }
 
 // rescue answers for a handler that panicked. The stack is for the log only.
@@ -240,6 +236,7 @@ func requestID(r *http.Request) string {
 type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	caller  generate.Caller // of the request, for its handler
 	status  int
 	bytes   int64
 	renewed time.Time // when the write deadline is to be renewed next

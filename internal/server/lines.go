@@ -1,15 +1,12 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,8 +75,8 @@ func newLines(s *Server, o Batches) *lines {
 		Store: o.Store, Queue: o.Queue, Fingerprint: b.fingerprint, Work: b.work, Now: o.Now, Log: s.log,
 	})
 	s.metrics.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_lines_waiting", Help: "Lines of batches without a result."}, func() float64 { return float64(b.coordinator.Waiting()) }))
-	desk := &batches.Desk{Coordinator: b.coordinator, Owner: func(r *http.Request) string { return owner(generate.Tenant(r.Context())) }}
-	desk.Register(s.mux)
+	desk := &batches.Desk{Coordinator: b.coordinator, Owner: owner}
+	desk.Register(body.On(s.mux, callerOf))
 	return b
 }
 
@@ -285,49 +282,18 @@ func (s *Server) Fingerprint(ctx context.Context, model, records string) (string
 // time: it waits with them, so that a batch goes on whatever their number.
 const linePriority = -1
 
-// Run implements batch.Run: a line is answered by the handler of its endpoint, as any other request.
-func (s *Server) Run(ctx context.Context, endpoint string, request []byte) (status int, response []byte, err error) {
-	call := batch.CallOf(ctx)
-	tenant := call.Owner
+// Run implements batch.Run.
+func (s *Server) Run(ctx context.Context, call batch.Call, endpoint string, request []byte) (status int, response []byte, err error) {
+	c := generate.Caller{Tenant: call.Owner, Strict: s.o.StrictFields, Offline: true, Priority: linePriority, Prompted: call.Prompted}
 	if s.lines != nil && s.lines.tenants[call.Owner] != "" {
-		tenant = s.lines.tenants[call.Owner]
+		c.Tenant = s.lines.tenants[call.Owner]
 	}
-	priority := linePriority
 	if call.First {
-		priority = 0
+		c.Priority = 0
 	}
-	inner := generate.Offline(generate.WithTenant(ctx, tenant), priority)
-	if call.Prompted != nil {
-		inner = generate.WithPrompted(inner, call.Prompted)
-	}
-	if s.o.StrictFields {
-		inner = body.WithStrict(inner)
-	}
-	r, err := http.NewRequestWithContext(inner, http.MethodPost, endpoint, io.NopCloser(bytes.NewReader(nil)))
-	if err != nil {
-		return 0, nil, err
-	}
-	r.Body = body.Held(bytes.Clone(request))
-	w := &lineResponse{header: http.Header{}, status: http.StatusOK}
 	err = rescue.Do(func() error {
-		s.mux.ServeHTTP(w, r)
+		status, response = s.openai.Answer(ctx, c, endpoint, request)
 		return nil
 	})
-	return w.status, w.body.Bytes(), errors.Join(err, ctx.Err())
+	return status, response, errors.Join(err, ctx.Err())
 }
-
-// lineResponse is a response that is kept.
-type lineResponse struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header implements http.ResponseWriter.
-func (w *lineResponse) Header() http.Header { return w.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (w *lineResponse) WriteHeader(status int) { w.status = status }
-
-// Write implements io.Writer.
-func (w *lineResponse) Write(b []byte) (int, error) { return w.body.Write(b) }

@@ -54,7 +54,8 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", strings.Join(others, ", "))
 		e.Status, e.Kind, e.Message = http.StatusMethodNotAllowed, generate.BadRequest, fmt.Sprintf("%s does not support %s, use %s", r.URL.Path, r.Method, strings.Join(others, ", "))
 	}
-	generate.Report(r.Context(), nil, e)
+	c := callerOf(w)
+	c.Report(nil, e)
 	writeError(w, r, e)
 }
 

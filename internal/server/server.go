@@ -22,6 +22,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/fetch"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/kvevents"
+	"github.com/foretoken/foretoken/internal/server/openai"
 )
 
 // The defaults of Options.
@@ -90,6 +91,7 @@ type Server struct {
 	models  []*entry
 	library *library.Library
 	service *generate.Service
+	openai  *openai.API // also answers the lines of batches
 	mux     *http.ServeMux
 	public  map[string]bool // patterns that need no key
 	origins *origins

@@ -25,6 +25,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/openai"
@@ -144,7 +145,7 @@ func TestFamilyIsServed(t *testing.T) {
 		}
 	}()
 	mux := http.NewServeMux()
-	openai.Register(mux, &generate.Service{Library: library, Default: "plain"})
+	openai.Register(body.On(mux, nil), &generate.Service{Library: library, Default: "plain"})
 	site := httptest.NewServer(mux)
 	defer site.Close()
 	status, text := generatetest.Send(t, http.MethodPost, site.URL+"/v1/chat/completions",

@@ -23,21 +23,22 @@ type handler struct {
 }
 
 // Register adds the routes of the protocol.
-func Register(mux *http.ServeMux, s *generate.Service) {
+func Register(routes body.Routes, s *generate.Service) {
 	h := &handler{service: s, threads: newThreads()}
-	mux.HandleFunc("POST /v1/messages", h.create)
-	mux.HandleFunc("POST /v1/messages/count_tokens", h.count)
+	routes("POST /v1/messages", h.create)
+	routes("POST /v1/messages/count_tokens", h.count)
 }
 
 // count answers how many tokens a request's prompt has.
-func (h *handler) count(w http.ResponseWriter, r *http.Request) {
-	v, _ := h.read(w, r)
+func (h *handler) count(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+	v, _ := h.read(w, r, c)
 	q, err := decode(v, true)
 	n := 0
 	if err == nil {
+		q.Caller = c
 		n, err = h.service.Count(r.Context(), &q.Request)
 	}
-	generate.Report(r.Context(), nil, err)
+	c.Report(nil, err)
 	if err != nil {
 		WriteError(w, err)
 		return
@@ -48,29 +49,30 @@ func (h *handler) count(w http.ResponseWriter, r *http.Request) {
 }
 
 // create answers a conversation.
-func (h *handler) create(w http.ResponseWriter, r *http.Request) {
-	v, previous := h.read(w, r)
+func (h *handler) create(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+	v, previous := h.read(w, r, c)
 	q, err := decode(v, false)
 	var run *generate.Run
 	if err == nil {
+		q.Caller = c
 		if run, err = h.service.Start(r.Context(), &q.Request); err != nil {
 			err = q.explain(err)
 		}
 	}
 	if err != nil {
-		generate.Report(r.Context(), nil, err)
+		c.Report(nil, err)
 		WriteError(w, err)
 		return
 	}
 	defer run.Close()
-	q.stats, q.previous = q.stats || body.WantsStats(r), previous
-	q.done = func(m *message) { h.keep(r, q, m) }
+	q.stats, q.previous = q.stats || c.Stats, previous
+	q.done = func(m *message) { h.keep(q, m) }
 	if q.stream {
 		err = stream(w, run, q)
 	} else {
 		err = whole(w, run, q)
 	}
-	generate.Report(r.Context(), run, err)
+	c.Report(run, err)
 }
 
 // whole writes an answer when all of it is there.

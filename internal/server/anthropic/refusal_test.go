@@ -115,7 +115,7 @@ func TestBodyOverTheLimitIsRefused(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/v1/messages", strings.NewReader(requests["text"]))
 	r.Body = http.MaxBytesReader(w, r.Body, 10)
-	(&handler{service: service, threads: newThreads()}).create(w, r)
+	(&handler{service: service, threads: newThreads()}).create(w, r, generate.Caller{})
 	if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "request_too_large") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

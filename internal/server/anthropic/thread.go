@@ -98,8 +98,8 @@ func (s *threads) drop(e *list.Element) {
 
 // read reads a request. One that continues a thread is read as the request for the whole
 // conversation that it stands for; previous is then the id of the answer that it continues.
-func (h *handler) read(w http.ResponseWriter, r *http.Request) (v *body.Value, previous string) {
-	v = body.Read(w, r)
+func (h *handler) read(w http.ResponseWriter, r *http.Request, c generate.Caller) (v *body.Value, previous string) {
+	v = body.Read(w, r).Strict(c.Strict)
 	at := v.Field("thread")
 	added := elements(v.Field("messages"))
 	if !at.IsObject() || at.Field("type").Text() != "continue" || len(added) == 0 {
@@ -113,7 +113,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (v *body.Value, p
 		}
 	}
 	previous = id.Text()
-	t := h.threads.get(generate.Tenant(r.Context()), previous)
+	t := h.threads.get(c.Tenant, previous)
 	if t == nil {
 		id.Fail(&generate.Error{
 			Status: http.StatusNotFound, Kind: generate.NotFound, Param: id.Path(), Err: errNoThread,
@@ -133,7 +133,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (v *body.Value, p
 		whole = append(append(whole, `,"tools":`...), t.tools...)
 	}
 	r.Body = body.Held(append(whole, '}'))
-	return body.Read(w, r), previous
+	return body.Read(w, r).Strict(c.Strict), previous
 }
 
 // elements is the text between the brackets of an array, nil if it has no elements or is none.
@@ -152,12 +152,12 @@ func newThread(v *body.Value) *thread {
 }
 
 // keep keeps a conversation and its answer, if that is wanted.
-func (h *handler) keep(r *http.Request, q *request, m *message) {
+func (h *handler) keep(q *request, m *message) {
 	t := q.thread
 	if t == nil {
 		return
 	}
-	t.id, t.owner = m.ID, generate.Tenant(r.Context())
+	t.id, t.owner = m.ID, q.Caller.Tenant
 	if len(m.Content) > 0 {
 		answer, err := json.Marshal(struct {
 			Role    string   `json:"role"`

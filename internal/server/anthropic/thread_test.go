@@ -77,11 +77,13 @@ func TestThreadsHaveResultsOfTheirCalls(t *testing.T) {
 // again: for a thread of another tenant, one that was continued already, and one that never was.
 func TestThreadsThatAreNotThere(t *testing.T) {
 	mux := http.NewServeMux()
-	Register(mux, service)
+	caller := generate.Caller{Strict: true}
+	Register(body.On(mux, func(http.ResponseWriter) generate.Caller { return caller }), service)
 	post := func(tenant, request string) (int, string) {
+		caller.Tenant = tenant
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/v1/messages", strings.NewReader(request))
-		mux.ServeHTTP(w, r.WithContext(body.WithStrict(generate.WithTenant(r.Context(), tenant))))
+		mux.ServeHTTP(w, r)
 		return w.Code, w.Body.String()
 	}
 	const hi = `{"role": "user", "content": "Hi."}`

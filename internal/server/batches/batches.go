@@ -37,12 +37,12 @@ const (
 // Desk is where files and batches are asked for.
 type Desk struct {
 	Coordinator *batch.Coordinator
-	Owner       func(*http.Request) string // whose a request is
+	Owner       func(tenant string) string // under whose name files and batches of a tenant are stored
 }
 
-// Register adds the routes to mux.
-func (d *Desk) Register(mux *http.ServeMux) {
-	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
+// Register adds the routes.
+func (d *Desk) Register(routes body.Routes) {
+	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request, generate.Caller) error{
 		PatternUpload:                  d.upload,
 		"GET /v1/files":                d.files,
 		"GET /v1/files/{id}":           d.file,
@@ -53,10 +53,10 @@ func (d *Desk) Register(mux *http.ServeMux) {
 		"GET /v1/batches/{id}":         d.batch,
 		"POST /v1/batches/{id}/cancel": d.cancel,
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := f(w, r); err != nil {
+		routes(pattern, func(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+			if err := f(w, r, c); err != nil {
 				err := explain(err, r.PathValue("id"))
-				generate.Report(r.Context(), nil, err)
+				c.Report(nil, err)
 				openai.WriteError(w, err)
 			}
 		})
@@ -125,12 +125,12 @@ func page(r *http.Request, limit, most int) (p batch.Page, err error) {
 	return p, nil
 }
 
-func (d *Desk) files(w http.ResponseWriter, r *http.Request) error {
+func (d *Desk) files(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
 	p, err := page(r, maxFilesPage, maxFilesPage)
 	if err != nil {
 		return err
 	}
-	files, more, err := d.Coordinator.Files(r.Context(), d.Owner(r), p)
+	files, more, err := d.Coordinator.Files(r.Context(), d.Owner(c.Tenant), p)
 	if err != nil {
 		return err
 	}
@@ -138,8 +138,8 @@ func (d *Desk) files(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Desk) file(w http.ResponseWriter, r *http.Request) error {
-	f, err := d.Coordinator.File(r.Context(), d.Owner(r), r.PathValue("id"))
+func (d *Desk) file(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+	f, err := d.Coordinator.File(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -147,9 +147,9 @@ func (d *Desk) file(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Desk) deleteFile(w http.ResponseWriter, r *http.Request) error {
+func (d *Desk) deleteFile(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
 	id := r.PathValue("id")
-	if err := d.Coordinator.DeleteFile(r.Context(), d.Owner(r), id); err != nil {
+	if err := d.Coordinator.DeleteFile(r.Context(), d.Owner(c.Tenant), id); err != nil {
 		return err
 	}
 	body.JSON(w, http.StatusOK, struct {
@@ -160,8 +160,8 @@ func (d *Desk) deleteFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Desk) content(w http.ResponseWriter, r *http.Request) error {
-	f, content, err := d.Coordinator.Content(r.Context(), d.Owner(r), r.PathValue("id"))
+func (d *Desk) content(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+	f, content, err := d.Coordinator.Content(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -175,10 +175,10 @@ func (d *Desk) content(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Desk) submit(w http.ResponseWriter, r *http.Request) error {
-	v := body.Read(w, r)
+func (d *Desk) submit(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+	v := body.Read(w, r).Strict(c.Strict)
 	s := batch.Submission{
-		Owner: d.Owner(r), Input: v.Field("input_file_id").Required().Text(), Metadata: map[string]string{},
+		Owner: d.Owner(c.Tenant), Input: v.Field("input_file_id").Required().Text(), Metadata: map[string]string{},
 		Endpoint: v.Field("endpoint").Required().OneOf(batch.Endpoints...),
 	}
 	v.Field("completion_window").Required().OneOf(window)
@@ -229,12 +229,12 @@ func keep(v *body.Value) time.Duration {
 	return time.Duration(*n) * time.Second
 }
 
-func (d *Desk) batches(w http.ResponseWriter, r *http.Request) error {
+func (d *Desk) batches(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
 	p, err := page(r, nextPage, maxBatchesPage)
 	if err != nil {
 		return err
 	}
-	batches, more, err := d.Coordinator.Batches(r.Context(), d.Owner(r), p)
+	batches, more, err := d.Coordinator.Batches(r.Context(), d.Owner(c.Tenant), p)
 	if err != nil {
 		return err
 	}
@@ -242,8 +242,8 @@ func (d *Desk) batches(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Desk) batch(w http.ResponseWriter, r *http.Request) error {
-	b, err := d.Coordinator.Batch(r.Context(), d.Owner(r), r.PathValue("id"))
+func (d *Desk) batch(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+	b, err := d.Coordinator.Batch(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -251,8 +251,8 @@ func (d *Desk) batch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Desk) cancel(w http.ResponseWriter, r *http.Request) error {
-	b, err := d.Coordinator.Cancel(r.Context(), d.Owner(r), r.PathValue("id"))
+func (d *Desk) cancel(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+	b, err := d.Coordinator.Cancel(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ type form struct {
 
 // upload takes a file. Its parts may come in any order, so that the content is stored before it is
 // known whether it is wanted; it is deleted if not.
-func (d *Desk) upload(w http.ResponseWriter, r *http.Request) (err error) {
+func (d *Desk) upload(w http.ResponseWriter, r *http.Request, c generate.Caller) (err error) {
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return generate.Invalid("", "a file is uploaded as multipart/form-data, with the parts file and purpose: %v", err)
@@ -307,7 +307,7 @@ func (d *Desk) upload(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return err
 	}
-	file, err := f.upload.Keep(r.Context(), d.Owner(r), f.filename, f.purpose, seconds)
+	file, err := f.upload.Keep(r.Context(), d.Owner(c.Tenant), f.filename, f.purpose, seconds)
 	if err != nil {
 		f.upload = nil // Keep has deleted it
 		return err

@@ -1,7 +1,6 @@
 package body
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,15 +16,6 @@ const (
 	maxIgnored     = 32 // names
 	maxIgnoredName = 64 // bytes of one
 )
-
-type strictKey struct{}
-
-// WithStrict returns a context for requests whose unknown and unsupported fields are errors.
-func WithStrict(ctx context.Context) context.Context {
-	return context.WithValue(ctx, strictKey{}, true)
-}
-
-func isStrict(ctx context.Context) bool { return ctx.Value(strictKey{}) != nil }
 
 // settle names the fields that no protocol has read of the objects from one on, or makes an error of
 // the first.

@@ -13,10 +13,7 @@ import (
 // read reads a request, strictly or not, and returns the header and the error.
 func read(request string, strict bool, visit func(*Value)) (string, error) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader(request))
-	if strict {
-		r = r.WithContext(WithStrict(r.Context()))
-	}
-	v := Read(w, r)
+	v := Read(w, r).Strict(strict)
 	visit(v)
 	err := v.Err()
 	return w.Header().Get(Ignored), err

@@ -62,7 +62,7 @@ type document struct {
 func Read(w http.ResponseWriter, r *http.Request) *Value {
 	data, err := readAll(r.Body)
 	if err == nil {
-		return parse(data, &document{strict: isStrict(r.Context()), header: w.Header()})
+		return parse(data, &document{header: w.Header()})
 	}
 	v := &Value{doc: &document{}}
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -78,6 +78,13 @@ func Read(w http.ResponseWriter, r *http.Request) *Value {
 
 // Parse reads a request, which must be a JSON object.
 func Parse(data []byte) *Value { return parse(data, &document{}) }
+
+// Strict says, before any field is read, whether what would be ignored of the request is an error. It
+// returns v.
+func (v *Value) Strict(on bool) *Value {
+	v.doc.strict = on
+	return v
+}
 
 func parse(data []byte, doc *document) *Value {
 	v := &Value{doc: doc}

@@ -12,9 +12,6 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// WantsStats reports whether a request asks for stats by its header.
-func WantsStats(r *http.Request) bool { return r.Header.Get("X-Foretoken-Stats") == "1" }
-
 // NewID is a unique identifier with a prefix.
 func NewID(prefix string) string { return prefix + rand.Text() }
 

@@ -35,7 +35,8 @@ const (
 // Request is what a client asks for, in the terms that all protocols share. A field that is not
 // set has the checkpoint's default, or else the server's.
 type Request struct {
-	Model string // "": the server's first
+	Caller Caller
+	Model  string // "": the server's first
 
 	// The prompt: messages to answer, or else ids, or else a text to continue.
 	Messages []chat.Message
@@ -179,7 +180,7 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 	}
 	err = s.fetch(ctx, r, m)
 	if err == nil {
-		err = run.start(ctx, s.salt(ctx, r))
+		err = run.start(ctx, s.salt(r))
 	}
 	if err != nil {
 		run.Close()
@@ -202,7 +203,7 @@ func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
 	if err := s.fetch(ctx, r, m); err != nil {
 		return 0, r.locate(err)
 	}
-	n, err := m.CountTokens(ctx, r.conversation(s.salt(ctx, r)))
+	n, err := m.CountTokens(ctx, r.conversation(s.salt(r)))
 	if err != nil {
 		return 0, r.locate(err)
 	}
@@ -224,7 +225,7 @@ func (s *Service) Render(ctx context.Context, r *Request) (*foretoken.Prompt, er
 	defer done()
 	var p *foretoken.Prompt
 	if err = s.fetch(ctx, r, m); err == nil {
-		p, err = r.prompt(ctx, m, s.salt(ctx, r))
+		p, err = r.prompt(ctx, m, s.salt(r))
 	}
 	if err == nil {
 		err = checkLength(p, m.Context())
@@ -270,10 +271,9 @@ func (r *Run) start(ctx context.Context, salt string) (err error) {
 		return err
 	}
 	q.Prompt, q.Sampling, q.CacheSalt, r.Seed = r.Prompt, &options, salt, options.Seed
-	n, offline := offline(ctx)
-	q.Priority, q.Offline = q.Priority+n, q.Offline || offline
-	q.Flow = flow(ctx)
-	r.prompted = prompted(ctx)
+	c := &r.Request.Caller
+	q.Priority, q.Offline, q.Flow = q.Priority+c.Priority, q.Offline || c.Offline, c.Flow
+	r.prompted = c.Prompted
 	private.SetSent(&q, ctx.Done()) // a request's context ends when its answer has been written
 	ctx, r.cancel = context.WithCancel(ctx)
 	for i := range max(r.Request.Choices, 1) {

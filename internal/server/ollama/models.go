@@ -22,7 +22,7 @@ import (
 const apiVersion = "0.12.0"
 
 // version answers which API this is, and whose.
-func version(w http.ResponseWriter, _ *http.Request) {
+func version(w http.ResponseWriter, _ *http.Request, _ generate.Caller) {
 	ours := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		ours = info.Main.Version
@@ -119,7 +119,7 @@ func (h *handler) loaded() map[string]*foretoken.Model {
 }
 
 // tags lists the models there are, under all their names.
-func (h *handler) tags(w http.ResponseWriter, _ *http.Request) {
+func (h *handler) tags(w http.ResponseWriter, _ *http.Request, _ generate.Caller) {
 	all, loaded := list{[]entry{}}, h.loaded()
 	for _, name := range h.service.Names() {
 		e := newEntry(name, loaded[h.service.Resolve(name)])
@@ -130,7 +130,7 @@ func (h *handler) tags(w http.ResponseWriter, _ *http.Request) {
 }
 
 // running lists the models in memory. When one will leave it is not known in advance.
-func (h *handler) running(w http.ResponseWriter, _ *http.Request) {
+func (h *handler) running(w http.ResponseWriter, _ *http.Request, _ generate.Caller) {
 	running, loaded := list{[]entry{}}, h.loaded()
 	for _, name := range slices.Sorted(maps.Keys(loaded)) {
 		m := loaded[name]
@@ -143,8 +143,8 @@ func (h *handler) running(w http.ResponseWriter, _ *http.Request) {
 }
 
 // show describes a model, which is loaded for it.
-func (h *handler) show(w http.ResponseWriter, r *http.Request) {
-	v := body.Read(w, r)
+func (h *handler) show(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+	v := body.Read(w, r).Strict(c.Strict)
 	v.Ignore("verbose")
 	name := h.modelOf(v)
 	if name == "" {
@@ -156,7 +156,7 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		m, done, err = h.service.Library.Use(r.Context(), h.service.Resolve(name))
 	}
-	generate.Report(r.Context(), nil, err)
+	c.Report(nil, err)
 	if err != nil {
 		WriteError(w, err)
 		return

@@ -29,37 +29,37 @@ var refused = map[string]string{
 }
 
 // Register adds the routes of the protocol.
-func Register(mux *http.ServeMux, service *generate.Service) {
+func Register(routes body.Routes, service *generate.Service) {
 	h := &handler{service: service, start: time.Now()}
-	mux.HandleFunc("POST /api/chat", h.chat)
-	mux.HandleFunc("POST /api/generate", h.generate)
-	mux.HandleFunc("POST /api/show", h.show)
-	mux.HandleFunc("GET /api/tags", h.tags)
-	mux.HandleFunc("GET /api/ps", h.running)
-	mux.HandleFunc("GET /api/version", version)
+	routes("POST /api/chat", h.chat)
+	routes("POST /api/generate", h.generate)
+	routes("POST /api/show", h.show)
+	routes("GET /api/tags", h.tags)
+	routes("GET /api/ps", h.running)
+	routes("GET /api/version", version)
 	for route, remedy := range refused {
-		mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
+		routes(route, func(w http.ResponseWriter, _ *http.Request, c generate.Caller) {
 			err := &generate.Error{Status: http.StatusNotImplemented, Kind: generate.Unsupported, Message: "not supported: " + remedy}
-			generate.Report(r.Context(), nil, err)
+			c.Report(nil, err)
 			WriteError(w, err)
 		})
 	}
 }
 
 // chat answers a conversation.
-func (h *handler) chat(w http.ResponseWriter, r *http.Request) {
-	q, err := h.decodeChat(body.Read(w, r))
-	h.answer(w, r, q, err)
+func (h *handler) chat(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+	q, err := h.decodeChat(body.Read(w, r).Strict(c.Strict))
+	h.answer(w, r, c, q, err)
 }
 
 // generate answers a single prompt, or continues a text.
-func (h *handler) generate(w http.ResponseWriter, r *http.Request) {
-	q, err := h.decodeGenerate(body.Read(w, r))
-	h.answer(w, r, q, err)
+func (h *handler) generate(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+	q, err := h.decodeGenerate(body.Read(w, r).Strict(c.Strict))
+	h.answer(w, r, c, q, err)
 }
 
 // answer runs a request that was read, unless err says what is wrong with it.
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, q *request, err error) {
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, c generate.Caller, q *request, err error) {
 	began := time.Now()
 	if err == nil {
 		err = h.load(r, q)
@@ -71,23 +71,24 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, q *request, err
 	}
 	var run *generate.Run
 	if err == nil {
+		q.Caller = c
 		if run, err = h.service.Start(r.Context(), &q.Request); err != nil {
 			err = q.explain(err)
 		}
 	}
 	if err != nil {
-		generate.Report(r.Context(), nil, err)
+		c.Report(nil, err)
 		WriteError(w, err)
 		return
 	}
 	defer run.Close()
-	q.stats = q.stats || body.WantsStats(r)
+	q.stats = q.stats || c.Stats
 	if q.stream {
 		err = q.lines(w, run, began, loaded)
 	} else {
 		err = q.whole(w, run, began, loaded)
 	}
-	generate.Report(r.Context(), run, err)
+	c.Report(run, err)
 }
 
 // load loads the model, which is all that a request without a prompt asks for, and checks what

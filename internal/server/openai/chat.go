@@ -14,25 +14,19 @@ import (
 // keepAlive is the interval of comments in a stream, for proxies that close silent connections.
 const keepAlive = 15 * time.Second
 
-// chat answers a conversation.
-func (h *handler) chat(w http.ResponseWriter, r *http.Request) error {
-	q, err := readChat(r, body.Read(w, r))
-	if err != nil {
-		return err
-	}
-	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(runs []*generate.Run) (fault, err error) {
-		c := newChat(runs[0], q)
-		if q.stream {
-			return c.stream(w), nil
-		}
-		return nil, c.whole(w)
-	})
-	return q.explain(err)
+// chat reads a request to answer a conversation.
+func (h *API) chat(c generate.Caller, v *body.Value) (*task, error) {
+	q, err := readChat(c, v)
+	return &task{
+		requests: []*generate.Request{&q.Request}, stream: q.stream, explain: q.explain,
+		whole: func(runs []*generate.Run) (any, error) { return newChat(runs[0], q).whole() },
+		send:  func(runs []*generate.Run, w http.ResponseWriter) error { return newChat(runs[0], q).stream(w) },
+	}, err
 }
 
 // readChat reads a request.
-func readChat(r *http.Request, v *body.Value) (*request, error) {
-	q := newRequest(r, v)
+func readChat(c generate.Caller, v *body.Value) (*request, error) {
+	q := newRequest(c, v)
 	q.Messages = q.conversation(v.Field("messages"))
 	q.tools(v, false)
 	q.choices(v)
@@ -204,11 +198,11 @@ func (c *chatWriter) take(e generate.Event) bool {
 // some reports whether there is something to show.
 func (a *chatAnswer) some() bool { return len(a.content)+len(a.reasoning)+len(a.calls) > 0 }
 
-// whole writes all answers when they have ended.
-func (c *chatWriter) whole(w http.ResponseWriter) error {
+// whole is all answers when they have ended.
+func (c *chatWriter) whole() (any, error) {
 	for e, err := range c.run.Events() {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !e.Ended {
 			c.take(e)
@@ -224,8 +218,7 @@ func (c *chatWriter) whole(w http.ResponseWriter) error {
 		})
 	}
 	c.head.Usage, c.head.Foretoken = newUsage(c.run), c.q.details(c.run, c.answers[0].tokens)
-	body.JSON(w, http.StatusOK, c.head)
-	return nil
+	return c.head, nil
 }
 
 // stream writes the answers as they come.

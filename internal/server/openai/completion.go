@@ -22,25 +22,19 @@ type textRequest struct {
 	echo     bool // answers begin with their prompts
 }
 
-// complete continues texts.
-func (h *handler) complete(w http.ResponseWriter, r *http.Request) error {
-	q, err := readText(r, body.Read(w, r))
-	if err != nil {
-		return err
-	}
-	err = h.with(r.Context(), q.requests, func(runs []*generate.Run) (fault, err error) {
-		c := newText(runs, q)
-		if q.stream {
-			return c.stream(w), nil
-		}
-		return nil, c.whole(w)
-	})
-	return q.explain(err)
+// complete reads a request to continue texts.
+func (h *API) complete(c generate.Caller, v *body.Value) (*task, error) {
+	q, err := readText(c, v)
+	return &task{
+		requests: q.requests, stream: q.stream, explain: q.explain,
+		whole: func(runs []*generate.Run) (any, error) { return newText(runs, q).whole() },
+		send:  func(runs []*generate.Run, w http.ResponseWriter) error { return newText(runs, q).stream(w) },
+	}, err
 }
 
 // readText reads a request.
-func readText(r *http.Request, v *body.Value) (*textRequest, error) {
-	q := &textRequest{request: newRequest(r, v)}
+func readText(c generate.Caller, v *body.Value) (*textRequest, error) {
+	q := &textRequest{request: newRequest(c, v)}
 	q.choices(v)
 	if q.limit(v, "max_tokens"); q.MaxTokens == 0 {
 		q.MaxTokens = defaultMaxTokens
@@ -187,14 +181,14 @@ func (a *textAnswer) choice(index int, finish *foretoken.Finish) choice {
 	return one
 }
 
-// whole writes all answers when they have ended.
-func (c *textWriter) whole(w http.ResponseWriter) error {
+// whole is all answers when they have ended.
+func (c *textWriter) whole() (any, error) {
 	var tokens []generate.Traced
 	for n, run := range c.runs {
 		answers := c.begin(run)
 		for e, err := range run.Events() {
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if !e.Ended {
 				c.take(run, &answers[e.Choice], e)
@@ -208,8 +202,7 @@ func (c *textWriter) whole(w http.ResponseWriter) error {
 		}
 	}
 	c.head.Usage, c.head.Foretoken = newUsage(c.runs...), c.q.details(c.runs[0], tokens)
-	body.JSON(w, http.StatusOK, c.head)
-	return nil
+	return c.head, nil
 }
 
 // stream writes the answers as they come, those of one prompt after those of another: all of

@@ -52,7 +52,7 @@ type vision struct {
 }
 
 // models lists the models there are, aliases included.
-func (h *handler) models(w http.ResponseWriter, _ *http.Request) error {
+func (h *API) models(w http.ResponseWriter, _ *http.Request, _ generate.Caller) error {
 	names := h.service.Names() // one at least
 	list := struct {
 		Object string        `json:"object"`
@@ -70,7 +70,7 @@ func (h *handler) models(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // model describes one.
-func (h *handler) model(w http.ResponseWriter, r *http.Request) error {
+func (h *API) model(w http.ResponseWriter, r *http.Request, _ generate.Caller) error {
 	name := r.PathValue("id")
 	if names := h.service.Names(); !slices.Contains(names, name) {
 		return &generate.Error{
@@ -83,7 +83,7 @@ func (h *handler) model(w http.ResponseWriter, r *http.Request) error {
 }
 
 // describe says what is known of a model without loading it.
-func (h *handler) describe(name string) modelObject {
+func (h *API) describe(name string) modelObject {
 	started := h.started.UTC().Truncate(time.Second)
 	o := modelObject{ID: name, Object: "model", Created: started.Unix(), OwnedBy: "foretoken", Type: "model", Name: name, CreatedAt: started}
 	resolved := h.service.Resolve(name)

@@ -16,30 +16,43 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// handler answers the requests of one mux.
-type handler struct {
+// API answers the requests of the protocol.
+type API struct {
 	service *generate.Service
 	started time.Time
 	stored  *store
 }
 
-// Register adds the routes of the protocol to mux. Stored responses are kept in memory, within
-// the limits of a store.
-func Register(mux *http.ServeMux, s *generate.Service) {
-	h := &handler{service: s, started: time.Now(), stored: newStore()}
-	handle := func(pattern string, f func(http.ResponseWriter, *http.Request) error) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := f(w, r); err != nil {
-				generate.Report(r.Context(), nil, err)
+// New returns an API. Stored responses are kept in memory, within the limits of a store.
+func New(s *generate.Service) *API {
+	return &API{service: s, started: time.Now(), stored: newStore()}
+}
+
+// Register adds the routes of the protocol.
+func Register(routes body.Routes, s *generate.Service) { New(s).Register(routes) }
+
+// Register adds the routes of the protocol.
+func (h *API) Register(routes body.Routes) {
+	handle := func(pattern string, f func(http.ResponseWriter, *http.Request, generate.Caller) error) {
+		routes(pattern, func(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+			if err := f(w, r, c); err != nil {
+				c.Report(nil, err)
 				WriteError(w, err)
 			}
 		})
 	}
-	handle("POST /v1/chat/completions", h.chat)
-	handle("POST /v1/completions", h.complete)
+	for pattern, read := range generating {
+		handle(pattern, func(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+			v := body.Read(w, r).Strict(c.Strict)
+			answer, err := h.answer(r.Context(), c, read, v, w)
+			if err == nil && answer != nil {
+				body.JSON(w, http.StatusOK, answer)
+			}
+			return err
+		})
+	}
 	handle("POST /v1/chat/completions/render", h.renderChat)
 	handle("POST /v1/completions/render", h.renderText)
-	handle("POST /v1/responses", h.respond)
 	handle("POST /v1/responses/input_tokens", h.countInput)
 	handle("POST /v1/responses/compact", h.compact)
 	handle("GET /v1/responses/{id}", h.response)
@@ -49,27 +62,77 @@ func Register(mux *http.ServeMux, s *generate.Service) {
 	handle("POST /v1/embeddings", h.embeddings)
 }
 
-// with runs requests and reports how they ended. f writes the response. Once it has begun a
-// stream it tells the client of an error itself and returns it as fault, not as err.
-func (h *handler) with(ctx context.Context, requests []*generate.Request, f func(runs []*generate.Run) (fault, err error)) error {
+// task is a request to generate that was read. Its requests run at the same time.
+type task struct {
+	requests []*generate.Request
+	stream   bool
+	// whole is the response when all answers have ended, and send writes them as they come.
+	whole func(runs []*generate.Run) (any, error)
+	send  func(runs []*generate.Run, w http.ResponseWriter) error
+	// explain gives an error the names that the endpoint has for fields.
+	explain func(error) error
+}
+
+// reader reads a request to an endpoint that generates.
+type reader func(*API, generate.Caller, *body.Value) (*task, error)
+
+// generating are the endpoints that generate.
+var generating = map[string]reader{
+	"POST /v1/chat/completions": (*API).chat,
+	"POST /v1/completions":      (*API).complete,
+	"POST /v1/responses":        (*API).respond,
+}
+
+// Answer is the response to a request to an endpoint that generates: its status and its JSON. The body of
+// the request cannot ask for a stream.
+func (h *API) Answer(ctx context.Context, c generate.Caller, endpoint string, request []byte) (status int, response []byte) {
+	var answer any
+	err := error(&generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Message: fmt.Sprintf("the endpoint %.80q does not generate", endpoint)})
+	if read := generating["POST "+endpoint]; read != nil {
+		answer, err = h.answer(ctx, c, read, body.Parse(request).Strict(c.Strict), nil)
+	}
+	status = http.StatusOK
+	if err != nil {
+		c.Report(nil, err)
+		e := generate.Wrap(err)
+		status, answer = e.Status, errorBody{newErrorObject(e)}
+	}
+	return status, append(body.Marshal(answer), '\n')
+}
+
+// answer runs the request v and reports how it ended. It returns the response, or writes a stream to w and
+// returns nil. An error is still to be sent to the client.
+func (h *API) answer(ctx context.Context, c generate.Caller, read reader, v *body.Value, w http.ResponseWriter) (answer any, err error) {
+	t, err := read(h, c, v)
+	if err != nil {
+		return nil, err
+	}
+	if t.stream && w == nil {
+		return nil, generate.NotSupported("stream", "the answer to this request cannot be streamed: leave it out")
+	}
 	var runs []*generate.Run
 	defer func() {
 		for _, run := range runs {
 			run.Close()
 		}
 	}()
-	for _, q := range requests {
+	for _, q := range t.requests {
 		run, err := h.service.Start(ctx, q)
 		if err != nil {
-			return err
+			return nil, t.explain(err)
 		}
 		runs = append(runs, run)
 	}
-	fault, err := f(runs)
-	for _, run := range runs {
-		generate.Report(ctx, run, errors.Join(fault, err))
+	var fault error // that the client was told in the stream
+	if t.stream {
+		fault = t.send(runs, w)
+	} else {
+		answer, err = t.whole(runs)
 	}
-	return err
+	for _, run := range runs {
+		c.Report(run, errors.Join(fault, err))
+	}
+	return answer, t.explain(err)
 }
 
 // errorBody is an error as the protocol has it.
@@ -134,7 +197,7 @@ func rename(err error, names map[string]string) error {
 }
 
 // embeddings answers that there are none.
-func (h *handler) embeddings(http.ResponseWriter, *http.Request) error {
+func (h *API) embeddings(http.ResponseWriter, *http.Request, generate.Caller) error {
 	return generate.NotSupported("", "embeddings are not supported: the models generate text and are not trained for embeddings")
 }
 

@@ -2,13 +2,13 @@ package openai
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
@@ -32,7 +32,7 @@ func TestPicturesOfChats(t *testing.T) {
 		`[{"type": "video_url", "video_url": {"url": ` + cat + `}}]`:                                                              "user: <video> [cat]",
 	} {
 		for role, kept := range map[string]bool{"user": true, "assistant": true, "tool": true, "system": false, "developer": false} {
-			q, err := readChat(httptest.NewRequest("POST", "/", nil), body.Parse([]byte(`{"messages": [{"role": "`+role+`", "content": `+content+`}]}`)))
+			q, err := readChat(generate.Caller{}, body.Parse([]byte(`{"messages": [{"role": "`+role+`", "content": `+content+`}]}`)))
 			if text := !strings.Contains(want, "<"); !kept && !text {
 				if err == nil || !strings.HasPrefix(err.Error(), "messages[0].content[") || !strings.Contains(err.Error(), "type: images and videos are not allowed in "+role) {
 					t.Errorf("%s in a message of the %s: %v", content, role, err)
@@ -48,9 +48,9 @@ func TestPicturesOfChats(t *testing.T) {
 }
 
 func TestPicturesOfResponses(t *testing.T) {
-	h := &handler{stored: newStore()}
+	h := &API{stored: newStore()}
 	read := func(input string) (*responseRequest, error) {
-		return h.readResponse(httptest.NewRequest("POST", "/", nil), body.Parse([]byte(input)))
+		return h.readResponse(generate.Caller{}, body.Parse([]byte(input)))
 	}
 	q, err := read(`{"input": [
 		{"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": ` + cat + `, "detail": "low"}]},
@@ -103,17 +103,17 @@ func TestBodiesAreReleased(t *testing.T) {
 			{"role": "tool", "tool_call_id": "1", "content": [{"type": "image_url", "image_url": "https://example.org/a.png"}]}],
 		"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}, `+everything+`}`,
 		func(w http.ResponseWriter, r *http.Request) any {
-			q, err := readChat(r, body.Read(w, r))
+			q, err := readChat(generate.Caller{}, body.Read(w, r))
 			if err != nil {
 				t.Error(err)
 			}
 			return q
 		})
-	h := &handler{stored: newStore()}
+	h := &API{stored: newStore()}
 	generatetest.Released(t, `{"input": [{"role": "user", "content": [{"type": "input_image", "image_url": `+cat+`}, {"type": "input_text", "text": "a"}]}],
 		"instructions": "i", "reasoning": {"effort": "low"}, "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}, `+everything+`}`,
 		func(w http.ResponseWriter, r *http.Request) any {
-			q, err := h.readResponse(r, body.Read(w, r))
+			q, err := h.readResponse(generate.Caller{}, body.Read(w, r))
 			if err != nil {
 				t.Error(err)
 			}

@@ -165,7 +165,7 @@ func TestWriteErrorSaysWhatClientsActOn(t *testing.T) {
 
 func TestBodyOverTheLimitIs413(t *testing.T) {
 	mux := http.NewServeMux()
-	Register(mux, service)
+	Register(body.On(mux, nil), service)
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{`+story+`}`))
 	r.Body = http.MaxBytesReader(w, r.Body, 20)
@@ -244,10 +244,9 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Add(`{"messages": [{"role": "user", "content": "a"}], ` + weather + `, "tool_choice": {"type": "function", "function": {"name": "clock"}}, "logit_bias": {"1": 2}}`)
 	f.Add(`{"input": [{"type": "reasoning", "content": []}, {"role": "assistant", "content": "x"}], ` + flatWeather + `}`)
-	s := &handler{service: service, stored: newStore()}
+	s := &API{service: service, stored: newStore()}
 	s.stored.put(&stored{id: "resp_1", messages: []chat.Message{{Role: "user"}}})
 	f.Fuzz(func(t *testing.T, request string) {
-		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		check := func(err error) {
 			if err == nil {
 				return
@@ -257,15 +256,15 @@ func FuzzRequests(f *testing.F) {
 			}
 			newErrorObject(generate.Wrap(err))
 		}
-		talk, err := readChat(r, body.Parse([]byte(request)))
+		talk, err := readChat(generate.Caller{}, body.Parse([]byte(request)))
 		if check(err); err == nil && len(talk.Messages) == 0 {
 			t.Errorf("%q has no messages", request)
 		}
-		text, err := readText(r, body.Parse([]byte(request)))
+		text, err := readText(generate.Caller{}, body.Parse([]byte(request)))
 		if check(err); err == nil && len(text.requests) == 0 {
 			t.Errorf("%q has no prompt", request)
 		}
-		response, err := s.readResponse(r, body.Parse([]byte(request)))
+		response, err := s.readResponse(generate.Caller{}, body.Parse([]byte(request)))
 		if check(err); err == nil && len(response.Messages) == 0 {
 			t.Errorf("%q has no messages", request)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/server/body"
+	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
 // rendered is the prompt of a request as the model gets it, in the words of vLLM's render
@@ -45,8 +46,8 @@ func newRendered(name string, p *foretoken.Prompt) rendered {
 }
 
 // renderChat returns the prompt of a conversation.
-func (h *handler) renderChat(w http.ResponseWriter, r *http.Request) error {
-	q, err := readChat(r, body.Read(w, r))
+func (h *API) renderChat(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+	q, err := readChat(c, body.Read(w, r).Strict(c.Strict))
 	var p *foretoken.Prompt
 	if err == nil {
 		p, err = h.service.Render(r.Context(), &q.Request)
@@ -60,8 +61,8 @@ func (h *handler) renderChat(w http.ResponseWriter, r *http.Request) error {
 }
 
 // renderText returns the prompts of texts.
-func (h *handler) renderText(w http.ResponseWriter, r *http.Request) error {
-	q, err := readText(r, body.Read(w, r))
+func (h *API) renderText(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+	q, err := readText(c, body.Read(w, r).Strict(c.Strict))
 	list := []rendered{}
 	if err == nil {
 		for _, one := range q.requests {

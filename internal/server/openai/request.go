@@ -2,7 +2,6 @@ package openai
 
 import (
 	"math"
-	"net/http"
 	"strconv"
 
 	"github.com/foretoken/foretoken/grammar"
@@ -24,8 +23,8 @@ type request struct {
 }
 
 // newRequest reads what requests of all endpoints have in common.
-func newRequest(r *http.Request, v *body.Value) request {
-	q := request{Request: generate.Request{Model: v.Field("model").Text(), Parallel: true}}
+func newRequest(c generate.Caller, v *body.Value) request {
+	q := request{Request: generate.Request{Caller: c, Model: v.Field("model").Text(), Parallel: true}}
 	q.sampling(v)
 	q.stream = v.Field("stream").True()
 	o := v.Field("stream_options")
@@ -35,7 +34,7 @@ func newRequest(r *http.Request, v *body.Value) request {
 	q.usage = o.Field("include_usage").True()
 	o.Ignore("include_obfuscation")
 	own := v.Field("foretoken")
-	q.stats = own.Field("stats").True() || body.WantsStats(r)
+	q.stats = own.Field("stats").True() || c.Stats
 	q.Trace = own.Field("trace").True()
 	q.CacheSalt = body.CacheSalt(v)
 	v.Ignore("user", "metadata", "store", "service_tier", "safety_identifier",

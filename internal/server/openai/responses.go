@@ -24,32 +24,33 @@ type responseRequest struct {
 // renamed are the fields that responses have other names for.
 var renamed = map[string]string{"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
 
-// respond answers the input of a request and of the stored response it continues.
-func (h *handler) respond(w http.ResponseWriter, r *http.Request) error {
-	q, err := h.readResponse(r, body.Read(w, r))
-	if err != nil {
-		return err
+// respond reads a request to answer its input and the stored response it continues.
+func (h *API) respond(c generate.Caller, v *body.Value) (*task, error) {
+	q, err := h.readResponse(c, v)
+	return &task{
+		requests: []*generate.Request{&q.Request}, stream: q.stream,
+		explain: func(err error) error { return rename(q.explain(err), renamed) },
+		whole:   func(runs []*generate.Run) (any, error) { return h.wholeResponse(newReply(runs[0], q)) },
+		send: func(runs []*generate.Run, w http.ResponseWriter) error {
+			return h.streamResponse(w, newReply(runs[0], q))
+		},
+	}, err
+}
+
+// wholeResponse is a response when it has ended.
+func (h *API) wholeResponse(b *reply) (any, error) {
+	for e, err := range b.run.Events() {
+		if err != nil {
+			return nil, err
+		}
+		b.take(e)
 	}
-	err = h.with(r.Context(), []*generate.Request{&q.Request}, func(runs []*generate.Run) (fault, err error) {
-		b := newReply(runs[0], q)
-		if q.stream {
-			return h.streamResponse(w, b), nil
-		}
-		for e, err := range b.run.Events() {
-			if err != nil {
-				return nil, err
-			}
-			b.take(e)
-		}
-		h.finish(b)
-		body.JSON(w, http.StatusOK, b.object)
-		return nil, nil
-	})
-	return rename(q.explain(err), renamed)
+	h.finish(b)
+	return b.object, nil
 }
 
 // streamResponse writes the events of a response as they come.
-func (h *handler) streamResponse(w http.ResponseWriter, b *reply) error {
+func (h *API) streamResponse(w http.ResponseWriter, b *reply) error {
 	out := body.Events(w)
 	defer out.KeepAlive(keepAlive, func() { out.Comment("keep-alive") })()
 	b.out = out
@@ -72,7 +73,7 @@ func (h *handler) streamResponse(w http.ResponseWriter, b *reply) error {
 }
 
 // finish completes a response and stores it, if that is wanted.
-func (h *handler) finish(b *reply) {
+func (h *API) finish(b *reply) {
 	b.finish()
 	if !b.q.keep {
 		return
@@ -90,8 +91,8 @@ func (h *handler) finish(b *reply) {
 }
 
 // readResponse reads a request.
-func (h *handler) readResponse(r *http.Request, v *body.Value) (*responseRequest, error) {
-	q := &responseRequest{request: newRequest(r, v), keep: true, owner: generate.Tenant(r.Context()), stored: h.stored}
+func (h *API) readResponse(c generate.Caller, v *body.Value) (*responseRequest, error) {
+	q := &responseRequest{request: newRequest(c, v), keep: true, owner: c.Tenant, stored: h.stored}
 	if keep := v.Field("store").Bool(); keep != nil {
 		q.keep = *keep
 	}
@@ -137,8 +138,8 @@ func (h *handler) readResponse(r *http.Request, v *body.Value) (*responseRequest
 }
 
 // countInput answers how many tokens the prompt of a response has.
-func (h *handler) countInput(w http.ResponseWriter, r *http.Request) error {
-	q, err := h.readResponse(r, body.Read(w, r))
+func (h *API) countInput(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+	q, err := h.readResponse(c, body.Read(w, r).Strict(c.Strict))
 	n := 0
 	if err == nil {
 		n, err = h.service.Count(r.Context(), &q.Request)
@@ -155,7 +156,7 @@ func (h *handler) countInput(w http.ResponseWriter, r *http.Request) error {
 }
 
 // compact answers that conversations are not shortened.
-func (h *handler) compact(http.ResponseWriter, *http.Request) error {
+func (h *API) compact(http.ResponseWriter, *http.Request, generate.Caller) error {
 	return generate.NotSupported("", "conversations are not compacted here: send fewer items, or ask the model for a summary with /v1/responses")
 }
 
@@ -201,13 +202,13 @@ func refuse(v *body.Value) {
 }
 
 // response returns a stored response.
-func (h *handler) response(w http.ResponseWriter, r *http.Request) error {
+func (h *API) response(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
 	for name := range r.URL.Query() {
 		if name != "include" {
 			return generate.NotSupported(name, "streaming a stored response is not supported")
 		}
 	}
-	found := h.stored.get(generate.Tenant(r.Context()), r.PathValue("id"))
+	found := h.stored.get(c.Tenant, r.PathValue("id"))
 	if found == nil {
 		return notStored("id", "response", r.PathValue("id"))
 	}
@@ -216,9 +217,9 @@ func (h *handler) response(w http.ResponseWriter, r *http.Request) error {
 }
 
 // deleteResponse deletes a stored response.
-func (h *handler) deleteResponse(w http.ResponseWriter, r *http.Request) error {
+func (h *API) deleteResponse(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
 	id := r.PathValue("id")
-	if !h.stored.remove(generate.Tenant(r.Context()), id) {
+	if !h.stored.remove(c.Tenant, id) {
 		return notStored("id", "response", id)
 	}
 	body.JSON(w, http.StatusOK, struct {

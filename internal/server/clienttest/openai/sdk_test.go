@@ -17,6 +17,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 
+	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/openai"
@@ -186,12 +187,13 @@ func TestSDKErrors(t *testing.T) {
 // A client that leaves frees its sequence: the run is over although its answer would have
 // filled the context, and the engine has nothing left to do.
 func TestSDKAbortFreesTheSequence(t *testing.T) {
-	service, site, _ := generatetest.ServeSlow(t, openai.Register)
-	mux := site.Config.Handler
+	service, _, _ := generatetest.ServeSlow(t, openai.Register)
 	reports := make(chan *generate.Error, 1)
-	watched := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(generate.WithReporter(r.Context(), func(_ *generate.Run, err error) { reports <- generate.Wrap(err) })))
-	}))
+	mux := http.NewServeMux()
+	openai.Register(body.On(mux, func(http.ResponseWriter) generate.Caller {
+		return generate.Caller{Reporter: func(_ *generate.Run, err error) { reports <- generate.Wrap(err) }}
+	}), service)
+	watched := httptest.NewServer(mux)
 	defer watched.Close()
 	model, done, err := service.Library.Use(t.Context(), generatetest.Slow)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -98,14 +99,14 @@ func Open(more ...string) (h *generate.Service, end func() error, err error) {
 
 // Serve runs the tests of a protocol with Tiny, Thinker and a site that serves it to clients of
 // this machine, and returns their exit code.
-func Serve(register func(*http.ServeMux, *generate.Service), run func(*generate.Service, *httptest.Server) int) int {
+func Serve(register func(body.Routes, *generate.Service), run func(*generate.Service, *httptest.Server) int) int {
 	h, end, err := Open()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	mux := http.NewServeMux()
-	register(mux, h)
+	register(body.On(mux, nil), h)
 	site := httptest.NewServer(mux)
 	code := run(h, site)
 	site.Close()
@@ -145,14 +146,14 @@ func SendWith(t testing.TB, method, url, request string, header http.Header) (in
 
 // ServeSlow is a site of its own with Slow beside the other models, until the test ends. end
 // closes the models before that.
-func ServeSlow(t testing.TB, register func(*http.ServeMux, *generate.Service)) (h *generate.Service, site *httptest.Server, end func()) {
+func ServeSlow(t testing.TB, register func(body.Routes, *generate.Service)) (h *generate.Service, site *httptest.Server, end func()) {
 	t.Helper()
 	h, closeAll, err := Open(Slow)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	register(mux, h)
+	register(body.On(mux, nil), h)
 	site = httptest.NewServer(mux)
 	end = sync.OnceFunc(func() {
 		if err := closeAll(); err != nil {

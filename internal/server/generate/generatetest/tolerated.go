@@ -16,7 +16,7 @@ type Tolerated [4]string
 
 // Tolerate makes requests, which must succeed and name what was ignored, and again with a
 // server that is strict, which must refuse them.
-func Tolerate(t *testing.T, site string, register func(*http.ServeMux, *generate.Service), h *generate.Service, list []Tolerated) {
+func Tolerate(t *testing.T, site string, register func(body.Routes, *generate.Service), h *generate.Service, list []Tolerated) {
 	t.Helper()
 	strict := Strict(t, register, h)
 	for _, c := range list {
@@ -32,13 +32,11 @@ func Tolerate(t *testing.T, site string, register func(*http.ServeMux, *generate
 }
 
 // Strict is the address of a server of a protocol that refuses what others ignore.
-func Strict(t *testing.T, register func(*http.ServeMux, *generate.Service), h *generate.Service) string {
+func Strict(t *testing.T, register func(body.Routes, *generate.Service), h *generate.Service) string {
 	t.Helper()
 	mux := http.NewServeMux()
-	register(mux, h)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(body.WithStrict(r.Context())))
-	}))
+	register(body.On(mux, func(http.ResponseWriter) generate.Caller { return generate.Caller{Strict: true} }), h)
+	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s.URL
 }

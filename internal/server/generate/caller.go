@@ -1,0 +1,44 @@
+package generate
+
+import "fmt"
+
+// Caller is what is known of a request beside its body: on whose behalf and how it runs. The zero value
+// is a client of a server without keys.
+type Caller struct {
+	// Tenant stands for all clients with one API key: cached prefixes and stored responses are the
+	// tenant's own. It is a secret of the process; "": there are no tenants.
+	Tenant string
+	Flow   string // see foretoken.Request.Flow
+	Strict bool   // unknown and unsupported fields are errors
+	Stats  bool   // the answer is to have stats
+
+	Offline  bool // no client waits for the answer
+	Priority int  // added to that of the request; a negative one is served after others
+	// Prompted is called when the prompt has been processed: the prefix cache then has the prefixes that
+	// the request shares with others. nil: it is not.
+	Prompted func()
+	// Reporter is called when the request has ended: see Report. nil: it is not.
+	Reporter func(r *Run, err error)
+}
+
+// Report tells the Reporter how a request ended. Protocols call it once for each run, before Run.Close,
+// and with every error that they answer with. r is nil if the request was not started; its answers have
+// ended unless err says why not. err is the error that the client was sent, or nil.
+func (c *Caller) Report(r *Run, err error) {
+	if c.Reporter != nil {
+		c.Reporter(r, err)
+	}
+}
+
+// salt is the salt of a request's prefixes in the cache, made of its tenant and its own CacheSalt:
+// requests of two tenants with the same CacheSalt have different ones.
+func (s *Service) salt(r *Request) string {
+	tenant := r.Caller.Tenant
+	if s.SharePrefixes {
+		tenant = ""
+	}
+	if tenant == "" && r.CacheSalt == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d %s %s", len(tenant), tenant, r.CacheSalt)
+}

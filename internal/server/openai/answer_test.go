@@ -1,0 +1,55 @@
+package openai
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/server/generate"
+)
+
+// changing is what differs between two answers to the same request: identifiers, and what depends on time
+// and on the cache.
+var changing = regexp.MustCompile(`"(id|call_id)":"[^"]*"|"(created|created_at|cached_tokens|accepted_prediction_tokens|rejected_prediction_tokens)":\d+`)
+
+// Answer gives the status and the bytes of the endpoint, of answers and of errors.
+func TestAnswerIsThatOfTheEndpoint(t *testing.T) {
+	api := New(service)
+	for _, c := range []struct{ path, request string }{
+		{"/v1/chat/completions", `{"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 8, "seed": 3, "n": 2}`},
+		{"/v1/completions", `{"prompt": ["Once", "Twice"], "max_tokens": 8, "seed": 3, "logprobs": 1}`},
+		{"/v1/responses", `{"input": "Hi.", "max_output_tokens": 8, "seed": 3}`},
+		{"/v1/chat/completions", `{"messages": [{"role": "user", "content": "Hi."}], "response_format": {"type": "x"}}`},
+		{"/v1/chat/completions", `{"model": "none", "messages": [{"role": "user", "content": "Hi."}]}`},
+		{"/v1/completions", `{"prompt": ""}`},
+		{"/v1/responses", `{"input": "Hi.", "max_output_tokens": -1}`},
+		{"/v1/responses", `[]`},
+	} {
+		status, text := send(t, http.MethodPost, c.path, c.request)
+		got, response := api.Answer(t.Context(), generate.Caller{}, c.path, []byte(c.request))
+		if want := changing.ReplaceAllString(text, "$1"); got != status || changing.ReplaceAllString(string(response), "$1") != want {
+			t.Errorf("%s %s: %d %s, want %d %s", c.path, c.request, got, response, status, text)
+		}
+	}
+}
+
+// Answer refuses what it cannot answer, and reports it.
+func TestAnswerRefuses(t *testing.T) {
+	for _, c := range []struct {
+		path, request, want string
+		strict              bool
+		status              int
+	}{
+		{"/v1/models", `{}`, "does not generate", false, http.StatusNotFound},
+		{"/v1/completions", `{"prompt": "a", "stream": true}`, "cannot be streamed", false, http.StatusBadRequest},
+		{"/v1/completions", `{"prompt": "a", "mood": 1}`, "mood: this field is not supported", true, http.StatusBadRequest},
+	} {
+		var reported error
+		caller := generate.Caller{Strict: c.strict, Reporter: func(_ *generate.Run, err error) { reported = err }}
+		status, response := New(service).Answer(t.Context(), caller, c.path, []byte(c.request))
+		if status != c.status || !strings.Contains(string(response), c.want) || reported == nil || !strings.Contains(reported.Error(), c.want) {
+			t.Errorf("%s %s: %d %s, reported %v; want %d %s", c.path, c.request, status, response, reported, c.status, c.want)
+		}
+	}
+}
