@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -96,7 +97,7 @@ func TestNetworkBitsAreRecorded(t *testing.T) {
 		o    model.Options
 	}{{"vision", model.Options{}}, {"tiny", model.Options{Quantize: 8}}} {
 		h := sha256.New()
-		for _, x := range see(t, towerOf(t, open(t, golden.Dir(t, c.name), 0, c.o)), stepOperations, onePicture(t))[0] {
+		for _, x := range see(t, towerOf(t, open(t, golden.Dir(t, c.name), 0, c.o)), vision.StepOperations, onePicture(t))[0] {
 			_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(x)))
 		}
 		t.Logf("tower of %s, quantized to %d: %x", c.name, c.o.Quantize, h.Sum(nil)[:8])

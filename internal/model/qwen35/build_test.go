@@ -308,6 +308,7 @@ func shifted(match func(name string) bool) edit {
 }
 
 func everything(string) bool { return true }
+
 func inHead(name string) bool {
 	return strings.HasPrefix(name, "mtp.") || strings.Contains(name, ".mtp.")
 }
@@ -316,6 +317,7 @@ func inTower(name string) bool {
 	name, _ = canonical(name)
 	return weights.IsTower(name)
 }
+
 func inModel(name string) bool { return !inHead(name) }
 
 // convShape stores convolutions as MLX does, [channels, kernel, 1], or with two dimensions.
@@ -389,8 +391,8 @@ func sharded(n int, head string) edit {
 	}
 }
 
-// vision adds tensors of an image tower under every prefix seen.
-func vision(_ *testing.T, f *folder) {
+// towerTensors adds tensors of an image tower under every prefix seen.
+func towerTensors(_ *testing.T, f *folder) {
 	for _, p := range []string{
 		"vision_tower.", "visual.", "model.visual.", "language_model.visual.", "model.language_model.visual.",
 		"vision_model.", "model.vision_tower.", "multi_modal_projector.",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 )
 
 // config is the text part of config.json, resolved: every field has its final value.
@@ -35,8 +36,8 @@ type config struct {
 	preNorm   bool // what the head is fed: the hidden state before the final norm
 	stop      []int32
 
-	vision    *visionConfig // nil: it is not promised, or cannot be read
-	visionErr error         // in what it cannot
+	vision    *vision.Config // nil: it is not promised, or cannot be read
+	visionErr error          // in what it cannot
 }
 
 // fileConfig is config.json as it is written. Numbers are pointers where absence differs

@@ -145,9 +145,12 @@ func TestConfigFields(t *testing.T) {
 	}
 }
 
-func tied(c *config) any     { return c.tied }
-func depth(c *config) any    { return c.mtpLayers }
+func tied(c *config) any { return c.tied }
+
+func depth(c *config) any { return c.mtpLayers }
+
 func rotation(c *config) any { return fmt.Sprintf("%g %d", c.theta, c.rotary) }
+
 func mixture(c *config) any {
 	return fmt.Sprint(c.experts, c.topK, c.expertWidth, c.sharedWidth, c.normTopK)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -16,14 +17,14 @@ type shape struct {
 	heads, kvHeads, keyHeads, valueHeads    int
 	experts, topK, expertWidth, sharedWidth int
 	tied                                    bool
-	tower                                   visionConfig // depth, width, heads, intermediate
+	tower                                   vision.Config // depth, width, heads, intermediate
 }
 
 // The towers there are.
 var (
-	smallTower = visionConfig{depth: 12, width: 768, heads: 12, intermediate: 3072}
-	midTower   = visionConfig{depth: 24, width: 1024, heads: 16, intermediate: 4096}
-	largeTower = visionConfig{depth: 27, width: 1152, heads: 16, intermediate: 4304}
+	smallTower = vision.Config{Depth: 12, Width: 768, Heads: 12, Intermediate: 3072}
+	midTower   = vision.Config{Depth: 24, Width: 1024, Heads: 16, Intermediate: 4096}
+	largeTower = vision.Config{Depth: 27, Width: 1152, Heads: 16, Intermediate: 4304}
 )
 
 var releasedShapes = []shape{
@@ -58,9 +59,9 @@ func Generate(name string, form weights.Form, b backend.Backend, o model.Options
 		l := newLoader(b, o)
 		l.Generated(form)
 		cfg := s.config()
-		var tower *Tower
+		var tower *vision.Tower
 		if o.TowerBits > 0 {
-			tower = newTower(cfg.vision)
+			tower = vision.New(cfg.vision)
 		}
 		m, err := load(l, cfg, true, tower, o)
 		if err != nil {
@@ -97,8 +98,8 @@ func (s *shape) config() *config {
 		c.layers = append(c.layers, (i+1)%4 == 0)
 	}
 	v := s.tower
-	v.output, v.patch, v.temporal, v.merge, v.channels = s.hidden, 16, 2, 2, 3
-	v.positions, v.activation = 2304, visionActivation
+	v.Output, v.Patch, v.Temporal, v.Merge, v.Channels = s.hidden, 16, 2, 2, 3
+	v.Positions, v.Activation = 2304, vision.Activation
 	c.vision = &v
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -49,10 +50,10 @@ func TestGenerateCountsTowersAsPublished(t *testing.T) {
 	for _, s := range releasedShapes {
 		n := int64(0)
 		c := s.config()
-		for w := range newTower(c.vision).weights() {
+		for w := range vision.New(c.vision).Weights() {
 			n += w.Parameters()
 		}
-		if err := c.vision.check(c.hidden); err != nil || n != want[s.name] {
+		if err := c.vision.Check(c.hidden); err != nil || n != want[s.name] {
 			t.Errorf("%s: a tower of %d parameters, published are %d: %v", s.name, n, want[s.name], err)
 		}
 	}
@@ -62,15 +63,15 @@ func TestGenerateCountsTowersAsPublished(t *testing.T) {
 // sees are numbers.
 func TestGenerateTower(t *testing.T) {
 	v := *releasedShapes[0].config().vision
-	v.depth, v.width, v.heads, v.intermediate, v.output = 2, 128, 4, 100, 64
+	v.Depth, v.Width, v.Heads, v.Intermediate, v.Output = 2, 128, 4, 100, 64
 	for _, bits := range []int{4, 8, 16} {
 		l := newLoader(backendtest.Open(t, backend.Options{}), model.Options{})
 		l.Generated(weights.BitsForm(bits))
-		tower := newTower(&v)
-		if err := tower.load(l); err != nil {
+		tower := vision.New(&v)
+		if err := tower.Load(l); err != nil {
 			t.Fatal(err)
 		}
-		for _, x := range see(t, tower, stepOperations, onePicture(t))[0] {
+		for _, x := range see(t, tower, vision.StepOperations, onePicture(t))[0] {
 			if y := float64(x); math.IsNaN(y) || math.Abs(y) > 100 {
 				t.Fatalf("%d bits: %v", bits, x)
 			}

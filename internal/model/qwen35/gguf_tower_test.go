@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
@@ -139,7 +140,7 @@ func TestGGUFTowerIsTheSame(t *testing.T) {
 			o := model.Options{Compute: backend.Float32}
 			want := sight(t, source, o)
 			r := open(t, path, 1, o)
-			same(t, "rows", see(t, towerOf(t, r), stepOperations, onePicture(t)), want)
+			same(t, "rows", see(t, towerOf(t, r), vision.StepOperations, onePicture(t)), want)
 		})
 	}
 }

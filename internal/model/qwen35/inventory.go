@@ -28,7 +28,7 @@ func TakeInventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Log
 	tower, err := cfg.openTower(f)
 	switch {
 	case tower != nil:
-		tables.Tower = tower.weights()
+		tables.Tower = tower.Weights()
 	case err != nil && part != weights.HeadOnly:
 		log.Warn("the vision tower cannot be used", "reason", err)
 	}

@@ -1,6 +1,8 @@
 package qwen35
 
-import "github.com/foretoken/foretoken/internal/backend"
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+)
 
 // layer is one decoder layer: a mixer of positions, then a feed-forward per position. Field
 // names are the checkpoint's.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -19,7 +20,7 @@ func newLoader(b backend.Backend, o model.Options) *weights.Loader {
 
 // load loads a model, with its head if it has one that o does not leave out, and with its vision tower if that is not nil.
 // After an error the caller frees what was loaded.
-func load(l *weights.Loader, cfg *config, has bool, tower *Tower, o model.Options) (*Model, error) {
+func load(l *weights.Loader, cfg *config, has bool, tower *vision.Tower, o model.Options) (*Model, error) {
 	m := newModel(cfg)
 	m.Backend, m.loaded = l.Backend, l
 	if err := l.Load(m.weights()); err != nil {
@@ -42,7 +43,7 @@ func load(l *weights.Loader, cfg *config, has bool, tower *Tower, o model.Option
 		if o.TowerBits > 0 {
 			l.Generated(weights.BitsForm(o.TowerBits))
 		}
-		if err := tower.load(l); err != nil {
+		if err := tower.Load(l); err != nil {
 			return nil, err
 		}
 		m.tower = tower

@@ -1,7 +1,6 @@
 // Package qwen35 is the Qwen3.5 family: dense and mixture-of-experts models of Gated
 // DeltaNet and gated attention layers, and their multi-token-prediction head. It knows
-// every layout such checkpoints come in; the arithmetic is the backend's. Their vision tower is
-// here too.
+// every layout such checkpoints come in; the arithmetic is the backend's.
 package qwen35
 
 import (
@@ -9,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/network"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -23,7 +23,7 @@ type Model struct {
 	loaded *weights.Loader // what to free
 	taps   network.Taps
 
-	tower    *Tower
+	tower    *vision.Tower
 	towerErr error // why there is none, where the checkpoint has something of one
 }
 

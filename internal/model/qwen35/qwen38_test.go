@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -75,7 +76,7 @@ func TestQwen38IsSurveyed(t *testing.T) {
 			add(w.Name, w.Cols)
 		}
 	}
-	for w := range newTower(cfg.vision).weights() {
+	for w := range vision.New(cfg.vision).Weights() {
 		switch {
 		case w.Kind == weights.Kernel:
 			add("model."+w.Name, append([]int{w.Rows}, w.Kernel[:]...)...)

@@ -29,9 +29,9 @@ func Look(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 	tower, err := cfg.openTower(f)
 	s.Tower.Promised, s.Tower.Problem = cfg.vision != nil || cfg.visionErr != nil, err
 	if tower != nil {
-		tables.Tower = tower.weights()
-		i := tower.info
-		s.Tower.Layers, s.Tower.Width, s.Tower.Heads = i.Layers, i.Width, cfg.vision.heads
+		tables.Tower = tower.Weights()
+		i := tower.Info()
+		s.Tower.Layers, s.Tower.Width, s.Tower.Heads = i.Layers, i.Width, cfg.vision.Heads
 		s.Tower.Patch, s.Tower.Temporal, s.Tower.Merge = i.Patch, i.Temporal, i.Merge
 	}
 	f.Survey(s, tables)

@@ -51,52 +51,8 @@ func (h *Head) weights() iter.Seq[*weights.Weight] {
 	return func(yield func(*weights.Weight) bool) { weights.Each(list, yield) }
 }
 
-// weights are those of the vision tower.
-func (t *Tower) weights() iter.Seq[*weights.Weight] {
-	const p = "visual."
-	v := t.cfg
-	merged := v.merge * v.merge * v.width
-	return func(yield func(*weights.Weight) bool) {
-		list := []weights.Weight{
-			weights.NewKernel(&t.patch.w, p+"patch_embed.proj", v.width, [4]int{v.channels, v.temporal, v.patch, v.patch}),
-			weights.NewVector(&t.patch.bias, weights.Vector, p+"patch_embed.proj.bias", 1, v.width),
-			weights.NewTable(&t.positions, p+"pos_embed", v.positions, v.width),
-		}
-		if !weights.Each(list, yield) {
-			return
-		}
-		for i := range t.blocks {
-			b, q := &t.blocks[i], fmt.Sprintf("%sblocks.%d.", p, i)
-			list = b.norm1.weights(list[:0], q+"norm1", v.width)
-			list = b.qkv.weights(list, q+"attn.qkv", 3*v.width, v.width)
-			list = b.proj.weights(list, q+"attn.proj", v.width, v.width)
-			list = b.norm2.weights(list, q+"norm2", v.width)
-			list = b.fc1.weights(list, q+"mlp.linear_fc1", v.intermediate, v.width)
-			list = b.fc2.weights(list, q+"mlp.linear_fc2", v.width, v.intermediate)
-			if !weights.Each(list, yield) {
-				return
-			}
-		}
-		list = t.norm.weights(list[:0], p+"merger.norm", v.width)
-		list = t.fc1.weights(list, p+"merger.linear_fc1", merged, merged)
-		list = t.fc2.weights(list, p+"merger.linear_fc2", v.output, merged)
-		weights.Each(list, yield)
-	}
-}
-
 // The functions below append the weights of a layer or a part of it, whose names start
 // with p, to a list.
-
-func (l *linear) weights(list []weights.Weight, module string, rows, cols int) []weights.Weight {
-	return append(list, weights.NewMatrix(&l.w, module, rows, cols), weights.NewVector(&l.bias, weights.Vector, module+".bias", 1, rows))
-}
-
-// weights are stored as they are: the tower's norms have no one that files leave out.
-func (n *layerNorm) weights(list []weights.Weight, module string, width int) []weights.Weight {
-	return append(list,
-		weights.NewVector(&n.gain, weights.Vector, module+".weight", 1, width),
-		weights.NewVector(&n.bias, weights.Vector, module+".bias", 1, width))
-}
 
 func (y *layer) weights(list []weights.Weight, c *config, p string) []weights.Weight {
 	list = append(list, weights.NewGain(&y.inputNorm, p+"input_layernorm", c.hidden))

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/picture"
 )
@@ -20,8 +21,8 @@ func BenchmarkTower(b *testing.B) {
 				dev := backendtest.Open(b, backend.Options{})
 				l := newLoader(dev, model.Options{})
 				l.Generated(weights.BitsForm(bits))
-				tower := newTower(releasedShapes[1].config().vision)
-				if err := tower.load(l); err != nil {
+				tower := vision.New(releasedShapes[1].config().vision)
+				if err := tower.Load(l); err != nil {
 					b.Fatal(err)
 				}
 				defer l.Free()

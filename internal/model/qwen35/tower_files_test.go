@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/picture"
 )
@@ -36,7 +37,7 @@ func onePicture(tb testing.TB) *picture.Patches {
 // sight is what the tower of a folder makes of a picture.
 func sight(t *testing.T, f *folder, o model.Options) [][]float32 {
 	t.Helper()
-	return see(t, towerOf(t, open(t, f.write(t), 1, o)), stepOperations, onePicture(t))
+	return see(t, towerOf(t, open(t, f.write(t), 1, o)), vision.StepOperations, onePicture(t))
 }
 
 // TestTowerLayoutsAreOneTower stores a tower under every prefix, in every type that loses nothing,
@@ -80,17 +81,17 @@ func TestTowerLayoutsAreOneTower(t *testing.T) {
 // wideTower gives a folder a tower whose rows can be cut into groups.
 func wideTower(t *testing.T, f *folder) {
 	t.Helper()
-	v := &visionConfig{
-		depth: 2, width: 128, heads: 4, intermediate: 160, output: 64,
-		patch: 16, temporal: 2, merge: 2, positions: 17, channels: 3, activation: visionActivation,
+	v := &vision.Config{
+		Depth: 2, Width: 128, Heads: 4, Intermediate: 160, Output: 64,
+		Patch: 16, Temporal: 2, Merge: 2, Positions: 17, Channels: 3, Activation: vision.Activation,
 	}
 	f.config["vision_config"] = map[string]any{
-		"depth": v.depth, "hidden_size": v.width, "num_heads": v.heads, "intermediate_size": v.intermediate,
-		"out_hidden_size": v.output, "num_position_embeddings": v.positions,
+		"depth": v.Depth, "hidden_size": v.Width, "num_heads": v.Heads, "intermediate_size": v.Intermediate,
+		"out_hidden_size": v.Output, "num_position_embeddings": v.Positions,
 	}
 	f.main().take(inTower)
 	n := uint32(1)
-	for w := range newTower(v).weights() {
+	for w := range vision.New(v).Weights() {
 		x := make([]float32, w.Rows*w.Cols)
 		for i := range x {
 			n = n*1664525 + 1013904223

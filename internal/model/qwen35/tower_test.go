@@ -16,11 +16,12 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
 // towerOf is the tower of a folder, or ends the test.
-func towerOf(tb testing.TB, r *rig) *Tower {
+func towerOf(tb testing.TB, r *rig) *vision.Tower {
 	tb.Helper()
 	if t, err := r.Tower(); err != nil || t == nil {
 		tb.Fatalf("tower %v: %v", t, err)
@@ -82,29 +83,29 @@ func goldenPictures(tb testing.TB, f *golden.VisionFixture) []*picture.Patches {
 }
 
 // see runs a whole pass in steps of about that many operations and returns the pictures' rows.
-func see(tb testing.TB, t *Tower, budget int, pictures ...*picture.Patches) [][]float32 {
+func see(tb testing.TB, t *vision.Tower, budget int, pictures ...*picture.Patches) [][]float32 {
 	tb.Helper()
-	p, err := t.begin(pictures, budget)
+	p, err := t.BeginWithin(pictures, budget)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer p.Close()
-	stepTo(tb, p, func() bool { return p.at == finished })
+	stepTo(tb, p, func() bool { return p.At == vision.Finished })
 	rows := make([][]float32, len(pictures))
 	for i := range pictures {
 		out := p.Take(i)
-		x, err := t.b.Host(out)
+		x, err := t.Backend.Host(out)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		rows[i] = slices.Clone(x)
-		t.b.Free(out)
+		t.Backend.Free(out)
 	}
 	return rows
 }
 
 // stepTo steps until something is reached.
-func stepTo(tb testing.TB, p *towerPass, reached func() bool) {
+func stepTo(tb testing.TB, p *vision.Pass, reached func() bool) {
 	tb.Helper()
 	for !reached() {
 		if _, err := p.Step(); err != nil {
@@ -165,7 +166,7 @@ func TestTowerEqualsReference(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
-			for i, rows := range see(t, tower, stepOperations, pictures...) {
+			for i, rows := range see(t, tower, vision.StepOperations, pictures...) {
 				name := fmt.Sprintf("%d.merged", i)
 				if i == len(f.Images) {
 					name = "video.merged"
@@ -173,30 +174,30 @@ func TestTowerEqualsReference(t *testing.T) {
 				compare(name, rows)
 			}
 			for i, m := range pictures[:len(f.Images)] {
-				p, err := tower.begin([]*picture.Patches{m}, stepOperations)
+				p, err := tower.BeginWithin([]*picture.Patches{m}, vision.StepOperations)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if i == 0 || i == 3 {
-					stepTo(t, p, func() bool { return p.at == projecting })
-					compare(fmt.Sprintf("%d.embedded", i), r.host(t, p.x))
-					stepTo(t, p, func() bool { return p.block == 1 })
-					compare(fmt.Sprintf("%d.block0", i), r.host(t, p.x))
+					stepTo(t, p, func() bool { return p.At == vision.Projecting })
+					compare(fmt.Sprintf("%d.embedded", i), r.host(t, p.X))
+					stepTo(t, p, func() bool { return p.Block == 1 })
+					compare(fmt.Sprintf("%d.block0", i), r.host(t, p.X))
 				}
-				stepTo(t, p, func() bool { return p.at == merging })
-				compare(fmt.Sprintf("%d.last", i), r.host(t, p.x))
+				stepTo(t, p, func() bool { return p.At == vision.Merging })
+				compare(fmt.Sprintf("%d.last", i), r.host(t, p.X))
 				p.Close()
 			}
 			// Without positions rows are the patches alone.
 			flat := *tower
-			flat.positions = make([]float32, len(flat.positions))
+			flat.Positions = make([]float32, len(flat.Positions))
 			for _, i := range []int{0, 3} {
-				p, err := flat.begin(pictures[i:i+1], stepOperations)
+				p, err := flat.BeginWithin(pictures[i:i+1], vision.StepOperations)
 				if err != nil {
 					t.Fatal(err)
 				}
-				stepTo(t, p, func() bool { return p.at == projecting })
-				compare(fmt.Sprintf("%d.patch", i), r.host(t, p.x))
+				stepTo(t, p, func() bool { return p.At == vision.Projecting })
+				compare(fmt.Sprintf("%d.patch", i), r.host(t, p.X))
 				p.Close()
 			}
 		})
@@ -231,7 +232,7 @@ func TestTowerOfTinyEqualsReference(t *testing.T) {
 		o         model.Options
 		tolerance float64
 	}{{model.Options{}, golden.Tol.Tower}, {model.Options{Quantize: 8}, golden.Tol.Tower8}} {
-		for i, rows := range see(t, towerOf(t, open(t, golden.Dir(t, "tiny"), 0, c.o)), stepOperations, pictures...) {
+		for i, rows := range see(t, towerOf(t, open(t, golden.Dir(t, "tiny"), 0, c.o)), vision.StepOperations, pictures...) {
 			if err := near(rows, f.Array(t, fmt.Sprintf("%d.merged", i)).Data, c.tolerance); err != nil {
 				t.Errorf("quantized to %d, image %d: %v", c.o.Quantize, i, err)
 			}
@@ -268,13 +269,13 @@ func TestTowerRowsAreTheirOwn(t *testing.T) {
 		t.Run("products="+c.name, func(t *testing.T) {
 			dir, o := c.dir, c.o
 			tower := towerOf(t, open(t, dir, 1, o))
-			want := see(t, tower, stepOperations, pictures...)
+			want := see(t, tower, vision.StepOperations, pictures...)
 			for i, m := range pictures {
 				same(t, fmt.Sprintf("image %d alone", i), see(t, tower, 1, m), want[i:i+1])
 			}
 			rng := rand.New(rand.NewPCG(16, uint64(o.Quantize)))
 			for range 3 {
-				budget := []int{1, 300_000, 3_000_000, stepOperations}[rng.IntN(4)]
+				budget := []int{1, 300_000, 3_000_000, vision.StepOperations}[rng.IntN(4)]
 				var some []*picture.Patches
 				var rows [][]float32
 				for _, i := range rng.Perm(len(pictures))[:1+rng.IntN(len(pictures))] {
@@ -288,7 +289,7 @@ func TestTowerRowsAreTheirOwn(t *testing.T) {
 				"opaque":  backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1})),
 				"split":   divided(t, func(p backend.Part) bool { return p.Kind == backend.TowerPart }),
 			} {
-				same(t, name, see(t, towerOf(t, openOn(t, dir, b, o)), stepOperations, pictures[:few]...), want[:few])
+				same(t, name, see(t, towerOf(t, openOn(t, dir, b, o)), vision.StepOperations, pictures[:few]...), want[:few])
 			}
 			old := runtime.GOMAXPROCS(2)
 			defer runtime.GOMAXPROCS(old)

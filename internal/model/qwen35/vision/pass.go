@@ -1,4 +1,4 @@
-package qwen35
+package vision
 
 import (
 	"errors"
@@ -13,23 +13,23 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// towerPass is a pass over some pictures: their patches are rows of one tensor, and each stage is
+// Pass is a pass over some pictures: their patches are rows of one tensor, and each stage is
 // done for some rows after others. Only attention looks at other rows, those of its segment, and a
 // row's numbers do not depend on how many are computed at once: so the results depend neither on
 // the size of the steps nor on who shares the pass.
-type towerPass struct {
+type Pass struct {
 	t        *Tower
 	pictures []*picture.Patches
 	segments []segment
 	rows     int // patches of all pictures
 	budget   int // operations of a step
 
-	at          stage
-	block, next int                              // the block that is being computed, and the first row that is not
+	At          Stage
+	Block, next int                              // the block that is being computed, and the first row that is not
 	mixed       struct{ segment, head, row int } // how far attention is, row by row, head by head
 	open        bool
 
-	x, qkv   backend.Tensor   // [rows, width] and [rows, 3*width]
+	X, qkv   backend.Tensor   // [rows, width] and [rows, 3*width]
 	cos, sin backend.Tensor   // [rows, half a head]
 	out      []backend.Tensor // of each picture, [tokens, output]
 	taken    []bool           // which of them the caller has
@@ -42,7 +42,7 @@ type towerPass struct {
 	angles *angles
 }
 
-var _ model.TowerPass = (*towerPass)(nil)
+var _ model.TowerPass = (*Pass)(nil)
 
 // segment is the rows of one frame of a picture, which see each other. A still picture is one.
 type segment struct {
@@ -52,38 +52,38 @@ type segment struct {
 	high, width int // patches
 }
 
-// stage is what a step does to some rows.
-type stage uint8
+// Stage is what a step does to some rows.
+type Stage uint8
 
 const (
-	embedding      stage = iota // patches and positions become rows
-	projecting                  // queries, keys and values of a block
+	embedding      Stage = iota // patches and positions become rows
+	Projecting                  // queries, keys and values of a block
 	attending                   // attention: what rows see takes the place of their queries
 	feedForwarding              // the projection of attention, and the feed-forward
-	merging
-	finished
+	Merging
+	Finished
 )
 
-// stepOperations is about what a step does: some ten milliseconds on two cores. Of the 2b's tower
+// StepOperations is about what a step does: some ten milliseconds on two cores. Of the 2b's tower
 // it is 32 rows of the feed-forward: with half of that weights are read too often, with eight times
 // as much a pass is a sixth faster.
-const stepOperations = 600_000_000
+const StepOperations = 600_000_000
 
 // Begin starts a pass.
 func (t *Tower) Begin(pictures []*picture.Patches) (model.TowerPass, error) {
-	return t.begin(pictures, stepOperations)
+	return t.BeginWithin(pictures, StepOperations)
 }
 
-// begin starts a pass whose steps have about that many operations.
-func (t *Tower) begin(pictures []*picture.Patches, budget int) (*towerPass, error) {
-	p := &towerPass{t: t, pictures: pictures, budget: budget, open: true, taken: make([]bool, len(pictures))}
+// BeginWithin starts a pass whose steps have about that many operations.
+func (t *Tower) BeginWithin(pictures []*picture.Patches, budget int) (*Pass, error) {
+	p := &Pass{t: t, pictures: pictures, budget: budget, open: true, taken: make([]bool, len(pictures))}
 	longest := 0 // side of a picture, in patches
 	for i, m := range pictures {
 		g := m.Grid
 		longest = max(longest, g.Height, g.Width)
-		if m.Width() != t.cfg.rowWidth() || g.Height%t.cfg.merge != 0 || g.Width%t.cfg.merge != 0 || m.Rows() == 0 {
+		if m.Width() != t.cfg.rowWidth() || g.Height%t.cfg.Merge != 0 || g.Width%t.cfg.Merge != 0 || m.Rows() == 0 {
 			return nil, fmt.Errorf("qwen35: image %d has %d×%d×%d patches of %d numbers, want multiples of %d of %d numbers: it was prepared for another tower",
-				i+1, g.Time, g.Height, g.Width, m.Width(), t.cfg.merge, t.cfg.rowWidth())
+				i+1, g.Time, g.Height, g.Width, m.Width(), t.cfg.Merge, t.cfg.rowWidth())
 		}
 		for frame := range g.Time {
 			n := g.Height * g.Width
@@ -92,7 +92,7 @@ func (t *Tower) begin(pictures []*picture.Patches, budget int) (*towerPass, erro
 		}
 	}
 	if p.rows == 0 {
-		p.at = finished
+		p.At = Finished
 		return p, nil
 	}
 	p.angles = newAngles(t.cfg.dim(), longest)
@@ -104,70 +104,70 @@ func (t *Tower) begin(pictures []*picture.Patches, budget int) (*towerPass, erro
 }
 
 // alloc reserves what the pass needs.
-func (p *towerPass) alloc() (err error) {
+func (p *Pass) alloc() (err error) {
 	v := p.t.cfg
 	alloc := func(rows, cols int) (t backend.Tensor) {
 		if err == nil {
-			t, err = p.t.b.Alloc(dtype.F32, rows, cols)
+			t, err = p.t.Backend.Alloc(dtype.F32, rows, cols)
 		}
 		return t
 	}
 	most := 0
-	for _, s := range []stage{embedding, projecting, feedForwarding, merging} {
+	for _, s := range []Stage{embedding, Projecting, feedForwarding, Merging} {
 		most = max(most, p.step(s))
 	}
-	p.x, p.qkv = alloc(p.rows, v.width), alloc(p.rows, 3*v.width)
+	p.X, p.qkv = alloc(p.rows, v.Width), alloc(p.rows, 3*v.Width)
 	p.cos, p.sin = alloc(p.rows, v.dim()/2), alloc(p.rows, v.dim()/2)
-	p.h, p.wide = alloc(most, v.width), alloc(most, max(v.rowWidth(), v.intermediate, v.width))
+	p.h, p.wide = alloc(most, v.Width), alloc(most, max(v.rowWidth(), v.Intermediate, v.Width))
 	for _, m := range p.pictures {
-		p.out = append(p.out, alloc(m.Rows()/(v.merge*v.merge), v.output))
+		p.out = append(p.out, alloc(m.Rows()/(v.Merge*v.Merge), v.Output))
 	}
 	return err
 }
 
 // step is how many rows a step of a stage other than attention computes: about as many as the
 // budget allows, in groups that products like, of whole tokens, so that they fit the merger.
-func (p *towerPass) step(s stage) int {
+func (p *Pass) step(s Stage) int {
 	v := p.t.cfg
-	token := v.merge * v.merge
+	token := v.Merge * v.Merge
 	each := 0 // operations for a row
 	switch s {
 	case embedding:
-		each = 2 * v.rowWidth() * v.width
-	case projecting:
-		each = 6 * v.width * v.width
+		each = 2 * v.rowWidth() * v.Width
+	case Projecting:
+		each = 6 * v.Width * v.Width
 	case feedForwarding:
-		each = 2*v.width*v.width + 4*v.width*v.intermediate
+		each = 2*v.Width*v.Width + 4*v.Width*v.Intermediate
 	default:
-		each = 2*v.width*token*v.width + 2*v.width*v.output
+		each = 2*v.Width*token*v.Width + 2*v.Width*v.Output
 	}
 	group := token * max(16/token, 1)
 	return min(p.rows, max((p.budget/each+group/2)/group, 1)*group)
 }
 
 // Step computes the next rows of a stage.
-func (p *towerPass) Step() (done bool, err error) {
+func (p *Pass) Step() (done bool, err error) {
 	switch {
 	case !p.open:
 		return false, errors.New("qwen35: a pass over images was closed")
-	case p.at == finished:
+	case p.At == Finished:
 		return true, nil
 	}
-	if p.at == attending {
+	if p.At == attending {
 		if p.attend() {
 			p.advance()
 		}
 		return false, nil
 	}
-	from, to := p.next, min(p.next+p.step(p.at), p.rows)
-	switch p.at {
+	from, to := p.next, min(p.next+p.step(p.At), p.rows)
+	switch p.At {
 	case embedding:
 		err = p.embed(from, to)
-	case projecting:
+	case Projecting:
 		p.project(from, to)
 	case feedForwarding:
 		p.feedForward(from, to)
-	case merging:
+	case Merging:
 		p.merge(from, to)
 	}
 	if err != nil {
@@ -176,10 +176,10 @@ func (p *towerPass) Step() (done bool, err error) {
 	if p.next = to; to == p.rows {
 		p.advance()
 	}
-	if p.at < finished {
+	if p.At < Finished {
 		return false, nil
 	}
-	if _, err = p.t.b.Host(p.x.RowRange(0, 0)); err != nil { // which waits, and tells the device's error
+	if _, err = p.t.Backend.Host(p.X.RowRange(0, 0)); err != nil { // which waits, and tells the device's error
 		p.Close()
 		return false, fmt.Errorf("%w: %w", state.ErrFailed, err)
 	}
@@ -187,16 +187,16 @@ func (p *towerPass) Step() (done bool, err error) {
 }
 
 // advance goes on to the next stage.
-func (p *towerPass) advance() {
+func (p *Pass) advance() {
 	p.next = 0
-	p.at++
-	if p.at == merging && p.block+1 < len(p.t.blocks) {
-		p.at, p.block = projecting, p.block+1
+	p.At++
+	if p.At == Merging && p.Block+1 < len(p.t.blocks) {
+		p.At, p.Block = Projecting, p.Block+1
 	}
 }
 
 // within visits the parts of segments that lie in [from, to).
-func (p *towerPass) within(from, to int, visit func(s *segment, from, to int)) {
+func (p *Pass) within(from, to int, visit func(s *segment, from, to int)) {
 	for i := range p.segments {
 		s := &p.segments[i]
 		if a, b := max(from, s.from), min(to, s.to); a < b {
@@ -206,9 +206,9 @@ func (p *towerPass) within(from, to int, visit func(s *segment, from, to int)) {
 }
 
 // embed makes the rows of patches: their position, to which their own numbers are added.
-func (p *towerPass) embed(from, to int) error {
-	t, v, b := p.t, p.t.cfg, p.t.b
-	if n := (to - from) * max(v.rowWidth(), v.width); len(p.host) < n {
+func (p *Pass) embed(from, to int) error {
+	t, v, b := p.t, p.t.cfg, p.t.Backend
+	if n := (to - from) * max(v.rowWidth(), v.Width); len(p.host) < n {
 		p.host = make([]float32, n)
 	}
 	numbers := p.host[:(to-from)*v.rowWidth()]
@@ -219,18 +219,18 @@ func (p *towerPass) embed(from, to int) error {
 	if err := b.Write(patches, numbers); err != nil {
 		return err
 	}
-	learned := p.host[:(to-from)*v.width]
+	learned := p.host[:(to-from)*v.Width]
 	half := v.dim() / 2
 	cos, sin := make([]float32, (to-from)*half), make([]float32, (to-from)*half)
 	p.within(from, to, func(s *segment, a, b int) {
 		for row := a; row < b; row++ {
-			y, x := s.place(row, v.merge)
+			y, x := s.place(row, v.Merge)
 			i := row - from
-			t.position(learned[i*v.width:(i+1)*v.width], y, x, s.high, s.width)
+			t.position(learned[i*v.Width:(i+1)*v.Width], y, x, s.high, s.width)
 			p.angles.of(cos[i*half:(i+1)*half], sin[i*half:(i+1)*half], y, x)
 		}
 	})
-	x := p.x.RowRange(from, to)
+	x := p.X.RowRange(from, to)
 	if err := errors.Join(b.Write(x, learned), b.Write(p.cos.RowRange(from, to), cos), b.Write(p.sin.RowRange(from, to), sin)); err != nil {
 		return err
 	}
@@ -247,22 +247,22 @@ func (s *segment) place(row, merge int) (y, x int) {
 }
 
 // project computes queries, keys and values.
-func (p *towerPass) project(from, to int) {
-	t, v, b := p.t, p.t.cfg, p.t.b
-	y := &t.blocks[p.block]
+func (p *Pass) project(from, to int) {
+	t, v, b := p.t, p.t.cfg, p.t.Backend
+	y := &t.blocks[p.Block]
 	h, qkv := p.h.RowRange(0, to-from), p.qkv.RowRange(from, to)
-	b.LayerNorm(h, p.x.RowRange(from, to), y.norm1.gain, y.norm1.bias, visionEps)
+	b.LayerNorm(h, p.X.RowRange(from, to), y.norm1.gain, y.norm1.bias, visionEps)
 	b.MatMul(h, y.qkv.to(qkv, false))
 	cos, sin := p.cos.RowRange(from, to), p.sin.RowRange(from, to)
 	for i := range 2 {
-		b.Rotate(qkv.ColRange(i*v.width, (i+1)*v.width), cos, sin, v.heads)
+		b.Rotate(qkv.ColRange(i*v.Width, (i+1)*v.Width), cos, sin, v.Heads)
 	}
 }
 
 // attend computes what rows see in their segments, within the budget, and reports whether all is
 // done. It goes head by head: whatever a device does with the keys of a head it does for as many
 // queries as the budget allows.
-func (p *towerPass) attend() (done bool) {
+func (p *Pass) attend() (done bool) {
 	v, at := p.t.cfg, &p.mixed
 	const group = 32 // rows that attention likes
 	for left := p.budget; at.segment < len(p.segments); {
@@ -274,7 +274,7 @@ func (p *towerPass) attend() (done bool) {
 		}
 		heads, rows := 1, rest
 		if at.row == 0 && left >= n*each {
-			heads = min(left/(n*each), v.heads-at.head)
+			heads = min(left/(n*each), v.Heads-at.head)
 		} else {
 			rows = min(max(left/each/group, 1)*group, rest)
 		}
@@ -284,7 +284,7 @@ func (p *towerPass) attend() (done bool) {
 			continue
 		}
 		at.row = 0
-		if at.head += heads; at.head == v.heads {
+		if at.head += heads; at.head == v.Heads {
 			at.head = 0
 			at.segment++
 		}
@@ -295,21 +295,21 @@ func (p *towerPass) attend() (done bool) {
 
 // mix has rows [from, to) of some heads look at the rows of their segment. Nobody else needs their
 // queries.
-func (p *towerPass) mix(s *segment, head, end, from, to int) {
+func (p *Pass) mix(s *segment, head, end, from, to int) {
 	v := p.t.cfg
 	part := func(i, from, to int) backend.Tensor {
-		return p.qkv.RowRange(from, to).ColRange(i*v.width+head*v.dim(), i*v.width+end*v.dim())
+		return p.qkv.RowRange(from, to).ColRange(i*v.Width+head*v.dim(), i*v.Width+end*v.dim())
 	}
 	q := part(0, from, to)
-	p.t.b.Mix(q, q, part(1, s.from, s.to), part(2, s.from, s.to), end-head, float32(1/math.Sqrt(float64(v.dim()))))
+	p.t.Backend.Mix(q, q, part(1, s.from, s.to), part(2, s.from, s.to), end-head, float32(1/math.Sqrt(float64(v.dim()))))
 }
 
 // feedForward adds what rows have seen, and is the rest of a block.
-func (p *towerPass) feedForward(from, to int) {
-	t, b := p.t, p.t.b
-	y := &t.blocks[p.block]
-	x, h, wide := p.x.RowRange(from, to), p.h.RowRange(0, to-from), p.wide.RowRange(0, to-from).ColRange(0, t.cfg.intermediate)
-	b.MatMul(p.qkv.RowRange(from, to).ColRange(0, t.cfg.width), y.proj.to(x, true))
+func (p *Pass) feedForward(from, to int) {
+	t, b := p.t, p.t.Backend
+	y := &t.blocks[p.Block]
+	x, h, wide := p.X.RowRange(from, to), p.h.RowRange(0, to-from), p.wide.RowRange(0, to-from).ColRange(0, t.cfg.Intermediate)
+	b.MatMul(p.qkv.RowRange(from, to).ColRange(0, t.cfg.Width), y.proj.to(x, true))
 	b.LayerNorm(h, x, y.norm2.gain, y.norm2.bias, visionEps)
 	b.MatMul(h, y.fc1.to(wide, false))
 	b.GELU(wide, wide, true)
@@ -317,11 +317,11 @@ func (p *towerPass) feedForward(from, to int) {
 }
 
 // merge makes the patches of each token one row.
-func (p *towerPass) merge(from, to int) {
-	t, v, b := p.t, p.t.cfg, p.t.b
-	token := v.merge * v.merge
+func (p *Pass) merge(from, to int) {
+	t, v, b := p.t, p.t.cfg, p.t.Backend
+	token := v.Merge * v.Merge
 	h := p.h.RowRange(0, to-from)
-	b.LayerNorm(h, p.x.RowRange(from, to), t.norm.gain, t.norm.bias, visionEps)
+	b.LayerNorm(h, p.X.RowRange(from, to), t.norm.gain, t.norm.bias, visionEps)
 	tokens := backend.Tensor{Type: h.Type, Rows: h.Rows / token, Cols: token * h.Cols, Stride: token * h.Cols, Offset: h.Offset, Mem: h.Mem}
 	wide := tokens
 	wide.Offset, wide.Mem = p.wide.Offset, p.wide.Mem
@@ -340,8 +340,8 @@ func (l *linear) to(dst backend.Tensor, add bool) backend.Product {
 }
 
 // Take hands out the rows of a picture.
-func (p *towerPass) Take(i int) backend.Tensor {
-	if p.at != finished || !p.open || p.taken[i] {
+func (p *Pass) Take(i int) backend.Tensor {
+	if p.At != Finished || !p.open || p.taken[i] {
 		panic("qwen35: rows of an image that were not computed, or taken twice")
 	}
 	p.taken[i] = true
@@ -349,17 +349,17 @@ func (p *towerPass) Take(i int) backend.Tensor {
 }
 
 // Close gives back what was not taken.
-func (p *towerPass) Close() {
+func (p *Pass) Close() {
 	if !p.open {
 		return
 	}
 	p.open = false
-	for _, t := range []backend.Tensor{p.x, p.qkv, p.cos, p.sin, p.h, p.wide} {
-		p.t.b.Free(t)
+	for _, t := range []backend.Tensor{p.X, p.qkv, p.cos, p.sin, p.h, p.wide} {
+		p.t.Backend.Free(t)
 	}
 	for i, t := range p.out {
 		if !p.taken[i] {
-			p.t.b.Free(t)
+			p.t.Backend.Free(t)
 		}
 	}
 	p.out = nil
@@ -371,7 +371,7 @@ func (t *Tower) position(dst []float32, y, x, high, wide int) {
 	side := t.cfg.side()
 	y0, y1, dy := between(y, high, side)
 	x0, x1, dx := between(x, wide, side)
-	row := func(y, x int) []float32 { return t.positions[(y*side+x)*len(dst):][:len(dst)] }
+	row := func(y, x int) []float32 { return t.Positions[(y*side+x)*len(dst):][:len(dst)] }
 	a, b, c, d := row(y0, x0), row(y0, x1), row(y1, x0), row(y1, x1)
 	wa, wb, wc, wd := (1-dy)*(1-dx), (1-dy)*dx, dy*(1-dx), dy*dx
 	for i := range dst {
