@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/prompt"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -66,6 +67,7 @@ type Answer struct {
 
 	m       *Model
 	req     *Request
+	prompt  *prompt.Prompt
 	stop    []int32
 	text    []byte
 	stream  *engine.Stream
@@ -104,10 +106,10 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 	a := &Answer{
 		Seed: q.Sampling.Seed, m: m, req: &r, stop: q.Stop, stream: stream, cancel: cancel, ctx: ctx, stopper: chat.NewStopper(r.Stop),
 	}
-	if r.Prompt.Chat && !r.Raw {
-		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, Thought: r.Prompt.closed != nil && r.Prompt.apart(r.Prompt.thinks.Apart) != "", ToolFormat: chat.ToolNone}
-		if talk := r.Prompt.talk; talk != nil && len(talk.Tools) > 0 {
-			o.Tools, o.ToolFormat = talk.Tools, m.syntax().Reads()
+	if a.prompt = r.Prompt.inner(); r.Prompt.Chat && !r.Raw {
+		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, Thought: a.prompt.Thought(), ToolFormat: chat.ToolNone}
+		if talk := a.prompt.Talk; talk != nil && len(talk.Tools) > 0 {
+			o.Tools, o.ToolFormat = talk.Tools, m.text.Syntax().Reads()
 			// A grammar holds from the end of the thoughts on, and for calls that begin as it demands.
 			o.Exact = !r.Grammar.IsZero()
 		}
@@ -139,11 +141,11 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	if r.Sampling != nil {
 		s = *r.Sampling
 	}
-	s.Vocab = m.vocab
+	s.Vocab = m.text.Vocab()
 	s.XTCExempt = slices.Clip(s.XTCExempt) // the caller's, which are not to be written to
-	stop := m.stops()
+	stop := m.text.Stops()
 	for _, id := range append(m.tok.Encode("\n"), stop...) {
-		if int(id) < m.vocab {
+		if int(id) < s.Vocab {
 			s.XTCExempt = append(s.XTCExempt, id)
 		}
 	}
@@ -158,18 +160,19 @@ func (m *Model) question(ctx context.Context, r *Request) (engine.Request, error
 	if s.Constraint, err = m.constraint(ctx, r, s.Constraint); err != nil {
 		return engine.Request{}, err
 	}
-	ids, inputs := r.Prompt.inputs(len(r.Prompt.IDs))
+	p := r.Prompt.inner()
+	ids, inputs := p.Inputs(len(p.IDs))
 	if len(inputs) > 0 {
-		s.LogitBias = m.unsaid(s.LogitBias)
+		s.LogitBias = m.text.Unsaid(s.LogitBias)
 	}
 	q := engine.Request{
 		Prompt: ids, Inputs: inputs, MaxTokens: r.MaxTokens, Sampling: s, Stop: stop, IgnoreEnd: r.IgnoreEnd,
 		LogProbs: r.LogProbs, TopLogProbs: r.TopLogProbs, Hash: r.Hash, Trace: r.Trace, Priority: r.Priority, Offline: r.Offline, Flow: r.Flow,
-		Depth: depth, Rule: rule, Boundaries: m.boundaries(r.Prompt),
+		Depth: depth, Rule: rule, Boundaries: m.text.Boundaries(p),
 		Salt: m.salt(r.CacheSalt),
 	}
 	if m.cached {
-		q.Conversation = m.conversation(r.Prompt, q.Salt)
+		q.Conversation = m.text.Key(p, q.Salt)
 	}
 	return q, nil
 }
@@ -286,8 +289,8 @@ func (a *Answer) LogitsHash() uint64 {
 // Message is the answer as a message of the conversation.
 func (a *Answer) Message() chat.Message {
 	msg := chat.Message{Role: "assistant", Content: chat.Text(a.Content()), ToolCalls: a.ToolCalls}
-	if a.req.Prompt.talk != nil && a.req.Prompt.talk.Prefill != "" {
-		msg.Content = chat.Text(a.req.Prompt.talk.Prefill + a.Content())
+	if talk := a.prompt.Talk; talk != nil && talk.Prefill != "" {
+		msg.Content = chat.Text(talk.Prefill + a.Content())
 	}
 	if r := a.Reasoning(); r != "" {
 		msg.ReasoningContent = &r

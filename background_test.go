@@ -134,11 +134,11 @@ func TestConversationIsKnownByItsBeginning(t *testing.T) {
 		chat.Message{Role: "assistant", Content: chat.Text("There was a cat.")}, chat.Message{Role: "user", Content: chat.Text("And then?")})
 	second, other := ask(t, m, c), ask(t, m, say("Tell me a story about a dog.", true))
 	var none prefix.Salt
-	key := m.conversation(first, none)
-	if key == "" || m.conversation(second, none) != key || m.conversation(other, none) == key || m.conversation(first, prefix.Salt{1}) == key {
-		t.Errorf("%x, then %x; another %x, with a salt %x", key, m.conversation(second, none), m.conversation(other, none), m.conversation(first, prefix.Salt{1}))
+	key := m.text.Key(first.inner(), none)
+	if key == "" || m.text.Key(second.inner(), none) != key || m.text.Key(other.inner(), none) == key || m.text.Key(first.inner(), prefix.Salt{1}) == key {
+		t.Errorf("%x, then %x; another %x, with a salt %x", key, m.text.Key(second.inner(), none), m.text.Key(other.inner(), none), m.text.Key(first.inner(), prefix.Salt{1}))
 	}
-	if key := m.conversation(m.TextPrompt("Once"), none); key != "" {
+	if key := m.text.Key(m.TextPrompt("Once").inner(), none); key != "" {
 		t.Errorf("a text is the conversation %x", key)
 	}
 }

@@ -15,8 +15,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/picture"
-	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/internal/prompt"
 )
 
 // pictureTemplate writes parts as the family's templates do.
@@ -117,8 +116,8 @@ func TestPicturesHaveTheirPlaces(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, m.Decode(p.IDs), m.Decode(want))
 		}
 		var sizes []int
-		for _, x := range p.places {
-			sizes = append(sizes, x.n)
+		for _, x := range p.inner().Places {
+			sizes = append(sizes, x.N)
 		}
 		if !slices.Equal(sizes, c.sizes) {
 			t.Errorf("%s: rows %d, want %d", name, sizes, c.sizes)
@@ -127,7 +126,7 @@ func TestPicturesHaveTheirPlaces(t *testing.T) {
 		if err != nil || n != len(want) {
 			t.Errorf("%s: counted %d, %v, want %d", name, n, err, len(want))
 		}
-		ids, inputs := p.inputs(len(p.IDs))
+		ids, inputs := p.inner().Inputs(len(p.IDs))
 		for i, in := range inputs {
 			for j := range in.N {
 				if ids[in.At+j] != model.NoToken || p.IDs[in.At+j] == model.NoToken {
@@ -162,19 +161,19 @@ func TestPicturesMayBeTooMany(t *testing.T) {
 func TestPlacesHavePositions(t *testing.T) {
 	m := openPictures(t)
 	of := func(c Conversation) *Prompt { return ask(t, m, c) }
-	wide := of(told(shown(drawn(t, 320, 240, 1)))).places[0]
-	if got := fmt.Sprint(wide.positions()); got != "[[0 0 0] [0 0 1] [0 0 2] [0 0 3] [0 1 0] [0 1 1] [0 1 2] [0 1 3] [0 2 0] [0 2 1] [0 2 2] [0 2 3]]" {
+	wide := of(told(shown(drawn(t, 320, 240, 1)))).inner().Places[0]
+	if got := fmt.Sprint(wide.Positions()); got != "[[0 0 0] [0 0 1] [0 0 2] [0 0 3] [0 1 0] [0 1 1] [0 1 2] [0 1 3] [0 2 0] [0 2 1] [0 2 2] [0 2 3]]" {
 		t.Errorf("positions %s", got)
 	}
 	clip := shown(animated(t, 96, 64, 4))
 	clip.Media.Video = true
-	video := of(told(clip)).places
-	if len(video) != 2 || video[0].hash() == video[1].hash() || fmt.Sprint(video[1].positions()) != "[[0 0 0] [0 0 1] [0 0 2] [0 1 0] [0 1 1] [0 1 2]]" {
+	video := of(told(clip)).inner().Places
+	if len(video) != 2 || video[0].Hash() == video[1].Hash() || fmt.Sprint(video[1].Positions()) != "[[0 0 0] [0 0 1] [0 0 2] [0 1 0] [0 1 1] [0 1 2]]" {
 		t.Errorf("a video at %+v", video)
 	}
 	// A picture is part of what a conversation begins with, and its other files are not.
 	key := func(width int, shade uint8) string {
-		return m.conversation(of(told(shown(drawn(t, width, 240, shade)))), m.salt(""))
+		return m.text.Key(of(told(shown(drawn(t, width, 240, shade)))).inner(), m.salt(""))
 	}
 	if one, again, other := key(320, 1), key(320, 1), key(320, 2); one != again || one == other {
 		t.Error("a conversation does not know its image")
@@ -187,15 +186,15 @@ func TestNextTurnHasPictures(t *testing.T) {
 	c := told(shown(drawn(t, 320, 240, 1)), chat.Part{Text: "What?"})
 	p := ask(t, m, c)
 	answer := chat.Message{Role: "assistant", Content: chat.Text("A wall.")}
-	next := m.next(&c, p.media, answer)
-	if next == nil || len(next.IDs) <= len(p.IDs) || !slices.Equal(next.IDs[:len(p.IDs)], p.IDs) || len(next.places) != 1 {
+	next := m.text.Next((*prompt.Conversation)(&c), p.inner().Media, answer)
+	if next == nil || len(next.IDs) <= len(p.IDs) || !slices.Equal(next.IDs[:len(p.IDs)], p.IDs) || len(next.Places) != 1 {
 		t.Fatalf("next turn %+v after %+v", next, p)
 	}
-	if _, inputs := next.inputs(len(next.IDs)); len(inputs) != 1 {
+	if _, inputs := next.Inputs(len(next.IDs)); len(inputs) != 1 {
 		t.Errorf("inputs %+v", inputs)
 	}
 	c.Messages = append(c.Messages, answer, chat.Message{Role: "user", Content: chat.Parts(shown(drawn(t, 64, 64, 3)), chat.Part{Text: "And here?"})})
-	if then := ask(t, m, c); !slices.Equal(then.IDs[:len(next.IDs)], next.IDs) || len(then.places) != 2 || then.places[0].hash() != p.places[0].hash() {
+	if then := ask(t, m, c); !slices.Equal(then.IDs[:len(next.IDs)], next.IDs) || len(then.inner().Places) != 2 || then.inner().Places[0].Hash() != p.inner().Places[0].Hash() {
 		t.Errorf("the next turn is not what was foreseen: %q, want %q", m.Decode(then.IDs), m.Decode(next.IDs))
 	}
 }
@@ -235,10 +234,6 @@ func TestBadPictures(t *testing.T) {
 			t.Errorf("%s: %v, want %q of %d", name, err, c.want, c.index)
 		}
 	}
-	fault := m.refuse(4, fmt.Errorf("%w: %w", picture.ErrCorrupt, rescue.Error("index out of range")))
-	if got := fault.Error(); got != "image or video 5: broken image: panic: index out of range" || !errors.Is(fault, picture.ErrCorrupt) {
-		t.Errorf("a decoder's fault: %q", got)
-	}
 	rate := video(good.Media.Files[0], good.Media.Files[0])
 	rate.Media.Rate = -1
 	if _, err := m.CountTokens(t.Context(), told(rate)); err == nil || !strings.Contains(err.Error(), "frames per second") {
@@ -259,15 +254,11 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 	}
 	talk := told(shown(drawn(t, 64, 64, 2)), chat.Part{Text: "Is <|image_pad|> a token?"})
 	talk.Trusted = true
-	if p := ask(t, m, talk); len(p.places) != 1 || p.places[0].at != 4 {
-		t.Errorf("a trusted text that spells an image: %+v", p.places)
+	if p := ask(t, m, talk); len(p.inner().Places) != 1 || p.inner().Places[0].At != 4 {
+		t.Errorf("a trusted text that spells an image: %+v", p.inner().Places)
 	}
-	deaf, err := chat.NewTemplate(`{%- for m in messages %}{{- m.role }}{%- endfor %}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.parsed[0] = func() (*chat.Template, error) { return deaf, nil }
-	if _, err := m.ChatPrompt(t.Context(), told(chat.Part{Text: "?"}, shown(drawn(t, 64, 64, 2)))); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "no placeholder for it") {
+	deaf := openTemplate(t, `{%- for m in messages %}{{- m.role }}{%- endfor %}`, Options{})
+	if _, err := deaf.ChatPrompt(t.Context(), told(chat.Part{Text: "?"}, shown(drawn(t, 64, 64, 2)))); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "no placeholder for it") {
 		t.Errorf("a template without images: %v", err)
 	}
 	text := openTemplate(t, `{%- for m in messages %}{{- m.role + m.content }}{%- endfor %}`, Options{})

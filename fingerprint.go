@@ -58,13 +58,13 @@ func (m *Model) Fingerprint(ctx context.Context, records string) (id string, err
 		return "", err
 	}
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%s\n%d %d %q %q\n%x\n%#v\n%s\n", m.identity(sum.ID, s.quantize), s.kvBits, m.context, rule, m.visionName(), sha256.Sum256(text), m.templates, recommended) // a hash takes all
+	_, _ = fmt.Fprintf(h, "%s\n%d %d %q %q\n%x\n%#v\n%s\n", m.identity(sum.ID, s.quantize), s.kvBits, m.context, rule, m.visionName(), sha256.Sum256(text), m.text.Templates(), recommended) // a hash takes all
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // visionName says whether images are accepted.
 func (m *Model) visionName() string {
-	if m.processor == nil {
+	if m.vision() == nil {
 		return "blind"
 	}
 	return "sees"

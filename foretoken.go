@@ -17,15 +17,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
 	"runtime"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
@@ -34,6 +30,7 @@ import (
 	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/private"
+	"github.com/foretoken/foretoken/internal/prompt"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -157,20 +154,13 @@ type Model struct {
 	device    string
 	placement []Placement
 	context   int
-	vocab     int // ids that stand for tokens
 	load      time.Duration
+	text      *prompt.Builder
 	tok       *tokenizer.Tokenizer
-	templates checkpoint.Templates
-	parsed    [2]func() (*chat.Template, error) // of conversations without tools and with them, read when first wanted
 	generates checkpoint.Generation
-	syntax    func() chat.CallSyntax // found out when it is first wanted
 	draft     drafting
 	grammars  *grammars
 	log       *slog.Logger
-
-	processor *imageProcessor // nil: it accepts no images
-	visionErr error           // and why
-	marks     pictureTokens   // that templates write, whether it accepts images or not
 
 	engine  *engine.Engine
 	model   model.Model
@@ -224,8 +214,15 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	if m.family, err = model.Of(c.Config()); err != nil {
 		return nil, err
 	}
-	if err := m.readText(c); err != nil {
+	m.text, err = prompt.New(c, prompt.Options{
+		Name: m.name, Dialogue: m.family.Dialogue, Log: m.log, MediaError: func(i int, err error) error { return &MediaError{i, err} },
+	})
+	if err != nil {
 		return nil, err
+	}
+	m.tok = m.text.Tokenizer()
+	if m.generates, err = c.Generation(); err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.name, err)
 	}
 	if o.Threads == 0 {
 		o.Threads = processors
@@ -268,14 +265,15 @@ var processors = runtime.GOMAXPROCS(0)
 // start resolves what depends on the model, and starts the engine.
 func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	m.info = m.model.Info()
-	m.vocab = min(m.info.Vocab, m.tok.Size())
-	m.openVision(o.Vision, c)
 	if m.context = o.Context; m.context == 0 {
 		m.context = min(m.info.Context, DefaultContext)
 	}
 	if m.context > m.info.Context {
 		return &ContextError{Want: m.context, Max: m.info.Context}
 	}
+	m.text.Fit(&m.info, m.context)
+	v := &o.Vision
+	m.text.OpenVision(prompt.Vision{Off: v.Off, MaxPixels: v.MaxPixels, MaxMedia: v.MaxMedia, AsStored: v.AsStored, OnWhite: v.OnWhite}, c, m.model)
 	if m.draft, err = m.drafting(o.Speculation, c.Config()); err != nil {
 		return err
 	}
@@ -293,8 +291,8 @@ func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, 
 		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound, Rehearse: true,
 		Cache: m.cached, Disk: m.disk, Shared: m.shared, Observer: o.observer, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
 	}
-	if m.processor != nil {
-		e.Tower, e.TowerMemory = m.processor.tower, o.Vision.Memory
+	if tower, _ := m.text.Tower(); tower != nil {
+		e.Tower, e.TowerMemory = tower, o.Vision.Memory
 	}
 	if o.OnRound != nil {
 		e.Observe = func(r engine.Round) { o.OnRound(Round(r)) }
@@ -371,7 +369,7 @@ func (m *Model) Device() string { return m.device }
 func (m *Model) Context() int { return m.context }
 
 // Vocab is the number of ids that stand for tokens. Info.Vocab may be more, by padding.
-func (m *Model) Vocab() int { return m.vocab }
+func (m *Model) Vocab() int { return m.text.Vocab() }
 
 // LoadTime is how long Open took.
 func (m *Model) LoadTime() time.Duration { return m.load }
@@ -392,42 +390,3 @@ func (m *Model) Token(id int32) (text string, control bool) {
 // Sampling is how the checkpoint recommends to choose tokens, with a new seed. Whether its
 // numbers make sense is for Generate to say.
 func (m *Model) Sampling() sample.Options { return models.Recommended(m.generates) }
-
-// readText reads the parts of a checkpoint that deal in text.
-func (m *Model) readText(c *checkpoint.Checkpoint) error {
-	data, err := c.ReadFile("tokenizer.json")
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("model %s: there is no tokenizer.json in the folder: copy it from where the model was published", m.name)
-	case err != nil:
-		return fmt.Errorf("model %s: %w", m.name, err)
-	}
-	if m.tok, err = tokenizer.New(data); err != nil {
-		return fmt.Errorf("model %s: tokenizer.json: %w", m.name, err)
-	}
-	m.tok.Show(chat.Tags()...) // some files flag them special, and answers are read by them
-	if m.generates, err = c.Generation(); err != nil {
-		return fmt.Errorf("model %s: %w", m.name, err)
-	}
-	if m.templates, err = c.Templates(); err != nil {
-		return fmt.Errorf("model %s: %w", m.name, err)
-	}
-	for i, tools := range []bool{false, true} {
-		m.parsed[i] = sync.OnceValues(func() (*chat.Template, error) { return chat.NewTemplate(m.template(tools)) })
-	}
-	m.syntax = sync.OnceValue(func() chat.CallSyntax { return chat.Teaches(m.template(true)) })
-	return nil
-}
-
-// stops are the ids that end a text: those that the checkpoint says, and those of its family
-// whatever the checkpoint says.
-func (m *Model) stops() []int32 {
-	ids := slices.Clone(m.info.Stop)
-	for _, token := range m.family.Dialogue.Ends {
-		if id, ok := m.tok.ID(token); ok {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}

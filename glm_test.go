@@ -163,8 +163,8 @@ func TestGLMSpeaks(t *testing.T) {
 	} {
 		t.Run(template, func(t *testing.T) {
 			m := openGLM(t, template)
-			if want := []int32{258, 260, 262}; !slices.Equal(m.stops(), want) {
-				t.Errorf("an answer ends with %v, want %v", m.stops(), want)
+			if want := []int32{258, 260, 262}; !slices.Equal(m.text.Stops(), want) {
+				t.Errorf("an answer ends with %v, want %v", m.text.Stops(), want)
 			}
 			for think, want := range map[bool]string{true: c.on, false: c.off} {
 				if got, want := ask(t, m, say("Hi", think)).IDs, m.tok.Encode("[gMASK]<sop>"+want); !slices.Equal(got, want) {
@@ -185,7 +185,7 @@ func TestGLMSpeaks(t *testing.T) {
 			talk := say("Hi", true)
 			talk.Tools = []chat.Tool{tool}
 			p := ask(t, m, talk)
-			lead := p.apart(m.syntax().Lead)
+			lead := p.inner().Apart(m.text.Syntax().Lead)
 			var texts []string
 			for _, depth := range []Depth{DepthOff, DepthAuto} {
 				a := collect(t, m, Request{Prompt: p, MaxTokens: 300, MaxThinking: 5, Grammar: grammar.Literal(lead + c.call), Depth: depth, Sampling: &sample.Options{Seed: 2, Temperature: 1}})

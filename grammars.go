@@ -2,12 +2,14 @@ package foretoken
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/rescue"
+	"github.com/foretoken/foretoken/sample"
 )
 
 // grammars caches compiled grammars of a model's vocabulary: clients send the same few again and
@@ -53,6 +55,25 @@ func newGrammars(vocab func() (*grammar.Vocab, error)) *grammars {
 	}
 }
 
+// ErrGrammar is wrapped by the error for a Request.Grammar that cannot be compiled.
+var ErrGrammar = errors.New("structured output")
+
+// constraint limits a request's tokens, nil for no limit. The grammar of the request, or the
+// constraint own of its sampling options, begins after thinking.
+func (m *Model) constraint(ctx context.Context, r *Request, own func() sample.Constraint) (func() sample.Constraint, error) {
+	if !r.Grammar.IsZero() {
+		if own != nil {
+			return nil, errors.New("foretoken: Request.Grammar and the Constraint of its sampling options are both set: set one of them")
+		}
+		g, err := m.grammar(ctx, r.Grammar)
+		if err != nil {
+			return nil, err
+		}
+		own = func() sample.Constraint { return g.Matcher() }
+	}
+	return m.text.Constraint(r.Prompt.inner(), own, r.MaxThinking)
+}
+
 // grammar compiles a source, or returns what was compiled before.
 func (m *Model) grammar(ctx context.Context, s grammar.Source) (*grammar.Grammar, error) {
 	return m.grammars.get(ctx, s.Key(), func(ctx context.Context) (*grammar.Grammar, error) {
@@ -70,13 +91,13 @@ func (m *Model) grammar(ctx context.Context, s grammar.Source) (*grammar.Grammar
 
 // grammarVocab is the model's vocabulary for grammars.
 func (m *Model) grammarVocab() (*grammar.Vocab, error) {
-	tokens := make([]string, m.vocab)
+	tokens := make([]string, m.text.Vocab())
 	for id := range tokens {
 		if !m.tok.Special(int32(id)) {
 			tokens[id], _ = m.tok.Token(int32(id)) // empty for an id that is only padding
 		}
 	}
-	v, err := grammar.NewVocab(tokens, m.stops())
+	v, err := grammar.NewVocab(tokens, m.text.Stops())
 	if err == nil {
 		v.SetEncoder(m.spell)
 	}

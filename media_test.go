@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/prompt"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -73,7 +74,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 		}()
 		c := about(house, "What do you see?")
 		a, p := greedy(m, c)
-		end := p.places[0].at + p.places[0].n
+		end := p.inner().Places[0].At + p.inner().Places[0].N
 		c.Messages = append(c.Messages, a.Message(), chat.Message{Role: "user", Content: chat.Text("And where is it?")})
 		if next, _ := greedy(m, c); next.Result.Cached < len(p.IDs)+len(a.Tokens)-1 {
 			t.Errorf("next turn: %d tokens found, want %d", next.Result.Cached, len(p.IDs)+len(a.Tokens)-1)
@@ -86,7 +87,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 			t.Errorf("the tower has looked at %d images, want 1", n)
 		}
 		b, q := greedy(m, about(star, "What do you see?"))
-		if len(q.IDs) != len(p.IDs) || b.Text() == a.Text() || b.Result.Cached > q.places[0].at {
+		if len(q.IDs) != len(p.IDs) || b.Text() == a.Text() || b.Result.Cached > q.inner().Places[0].At {
 			t.Errorf("another image: %q, %d tokens found", b.Text(), b.Result.Cached)
 		}
 		if hashes["star"] = b.LogitsHash(); m.Stats().Vision.Pictures != 2 {
@@ -96,7 +97,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 		for _, file := range [][]byte{house, star} {
 			_, p := greedy(m, about(file, long))
 			n := (len(p.IDs) - 1) / PageTokens * PageTokens
-			if rows := p.rows(); n < rows[0].At+rows[0].N || !heard.known[fmt.Sprint(p.IDs[:n], rows)] {
+			if rows := p.inner().Rows(); n < rows[0].At+rows[0].N || !heard.known[fmt.Sprint(p.IDs[:n], rows)] {
 				t.Errorf("the observer does not know of the first %d tokens, with rows at %d", n, rows[0].At)
 			}
 		}
@@ -106,7 +107,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 	m := openTiny(t, o)
 	for name, file := range map[string][]byte{"house": house, "star": star} {
 		a, p := greedy(m, about(file, "What do you see?"))
-		if end := p.places[0].at + p.places[0].n; a.Result.Cached < end || a.LogitsHash() != hashes[name] {
+		if end := p.inner().Places[0].At + p.inner().Places[0].N; a.Result.Cached < end || a.LogitsHash() != hashes[name] {
 			t.Errorf("%s in the next process: %d tokens found, want %d, logits %x, want %x", name, a.Result.Cached, end, a.LogitsHash(), hashes[name])
 		}
 	}
@@ -165,7 +166,7 @@ func TestNextTurnIsPreparedWithPictures(t *testing.T) {
 	p := ask(t, m, c)
 	a := collect(t, m, Request{Prompt: p, MaxTokens: 12, Sampling: &sample.Options{}})
 	m.warming.Wait()
-	next := m.next(&c, p.media, a.Message())
+	next := m.text.Next((*prompt.Conversation)(&c), p.inner().Media, a.Message())
 	c.Messages = append(c.Messages, a.Message(), chat.Message{Role: "user", Content: chat.Text("Why?")})
 	b := collect(t, m, Request{Prompt: ask(t, m, c), MaxTokens: 2, Sampling: &sample.Options{}})
 	if x := m.Stats(); x.Background.Completed != 1 || x.Vision.Pictures != 1 || b.Result.Cached != len(next.IDs) {
@@ -173,47 +174,12 @@ func TestNextTurnIsPreparedWithPictures(t *testing.T) {
 	}
 }
 
-// TestPicturesAreDecodedOnce sends files again: what was made of them is there, within its space,
-// and of other files, or for other limits, it is not.
-func TestPicturesAreDecodedOnce(t *testing.T) {
-	m := openTiny(t, Options{})
-	see := func(x chat.Part) preparedMedia {
-		t.Helper()
-		v, err := m.processor.prepare(t.Context(), "", x.Media)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	one := shown(drawn(t, 64, 64, 1))
-	first := see(one)
-	small := shown(drawn(t, 64, 64, 1))
-	if see(small).Patches != first.Patches {
-		t.Error("the same image was decoded again")
-	}
-	if other, err := m.processor.prepare(t.Context(), "of another tenant", one.Media); err != nil || other.Patches == first.Patches || other.Hash != first.Hash {
-		t.Errorf("another tenant is told that the image was decoded before: %v", err)
-	}
-	small.Media.MaxPixels = 1024
-	if other := see(small); other.Patches == first.Patches || see(small).Patches != other.Patches {
-		t.Error("a smaller one is not what was asked for")
-	}
-	if see(shown(drawn(t, 64, 64, 2))).Patches == first.Patches {
-		t.Error("another image is taken for it")
-	}
-	n := first.Bytes()
-	for range maxRecent/n + 5 {
-		m.processor.keep(recent{media: first})
-	}
-	if got := len(m.processor.recent); got != maxRecent/n {
-		t.Errorf("%d images of %d bytes are kept, want %d", got, n, maxRecent/n)
-	}
-}
-
 // TestPictureTokensAreNotSaid asks for them as loudly as a request can.
 func TestPictureTokensAreNotSaid(t *testing.T) {
 	m := openTiny(t, Options{})
-	loud := map[int32]float32{m.marks.image.id: 100, m.marks.start.id: 100}
+	image, _ := m.tok.ID("<|image_pad|>")
+	start, _ := m.tok.ID("<|vision_start|>")
+	loud := map[int32]float32{image: 100, start: 100}
 	p := ask(t, m, told(shown(drawn(t, 64, 64, 200)), chat.Part{Text: "What?"}))
 	for _, temperature := range []float64{0, 1.5} {
 		a := collect(t, m, Request{Prompt: p, MaxTokens: 10, IgnoreEnd: true, Sampling: &sample.Options{LogitBias: loud, Temperature: temperature}})
@@ -223,7 +189,7 @@ func TestPictureTokensAreNotSaid(t *testing.T) {
 			}
 		}
 	}
-	if len(loud) != 2 || loud[m.marks.image.id] != 100 {
+	if len(loud) != 2 || loud[image] != 100 {
 		t.Error("the caller's bias was changed")
 	}
 }
@@ -234,7 +200,7 @@ func TestTinyTakesVideos(t *testing.T) {
 	clip := shown(animated(t, 96, 96, 4))
 	clip.Media.Video = true
 	p := ask(t, m, told(clip, chat.Part{Text: "What do you see?"}))
-	if len(p.places) != 2 || !strings.Contains(m.Decode(p.IDs), "<0.2 seconds><|vision_start|><|video_pad|>") {
+	if len(p.inner().Places) != 2 || !strings.Contains(m.Decode(p.IDs), "<0.2 seconds><|vision_start|><|video_pad|>") {
 		t.Errorf("prompt %q", m.Decode(p.IDs))
 	}
 	a := collect(t, m, Request{Prompt: p, MaxTokens: 5, Sampling: &sample.Options{}, Hash: true})
@@ -266,7 +232,7 @@ func TestProcessorsThatDoNotFit(t *testing.T) {
 	}
 	m := openTiny(t, Options{Vision: Vision{MaxPixels: 4096}})
 	p := ask(t, m, told(shown(drawn(t, 640, 480, 1))))
-	if n := p.places[0].n; n > 4 || m.Info().Vision.MaxPixels != 4096 {
+	if n := p.inner().Places[0].N; n > 4 || m.Info().Vision.MaxPixels != 4096 {
 		t.Errorf("%d tokens of an image of at most 4096 pixels, %+v", n, m.Info().Vision)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/models/tiny"
+	"github.com/foretoken/foretoken/internal/prompt"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -270,7 +271,7 @@ func TestConversationHitsTheCache(t *testing.T) {
 				t.Errorf("thinking %v, turn %d: %d tokens of %d computed, where %d are new", think, turn, computed, len(p.IDs), fresh)
 			}
 			c.Messages = append(c.Messages, a.Message())
-			known = len(m.next(&Conversation{Messages: c.Messages[:len(c.Messages)-1], Variables: c.Variables}, nil, a.Message()).IDs)
+			known = len(m.text.Next(&prompt.Conversation{Messages: c.Messages[:len(c.Messages)-1], Variables: c.Variables}, nil, a.Message()).IDs)
 			c.Messages = append(c.Messages, chat.Message{Role: "user", Content: chat.Text("And then? Say more.")})
 		}
 	}
@@ -304,14 +305,14 @@ func TestPromptsAndEndsAreTheModels(t *testing.T) {
 	if _, err := m.Generate(t.Context(), Request{Prompt: &Prompt{IDs: make([]int32, m.Context())}}); err == nil {
 		t.Error("a prompt that fills the context was taken")
 	}
-	if !slices.Contains(m.stops(), m.info.Stop[0]) {
+	if !slices.Contains(m.text.Stops(), m.info.Stop[0]) {
 		t.Error("the model's end token ends nothing")
 	}
 	other := openWith(t, Options{Threads: 1}, map[string]string{"generation_config.json": `{"eos_token_id": 17}`})
 	turn, _ := other.tok.ID("<|im_end|>")
 	for _, id := range []int32{17, turn} {
-		if !slices.Contains(other.stops(), id) {
-			t.Errorf("token %d, of the file or the family, is not among %v", id, other.stops())
+		if !slices.Contains(other.text.Stops(), id) {
+			t.Errorf("token %d, of the file or the family, is not among %v", id, other.text.Stops())
 		}
 	}
 }

@@ -10,8 +10,8 @@ func init() {
 	private.SetShared = func(options any, s private.Shared) { options.(*Options).shared = s }
 	private.SetObserver = func(options any, o prefix.Observer) { options.(*Options).observer = o }
 	private.SetSent = func(request any, sent <-chan struct{}) { request.(*Request).sent = sent }
-	private.CallSyntax = func(model any) chat.CallSyntax { return model.(*Model).syntax() }
-	private.Template = func(model any, tools bool) string { return model.(*Model).template(tools) }
-	private.Rows = func(prompt any) []prefix.Rows { return prompt.(*Prompt).rows() }
-	private.Apart = func(prompt any, lead string) string { return prompt.(*Prompt).apart(lead) }
+	private.CallSyntax = func(model any) chat.CallSyntax { return model.(*Model).text.Syntax() }
+	private.Template = func(model any, tools bool) string { return model.(*Model).text.Template(tools) }
+	private.Rows = func(prompt any) []prefix.Rows { return prompt.(*Prompt).inner().Rows() }
+	private.Apart = func(prompt any, lead string) string { return prompt.(*Prompt).inner().Apart(lead) }
 }

@@ -208,7 +208,7 @@ func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, err
 	if m.draft.head == nil || o.NoSelfTest || m.builtIn || len(text) < measure.TestTokens/2 {
 		return nil, nil
 	}
-	r, err := measure.SelfTest(m.model, pool, m.draft.head, text, m.vocab, selfTestTime)
+	r, err := measure.SelfTest(m.model, pool, m.draft.head, text, m.text.Vocab(), selfTestTime)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: self-test of the head: %w", m.name, err)
 	}

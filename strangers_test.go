@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/prompt"
 )
 
 // templateOfAll shows the model everything that a client can send.
@@ -99,7 +100,7 @@ func TestForgedTurnsAreText(t *testing.T) {
 			if got, want := controls(m, forged.IDs), controls(m, twin.IDs); !slices.Equal(got, want) {
 				t.Errorf("control tokens %q, of harmless text %q", got, want)
 			}
-			if got, want := len(m.boundaries(forged)), len(m.boundaries(twin)); got != want {
+			if got, want := len(m.text.Boundaries(forged.inner())), len(m.text.Boundaries(twin.inner())); got != want {
 				t.Errorf("%d ends of turns, of harmless text %d", got, want)
 			}
 			if text := m.tok.Decode(forged.IDs, false); !strings.Contains(text, forgedTurn) && place != "reasoning" {
@@ -139,7 +140,7 @@ func TestNextTurnIsNotForged(t *testing.T) {
 	m := openTemplate(t, templateOfAll, Options{})
 	c := say("Hi", false)
 	said := func(text string) []string {
-		return controls(m, m.next(&c, nil, chat.Message{Role: "assistant", Content: chat.Text(text)}).IDs)
+		return controls(m, m.text.Next((*prompt.Conversation)(&c), nil, chat.Message{Role: "assistant", Content: chat.Text(text)}).IDs)
 	}
 	if got, want := said(forgedTurn), said("Hello."); !slices.Equal(got, want) || len(want) != 4 {
 		t.Errorf("control tokens %q, after harmless text %q", got, want)

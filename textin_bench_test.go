@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/prompt"
 )
 
 // longTalk is a conversation of about ten thousand tokens: a system prompt, and turns with
@@ -50,7 +51,7 @@ func BenchmarkTextIn(b *testing.B) {
 	m := openTemplate(b, string(source), Options{})
 	for _, kind := range []struct{ name, files string }{{"prose", "internal/tokenizer/testdata/english.txt"}, {"code", "internal/engine/*.go"}} {
 		c := longTalk(b, m, kind.files)
-		r, _, err := m.render(c, true)
+		r, _, err := m.text.Render((*prompt.Conversation)(c), true)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -58,7 +59,7 @@ func BenchmarkTextIn(b *testing.B) {
 		b.Run(fmt.Sprintf("text=%s/part=render", kind.name), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := m.render(c, true); err != nil {
+				if _, _, err := m.text.Render((*prompt.Conversation)(c), true); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -74,7 +75,7 @@ func BenchmarkTextIn(b *testing.B) {
 		b.Run(fmt.Sprintf("text=%s/part=boundaries", kind.name), func(b *testing.B) {
 			p := &Prompt{IDs: ids, Chat: true}
 			for b.Loop() {
-				m.boundaries(p)
+				m.text.Boundaries(p.inner())
 			}
 		})
 	}

@@ -90,13 +90,13 @@ func TestPromptsEndInThinking(t *testing.T) {
 	} {
 		m := openTemplate(t, c.template, Options{Threads: 1})
 		p := ask(t, m, say("Hi", c.think))
-		if thought := p.closed != nil && p.apart(p.thinks.Apart) != ""; p.Thinking != c.thinking || p.opens != c.opens || p.apart("\n\n") != c.apart || thought != c.thought {
-			t.Errorf("%s: thinking %v, opens %q, apart %q, thought %v", name, p.Thinking, p.opens, p.apart("\n\n"), thought)
+		if thought := p.inner().Thought(); p.Thinking != c.thinking || p.inner().Opens != c.opens || p.inner().Apart("\n\n") != c.apart || thought != c.thought {
+			t.Errorf("%s: thinking %v, opens %q, apart %q, thought %v", name, p.Thinking, p.inner().Opens, p.inner().Apart("\n\n"), thought)
 		}
 		talk := say("Hi", c.think)
 		talk.Prefill = "So"
-		if p := ask(t, m, talk); p.Thinking || p.opens != "" || p.apart("\n\n") != "" {
-			t.Errorf("%s with a prefill: thinking %v, opens %q", name, p.Thinking, p.opens)
+		if p := ask(t, m, talk); p.Thinking || p.inner().Opens != "" || p.inner().Apart("\n\n") != "" {
+			t.Errorf("%s with a prefill: thinking %v, opens %q", name, p.Thinking, p.inner().Opens)
 		}
 	}
 }

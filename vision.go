@@ -1,13 +1,14 @@
 package foretoken
 
 import (
-	"errors"
 	"fmt"
+
+	"github.com/foretoken/foretoken/internal/prompt"
 )
 
 // ErrNoVision is wrapped by the error for a picture or video that a model cannot see: its
 // checkpoint has no vision tower, or Options leave it out.
-var ErrNoVision = errors.New("this model does not accept images")
+var ErrNoVision = prompt.ErrNoVision
 
 // Vision says how a model sees. The zero value is the default.
 type Vision struct {
@@ -46,3 +47,15 @@ func (e *MediaError) Error() string { return fmt.Sprintf("image or video %d: %v"
 
 // Unwrap returns the cause.
 func (e *MediaError) Unwrap() error { return e.Err }
+
+// vision describes the tower, nil if there is none.
+func (m *Model) vision() *VisionInfo {
+	tower, pixels := m.text.Tower()
+	if tower == nil {
+		return nil
+	}
+	t := tower.Info()
+	return &VisionInfo{
+		Layers: t.Layers, Width: t.Width, Patch: t.Patch, Merge: t.Merge, Parameters: t.Parameters, Bytes: t.Bytes, MaxPixels: pixels,
+	}
+}

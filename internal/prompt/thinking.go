@@ -1,39 +1,24 @@
-package foretoken
+package prompt
 
 import (
-	"context"
-	"errors"
 	"fmt"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/sample"
 )
 
-// ErrGrammar is wrapped by the error for a Request.Grammar that cannot be compiled.
-var ErrGrammar = errors.New("structured output")
-
-// constraint is what limits a request's tokens, nil for nothing. Thinking is free text; the
-// grammar, or the constraint of the sampling options, begins after it.
-func (m *Model) constraint(ctx context.Context, r *Request, after func() sample.Constraint) (func() sample.Constraint, error) {
-	if !r.Grammar.IsZero() {
-		if after != nil {
-			return nil, errors.New("foretoken: Request.Grammar and the Constraint of its sampling options are both set: set one of them")
-		}
-		g, err := m.grammar(ctx, r.Grammar)
-		if err != nil {
-			return nil, err
-		}
-		after = func() sample.Constraint { return g.Matcher() }
-	}
-	if !r.Prompt.Thinking && r.Prompt.opens == "" || after == nil && r.MaxThinking == 0 {
+// Constraint limits the tokens of an answer to p: nil for no limit. Thinking is free text of at most
+// most tokens, 0 for no limit; the constraint after, if it is not nil, begins behind it.
+func (b *Builder) Constraint(p *Prompt, after func() sample.Constraint, most int) (func() sample.Constraint, error) {
+	if !p.Thinking && p.Opens == "" || after == nil && most == 0 {
 		return after, nil
 	}
-	end, ok := m.tok.ID("</think>")
+	end, ok := b.tok.ID("</think>")
 	if !ok {
-		return nil, fmt.Errorf("model %s: a thinking limit, or a grammar after thinking, needs the token </think>, which the tokenizer does not have", m.name)
+		return nil, fmt.Errorf("model %s: a thinking limit, or a grammar after thinking, needs the token </think>, which the tokenizer does not have", b.name)
 	}
 	// The text that the template closes a block with. A grammar says itself what follows.
-	thinks := r.Prompt.thinks
+	thinks := p.thinks
 	if thinks.Close == "" { // the prompt is the caller's own
 		thinks = chat.Thinking{Close: "\n</think>", Apart: "\n\n"}
 	}
@@ -41,14 +26,14 @@ func (m *Model) constraint(ctx context.Context, r *Request, after func() sample.
 	if after == nil {
 		closing += thinks.Apart
 	}
-	opening, ids := m.tok.Encode(r.Prompt.opens), m.tok.Encode(closing)
+	opening, ids := b.tok.Encode(p.Opens), b.tok.Encode(closing)
 	var free []uint64
 	if after != nil {
-		free = m.unended()
+		free = b.unended()
 	}
 	return func() sample.Constraint {
 		t := &thinking{
-			opening: opening, end: end, closing: ids, free: free, left: r.MaxThinking, limited: r.MaxThinking > 0, words: make([]uint64, (m.vocab+63)/64),
+			opening: opening, end: end, closing: ids, free: free, left: most, limited: most > 0, words: make([]uint64, (b.vocab+63)/64),
 		}
 		if after != nil {
 			t.after = after()
@@ -58,13 +43,13 @@ func (m *Model) constraint(ctx context.Context, r *Request, after func() sample.
 }
 
 // unended is all tokens but those that end a text.
-func (m *Model) unended() []uint64 {
-	words := make([]uint64, (m.vocab+63)/64)
-	for i := range m.vocab {
+func (b *Builder) unended() []uint64 {
+	words := make([]uint64, (b.vocab+63)/64)
+	for i := range b.vocab {
 		words[i/64] |= 1 << (i % 64)
 	}
-	for _, id := range m.stops() {
-		if int(id) < m.vocab {
+	for _, id := range b.stops {
+		if int(id) < b.vocab {
 			words[id/64] &^= 1 << (id % 64)
 		}
 	}

@@ -1,4 +1,4 @@
-package foretoken
+package prompt
 
 import (
 	"cmp"
@@ -49,7 +49,7 @@ type imageProcessor struct {
 // recent is what was made of a picture or video: every turn of a conversation sends it again.
 type recent struct {
 	key   [sha256.Size]byte // of what was sent
-	media preparedMedia
+	media Media
 }
 
 // maxRecent is the maximum bytes of what is kept of recent pictures: some twenty large ones.
@@ -66,21 +66,21 @@ type pictureToken struct {
 	text string // "": there is none
 }
 
-// openVision sets m.processor, or m.visionErr if the model accepts no images. Such a model takes text all the
+// OpenVision sets b.processor, or b.visionErr if the model accepts no images. Such a model takes text all the
 // same.
-func (m *Model) openVision(o Vision, c *checkpoint.Checkpoint) {
-	tokens, err := m.pictureTokens(c.Config())
-	m.marks = tokens
+func (b *Builder) OpenVision(o Vision, c *checkpoint.Checkpoint, of model.Model) {
+	tokens, err := b.pictureTokens(c.Config())
+	b.marks = tokens
 	if o.Off {
-		m.visionErr = fmt.Errorf("model %s: %w: its vision tower was left out", m.name, ErrNoVision)
+		b.visionErr = fmt.Errorf("model %s: %w: its vision tower was left out", b.name, ErrNoVision)
 		return
 	}
 	var tower model.Tower
-	if s, ok := m.model.(model.Sighted); ok && err == nil {
+	if s, ok := of.(model.Sighted); ok && err == nil {
 		tower, err = s.Tower()
 	}
 	if tower == nil && err == nil {
-		m.visionErr = fmt.Errorf("model %s: %w: its checkpoint has no vision tower", m.name, ErrNoVision)
+		b.visionErr = fmt.Errorf("model %s: %w: its checkpoint has no vision tower", b.name, ErrNoVision)
 		return
 	}
 	s := &imageProcessor{
@@ -94,13 +94,13 @@ func (m *Model) openVision(o Vision, c *checkpoint.Checkpoint) {
 		err = errors.New("neither config.json nor tokenizer.json has the image tokens")
 	}
 	if err != nil {
-		m.visionErr = fmt.Errorf("model %s: %w: %w", m.name, ErrNoVision, err)
+		b.visionErr = fmt.Errorf("model %s: %w: %w", b.name, ErrNoVision, err)
 		if tower != nil { // otherwise the model has said so when it was opened
-			m.log.Warn(m.visionErr.Error())
+			b.log.Warn(b.visionErr.Error())
 		}
 		return
 	}
-	m.processor = s
+	b.processor = s
 }
 
 // configure reads how the tower wants its pictures, from where that may be.
@@ -156,7 +156,7 @@ func within(c picture.Config, pixels int) picture.Config {
 }
 
 // pictureTokens are those that the config names, else those of the family.
-func (m *Model) pictureTokens(config []byte) (t pictureTokens, err error) {
+func (b *Builder) pictureTokens(config []byte) (t pictureTokens, err error) {
 	var c struct {
 		Image *int32 `json:"image_token_id"`
 		Video *int32 `json:"video_token_id"`
@@ -166,17 +166,17 @@ func (m *Model) pictureTokens(config []byte) (t pictureTokens, err error) {
 	if err = json.Unmarshal(config, &c); err != nil {
 		return t, fmt.Errorf("config.json: %w", err)
 	}
-	usual := m.family.Dialogue.Pictures
+	usual := b.dialogue.Pictures
 	for _, x := range []struct {
 		to       *pictureToken
 		id       *int32
 		spelling string
 	}{{&t.image, c.Image, usual.Image}, {&t.video, c.Video, usual.Video}, {&t.start, c.Start, usual.Start}, {&t.end, c.End, usual.End}} {
 		if x.id != nil {
-			if text, ok := m.tok.Token(*x.id); ok && m.tok.Special(*x.id) {
+			if text, ok := b.tok.Token(*x.id); ok && b.tok.Special(*x.id) {
 				*x.to = pictureToken{*x.id, text}
 			}
-		} else if id, ok := m.tok.ID(x.spelling); ok {
+		} else if id, ok := b.tok.ID(x.spelling); ok {
 			*x.to = pictureToken{id, x.spelling}
 		}
 		if x.to.text != "" {
@@ -184,49 +184,45 @@ func (m *Model) pictureTokens(config []byte) (t pictureTokens, err error) {
 		}
 	}
 	for _, spelling := range usual.Others {
-		if id, ok := m.tok.ID(spelling); ok {
+		if id, ok := b.tok.ID(spelling); ok {
 			t.silent = append(t.silent, id)
 		}
 	}
 	return t, nil
 }
 
-// unsaid is a bias that keeps the tokens of pictures out of an answer, where the prompt has
+// Unsaid is a bias that keeps the tokens of pictures out of an answer, where the prompt has
 // pictures to remind of them. Prompts of text have no need of it, and their sampling no cost.
-func (m *Model) unsaid(bias map[int32]float32) map[int32]float32 {
+func (b *Builder) Unsaid(bias map[int32]float32) map[int32]float32 {
 	all := maps.Clone(bias)
 	if all == nil {
 		all = map[int32]float32{}
 	}
-	for _, id := range m.marks.silent {
-		if int(id) < m.vocab {
+	for _, id := range b.marks.silent {
+		if int(id) < b.vocab {
 			all[id] = -math.MaxFloat32 / 2
 		}
 	}
 	return all
 }
 
-// vision describes the tower, nil if there is none.
-func (m *Model) vision() *VisionInfo {
-	if m.processor == nil {
-		return nil
+// Tower returns the vision tower, nil if the model accepts no images, and the maximum pixels of an image.
+func (b *Builder) Tower() (tower model.Tower, maxPixels int) {
+	if b.processor == nil {
+		return nil, 0
 	}
-	t := m.processor.tower.Info()
-	return &VisionInfo{
-		Layers: t.Layers, Width: t.Width, Patch: t.Patch, Merge: t.Merge, Parameters: t.Parameters, Bytes: t.Bytes,
-		MaxPixels: m.processor.images.MaxPixels,
-	}
+	return b.processor.tower, b.processor.images.MaxPixels
 }
 
-// preparedMedia is an image or video that the tower can be fed.
-type preparedMedia struct {
+// Media is an image or video that the tower can be fed.
+type Media struct {
 	*picture.Patches
 	merge   int
 	seconds []float64 // when each temporal patch of a video is shown; nil: it is a picture
 }
 
 // prepareMedia decodes the images and videos of a conversation, on the caller's goroutine.
-func (m *Model) prepareMedia(ctx context.Context, c *Conversation) ([]preparedMedia, error) {
+func (b *Builder) prepareMedia(ctx context.Context, c *Conversation) ([]Media, error) {
 	var media []*chat.Media
 	for i := range c.Messages {
 		media = append(media, c.Messages[i].Content.Media()...)
@@ -234,21 +230,21 @@ func (m *Model) prepareMedia(ctx context.Context, c *Conversation) ([]preparedMe
 	if len(media) == 0 {
 		return nil, nil
 	}
-	s := m.processor
+	s := b.processor
 	if s == nil {
-		return nil, m.visionErr
+		return nil, b.visionErr
 	}
 	if len(media) > s.maxMedia {
-		return nil, &MediaError{s.maxMedia, fmt.Errorf("the conversation has %d images and videos, at most %d are allowed", len(media), s.maxMedia)}
+		return nil, b.mediaError(s.maxMedia, fmt.Errorf("the conversation has %d images and videos, at most %d are allowed", len(media), s.maxMedia))
 	}
-	list := make([]preparedMedia, len(media))
+	list := make([]Media, len(media))
 	for i, x := range media {
 		var err error
 		if list[i], err = s.prepare(ctx, c.CacheSalt, x); err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, m.refuse(i, err)
+			return nil, b.refuse(i, err)
 		}
 	}
 	return list, nil
@@ -256,12 +252,12 @@ func (m *Model) prepareMedia(ctx context.Context, c *Conversation) ([]preparedMe
 
 // refuse is the error for a picture or video. The stack of a decoder that has panicked is for the
 // log.
-func (m *Model) refuse(i int, err error) error {
+func (b *Builder) refuse(i int, err error) error {
 	if line, stack, ok := strings.Cut(err.Error(), "\n"); ok {
-		m.log.Error("an image cannot be decoded", "error", line, "stack", stack)
+		b.log.Error("an image cannot be decoded", "error", line, "stack", stack)
 		err = &lineError{line, err}
 	}
-	return &MediaError{i, err}
+	return b.mediaError(i, err)
 }
 
 // lineError is an error without the lines that are not for whoever sent the picture.
@@ -274,7 +270,7 @@ func (e *lineError) Error() string { return e.line }
 func (e *lineError) Unwrap() error { return e.err }
 
 // prepare is what the tower can be fed of a picture or video of that salt.
-func (s *imageProcessor) prepare(ctx context.Context, salt string, x *chat.Media) (preparedMedia, error) {
+func (s *imageProcessor) prepare(ctx context.Context, salt string, x *chat.Media) (Media, error) {
 	key := mediaKey(salt, x)
 	if v, ok := s.recall(key); ok {
 		return v, nil
@@ -282,7 +278,7 @@ func (s *imageProcessor) prepare(ctx context.Context, salt string, x *chat.Media
 	select {
 	case decoding <- struct{}{}:
 	case <-ctx.Done():
-		return preparedMedia{}, ctx.Err()
+		return Media{}, ctx.Err()
 	}
 	defer func() { <-decoding }()
 	prepare := s.preparePicture
@@ -309,12 +305,12 @@ func mediaKey(salt string, x *chat.Media) (key [sha256.Size]byte) {
 }
 
 // recall finds recent media.
-func (s *imageProcessor) recall(key [sha256.Size]byte) (preparedMedia, bool) {
+func (s *imageProcessor) recall(key [sha256.Size]byte) (Media, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.recent, func(r recent) bool { return r.key == key })
 	if i < 0 {
-		return preparedMedia{}, false
+		return Media{}, false
 	}
 	r := s.recent[i]
 	s.recent = append(slices.Delete(s.recent, i, i+1), r)
@@ -337,7 +333,7 @@ func (s *imageProcessor) keep(r recent) {
 }
 
 // preparePicture decodes a picture and cuts it into patches.
-func (s *imageProcessor) preparePicture(x *chat.Media) (v preparedMedia, err error) {
+func (s *imageProcessor) preparePicture(x *chat.Media) (v Media, err error) {
 	if len(x.Files) != 1 {
 		return v, fmt.Errorf("%w: an image of %d files, want one", picture.ErrFormat, len(x.Files))
 	}
@@ -351,7 +347,7 @@ func (s *imageProcessor) preparePicture(x *chat.Media) (v preparedMedia, err err
 }
 
 // prepareVideo does likewise with those frames of a video that the model looks at.
-func (s *imageProcessor) prepareVideo(x *chat.Media) (v preparedMedia, err error) {
+func (s *imageProcessor) prepareVideo(x *chat.Media) (v Media, err error) {
 	if s.tokens.video.text == "" {
 		return v, errors.New("neither config.json nor tokenizer.json has a token for videos")
 	}

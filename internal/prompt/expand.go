@@ -1,4 +1,4 @@
-package foretoken
+package prompt
 
 import (
 	"crypto/sha256"
@@ -13,10 +13,10 @@ import (
 	"github.com/foretoken/foretoken/internal/prefix"
 )
 
-// place is where a picture, or a temporal patch of a video, is in a prompt.
-type place struct {
-	at, n int
-	media preparedMedia
+// Place is where a picture, or a temporal patch of a video, is in a prompt.
+type Place struct {
+	At, N int
+	media Media
 	time  int // which temporal patch
 }
 
@@ -63,7 +63,7 @@ func search(text string, from, to int, token string) int {
 
 // match gives every mark its picture or video: the first mark of a kind has the first of that
 // kind.
-func match(marks []mark, media []preparedMedia) ([]preparedMedia, error) {
+func (b *Builder) match(marks []mark, media []Media) ([]Media, error) {
 	var of [2][]int // indices of pictures and of videos
 	kind := func(video bool) int {
 		if video {
@@ -75,17 +75,17 @@ func match(marks []mark, media []preparedMedia) ([]preparedMedia, error) {
 		k := kind(media[i].seconds != nil)
 		of[k] = append(of[k], i)
 	}
-	list := make([]preparedMedia, len(marks))
+	list := make([]Media, len(marks))
 	for i, x := range marks {
 		k := kind(x.video)
 		if len(of[k]) == 0 {
-			return nil, &MediaError{i, fmt.Errorf("the chat template has %d placeholders for images and videos, but the conversation has %d images and videos: each image or video part of a message needs its bytes", len(marks), len(media))}
+			return nil, b.mediaError(i, fmt.Errorf("the chat template has %d placeholders for images and videos, but the conversation has %d images and videos: each image or video part of a message needs its bytes", len(marks), len(media)))
 		}
 		list[i], of[k] = media[of[k][0]], of[k][1:]
 	}
 	for _, left := range of {
 		if len(left) > 0 {
-			return nil, &MediaError{left[0], fmt.Errorf("the chat template has no placeholder for it: it has placeholders for %d of %d images and videos", len(marks), len(media))}
+			return nil, b.mediaError(left[0], fmt.Errorf("the chat template has no placeholder for it: it has placeholders for %d of %d images and videos", len(marks), len(media)))
 		}
 	}
 	return list, nil
@@ -94,10 +94,10 @@ func match(marks []mark, media []preparedMedia) ([]preparedMedia, error) {
 // expansion is a prompt in the making: text that is not encoded yet goes on until a token of a
 // picture ends it.
 type expansion struct {
-	m       *Model
+	b       *Builder
 	limit   int // of ids; 0: none
 	ids     []int32
-	places  []place
+	places  []Place
 	text    string
 	trusted [][2]int
 	over    bool
@@ -122,7 +122,7 @@ func (x *expansion) flush() {
 	if x.limit > 0 {
 		limit = max(x.limit-len(x.ids), 1)
 	}
-	ids, ok := x.m.tok.EncodeWithin(x.text, x.trusted, limit)
+	ids, ok := x.b.tok.EncodeWithin(x.text, x.trusted, limit)
 	if x.ids == nil {
 		x.ids = ids
 	} else {
@@ -133,19 +133,19 @@ func (x *expansion) flush() {
 }
 
 // show puts a temporal patch of an image or video in place.
-func (x *expansion) show(v preparedMedia, time int, id int32) {
+func (x *expansion) show(v Media, time int, id int32) {
 	x.flush()
 	n := v.Grid.Height * v.Grid.Width / (v.merge * v.merge)
 	if x.over = x.over || x.limit > 0 && len(x.ids)+n > x.limit; x.over {
 		return
 	}
-	x.places = append(x.places, place{len(x.ids), n, v, time})
+	x.places = append(x.places, Place{len(x.ids), n, v, time})
 	x.ids = append(x.ids, slices.Repeat([]int32{id}, n)...)
 }
 
 // showVideo puts a video in place: its temporal patches, each a picture with its time before it.
-func (x *expansion) showVideo(v preparedMedia) {
-	t := &x.m.marks
+func (x *expansion) showVideo(v Media) {
+	t := &x.b.marks
 	for time, second := range v.seconds {
 		stamp := fmt.Sprintf("<%.1f seconds>", second)
 		x.add(stamp, 0, len(stamp), nil)
@@ -158,32 +158,32 @@ func (x *expansion) showVideo(v preparedMedia) {
 
 // expand is the prompt of a text with media where the template, whose ranges are own, has put
 // marks. With more than limit tokens it is not made to its end; 0 for no limit.
-func (m *Model) expand(r chat.Rendered, own [][2]int, media []preparedMedia, limit int) (*Prompt, error) {
-	marks := m.marks.find(r.Text, own)
-	media, err := match(marks, media)
+func (b *Builder) expand(r chat.Rendered, own [][2]int, media []Media, limit int) (*Prompt, error) {
+	marks := b.marks.find(r.Text, own)
+	media, err := b.match(marks, media)
 	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", m.name, err)
+		return nil, fmt.Errorf("model %s: %w", b.name, err)
 	}
-	x, at := expansion{m: m, limit: limit}, 0
+	x, at := expansion{b: b, limit: limit}, 0
 	for i, mark := range marks {
 		x.add(r.Text, at, mark.from, r.Trusted)
 		at = mark.to
 		if mark.video {
 			x.showVideo(media[i])
 		} else {
-			x.show(media[i], 0, m.marks.image.id)
+			x.show(media[i], 0, b.marks.image.id)
 		}
 	}
 	x.add(r.Text, at, len(r.Text), r.Trusted)
 	if x.flush(); x.over {
 		return &Prompt{Over: limit}, nil
 	}
-	return &Prompt{IDs: x.ids, places: x.places}, nil
+	return &Prompt{IDs: x.ids, Places: x.places}, nil
 }
 
-// positions are those of a temporal patch: lines and columns of tokens.
-func (p *place) positions() [][3]int32 {
-	list := make([][3]int32, p.n)
+// Positions are those of a temporal patch: lines and columns of tokens.
+func (p *Place) Positions() [][3]int32 {
+	list := make([][3]int32, p.N)
 	columns := p.media.Grid.Width / p.media.merge
 	for i := range list {
 		list[i] = [3]int32{0, int32(i / columns), int32(i % columns)}
@@ -191,42 +191,42 @@ func (p *place) positions() [][3]int32 {
 	return list
 }
 
-// hash is of all that the rows are made of.
-func (p *place) hash() [sha256.Size]byte {
+// Hash is of all that the rows are made of.
+func (p *Place) Hash() [sha256.Size]byte {
 	if p.media.Grid.Time == 1 {
 		return p.media.Hash
 	}
 	return sha256.Sum256(binary.LittleEndian.AppendUint64(p.media.Hash[:], uint64(p.time)))
 }
 
-// rows are the places of images and videos among IDs, ascending.
-func (p *Prompt) rows() []prefix.Rows {
-	list := make([]prefix.Rows, len(p.places))
-	for i := range p.places {
-		x := &p.places[i]
-		list[i] = prefix.Rows{At: x.at, N: x.n, Hash: x.hash()}
+// Rows are the places of images and videos among IDs, ascending.
+func (p *Prompt) Rows() []prefix.Rows {
+	list := make([]prefix.Rows, len(p.Places))
+	for i := range p.Places {
+		x := &p.Places[i]
+		list[i] = prefix.Rows{At: x.At, N: x.N, Hash: x.Hash()}
 	}
 	return list
 }
 
-// inputs are a prompt's first n tokens as the engine takes them: pictures are rows, and no tokens
+// Inputs are a prompt's first n tokens as the engine takes them: pictures are rows, and no tokens
 // in their places.
-func (p *Prompt) inputs(n int) (ids []int32, list []engine.Input) {
-	if ids = p.IDs[:n]; len(p.places) == 0 {
+func (p *Prompt) Inputs(n int) (ids []int32, list []engine.Input) {
+	if ids = p.IDs[:n]; len(p.Places) == 0 {
 		return ids, nil
 	}
 	ids = slices.Clone(ids)
-	for i := range p.places {
-		x := &p.places[i]
-		if x.at+x.n > n {
+	for i := range p.Places {
+		x := &p.Places[i]
+		if x.At+x.N > n {
 			break
 		}
-		for j := range x.n {
-			ids[x.at+j] = model.NoToken
+		for j := range x.N {
+			ids[x.At+j] = model.NoToken
 		}
 		list = append(list, engine.Input{
-			Input:   prefix.Input{At: x.at, N: x.n, Hash: x.hash(), Positions: x.positions(), Token: p.IDs[x.at]},
-			Picture: x.media.Patches, First: x.time * x.n,
+			Input:   prefix.Input{At: x.At, N: x.N, Hash: x.Hash(), Positions: x.Positions(), Token: p.IDs[x.At]},
+			Picture: x.media.Patches, First: x.time * x.N,
 		})
 	}
 	return ids, list
