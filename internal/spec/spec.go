@@ -56,17 +56,17 @@ type Run struct {
 	// HostState is what the drafter keeps of the sequence on the host: nil at first, dropped when
 	// the sequence ends, and maybe earlier: a drafter must be able to make it again from Text.
 	HostState *any
-	Text      []int32         // all committed tokens; the last Hidden.Rows of them follow Hidden's rows
-	Prompt    int             // tokens of the prompt, the first of Text or all of it
-	Hidden    backend.Tensor  // the target's hidden rows that are new
-	Inputs    []backend.Input // rows among the tokens that follow Hidden's: what stands there in place of ids
-	Positions [][3]int32      // of Hidden's rows; nil: text that goes on at State.Next
-	Depth     int             // maximum number of tokens to draft; 0: only catch up
-	Known     int             // tokens that must follow: what is drafted begins with them, and they are fed in any case
-	Sources   Sources         // where drafts could come from
-	Source    Source          // where they shall come from: one of Sources
+	Text      []int32           // all committed tokens; the last Hidden.Rows of them follow Hidden's rows
+	Prompt    int               // tokens of the prompt, the first of Text or all of it
+	Hidden    backend.Tensor    // the target's hidden rows that are new
+	Inputs    []backend.Input   // rows among the tokens that follow Hidden's: what stands there in place of ids
+	Positions [][3]int32        // of Hidden's rows; nil: text that goes on at State.Next
+	Depth     int               // maximum number of tokens to draft; 0: only catch up
+	Known     int               // tokens that must follow: what is drafted begins with them, and they are fed in any case
+	Sources   Sources           // where drafts could come from
+	Source    Source            // where they shall come from: one of Sources
 	Sampler   *sampling.Sampler // of the request, at the position after Text
-	Dists     bool            // the draft's distributions are needed: the ratio rule asks for them
+	Dists     bool              // the draft's distributions are needed: the ratio rule asks for them
 	// More reports whether a token after those drafted so far is worth its cost. probs are their
 	// probabilities, as in Draft.Probs. A drafter that computes step by step asks before each further
 	// step and ends the draft at the first false. One that drafts several tokens in one call of the
