@@ -57,11 +57,8 @@ func (q *Queue[R]) Full(flow string, max int) bool {
 	if max == 0 || q.n < max {
 		return false
 	}
-	flows, own := len(q.flows), q.flows[flow]
-	if own == 0 {
-		flows++
-	}
-	return own > 0 && own >= max/flows
+	own := q.flows[flow]
+	return own > 0 && own >= max/len(q.flows)
 }
 
 // Add has a request wait.

@@ -160,6 +160,7 @@ func TestTowerByTable(t *testing.T) {
 		limit  func(spare time.Duration) time.Duration // nil: a step
 	}{
 		"nobody waits for it":        {0, []*asked{generating(0), prefilling(9)}, false, nil},
+		"offline that do not wait":   {1, []*asked{generating(0), offline(prefilling(9))}, false, nil},
 		"all wait for it":            {0, []*asked{blind(prefilling(9)), preempted()}, true, nil},
 		"beside a text":              {0, []*asked{generating(0), blind(prefilling(9))}, true, func(spare time.Duration) time.Duration { return spare }},
 		"beside a text and a prompt": {0, []*asked{generating(0), prefilling(9), blind(prefilling(9))}, true, func(spare time.Duration) time.Duration { return spare / 2 }},
