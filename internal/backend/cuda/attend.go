@@ -22,7 +22,7 @@ const (
 	// device's memory; where that is not enough, which depends on the context and so is found by
 	// the kernels, they take their pages one after another all the same.
 	splitRows                 = 32
-	splitPart                 = 128 // of the memory one in so many bytes
+	splitPart                 = 128 // the sums take one in splitPart bytes of the memory
 	splitLeast, splitMost int = 64 << 20, 512 << 20
 
 	// Queries of a piece of work. Blocks end at once if there are fewer pieces than a grid has
@@ -201,7 +201,7 @@ func (b *Backend) attendPages(l *attendLayer, kernel string) {
 	}
 }
 
-// attendPiecewise launches a kernel whose blocks take pieces of work of so many queries.
+// attendPiecewise launches a kernel whose blocks take pieces of work, queries of a head each.
 func (b *Backend) attendPiecewise(l *attendLayer, kernel string, queries int, g grid) {
 	b.attendPrepare(l)
 	g.x = b.occupancy(kernel, g.threads, g.shared)

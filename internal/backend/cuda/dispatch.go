@@ -13,7 +13,7 @@ type rule[T any] struct {
 	kernels string         // that it launches, after their module; capitals stand for the format and the shape
 	when    []condition[T] // all of them
 	run     func(b *Backend, x T)
-	most    int // instead of run: pieces of so many rows are dispatched again
+	most    int // instead of run: pieces of most rows are dispatched again
 }
 
 // A condition is one that an operation and a device fulfill or do not.

@@ -100,7 +100,7 @@ func (b *Backend) setDraws(draws []backend.Draw, cols int) {
 	}
 }
 
-// masks uploads a bit for each block of each row's own columns, in rows of so many words; none if no row has such.
+// masks uploads a bit for each block of each row's own columns, in rows of whole words; none if no row has such.
 func (b *Backend) masks(draws []backend.Draw, cols int) (at driver.Ptr, words int) {
 	if !slices.ContainsFunc(draws, func(d backend.Draw) bool { return d.First > 0 }) {
 		return 0, 0

@@ -74,7 +74,9 @@ func load(t *testing.T, b backend.Backend) *served {
 }
 
 // head is the model's head as a drafter.
-func (s *served) head() spec.Drafter { return mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab}) }
+func (s *served) head() spec.Drafter {
+	return mtp.New(s.m.Head(), mtp.Options{Vocab: s.m.Info().Vocab})
+}
 
 // start has an engine of its own for the model.
 func (s *served) start(t *testing.T, d spec.Drafter, round int) {

@@ -61,7 +61,7 @@ func (r *rowInput) shared() int {
 	return 4*r.cols + (8*64/r.codes.group+64)*blocks
 }
 
-// beside is the shared memory of a block that has a row and chunks of weights with blocks of so many bytes.
+// beside is the shared memory of a block that has a row and chunks of weights with blocks of block bytes.
 func (r *rowInput) beside(block int) int { return 8*2*fewGroups*block + r.shared() }
 
 // fits reports whether a kernel can read the row as vectors, and has registers for it.

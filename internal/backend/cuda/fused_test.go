@@ -57,7 +57,7 @@ func (x *bench) pass(p backend.Pass, again bool, queue func()) {
 	}
 }
 
-// Products of the same rows are one launch if they lie alike, have at most so many rows, and do not add to
+// Products of the same rows are one launch if they lie alike, have at most maxRelay rows, and do not add to
 // the same memory: with biases, sums, widths that are no whole tiles, and more of them than fit in one.
 func TestProductsOfOneInputAreOneLaunch(t *testing.T) {
 	for _, rows := range []int{1, 5, 20} {

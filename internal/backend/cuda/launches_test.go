@@ -108,7 +108,7 @@ func openIdle(tb testing.TB) (*Backend, *idle) {
 	return b, dev
 }
 
-// decode runs passes of a model over so many rows on an idle device until they are replayed. It returns the
+// decode runs passes of a model over some rows on an idle device until they are replayed. It returns the
 // kernels of a pass by name, and the driver's calls of the last one, with asking for the highest logits.
 func decode(tb testing.TB, rows int, open func(b backend.Backend) (model.Model, error)) (kernels, calls map[string]int) {
 	tb.Helper()

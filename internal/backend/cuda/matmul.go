@@ -191,7 +191,7 @@ func (p *product) param() []byte {
 	})
 }
 
-// large reports whether p has so many tiles that the blocks of many are enough to beat relays, for formats without panels.
+// large reports whether p has at least manyTiles tiles, from which on the blocks of many beat relays, for formats without panels.
 func (p *product) large() bool {
 	return p.rows > 2*strip && p.tiles >= manyTiles && p.only|p.jobs == 0 && !p.w.super() && len(p.w.forms().panels) == 0
 }
@@ -428,7 +428,7 @@ func (b *Backend) relay(list []product) {
 }
 
 // teams launches a kernel whose blocks have teams of warps for tiles: more where tiles are fewer than multiprocessors or many
-// for each, or where looking up codes takes warps long, and no more than there are chunks of so many blocks of columns.
+// for each, or where looking up codes takes warps long, and no more than there are chunks, of chunk blocks of columns each.
 func (b *Backend) teams(name string, shared, chunk int, list []product, more ...any) {
 	w, tiles := list[0].w, tilesOf(list)
 	shift := 2

@@ -100,7 +100,7 @@ type loaded struct {
 	ends   []int // of its parameters: see paramEnds
 }
 
-// function is a kernel by its module and name, "rowwise.rms_norm", for launches with so much dynamic
+// function is a kernel by its module and name, "rowwise.rms_norm", for launches with shared bytes of dynamic
 // shared memory.
 func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 	f := b.functions[kernel]
@@ -129,7 +129,7 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 	return f, nil
 }
 
-// allows reports whether a block has so much dynamic shared memory for a kernel, beside the kernel's own. Blocks of
+// allows reports whether a block has shared bytes of dynamic shared memory for a kernel, beside the kernel's own. Blocks of
 // desktop GPUs have 99 KB, of an H200 227.
 func (b *Backend) allows(kernel string, shared int) bool {
 	if shared > b.info.Shared {

@@ -32,7 +32,7 @@ func choose(d driver.Driver) (int, driver.Info, error) {
 
 // openOn opens the first GPU and compiles the kernels, which the driver keeps for the next time. What
 // is missing is an error of backend.ErrUnavailable; a GPU that is there and cannot be used is another,
-// so that nobody computes on something else without knowing.
+// so that a program does not silently compute on another device.
 func openOn(d driver.Driver, o Options) (*Backend, error) {
 	i, info, err := choose(d)
 	if err != nil {

@@ -212,7 +212,7 @@ func TestDeltaNetOfOneRow(t *testing.T) {
 	}
 }
 
-// attendText feeds a layer of attention a text in calls of so many rows, after a context that is only
+// attendText feeds a layer of attention a text in calls of some rows each, after a context that is only
 // appended. Another sequence has a few rows of every call, and is otherwise empty.
 func attendText(x *bench, a *backend.Attention, kind dtype.Type, context int, calls ...int) [][]float32 {
 	total := context

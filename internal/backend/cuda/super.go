@@ -337,7 +337,7 @@ func (b *Backend) panelSuper(list []product) {
 	f, down := p.w.superForm(), (p.rows+superPart-1)/superPart
 	space := func(size int) int { return superPanelStages * (size*p.w.Block + down*superPart*(superCols+24)) }
 	size, blocks, limit := 0, 1, b.info.Shared-len(p.w.table)
-	if p.jobs != 0 { // so many that the device is full anyway
+	if p.jobs != 0 { // they fill the device anyway
 		blocks, tiles = p.tiles/p.w.Layout.Tiles, tiles*p.w.Layout.Tiles/p.tiles
 		for size = min(tiles, superWarps/down); space(size) > limit/2; size-- {
 		}

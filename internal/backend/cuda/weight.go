@@ -182,8 +182,8 @@ func (w *weight) pack(dst []byte, m *dtype.Matrix, t int) {
 	}
 }
 
-// sign is what makes the words of symmetric codes signed: how far each code is from the middle of what has so many
-// bits, to be added, and then the highest bits, to be turned over.
+// sign is what makes the words of symmetric codes signed: the distance of each code from the middle of
+// its range, to be added, and then the highest bits, to be turned over.
 func (w *weight) sign() (add, flip uint32) {
 	switch {
 	case w.Zero == 0:

@@ -73,12 +73,12 @@ type Module interface {
 // A Function is a kernel that can be launched.
 type Function interface {
 	Name() string
-	// AllowShared lets launches ask for so many bytes of dynamic shared memory, which beyond 48 KB
+	// AllowShared lets launches ask for bytes of dynamic shared memory, which beyond 48 KB
 	// they must.
 	AllowShared(bytes int) error
 	// PreferShared asks for as much shared memory as a multiprocessor has, at the cost of the L1 cache.
 	PreferShared() error
-	// Occupancy is how many blocks of so many threads a multiprocessor runs at once.
+	// Occupancy is how many blocks of threads threads and shared bytes a multiprocessor runs at once.
 	Occupancy(threads, shared int) (int, error)
 }
 

@@ -215,7 +215,7 @@ func (d *device) Stream() (driver.Stream, error) {
 	return s, nil
 }
 
-// Close reports what was not given back: nobody else would.
+// Close reports memory that was not given back.
 func (d *device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

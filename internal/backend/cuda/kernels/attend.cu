@@ -201,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
     const int n = min(joinPages, end - first);
     const float4 *tops = a.tops + slotOf(a, w, first, i);
     const float *from = a.sums + slotOf(a, w, first, i) * a.columns() + c;
-    // The sums of so many pages are on their way while those before them are added, and the first while
+    // The sums of batch pages are on their way while those before them are added, and the first while
     // the factors are computed. A thread brings what it adds.
     auto ask = [&](int j0) {
       if (c < a.value)

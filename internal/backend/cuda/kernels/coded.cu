@@ -19,8 +19,8 @@ __device__ __forceinline__ void multiplyValues(int (&d)[4], unsigned a0, unsigne
 // exact is the number that an accumulator which began with magicBits has.
 __device__ __forceinline__ float exact(int sum) { return sub(__int_as_float(sum), magic); }
 
-// Widths that the fast kernels are for: up to so many groups of a key, and tiles of eight columns of a
-// value for each of a block's four warps.
+// Widths that the fast kernels are for: groups of a key, and tiles of eight columns of a value for
+// each of a block's four warps.
 const int mostGroups = 4, mostTiles = 8;
 const int queryBytes = mostGroups * codedGroup + 64;  // the rest keeps rows in different banks
 

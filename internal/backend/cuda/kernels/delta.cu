@@ -271,7 +271,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
 #pragma unroll 1
     for (int t = 0; t < 2 * group; t += group) bring(t);
     arrive<1>();
-    __syncthreads();  // the first group is there, and nobody replays any more
+    __syncthreads();  // the first group is there, and no thread replays any more
     Quarter even, odd, query;  // keys of tokens by turns, and the query of the next
     even.load(tokens[0].key + own);
     query.load(tokens[0].query + own);

@@ -5,7 +5,7 @@
 typedef unsigned long long u64;
 
 // How to draw from a row. inverse is 1/temperature, 0 for the most likely id; steps is how many steps of 2^-24
-// octaves a unit of logit has. The filters keep most ids, the share of the weight, and so many levels. Columns from
+// octaves a unit of logit has. The filters keep most ids, the share of the weight, and levels levels. Columns from
 // first on count if their block has a bit in the row's mask.
 struct Draw {  // shared with Go
   u64 noise;

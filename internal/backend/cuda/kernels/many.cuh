@@ -15,7 +15,7 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, wo = warp % ACROSS, wr = warp / ACROSS;
   const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, groups = p.w.groups;
   // Each thread copies the same pieces of every group. What is beyond the last tile or row is read
-  // elsewhere, and nobody looks at the results.
+  // elsewhere, and the results are not used.
   constexpr int NW = (WEIGHTS / 16 + THREADS - 1) / THREADS, PIECES = (ROWS * ROW + THREADS - 1) / THREADS, NA = HALVED ? 1 : PIECES;
   const byte* weight[NW];
   const signed char* code[NA];

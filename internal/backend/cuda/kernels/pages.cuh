@@ -118,7 +118,7 @@ __device__ __forceinline__ void softmax(Queries<N> *qs, int q, bool first, float
   qs->weight[q] = fused(weight, more, mul(qs->weight[q], old));
 }
 
-// weigh adds up a page's values in two columns, at `at` in rows of so many bytes, for Q queries, 1, 2, or
+// weigh adds up a page's values in two columns, at `at` in rows of bytes bytes, for Q queries, 1, 2, or
 // a multiple of four, from q0 on, of n in all.
 template <typename T, int Q, int N>
 __device__ __forceinline__ void weigh(float (&sum)[Q][2], const Queries<N> *qs, int q0, int n, const unsigned char *at, int bytes) {

@@ -11,9 +11,9 @@
 
 const int rowWarps = 2;  // that copy rows
 
-// everybody waits for all threads of the block. Warps come here from different places of the program, which
+// syncBlock waits for all threads of the block. Warps come here from different places of the program, which
 // __syncthreads is not for.
-__device__ __forceinline__ void everybody() { asm volatile("barrier.cta.sync 0;" ::: "memory"); }
+__device__ __forceinline__ void syncBlock() { asm volatile("barrier.cta.sync 0;" ::: "memory"); }
 
 // tileOf is the part that tile i of a product belongs to, and which of its tiles it is.
 __device__ __forceinline__ const Part& tileOf(const Product& p, const Parts& parts, int i, int& tile) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ const Part& tileOf(const Product& p, const Parts& par
 }
 
 // copyRows copies spans of rows, codes [group, row] and then tails, to one of two buffers after the other. Beyond the
-// last row it copies what lies there, and nobody looks at the results.
+// last row it copies what lies there, and the results are not used.
 template <int GROUP, int ROWS, int SCALES> __device__ __forceinline__ void copyRows(const Product& p, int panels, int span, int thread, word to) {
   constexpr int PIECE = GROUP / 16, THREADS = 32 * rowWarps, HALF = ROWS / 2, H = groupsIn<SCALES>, TAILS = 2 * lists<SCALES>;
   const int groups = p.w.groups;
@@ -64,7 +64,7 @@ template <int GROUP, int ROWS, int SCALES> __device__ __forceinline__ void copyR
     for (int g = 0; g < groups; g += span) {
       commit();
       arrived<0>();
-      everybody();
+      syncBlock();
       ask();
     }
 }
@@ -165,7 +165,7 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
       for (int j = 0; j < 4; j++) acc[n][j] = 0;
 #pragma unroll 1
     for (int first = 0; first < groups; first += span) {
-      everybody();
+      syncBlock();
       const byte* codes = memory + buffer * spanBytes + part * NB * 8 * GROUP + lane * (GROUP / 4);
       const byte* tails = memory + buffer * spanBytes + span * ROWS * GROUP + part * NB * 8 * TAILS;
       buffer ^= 1;

@@ -84,7 +84,7 @@ template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk 
         next(turn + 1 == size ? warp + 1 - size : warp + 1), half(warp >> shift),
         team(blockIdx.x + (PAIRS ? 0 : gridDim.x * half)), teams(PAIRS ? gridDim.x : gridDim.x * 8 >> shift), groups(p.w.groups), chunks((groups + G - 1) / G) {}
 
-  // begin finds the first chunk of so many pieces. Jobs must be there.
+  // begin finds the first chunk of a number of pieces. Jobs must be there.
   __device__ __forceinline__ void begin(int pieces) {
     total = pieces;
     now.item = team + (SHORT ? 0 : turn / chunks * teams), now.k = SHORT ? turn : turn % chunks;

@@ -388,7 +388,7 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % ACROSS, first = threadIdx.x / (32 * ACROSS) * 8 * STRIPS, odd = lane >> 2 & 1;
   const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, blocks = p.w.groups;
   const word base = (word)__cvta_generic_to_shared(stages);
-  // What is beyond the last tile or row is read elsewhere, and nobody looks at the results.
+  // What is beyond the last tile or row is read elsewhere, and the results are not used.
   auto weights = [&](word to, int k) {
 #pragma unroll 1
     for (int t = 0; t < TILES; t++) {

@@ -76,7 +76,7 @@ type assembler struct {
 	k    *Kernel
 	s    *statement
 	op   string
-	mods []string // that nobody has taken yet
+	mods []string // that are not taken yet
 	in   instr
 	more []instr // after in
 }

@@ -103,8 +103,8 @@ func commitLanes(w *warp, _ *instr, mask uint32) *Fault {
 	return nil
 }
 
-// awaitLanes delivers all but the last groups: not before, so that whoever does not wait finds a
-// copy on its way.
+// awaitLanes delivers all but the last groups: not before, so that a read without a wait finds
+// the copy on its way.
 func awaitLanes(w *warp, in *instr, mask uint32) *Fault {
 	b := w.b
 	for m := mask; m != 0; m &= m - 1 {

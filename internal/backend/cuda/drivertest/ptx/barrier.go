@@ -9,7 +9,7 @@ type bar struct {
 	whole    bool // no count was given: all threads of the block
 	who      uint32
 	waiting  []*warp
-	joined   [32]uint32 // ticks that everybody who waits will know
+	joined   [32]uint32 // ticks that all waiting warps will know
 }
 
 // barrier is bar and barrier.cta: sync and arrive among warps, and bar.warp.sync.
@@ -167,7 +167,7 @@ func (b *block) expected() int {
 	return n
 }
 
-// release ends a phase: everybody who waits goes on, and knows what all did who came.
+// release ends a phase: all waiting warps go on, and know what the arrived warps did.
 func (b *block) release(id int) {
 	at := &b.bars[id]
 	for _, w := range at.waiting {

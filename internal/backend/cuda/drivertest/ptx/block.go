@@ -17,7 +17,7 @@ type block struct {
 	shared []byte
 	cells  []cell
 	sets   []reader // of cells with several readers, one after another
-	free   []uint64 // sets that nobody has
+	free   []uint64 // sets that are not in use
 	bars   [16]bar
 	rng    rand.PCG
 	steps  int64
@@ -143,7 +143,7 @@ func (b *block) deadlock() *Fault {
 	return first.fault(0, "deadlock: %s", strings.Join(waits, "; "))
 }
 
-// leftover finds barriers at which somebody arrived for nobody.
+// leftover finds barriers at which warps arrived and none waits.
 func (b *block) leftover() *Fault {
 	for i := range b.bars {
 		if bar := &b.bars[i]; bar.arrived > 0 {

@@ -8,7 +8,7 @@ import (
 // cell is what is known of a piece of shared memory: who wrote it last, who has read it since, and
 // who has changed it by atomic operations since. write is a tick of a warp's clock and the thread,
 // with a flag while a copy is on its way. The others are lanes of a warp at a tick, or if several
-// warps did it that are not in order, the number of a set, with setFlag. 0 is nobody: ticks begin at 1.
+// warps did it that are not in order, the number of a set, with setFlag. 0 is no warp: ticks begin at 1.
 type cell struct{ write, read, atom uint64 }
 
 const (

@@ -88,7 +88,7 @@ func (e *AddressError) Error() string {
 // ErrMemory is returned when there is no memory left.
 var ErrMemory = fmt.Errorf("ptx: out of memory")
 
-// Alloc returns the address of memory with bytes that nobody should rely on.
+// Alloc returns the address of memory with arbitrary content.
 func (m *Machine) Alloc(bytes int64) (uint64, error) {
 	if bytes <= 0 {
 		return 0, &AddressError{Bytes: bytes, What: "an allocation of nothing"}

@@ -196,7 +196,7 @@ func (w *warp) branch(to int32, mask uint32) {
 	}
 }
 
-// exit ends lanes. Whoever waits for lanes waits for those that are left.
+// exit ends lanes. Barriers and shuffles then wait for the lanes that are left.
 func (w *warp) exit(mask uint32) {
 	w.live &^= mask
 	w.mask &^= mask
