@@ -331,27 +331,46 @@ func FuzzDraft(f *testing.F) {
 	})
 }
 
-// BenchmarkRound is a round with two new tokens.
+// BenchmarkRound is a round with two new tokens of an answer after a prompt, of few ids that repeat or of many that do not.
+// It reports the memory of the index.
 func BenchmarkRound(b *testing.B) {
-	for _, ids := range []int32{50, 1 << 20} {
-		b.Run(fmt.Sprintf("ids=%d", ids), func(b *testing.B) {
-			rng := rand.New(rand.NewPCG(1, 2))
-			text := make([]int32, 30000)
-			for i := range text {
-				text[i] = rng.Int32N(ids)
-			}
-			d, run := open(b, Options{})
-			draft(b, d, run, text, 4)
-			n := 16500
-			for b.Loop() {
-				if n += 2; n > len(text) {
-					n = 16500
-					b.StopTimer()
-					draft(b, d, run, text[:n], 4)
-					b.StartTimer()
+	for _, prompt := range []int{1 << 10, 1 << 15} {
+		for _, ids := range []int32{50, 1 << 20} {
+			b.Run(fmt.Sprintf("prompt=%d/ids=%d", prompt, ids), func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(1, 2))
+				text := make([]int32, prompt+2000)
+				for i := range text {
+					text[i] = rng.Int32N(ids)
 				}
-				draft(b, d, run, text[:n], 4)
-			}
-		})
+				d, run := open(b, Options{})
+				run[0].Prompt = prompt
+				n := len(text)
+				for b.Loop() {
+					if n += 2; n > len(text) {
+						n = prompt
+						b.StopTimer()
+						draft(b, d, run, text[:n], spec.MaxCopy)
+						b.StartTimer()
+					}
+					draft(b, d, run, text[:n], spec.MaxCopy)
+				}
+				x := (*run[0].HostState).(*index)
+				b.ReportMetric(float64(4*(len(x.prompt.slots)+len(x.answer.slots))), "index-bytes")
+			})
+		}
+	}
+}
+
+// BenchmarkPrompt indexes a prompt of 32k tokens.
+func BenchmarkPrompt(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	text := make([]int32, 1<<15)
+	for i := range text {
+		text[i] = rng.Int32N(1 << 17)
+	}
+	for b.Loop() {
+		d, run := open(b, Options{})
+		run[0].Prompt = len(text)
+		draft(b, d, run, text, spec.MaxCopy)
 	}
 }
