@@ -22,10 +22,10 @@ func TestHeadIsLoadedForDraftsOnly(t *testing.T) {
 	want := ask(whole)
 	bytes := int64(0)
 	for name, o := range map[string]Speculation{
-		"head off":            {Head: HeadOff},
+		"head off":            {Head: HeadOff, NoLookup: true},
 		"depth off":           {Depth: DepthOff},
 		"required, depth off": {Head: HeadRequired, Depth: DepthOff},
-		"n-grams":             {Head: HeadOff, Lookup: true},
+		"n-grams":             {Head: HeadOff},
 	} {
 		m := openTiny(t, Options{Speculation: o})
 		if m.model.Head() != nil || !m.Info().Head {

@@ -13,12 +13,12 @@ import (
 )
 
 // Speculation says what drafts tokens, and how. The zero value uses the checkpoint's head if it
-// has one, at the depth that pays. It changes the speed of an answer; its text only under the
+// has one, and repetitions in the text, at the depth that pays. It changes the speed of an answer; its text only under the
 // ratio rule.
 type Speculation struct {
 	Depth      Depth   // tokens to draft per round; DepthOff: none but those that a grammar forces, and a head is not loaded
 	Head       HeadUse // of the checkpoint's multi-token-prediction head
-	Lookup     bool    // draft from repetitions in the text, too
+	NoLookup   bool    // do not draft from repetitions in the text
 	Rule       Rule    // which drafts are accepted
 	Vocab      int     // size of the draft vocabulary of the head, its most frequent tokens; 0: auto (fastest), -1: all
 	NoSelfTest bool    // do not try the head when a checkpoint is loaded
@@ -134,7 +134,7 @@ func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 	if h := m.model.Head(); h != nil {
 		d.head = mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: o.Vocab, Control: m.tok.Added()})
 	}
-	if d.drafter = d.head; !o.Lookup {
+	if d.drafter = d.head; o.NoLookup {
 		return d, nil
 	}
 	lookup, err := ngram.New(ngram.Options{})

@@ -252,7 +252,7 @@ func TestChatCommands(t *testing.T) {
 		{"/show", "temp: 0.25"},
 		{"/show", "top-k: 7"},
 		{"/show", "seed: 5"},
-		{"/show", "speculative decoding: by mtp, depth auto, accepted by the exact rule"},
+		{"/show", "speculative decoding: by auto, depth auto, accepted by the exact rule"},
 		{"/set temp default", "temp is the default of the checkpoint."},
 		{"/show", "temp: 0.8"},
 		{"/set stop default", "stop is the default"},

@@ -56,7 +56,7 @@ func (r *Report) headless() {
 		r.find(injectRemedy(r.Name), "The model works, but its multi-token-prediction head is missing: config.json promises one, and a converter has dropped its tensors.")
 		return
 	}
-	r.Verdict = "The model works. It has no multi-token-prediction head, so it decodes one token at a time; --draft ngram drafts from repetitions in the text."
+	r.Verdict = "The model works. It has no multi-token-prediction head, so draft tokens come only from repetitions in the text."
 }
 
 // head judges the head by the best way to run it.

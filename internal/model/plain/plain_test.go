@@ -114,7 +114,7 @@ func say(t *testing.T, dir string, o foretoken.Options) answer {
 func TestFamilyIsDraftedForByNGrams(t *testing.T) {
 	dir := write(t, plainConfig)
 	plain := say(t, dir, foretoken.Options{Speculation: foretoken.Speculation{Depth: foretoken.DepthOff}})
-	drafted := say(t, dir, foretoken.Options{Speculation: foretoken.Speculation{Depth: 4, Lookup: true}})
+	drafted := say(t, dir, foretoken.Options{Speculation: foretoken.Speculation{Depth: 4}})
 	if len(plain.ids) != 64 || plain.copied != 0 {
 		t.Fatalf("%+v", plain)
 	}

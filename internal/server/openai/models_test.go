@@ -29,7 +29,7 @@ func TestModelsSayWhatTheyAre(t *testing.T) {
 		}
 		d := m.Foretoken
 		if m.Type != "model" || m.Name != m.ID || m.CreatedAt.Unix() != m.Created || m.Object != "model" || m.OwnedBy != "foretoken" || m.Created == 0 || !d.Loaded || d.Family != "qwen3_5" || d.Context != 1024 ||
-			d.Parameters != 18950320 || d.Bytes == 0 || d.Compute != "int8" || !d.MTP || d.Drafter != "mtp" || d.Device == "" || (d.AliasOf == "tiny") != (m.ID == "small") ||
+			d.Parameters != 18950320 || d.Bytes == 0 || d.Compute != "int8" || !d.MTP || d.Drafter != "auto" || d.Device == "" || (d.AliasOf == "tiny") != (m.ID == "small") ||
 			strings.Join(m.Input, " ") != "text image video" || d.Vision == nil || d.Vision.Parameters != 1482496 || d.Vision.MaxPixels != 16384 || d.Vision.TokenSide != 32 {
 			t.Errorf("%+v", m)
 		}

@@ -107,7 +107,7 @@ func (f *decodeBench) drafts() flags.Group {
 	g := flags.NewGroup("Speculative decoding")
 	d, fs := f.model.Draft, g.Flags()
 	fs.SortFlags = false
-	fs.Var(&d.Drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp)")
+	fs.Var(&d.Drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default auto: both)")
 	fs.Var(&d.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
 	fs.BoolVar(&d.NoSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
@@ -117,7 +117,7 @@ func (f *decodeBench) complete(cmd *cobra.Command) {
 	load.CompleteDevice(cmd)
 	load.CompleteKV(cmd)
 	for name, words := range map[string][]cobra.Completion{
-		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "temps": {"recommended"}, "draft": {"mtp", "ngram", "auto"},
+		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "temps": {"recommended"}, "draft": {"auto", "mtp", "ngram"},
 		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"},
 	} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))

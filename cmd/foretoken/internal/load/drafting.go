@@ -16,7 +16,7 @@ import (
 // draftFlags choose the drafter and how it is used.
 type draftFlags struct {
 	MTP        flags.Setting[string] // auto if not given
-	Drafter    flags.Setting[string] // mtp if not given and there is a head
+	Drafter    flags.Setting[string] // auto if not given
 	depth      flags.Setting[spec.Depth]
 	accept     flags.Setting[string]
 	Vocab      flags.Setting[int]
@@ -32,7 +32,7 @@ const (
 func newDraftFlags() *draftFlags {
 	return &draftFlags{
 		MTP:     flags.Choice("auto", "on", "off"),
-		Drafter: flags.Choice("mtp", "ngram", "auto"),
+		Drafter: flags.Choice("auto", "mtp", "ngram"),
 		depth:   flags.Setting[spec.Depth]{Kind: "auto|0..8", Parse: spec.ParseDepth, Check: func(spec.Depth) error { return nil }},
 		accept:  flags.Choice(spec.Exact.String(), spec.Ratio.String()),
 		Vocab:   flags.Worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
@@ -46,7 +46,7 @@ func (f *draftFlags) Group() flags.Group {
 	fs.Var(&f.MTP, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
 	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, not counting tokens forced by a grammar (default auto: fastest)")
 	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
-	fs.Var(&f.Drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default mtp; none without a head)")
+	fs.Var(&f.Drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default auto: both; n-grams alone without a head)")
 	fs.Var(&f.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
 	fs.BoolVar(&f.NoSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
@@ -56,7 +56,7 @@ func (f *draftFlags) Group() flags.Group {
 func completeDrafting(cmd *cobra.Command) {
 	for name, words := range map[string][]cobra.Completion{
 		"mtp": {"auto", "on", "off"}, "mtp-depth": {"auto"}, "mtp-accept": {"exact", "ratio"},
-		"draft": {"mtp", "ngram", "auto"}, "draft-vocab": {"auto", "all"},
+		"draft": {"auto", "mtp", "ngram"}, "draft-vocab": {"auto", "all"},
 	} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
@@ -91,7 +91,7 @@ func (f *draftFlags) options() foretoken.Speculation {
 	case f.MTP.Value == "off", f.Drafter.Value == "ngram":
 		o.Head = foretoken.HeadOff
 	}
-	o.Lookup = f.Drafter.Value == "ngram" || f.Drafter.Value == "auto"
+	o.NoLookup = f.Drafter.Value == "mtp"
 	return o
 }
 
