@@ -2,7 +2,6 @@ package foretoken
 
 import (
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/prompt"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // background is work of a model that no request waits for.
@@ -72,11 +72,6 @@ func (m *Model) remember(a *Answer) {
 	}
 	sent := a.req.sent
 	m.warming.start(func() {
-		defer func() {
-			if p := recover(); p != nil {
-				m.log.Error("preparing the next turn of a conversation", "error", p, "stack", string(debug.Stack()))
-			}
-		}()
 		if sent != nil {
 			select {
 			case <-sent:
@@ -84,7 +79,9 @@ func (m *Model) remember(a *Answer) {
 				return
 			}
 		}
-		m.prepare(&x)
+		if err := rescue.Do(func() error { m.prepare(&x); return nil }); err != nil {
+			m.log.Error("preparing the next turn of a conversation", "error", err.Error(), "stack", rescue.Stack(err))
+		}
 	})
 }
 

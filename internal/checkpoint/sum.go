@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // Files are hashed in segments, by several goroutines, and a file's digest is over those of
@@ -210,14 +212,9 @@ func hashFiles(ctx context.Context, cancel context.CancelCauseFunc, files []*sum
 	var all sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), maxSummers) {
 		all.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					cancel(fmt.Errorf("hashing panicked: %v", p))
-				}
-			}()
 			buffer := make([]byte, sumBuffer)
 			for s := range work {
-				if err := s.segment(ctx, s.i, buffer); err != nil {
+				if err := rescue.Do(func() error { return s.segment(ctx, s.i, buffer) }); err != nil {
 					cancel(err)
 				}
 			}

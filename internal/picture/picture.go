@@ -107,12 +107,11 @@ func guard(data []byte, o Options, decode func() error) (err error) {
 	if err := CheckFormat(data); err != nil {
 		return err
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %w", ErrCorrupt, rescue.Error(p))
-		}
-	}()
-	return decode()
+	err = rescue.Do(decode)
+	if rescue.Stack(err) != "" {
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return err
 }
 
 // HeadBytes is how much of a file CheckFormat needs to know.

@@ -9,10 +9,11 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // DiskOptions configure a Disk.
@@ -134,12 +135,9 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 
 // guard runs a task of the background. A panic costs what the task was for, not the process.
 func guard(log *slog.Logger, doing string, task func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			log.Error("prefix cache: a background task panicked", "doing", doing, "error", p, "stack", string(debug.Stack()))
-		}
-	}()
-	task()
+	if err := rescue.Do(func() error { task(); return nil }); err != nil {
+		log.Error("prefix cache: a background task panicked", "doing", doing, "error", err.Error(), "stack", rescue.Stack(err))
+	}
 }
 
 // abandon takes what is left of a job that was not finished off the list, as if it had never

@@ -11,13 +11,13 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 const (
@@ -253,21 +253,11 @@ func (b *Builder) prepareMedia(ctx context.Context, c *Conversation) ([]Media, e
 // refuse is the error for a picture or video. The stack of a decoder that has panicked is for the
 // log.
 func (b *Builder) refuse(i int, err error) error {
-	if line, stack, ok := strings.Cut(err.Error(), "\n"); ok {
-		b.log.Error("an image cannot be decoded", "error", line, "stack", stack)
-		err = &lineError{line, err}
+	if stack := rescue.Stack(err); stack != "" {
+		b.log.Error("an image cannot be decoded", "error", err.Error(), "stack", stack)
 	}
 	return b.mediaError(i, err)
 }
-
-// lineError is an error without the lines that are not for whoever sent the picture.
-type lineError struct {
-	line string
-	err  error
-}
-
-func (e *lineError) Error() string { return e.line }
-func (e *lineError) Unwrap() error { return e.err }
 
 // prepare is what the tower can be fed of a picture or video of that salt.
 func (s *imageProcessor) prepare(ctx context.Context, salt string, x *chat.Media) (Media, error) {

@@ -35,7 +35,7 @@ func TestRefuseLogsTheStack(t *testing.T) {
 		log:        slog.New(slog.NewTextHandler(&log, nil)),
 		mediaError: func(i int, err error) error { return fmt.Errorf("image or video %d: %w", i+1, err) },
 	}
-	fault := b.refuse(4, fmt.Errorf("%w: %w", picture.ErrCorrupt, rescue.Error("index out of range")))
+	fault := b.refuse(4, fmt.Errorf("%w: %w", picture.ErrCorrupt, rescue.New("index out of range")))
 	if got := fault.Error(); got != "image or video 5: broken image: panic: index out of range" || !errors.Is(fault, picture.ErrCorrupt) {
 		t.Errorf("a decoder's fault: %q", got)
 	}

@@ -3,18 +3,19 @@
 package rescue
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 )
 
-// Panic is the error for a panic that was recovered. The first line of its text says what it was; the stack is behind it,
-// for the log.
+// Panic is the error for a panic that was recovered. Its text is one sentence, for the user; the stack is for the log.
 type Panic struct {
 	What  any // was panicked with
 	Stack []byte
 }
 
-func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.What, p.Stack) }
+func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.What) }
 
 // New is the Panic for what was just recovered. One that is raised again, as on another goroutine, stays as it is.
 func New(what any) *Panic {
@@ -24,14 +25,30 @@ func New(what any) *Panic {
 	return &Panic{What: what, Stack: debug.Stack()}
 }
 
-// Error is New as an error.
-func Error(p any) error { return New(p) }
+// Stack is the stack of the panic that err comes from, empty if it comes from none.
+func Stack(err error) string {
+	var p *Panic
+	if errors.As(err, &p) {
+		return string(p.Stack)
+	}
+	return ""
+}
+
+// Attr has a log show the stack of an error behind its text. It is for slog.HandlerOptions.ReplaceAttr.
+func Attr(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		if stack := Stack(err); stack != "" {
+			a.Value = slog.StringValue(err.Error() + "\n" + stack)
+		}
+	}
+	return a
+}
 
 // To is deferred in every goroutine that touches a request or a model, and makes an error of a
 // panic.
 func To(err *error) {
 	if p := recover(); p != nil {
-		*err = Error(p)
+		*err = New(p)
 	}
 }
 

@@ -2,6 +2,8 @@ package rescue
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,8 +19,24 @@ func TestDoMakesErrorsOfPanics(t *testing.T) {
 	}
 	var none map[string]int
 	err := Do(func() error { none["a"] = 1; return nil })
-	if err == nil || !strings.HasPrefix(err.Error(), "panic: assignment to entry in nil map\n") || !strings.Contains(err.Error(), "rescue_test.go:") {
+	if err == nil || err.Error() != "panic: assignment to entry in nil map" || !strings.Contains(Stack(err), "rescue_test.go:") {
 		t.Errorf("%v, want the panic and where it was", err)
+	}
+}
+
+// A user reads one sentence, and the log has the stack behind it.
+func TestAttrShowsTheStack(t *testing.T) {
+	var text strings.Builder
+	log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: Attr}))
+	err := fmt.Errorf("model: %w", Do(func() error { panic("of the test") }))
+	log.Error("failed", "error", err)
+	if err.Error() != "model: panic: of the test" || !strings.Contains(text.String(), "model: panic: of the test\\n") || !strings.Contains(text.String(), "rescue_test.go:") {
+		t.Errorf("%v is logged as %s", err, &text)
+	}
+	text.Reset()
+	log.Error("failed", "error", errors.New("own"), "n", 1)
+	if !strings.HasSuffix(text.String(), "error=own n=1\n") || Stack(nil) != "" {
+		t.Errorf("an error without a stack is logged as %s", &text)
 	}
 }
 

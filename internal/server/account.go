@@ -133,7 +133,7 @@ func (a *account) close(w *recorder) {
 	if a.err != nil {
 		attrs = append(attrs, "kind", string(a.err.Kind), "error", a.err.Error())
 		if a.err.Err != nil && a.err.Kind == generate.Internal {
-			attrs = append(attrs, "cause", a.err.Err.Error())
+			attrs = append(attrs, "cause", a.err.Err)
 		}
 	}
 	a.s.log.Log(a.r.Context(), level, "request", attrs...)

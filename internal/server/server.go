@@ -80,7 +80,7 @@ type Options struct {
 	Batches *Batches // what files and batches need; nil: there are none
 
 	Ready func()       // called once, when the server is ready; may be nil
-	Log   *slog.Logger // nil: the default
+	Log   *slog.Logger // nil: the default; a handler with rescue.Attr shows the stacks of panics
 }
 
 // Server answers requests. Its life is New, Serve, Shutdown.

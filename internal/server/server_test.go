@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // running is a server on a socket of its own.
@@ -54,7 +55,7 @@ func tiny() Model {
 func start(t testing.TB, change func(*Options)) *running {
 	t.Helper()
 	r := &running{t: t, log: &logBuffer{}, done: make(chan error, 1)}
-	o := Options{Models: []Model{tiny()}, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	o := Options{Models: []Model{tiny()}, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: rescue.Attr}))}
 	if change != nil {
 		change(&o)
 	}

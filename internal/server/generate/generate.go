@@ -420,7 +420,7 @@ func (r *Run) pieces(yield func(Event, error) bool) (more bool, err error) {
 			return
 		}
 		if p := recover(); p != nil {
-			err = rescue.Error(p)
+			err = rescue.New(p)
 		}
 	}()
 	for p, err := range r.read(r.Answers[0]) {

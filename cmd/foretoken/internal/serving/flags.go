@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/batches"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -152,7 +153,7 @@ func (f *serveFlags) complete(cmd *cobra.Command) {
 
 // logger is the server's log.
 func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
-	var o slog.HandlerOptions
+	o := slog.HandlerOptions{ReplaceAttr: rescue.Attr}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.logLevel.Or("info"))); err != nil {
 		return nil, err
