@@ -80,16 +80,6 @@ type Answer struct {
 	hash uint64 // of the logits, likewise
 }
 
-// Finish says why an answer ended.
-type Finish string
-
-// The reasons for an answer to end. An answer that ended with an error has none.
-const (
-	FinishStop      Finish = "stop"       // an end token, or a stop text
-	FinishLength    Finish = "length"     // the limit of tokens, or of the context
-	FinishToolCalls Finish = "tool_calls" // an end token after calls of tools
-)
-
 // Generate starts a request.
 func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 	q, err := m.question(ctx, &r)
@@ -232,8 +222,19 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 		if last.Text != "" || len(last.Events) > 0 {
 			yield(last, nil)
 		}
-		a.m.remember(a) // it ended by itself
+		if a.m.cached && a.prompt.Talk != nil { // and it ended by itself
+			a.m.remember(a.said())
+		}
 	}
+}
+
+// said is the answer for the preparation of the next turn.
+func (a *Answer) said() said {
+	x := said{prompt: a.prompt, message: a.Message(), ids: slices.Clone(a.prompt.IDs), salt: a.m.salt(a.req.CacheSalt), sent: a.req.sent}
+	for _, t := range a.Tokens {
+		x.ids = append(x.ids, t.ID)
+	}
+	return x
 }
 
 // Wait reads the answer to its end, in place of Pieces, and returns why it did not end by itself.
@@ -296,4 +297,35 @@ func (a *Answer) Message() chat.Message {
 		msg.ReasoningContent = &r
 	}
 	return msg
+}
+
+// constraint limits a request's tokens, nil for no limit. The grammar of the request, or the
+// constraint own of its sampling options, begins after thinking.
+func (m *Model) constraint(ctx context.Context, r *Request, own func() sample.Constraint) (func() sample.Constraint, error) {
+	if !r.Grammar.IsZero() {
+		if own != nil {
+			return nil, errors.New("foretoken: Request.Grammar and the Constraint of its sampling options are both set: set one of them")
+		}
+		g, err := m.grammar(ctx, r.Grammar)
+		if err != nil {
+			return nil, err
+		}
+		own = func() sample.Constraint { return g.Matcher() }
+	}
+	return m.text.Constraint(r.Prompt.inner(), own, r.MaxThinking)
+}
+
+// grammar compiles a source, or returns what was compiled before.
+func (m *Model) grammar(ctx context.Context, s grammar.Source) (*grammar.Grammar, error) {
+	return m.grammars.get(ctx, s.Key(), func(ctx context.Context) (*grammar.Grammar, error) {
+		v, err := m.grammars.vocab()
+		if err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.name, err)
+		}
+		g, err := grammar.CompileContext(ctx, s, v)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrGrammar, err)
+		}
+		return g, nil
+	})
 }

@@ -13,13 +13,6 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// source is where a model came from, to hash it when somebody asks.
-type source struct {
-	path, projector  string
-	stamp            string // of its files when they were read
-	quantize, kvBits int
-}
-
 func newSource(path string, o Options, c *checkpoint.Checkpoint) source {
 	return source{path: path, projector: o.Vision.Projector, stamp: c.Stamp(), quantize: o.Quantize, kvBits: o.KVBits}
 }

@@ -3,13 +3,11 @@ package foretoken
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/rescue"
-	"github.com/foretoken/foretoken/sample"
 )
 
 // grammars caches compiled grammars of a model's vocabulary: clients send the same few again and
@@ -57,61 +55,6 @@ func newGrammars(vocab func() (*grammar.Vocab, error)) *grammars {
 
 // ErrGrammar is wrapped by the error for a Request.Grammar that cannot be compiled.
 var ErrGrammar = errors.New("structured output")
-
-// constraint limits a request's tokens, nil for no limit. The grammar of the request, or the
-// constraint own of its sampling options, begins after thinking.
-func (m *Model) constraint(ctx context.Context, r *Request, own func() sample.Constraint) (func() sample.Constraint, error) {
-	if !r.Grammar.IsZero() {
-		if own != nil {
-			return nil, errors.New("foretoken: Request.Grammar and the Constraint of its sampling options are both set: set one of them")
-		}
-		g, err := m.grammar(ctx, r.Grammar)
-		if err != nil {
-			return nil, err
-		}
-		own = func() sample.Constraint { return g.Matcher() }
-	}
-	return m.text.Constraint(r.Prompt.inner(), own, r.MaxThinking)
-}
-
-// grammar compiles a source, or returns what was compiled before.
-func (m *Model) grammar(ctx context.Context, s grammar.Source) (*grammar.Grammar, error) {
-	return m.grammars.get(ctx, s.Key(), func(ctx context.Context) (*grammar.Grammar, error) {
-		v, err := m.grammars.vocab()
-		if err != nil {
-			return nil, fmt.Errorf("model %s: %w", m.name, err)
-		}
-		g, err := grammar.CompileContext(ctx, s, v)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrGrammar, err)
-		}
-		return g, nil
-	})
-}
-
-// grammarVocab is the model's vocabulary for grammars.
-func (m *Model) grammarVocab() (*grammar.Vocab, error) {
-	tokens := make([]string, m.text.Vocab())
-	for id := range tokens {
-		if !m.tok.Special(int32(id)) {
-			tokens[id], _ = m.tok.Token(int32(id)) // empty for an id that is only padding
-		}
-	}
-	v, err := grammar.NewVocab(tokens, m.text.Stops())
-	if err == nil {
-		v.SetEncoder(m.spell)
-	}
-	return v, err
-}
-
-// spell is how the tokenizer writes text that a grammar demands; more is true if other text
-// follows.
-func (m *Model) spell(text string, more bool) []int32 {
-	if more {
-		return m.tok.EncodeOpen(text)
-	}
-	return m.tok.Encode(text)
-}
 
 // get returns the grammar of a key, compiled if need be: once for all who want it, without
 // delaying those who want others, and only as long as somebody waits.

@@ -1,7 +1,6 @@
 package foretoken
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
@@ -9,25 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/foretoken/foretoken/internal/prefix"
 )
 
 // saltSecret is the file, inside the cache's folder, with what salts are mixed with.
 const saltSecret = ".salt"
-
-// salt is a request's salt as the cache takes it. It is mixed with a secret of the cache's
-// folder, so that names of files there tell nothing about salts, which may be made of keys; and
-// with the same one in every process, so that what was stored is found again.
-func (m *Model) salt(text string) (s prefix.Salt) {
-	if text == "" {
-		return s
-	}
-	h := hmac.New(sha256.New, m.secret[:])
-	_, _ = h.Write([]byte("prefix cache salt\n" + text)) // a hash takes everything
-	copy(s[:], h.Sum(nil))
-	return s
-}
 
 // openSecret reads the secret of a folder, which is made if there is none. Without a folder it
 // is for this process.

@@ -245,30 +245,12 @@ type BackgroundStats struct {
 	Dropped   int64 // prompts, superseded or for want of memory
 }
 
-// Stats returns the figures of this moment.
-func (m *Model) Stats() Stats {
-	s := m.engine.Stats()
-	x := Stats{
-		Running: s.Running, Waiting: s.Waiting, Rounds: s.Rounds, Finished: map[Finish]int64{}, Canceled: s.Canceled, Faults: s.Faults,
-		PromptTokens: s.PromptTokens, CachedTokens: s.CachedTokens, Tokens: s.Tokens, Forced: s.Forced, Preemptions: s.Preemptions,
-		DraftedAt: s.Drafted, AcceptedAt: s.Accepted, KVUsed: s.Memory.Used, KVBudget: s.Memory.Budget, KVPages: s.Memory.Pages, KVMaxPages: m.pages,
-		PrefixCache: PrefixCacheStats{
-			Entries: s.Cache.Entries, Bytes: s.Cache.Bytes, Hits: s.Cache.Hits, Misses: s.Cache.Misses, Evictions: s.Cache.Evictions,
-		},
-		Background: BackgroundStats(s.Background), Vision: VisionStats(s.Tower), Phases: PhaseStats(s.Phases),
-	}
-	for _, u := range backend.UsageOf(m.backend) {
-		x.Devices = append(x.Devices, DeviceStats(u))
-	}
-	if h := &s.Shared; m.shared != nil {
-		x.PrefixCache.Shared = SharedCacheStats{
-			Used: true, Down: h.Down, Latency: h.Latency, BytesPerSecond: h.BytesPerSecond, TokenTime: s.TokenTime, Lookups: h.Lookups,
-			Fetched: h.Fetched, FetchedBytes: h.FetchedBytes, Refused: h.Refused, Late: h.Late, Written: h.Written, WrittenBytes: h.WrittenBytes,
-			Dropped: h.Dropped, Ignored: h.Ignored, Failures: h.Failures,
-		}
-	}
-	for reason, n := range s.Finished {
-		x.Finished[Finish(reason)] = n
-	}
-	return x
-}
+// Finish says why an answer ended.
+type Finish string
+
+// The reasons for an answer to end. An answer that ended with an error has none.
+const (
+	FinishStop      Finish = "stop"       // an end token, or a stop text
+	FinishLength    Finish = "length"     // the limit of tokens, or of the context
+	FinishToolCalls Finish = "tool_calls" // an end token after calls of tools
+)

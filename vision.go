@@ -47,15 +47,3 @@ func (e *MediaError) Error() string { return fmt.Sprintf("image or video %d: %v"
 
 // Unwrap returns the cause.
 func (e *MediaError) Unwrap() error { return e.Err }
-
-// vision describes the tower, nil if there is none.
-func (m *Model) vision() *VisionInfo {
-	tower, pixels := m.text.Tower()
-	if tower == nil {
-		return nil
-	}
-	t := tower.Info()
-	return &VisionInfo{
-		Layers: t.Layers, Width: t.Width, Patch: t.Patch, Merge: t.Merge, Parameters: t.Parameters, Bytes: t.Bytes, MaxPixels: pixels,
-	}
-}

@@ -1,0 +1,344 @@
+package foretoken
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/measure"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/models"
+	"github.com/foretoken/foretoken/internal/offload"
+	"github.com/foretoken/foretoken/internal/prompt"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
+	"github.com/foretoken/foretoken/internal/spec/ngram"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// Open loads a model: the folder of a checkpoint, a GGUF file, or Tiny. If ctx ends first, it returns
+// the error of ctx. The caller closes the model.
+func Open(ctx context.Context, path string, o Options) (*Model, error) {
+	start := time.Now()
+	c, err := models.Open(path, o.Vision.Projector)
+	if err != nil {
+		return nil, err
+	}
+	m, err := open(ctx, c, o)
+	if err == nil {
+		m.source = newSource(path, o, c)
+	}
+	if err = errors.Join(err, c.Close()); err != nil { // all of it has been read by then
+		if m != nil {
+			err = errors.Join(err, m.Close())
+		}
+		return nil, err
+	}
+	m.load = time.Since(start)
+	m.log.Info(fmt.Sprintf("%s: %s of %.1f M parameters, %.1f MB in memory, %s on %s, context %d, loaded in %.2f s",
+		m.name, m.info.Family, float64(m.info.Parameters)/1e6, float64(m.info.Bytes)/1e6, m.info.Compute, m.device, m.context, m.load.Seconds()))
+	return m, nil
+}
+
+// open loads everything that is in a checkpoint.
+func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, err error) {
+	m = &Model{name: models.Name(c.Name()), builtIn: c.Name() == Tiny, log: o.Log, cached: !o.PrefixCache.Off, warming: newBackground()}
+	if m.log == nil {
+		m.log = slog.New(warnings{slog.Default().Handler()})
+	}
+	m.grammars = newGrammars(m.grammarVocab)
+	if m.family, err = model.Of(c.Config()); err != nil {
+		return nil, err
+	}
+	m.text, err = prompt.New(c, prompt.Options{
+		Name: m.name, Dialogue: m.family.Dialogue, Log: m.log, MediaError: func(i int, err error) error { return &MediaError{i, err} },
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.tok = m.text.Tokenizer()
+	if m.generates, err = c.Generation(); err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.name, err)
+	}
+	if o.Threads == 0 {
+		o.Threads = processors
+	}
+	if err = m.openDevice(c, o); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close())
+			m = nil
+		}
+	}()
+	m.device = m.backend.Name()
+	w := model.Options{
+		Compute: backend.Compute(o.Compute), Quantize: o.Quantize, KVBits: o.KVBits, NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(), Context: ctx, Progress: o.Progress, Log: m.log,
+	}
+	if o.Speculation.Depth != DepthOff {
+		w.MaxDrafts = spec.MaxDepth
+	}
+	sum := startSum(ctx, c, &o)
+	defer sum.stop()
+	if m.model, err = model.Open(c, m.backend, w); err != nil {
+		return m, err
+	}
+	return m, m.start(ctx, o, c, sum)
+}
+
+// warnings lets through what nobody should miss.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
+}
+
+// processors is how many this process may use, as it was before the program asked for more.
+var processors = runtime.GOMAXPROCS(0)
+
+// start resolves what depends on the model, and starts the engine.
+func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
+	m.info = m.model.Info()
+	if m.context = o.Context; m.context == 0 {
+		m.context = min(m.info.Context, DefaultContext)
+	}
+	if m.context > m.info.Context {
+		return &ContextError{Want: m.context, Max: m.info.Context}
+	}
+	m.text.Fit(&m.info, m.context)
+	v := &o.Vision
+	m.text.OpenVision(prompt.Vision{Off: v.Off, MaxPixels: v.MaxPixels, MaxMedia: v.MaxMedia, AsStored: v.AsStored, OnWhite: v.OnWhite}, c, m.model)
+	if m.draft, err = m.drafting(o.Speculation, c.Config()); err != nil {
+		return err
+	}
+	o.MaxBatch = cmp.Or(o.MaxBatch, DefaultBatch)
+	pool := state.NewPool(m.backend, m.memory(o.KVMemory, o.MaxBatch))
+	m.pages = m.need().Tokens(pool.Budget(), math.MaxInt32) / PageTokens
+	learned, err := m.selfTest(o.Speculation, pool)
+	if err != nil {
+		return err
+	}
+	if err := m.openTiers(ctx, o, c, sum); err != nil {
+		return err
+	}
+	e := engine.Options{
+		Context: m.context, MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue, MaxRound: o.MaxRound, Rehearse: true,
+		Cache: m.cached, Disk: m.disk, Shared: m.shared, Observer: o.observer, Drafter: m.draft.drafter, Controller: learned, Broken: o.OnBroken, Log: m.log,
+	}
+	if tower, _ := m.text.Tower(); tower != nil {
+		e.Tower, e.TowerMemory = tower, o.Vision.Memory
+	}
+	if o.OnRound != nil {
+		e.Observe = func(r engine.Round) { o.OnRound(Round(r)) }
+	}
+	m.engine, err = engine.New(m.model, pool, e)
+	return err
+}
+
+// need is the memory that a sequence needs.
+func (m *Model) need() *state.Need {
+	var draft state.Layout
+	if m.draft.drafter != nil {
+		draft = m.draft.drafter.Layout()
+	}
+	n := spec.Need(m.model.Layout(), draft, m.info.Width)
+	return &n
+}
+
+// memory is the budget for sequences, as Options.KVMemory says: want bytes for batch sequences.
+//
+// The default is bounded because the prefix cache would otherwise grow into all of it: a flood of
+// different prompts had the embedded model take 9.5 GB. Sequences seldom have the maximum context,
+// and the prefix cache has what they leave.
+func (m *Model) memory(want int64, batch int) int64 {
+	need := m.need()
+	one := need.Bytes(m.context)
+	switch {
+	case want == 0:
+		want = need.Budget(1, m.context)
+	case want < 0:
+		want = min(state.FreeMemory(m.backend, need.Target, need.Draft)/2, need.Budget(batch, m.context))
+	case want > 0 && want < one:
+		m.log.Warn("the KV memory is raised to the need of one sequence of the maximum context; a smaller context needs less", "kv_memory_bytes", want, "raised_to_bytes", one, "context", m.context)
+	}
+	return max(want, one)
+}
+
+// openDevice opens what to compute on: a device, and the host's processor beside it if the model is
+// too large for one.
+func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options) error {
+	b, plan, err := offload.For(c, o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA, Log: m.log},
+		offload.Want{Layers: o.Offload.Layers, CPUExperts: o.Offload.CPUExperts}, o.loading())
+	switch {
+	case errors.Is(err, offload.ErrAlone):
+		return fmt.Errorf("%w: %w", ErrNoDevice, err)
+	case errors.Is(err, ErrNoDevice):
+		return err
+	case err != nil:
+		return fmt.Errorf("model %s: %w", m.name, err)
+	}
+	m.backend = b
+	if plan == nil {
+		return nil
+	}
+	if whole, _ := plan.Whole(); whole {
+		return nil
+	}
+	for _, u := range plan.Uses() {
+		m.placement = append(m.placement, Placement{Device: u.Name, Layers: u.Layers, Parts: u.Parts, Weights: u.Weights})
+	}
+	m.log.Info(fmt.Sprintf("%s: %s", m.name, plan))
+	return nil
+}
+
+// drafting is what the options ask for. config is the checkpoint's config.json.
+func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
+	var d drafting
+	var err error
+	if d.rule, err = o.Rule.or(spec.Exact); err != nil {
+		return d, err
+	}
+	if d.depth, err = o.Depth.or(spec.DepthAuto); err != nil {
+		return d, err
+	}
+	if o.Head == HeadRequired && !m.info.Head {
+		return d, fmt.Errorf("model %s: %w", m.name, m.noHead(config))
+	}
+	if d.depth == spec.DepthOff {
+		return d, nil
+	}
+	if h := m.model.Head(); h != nil {
+		d.head = mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: o.Vocab, Control: m.tok.Added()})
+	}
+	if d.drafter = d.head; o.NoLookup {
+		return d, nil
+	}
+	lookup, err := ngram.New(ngram.Options{})
+	if err != nil {
+		return d, err
+	}
+	if d.drafter = lookup; d.head != nil {
+		d.drafter = spec.Auto(d.head, lookup)
+	}
+	return d, nil
+}
+
+// noHead is the error for a checkpoint without a head.
+func (m *Model) noHead(config []byte) error {
+	if m.family.NoHead == nil {
+		return headError("the checkpoint has no multi-token-prediction head: choose a checkpoint with a head")
+	}
+	return headError(m.family.NoHead(config))
+}
+
+// selfTestTime is about how long a self-test may take. A slow model takes the time of some
+// twenty tokens whatever this says.
+const selfTestTime = 2 * time.Second
+
+// selfTestText is the text of a self-test: plain prose, and something a program would say.
+const selfTestText = `Once upon a time there was a little girl named Lily. She lived in a small house near a big
+forest with her mother and her dog. One day she went outside to play and saw a bird under a tree.
+The bird was sad because its wing was hurt. Lily took the bird home and gave it some water. Her
+mother was very proud of her.
+
+for i in range(10):
+    print(i, i + 1)
+`
+
+// selfTest tries the head on a short text and returns the controller that has seen it, for the
+// engine: nil if there is no head, or if it is not to be tried. The model inside the program is
+// known to be good, and starts at once.
+func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, error) {
+	text := m.tok.Encode(selfTestText)
+	text = text[:min(len(text), m.context)]
+	if m.draft.head == nil || o.NoSelfTest || m.builtIn || len(text) < measure.TestTokens/2 {
+		return nil, nil
+	}
+	r, err := measure.SelfTest(m.model, pool, m.draft.head, text, m.text.Vocab(), selfTestTime)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: self-test of the head: %w", m.name, err)
+	}
+	m.draft.tested = &SelfTest{
+		Drafted: r.Drafted[:], Accepted: r.Accepted[:], StepTime: r.StepTime, DraftTime: r.DraftTime, Depth: r.Depth, Speedup: r.Speedup, Vocab: r.DraftVocab,
+	}
+	if r.Broken() {
+		m.log.Warn(fmt.Sprintf("mtp: only %d of %d drafts of the head were accepted, but an intact head has more than half: "+
+			"its norms were shifted by one twice or not at all, its fc is permuted, it is untrained, or it belongs to another model; "+
+			"foretoken doctor finds the cause", r.Accepted[0], r.Drafted[0]))
+	}
+	return r.Controller, nil
+}
+
+// grammarVocab is the model's vocabulary for grammars.
+func (m *Model) grammarVocab() (*grammar.Vocab, error) {
+	tokens := make([]string, m.text.Vocab())
+	for id := range tokens {
+		if !m.tok.Special(int32(id)) {
+			tokens[id], _ = m.tok.Token(int32(id)) // empty for an id that is only padding
+		}
+	}
+	v, err := grammar.NewVocab(tokens, m.text.Stops())
+	if err == nil {
+		v.SetEncoder(m.spell)
+	}
+	return v, err
+}
+
+// spell is how the tokenizer writes text that a grammar demands; more is true if other text
+// follows.
+func (m *Model) spell(text string, more bool) []int32 {
+	if more {
+		return m.tok.EncodeOpen(text)
+	}
+	return m.tok.Encode(text)
+}
+
+// loading is what the options load, for a plan of memory.
+func (o *Options) loading() offload.Options {
+	w := model.Options{Compute: backend.Compute(o.Compute), KVBits: o.KVBits}
+	return offload.Options{
+		Quantize: o.Quantize, KVBits: 8 * w.KVType().Size(), Context: o.Context, KVMemory: o.KVMemory,
+		NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(),
+	}
+}
+
+// Size is about the bytes that the weights of a model take in memory, from the headers of its
+// files. It is 0 if they cannot be read: Open says why.
+func Size(path string, o Options) int64 {
+	c, err := models.Open(path, o.Vision.Projector)
+	if err != nil {
+		return 0
+	}
+	defer c.Close() //nolint:errcheck // it was only read
+	s, err := model.Survey(c)
+	if err != nil {
+		return 0
+	}
+	return offload.NewNeed(s, o.loading(), nil).Weights()
+}
+
+// Close ends all answers and frees everything.
+func (m *Model) Close() error {
+	var err error
+	m.warming.close()
+	if m.engine != nil {
+		m.engine.Close()
+	}
+	m.warming.Wait()
+	m.closeTiers()
+	if m.model != nil {
+		err = errors.Join(err, m.model.Close())
+	}
+	return errors.Join(err, m.backend.Close())
+}
