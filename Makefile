@@ -74,7 +74,7 @@ build: ## build bin/foretoken
 
 test: ## run all tests of the library and the program; needs Go alone
 	$(call stage,test: all packages)
-	@go tool -C internal/batch/jetstream/natstest/server -n server >/dev/null # once, before two packages build it at a time
+	@go run -C internal/batch/jetstream/natstest/server . >/dev/null # once, before two packages build it at a time
 	GOMAXPROCS=1 go test -vet off -p $(JOBS) ./...
 
 test-noasm: ## run the listed tests of the kernels and the model without assembly

@@ -4,7 +4,9 @@ package natstest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -44,13 +46,24 @@ func (s Security) Credentials() string { return filepath.Join(string(s), "users.
 // Strangers is the file of a user that the node does not know.
 func (s Security) Strangers() string { return filepath.Join(string(s), "strangers.creds") }
 
-// program builds the server and returns its path in the cache of the go command.
+// program builds the server and returns its path in the cache of the go command, which has it from the
+// second run on. Unlike go tool, go run builds with the flags in GOFLAGS, as make check does.
 var program = sync.OnceValues(func() (string, error) {
 	module, err := output("go", "env", "GOMOD") // of the tests, at the root of the repository
 	if err != nil {
 		return "", err
 	}
-	return output("go", "tool", "-C", filepath.Join(filepath.Dir(module), "internal", "batch", "jetstream", "natstest", "server"), "-n", "server")
+	path := ""
+	for range 2 {
+		path, err = output("go", "run", "-C", filepath.Join(filepath.Dir(module), "internal", "batch", "jetstream", "natstest", "server"), ".")
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return path, err
 })
 
 // output runs a command and returns what it prints.

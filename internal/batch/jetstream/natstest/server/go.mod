@@ -22,5 +22,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
-
-tool github.com/foretoken/foretoken/internal/batch/jetstream/natstest/server

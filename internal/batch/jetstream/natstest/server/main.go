@@ -1,11 +1,11 @@
 // Command server is a NATS server for tests. Its argument is a JSON object with the settings. It prints
-// its port when it listens and ends when its standard input does.
+// its port when it listens and ends when its standard input does. Without an argument it prints the path
+// of its executable file.
 package main
 
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -32,8 +32,12 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 1 {
-		return errors.New("usage: server SETTINGS")
+	if len(args) == 0 {
+		path, err := os.Executable()
+		if err == nil {
+			fmt.Println(path)
+		}
+		return err
 	}
 	var n settings
 	if err := json.Unmarshal([]byte(args[0]), &n); err != nil {
