@@ -37,7 +37,7 @@ type Options struct {
 	// XTCExempt lists ids XTC never drops, commonly the newline and the stop tokens.
 	XTCExempt []int32
 
-	// RepetitionPenalty, in [0, 100], divides the positive and multiplies the negative logits of
+	// RepetitionPenalty, in [0.01, 100], divides the positive and multiplies the negative logits of
 	// the ids in the last RepetitionWindow tokens of prompt and output. 0 and 1 are off.
 	RepetitionPenalty float64
 	// RepetitionWindow is in tokens; 0 is the whole text.

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -26,7 +27,7 @@ var (
 	MinP              = Range{0, 1}
 	XTCProbability    = Range{0, 1}
 	XTCThreshold      = Range{0, 0.5} // above 0 if XTCProbability is
-	RepetitionPenalty = Range{0, 100}
+	RepetitionPenalty = Range{0.01, 100}
 	Penalty           = Range{-100, 100} // of presence and frequency
 )
 
@@ -54,7 +55,7 @@ func validate(o *sample.Options) error {
 		{"MinP", o.MinP, MinP},
 		{"XTCProbability", o.XTCProbability, XTCProbability},
 		{"XTCThreshold", o.XTCThreshold, XTCThreshold},
-		{"RepetitionPenalty", o.RepetitionPenalty, RepetitionPenalty},
+		{"RepetitionPenalty", cmp.Or(o.RepetitionPenalty, 1), RepetitionPenalty}, // 0 is the zero value: none
 		{"RepetitionWindow", float64(o.RepetitionWindow), Range{0, MaxCount}},
 		{"PresencePenalty", o.PresencePenalty, Penalty},
 		{"FrequencyPenalty", o.FrequencyPenalty, Penalty},
