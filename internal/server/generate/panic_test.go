@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -55,7 +56,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 			run.Close()
 			if last == nil || last.Status != http.StatusInternalServerError || last.Kind != generate.Internal || last.Message != "panic: of the test" {
 				t.Errorf("%d choices: ended with %v", choices, last)
-			} else if !strings.Contains(last.Err.Error(), "panic_test.go:") {
+			} else if !strings.Contains(rescue.Stack(last.Err), "panic_test.go:") {
 				t.Errorf("no stack: %v", last.Err)
 			}
 			if pieces != after {

@@ -77,7 +77,7 @@ test("an answer streams, and the panel shows its stats", async () => {
   assert.equal(await figure(page, "rounds"), String(mtp.rounds));
   assert.equal(await figure(page, "accepted"), `${mtp.accepted} of ${mtp.drafted}`);
   assert.equal(await figure(page, "tokens"), String(timings.generated_tokens));
-  assert.equal(await figure(page, "drafter"), `mtp, vocabulary ${mtp.draft_vocab.toLocaleString("en")}`);
+  assert.equal(await figure(page, "drafter"), `auto, vocabulary ${mtp.draft_vocab.toLocaleString("en")}`);
   assert.deepEqual(await page.locator(".positions tbody tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.accepted))), mtp.accepted_by_position);
   const details = message.usage.completion_tokens_details;
   assert.deepEqual([details.accepted_prediction_tokens, details.rejected_prediction_tokens], [mtp.accepted, mtp.drafted - mtp.accepted]);
