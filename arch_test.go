@@ -32,10 +32,9 @@ const (
 	maxTestFileLines = 800
 	maxFuncLines     = 70
 
-	// Hand-written lines without tests. A commit that raises this says what the lines are for; a commit
-	// that deletes lines lowers it. The last raise, by 6,000, is for weight formats: readers of five
-	// tools' files, kernels for zero points, small GGUF types, grids and rotated inputs, heads from the hub.
-	maxTreeLines = 115_500
+	// Hand-written lines without tests and packages for tests. A commit that raises this says what the
+	// lines are for; a commit that deletes lines lowers it.
+	maxTreeLines = 110_000
 
 	// The repository travels to other machines for tests, weights included.
 	maxTreeBytes = 55_000_000
