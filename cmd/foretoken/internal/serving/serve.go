@@ -54,21 +54,28 @@ several servers use --metrics-addr and --kv-events: see docs/scale.md.`,
 	return cmd
 }
 
-// serve runs the command.
-func serve(cmd *cobra.Command, f *serveFlags) error {
-	log, err := f.logger(cmd.ErrOrStderr())
-	if err != nil {
-		return err
+// prepare returns the options of a server or worker, and its log.
+func (f *serveFlags) prepare(cmd *cobra.Command) (o server.Options, log *slog.Logger, err error) {
+	if log, err = f.logger(cmd.ErrOrStderr()); err != nil {
+		return o, nil, err
 	}
-	o, err := f.options()
-	if err != nil {
-		return err
+	if o, err = f.options(); err != nil {
+		return o, nil, err
 	}
 	load.AddSlot(f.model.Threads.Or(load.Processors))
 	o.Log = log
 	o.Ready = func() {
 		log.Info("ready")
 		notify(log, "READY=1")
+	}
+	return o, log, nil
+}
+
+// serve runs the command.
+func serve(cmd *cobra.Command, f *serveFlags) error {
+	o, log, err := f.prepare(cmd)
+	if err != nil {
+		return err
 	}
 	if o.Events, err = f.publisher(log); err != nil {
 		return err

@@ -56,20 +56,10 @@ func runWorker(cmd *cobra.Command, f *serveFlags) error {
 	if f.queueing.Servers == "" {
 		return flags.Usagef("--queue is missing: give the URL that the server uses, 'foretoken serve --queue URL'")
 	}
-	log, err := f.logger(cmd.ErrOrStderr())
-	if err != nil {
-		return err
-	}
 	f.insecure = true // there is no API that a key would be for
-	o, err := f.options()
+	o, log, err := f.prepare(cmd)
 	if err != nil {
 		return err
-	}
-	load.AddSlot(f.model.Threads.Or(load.Processors))
-	o.Log = log
-	o.Ready = func() {
-		log.Info("ready")
-		notify(log, "READY=1")
 	}
 	batches, end, err := f.queueing.Open(cmd.Context(), f.stateDir, log)
 	if err != nil {
