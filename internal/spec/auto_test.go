@@ -120,9 +120,9 @@ func TestPlanOffersComputedDrafts(t *testing.T) {
 	}
 }
 
-// TestSourceUnderTheRatioRule checks that what was measured and counted does not choose the source of
-// drafts that shape the text.
-func TestSourceUnderTheRatioRule(t *testing.T) {
+// TestSourceWithoutMeasurements checks that neither costs nor counts choose the source of drafts at a fixed depth, where
+// equal requests have equal drafts, and under the ratio rule, where drafts shape the text.
+func TestSourceWithoutMeasurements(t *testing.T) {
 	learned := informed(linear(0.01), func(depth, _ int) float64 { return float64(depth) })
 	for range 100 { // heads are useless, and copies are always right
 		learned.Report(&Record{}, Outcome{Drafted: 2, Tokens: 1})
@@ -130,10 +130,15 @@ func TestSourceUnderTheRatioRule(t *testing.T) {
 	}
 	for _, c := range []*Controller{NewController(), learned} {
 		for copied, want := range map[Source]Source{CopyOf2: Computed, CopyOf4: Computed, CopyOf8: CopyOf8} {
-			batch := []Run{{Depth: 2, Sources: Computed.only().With(copied), Dists: true}}
-			c.Choose(batch, []*Record{{Fixed: 2}})
-			if r := &batch[0]; r.Source != want || r.Depth != 2 {
-				t.Errorf("%d drafts of source %d, want 2 of %d", r.Depth, r.Source, want)
+			for _, x := range []struct {
+				depth Depth
+				ratio bool
+			}{{2, false}, {2, true}, {DepthAuto, true}} {
+				batch := []Run{{Depth: 2, Sources: Computed.only().With(copied), Dists: x.ratio}}
+				c.Choose(batch, []*Record{{Fixed: x.depth}})
+				if r := &batch[0]; r.Source != want || x.depth != DepthAuto && r.Depth != 2 {
+					t.Errorf("%+v: %d drafts of source %d, want %d", x, r.Depth, r.Source, want)
+				}
 			}
 		}
 	}

@@ -157,32 +157,6 @@ func TestChoiceIsTheBestSource(t *testing.T) {
 	}
 }
 
-// TestChoiceOfSourceAtAFixedDepth has a head whose first draft is nearly always accepted and
-// whose others never are, and a copy that is right more often than not all the way: the head is
-// better at its best depth, the copy at a fixed depth beyond it.
-func TestChoiceOfSourceAtAFixedDepth(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	for fixed, want := range map[Depth]Source{DepthAuto: Computed, 1: Computed, 3: CopyOf4} {
-		c := informed(func(rows int) float64 { return 1 + 0.5*float64(rows-1) }, func(depth, _ int) float64 { return 0.01 * float64(depth) })
-		r := &Record{}
-		for range 400 {
-			for s, chances := range map[Source][3]float64{Computed: {0.95, 0, 0}, CopyOf4: {0.6, 0.6, 0.6}} {
-				accepted := 0
-				for accepted < 3 && rng.Float64() < chances[accepted] {
-					accepted++
-				}
-				r.source = s
-				c.Report(r, Outcome{Drafted: 3, Accepted: accepted, Tokens: 1 + accepted})
-			}
-		}
-		c.left, r.Fixed = 1, fixed
-		batch := []Run{{Depth: 3, Sources: Computed.only().With(CopyOf4)}}
-		if c.Choose(batch, []*Record{r}); batch[0].Source != want {
-			t.Errorf("depth %v: source %d, want %d", fixed, batch[0].Source, want)
-		}
-	}
-}
-
 // TestBatchesFindTheirDepthSoon has machines whose passes always take the same, as GPUs do, and batches that are new to
 // the controller: their first 60 rounds have most of what the best fixed depth gives.
 func TestBatchesFindTheirDepthSoon(t *testing.T) {

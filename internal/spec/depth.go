@@ -257,7 +257,9 @@ func (c *Controller) turn(best, hope candidate) int {
 	return hope.drafts
 }
 
-// source sets the source of a run that promises most, as if all runs of the batch were alike; under the ratio rule, by what is expected of any machine and text. It sets the gains of its drafts and returns how many there may be.
+// source sets the source of a run that promises most, as if all runs of the batch were alike. It sets the gains of its
+// drafts and returns how many there may be. Where the depth is fixed, equal requests have equal drafts, so the source
+// does not depend on measurements.
 func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit int) {
 	fixed, ok := r.Fixed.Fixed()
 	limit, most := run.Known, math.Inf(-1)
@@ -275,10 +277,10 @@ func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit
 		var g [MaxCopy]float64
 		c.chances(r, s, run.Known, g[:max(depth, MaxDepth)])
 		value := 0.0
-		for j := run.Known; j < depth && (ok || g[j] > each); j++ {
+		for j := run.Known; j < depth && g[j] > each; j++ {
 			value += g[j] - each
 		}
-		if run.Dists { // such drafts shape the text, which must not depend on what was measured
+		if ok || run.Dists { // distributions shape the text, which must not depend on measurements
 			value = priors[s]
 		}
 		if s != Computed {
