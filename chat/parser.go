@@ -62,11 +62,10 @@ type ParserOptions struct {
 // the start of the answer, behind a little whitespace; tags anywhere else are
 // text. An unclosed block is reasoning to the end.
 //
-// A tool call stands between the tags of its format and comes as one event when it
-// is complete: before that it may turn out to be no call. Then, and if the answer ends by itself within a call, its text is content;
-// what is left of a call that was cut off, by a limit or a stop text, is dropped,
-// as half of its arguments are of no use to anybody. Names are not checked against
-// the declared tools.
+// A tool call stands between the tags of its format and is one event when it is complete: before that
+// it may turn out not to be a call. Then, and if the answer ends by itself within a call, its text is
+// content. If a limit or a stop text cuts a call off, its text is dropped: half of its arguments are of
+// no use. Names are not checked against the declared tools.
 //
 // Unless Exact, two mistakes of models are read as calls, if the tool is declared.
 // GLM and Qwen models, the latter with <function=…>, forget to close the think
