@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// steps is a context that ends after it was asked so many times: canceling at an exact moment.
+// steps is a context that ends after left calls of Err, to cancel at an exact step.
 type steps struct {
 	context.Context
 	left int

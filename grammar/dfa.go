@@ -21,10 +21,10 @@ var errLarge = errors.New("needs more than 32768 automaton states, or too much t
 type work struct {
 	steps int
 	vain  int             // steps for parts that could not be had, as Prefer tries them
-	ctx   context.Context // of whoever wants it; nil: it is wanted in any case
+	ctx   context.Context // of the caller; nil: never canceled
 }
 
-// spend adds steps. It is an error if that is too many, or if nobody wants the result any more.
+// spend adds steps. It fails if they exceed maxWork or if the caller's context has ended.
 func (w *work) spend(steps int) error {
 	if w.ctx != nil && w.ctx.Err() != nil {
 		return w.ctx.Err()

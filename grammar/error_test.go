@@ -182,7 +182,7 @@ func TestNewVocabValidates(t *testing.T) {
 	}
 }
 
-// FuzzSchema compiles any schema, and follows any text through what comes of it.
+// FuzzSchema compiles any schema, and matches any text against the compiled grammar.
 func FuzzSchema(f *testing.F) {
 	for i := range uint64(20) {
 		f.Add(schemaMaker{newRand(i)}.root(), `{"a": 1}`)

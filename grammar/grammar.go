@@ -98,7 +98,7 @@ func (g *Grammar) facts(w *walker, l *lex, s int32) *facts {
 	}
 	f := w.facts(l.dfa, s)
 	if n := int64(f.bytes()); g.learned.add(n) && !l.facts[s].CompareAndSwap(nil, f) {
-		g.learned.add(-n) // somebody else was as fast
+		g.learned.add(-n) // another goroutine stored its own first
 	}
 	return f
 }

@@ -252,14 +252,14 @@ func (p *larkParser) statement() error {
 		p.at++
 		return p.directive()
 	}
-	for p.peek(0) == '?' || p.peek(0) == '!' { // how a tree is shaped, which nobody wants
+	for p.peek(0) == '?' || p.peek(0) == '!' { // marks for the shape of a parse tree, which is not built
 		p.at++
 	}
 	name, err := p.take('n')
 	if err != nil {
 		return err
 	}
-	if p.peek(0) == '.' { // a priority, which only matters to who reads
+	if p.peek(0) == '.' { // a priority among parses, which does not change what matches
 		p.at += 2
 	}
 	if _, err := p.take(':'); err != nil {

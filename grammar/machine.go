@@ -21,7 +21,7 @@ type machine struct {
 	states  []state
 	configs []config // of the states
 	index   map[uint64][]int32
-	settled map[int32]step // by state, as far as somebody has asked
+	settled map[int32]step // by state, computed on demand
 
 	// Of the step being made.
 	next []config

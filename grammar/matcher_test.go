@@ -63,7 +63,7 @@ func spell(v *Vocab, ids []int32) string {
 	return b.String()
 }
 
-// TestMaskEqualsTrying compares each mask with what comes of feeding each token. Two tokens
+// TestMaskEqualsTrying compares each mask with the result of feeding each token. Two tokens
 // have the same bytes as others.
 func TestMaskEqualsTrying(t *testing.T) {
 	v := bytesVocab(t, append(slices.Clone(pieces), "ab", "<", "</call>", "<ca", "ll><", "no", "y", "thing", `{"`)...)

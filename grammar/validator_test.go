@@ -253,8 +253,8 @@ func validObject(root any, s map[string]any, v map[string]any) bool {
 	return inRange(s, len(v), "minProperties", "maxProperties")
 }
 
-// schemaMaker writes random schemas. Names of members come in the order of the alphabet:
-// first those of properties, then those inside allOf and the like, then those of nobody.
+// schemaMaker writes random schemas. Member names are in alphabetical order:
+// first those of properties, then those inside allOf and the like, then undeclared ones.
 type schemaMaker struct{ *rand.Rand }
 
 func (m schemaMaker) pick(list ...string) string { return list[m.IntN(len(list))] }
@@ -419,7 +419,7 @@ func (m schemaMaker) root() string {
 type valueMaker struct {
 	*rand.Rand
 	root any
-	wild int // one of so many parts is not what the schema says
+	wild int // one of wild parts violates the schema
 }
 
 func (m valueMaker) value(schema any, depth int) any {
