@@ -4,8 +4,8 @@
 #include "call.cuh"
 #include "quantize.cuh"
 
-// keyHead is the key head of value head h. So many neighbors have the same one: all of its value heads,
-// or one where they are tiled.
+// keyHead is the key head of value head h. neighbors adjacent value heads share one key head: all of its
+// value heads, or 1 if they are tiled.
 __device__ __forceinline__ int keyHead(int h, int neighbors, int keyHeads) { return h / neighbors % keyHeads; }
 
 // dot16 is the product of x and y, n numbers each, in lane order: a warp computes it, and all of its

@@ -1,11 +1,11 @@
 // Products of few rows, at the speed of memory: the relay.
 //
 // A team of warps shares a tile of 16 outputs and takes chunks of groups in turn. A warp computes
-// the integer sums of its chunk and their products with the scales of the rows by itself, waits
-// for the accumulators of the chunk before, adds to them in order, and hands them on: all but two
-// of the multiply-adds per group run in parallel, and groups stay in order. The grid is as large
-// as fits, teams take tiles by stride, those of one block far from one another so that few tiles are
-// on many blocks, and the ring of copies runs on across tiles. Several matrices
+// the integer sums of its chunk and their products with the scales of the rows, waits
+// for the accumulators of the previous chunk, adds to them in order, and passes them on: all but two
+// of the multiply-adds per group run in parallel, and groups stay in order. The grid has as many blocks
+// as fit on the device. Teams take tiles by stride; teams of one block are far apart, so that few tiles
+// are on many blocks. The ring of copies continues across tiles. Several matrices
 // that multiply the same rows are parts of one product: their tiles follow one another.
 #pragma once
 #include "tensor.cuh"
