@@ -56,13 +56,13 @@ type Sweeper interface {
 // Hint says that the result of a line may be missing.
 type Hint struct {
 	Batch  string `json:"batch"`
-	Model  string `json:"model"` // its fingerprint: whoever has it can work on the line
+	Model  string `json:"model"` // its fingerprint: any worker with that model can run the line
 	File   string `json:"file"`  // key of the file of requests
 	Line   int    `json:"line"`  // from 1
 	Offset int64  `json:"offset"`
 	Length int64  `json:"length"`
-	// Prefixes of its prompt that other lines have too, the shortest first, with spaces between them.
-	// Who works on several lines lets one of them go ahead.
+	// Prefixes of its prompt that other lines have too, the shortest first, separated by spaces.
+	// A worker with several such lines starts one of them first.
 	Prefixes string `json:"prefixes,omitempty"`
 }
 
@@ -72,14 +72,14 @@ type Queue interface {
 	Publish(ctx context.Context, hints []Hint) error
 	// Fetch waits for hints of a model, and returns at least one and at most n.
 	Fetch(ctx context.Context, model string, n int) ([]Delivery, error)
-	// Outstanding is how many hints of a batch nobody has finished.
+	// Outstanding is the number of unfinished hints of a batch.
 	Outstanding(ctx context.Context, model, batch string) (int, error)
 	// Drop forgets the hints of a batch.
 	Drop(ctx context.Context, model, batch string) error
 }
 
-// Delivery is a hint in the hands of one worker. One that does not hear of it for a while gives
-// the hint to another.
+// Delivery is a hint leased to one worker. If the worker does not renew it for a while, the queue
+// gives the hint to another worker.
 type Delivery interface {
 	Hint() Hint
 	Attempts() int // how often it was delivered, with this time

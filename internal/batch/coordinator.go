@@ -278,7 +278,7 @@ func (p *Plan) locate(ctx context.Context, s Store, r *Record) error {
 	at := 0
 	err = scan(content, func(_ int, _, _ int64, raw []byte) {
 		if at == len(p.Lines) {
-			return // a file never changes; one that did has lines that nobody planned
+			return // a file never changes; lines of one that did are not in the plan
 		}
 		l := &p.Lines[at]
 		if at++; l.Fault == nil {

@@ -254,7 +254,7 @@ func (c *Coordinator) sweep(ctx context.Context) error {
 	return err
 }
 
-// abandoned is how old something is that nobody is about to finish.
+// abandoned is the age at which unfinished uploads are deleted.
 const abandoned = time.Hour
 
 // uploaded are identifiers of uploads, with their time.

@@ -30,8 +30,8 @@ type Folder struct {
 // ErrLocked is wrapped by the error for a folder that is another process's.
 var ErrLocked = errors.New("another process uses it")
 
-// tempFolder has what is being written, in files with tempPrefix. Those that are left of an earlier
-// process are removed when the folder is opened; other files there are somebody else's.
+// tempFolder has files that are being written, with tempPrefix. Those of an earlier process
+// are removed when the folder is opened; other files there are left alone.
 const (
 	tempFolder = "tmp"
 	tempPrefix = "new-"
@@ -174,7 +174,7 @@ func (f *Folder) Range(ctx context.Context, key string, offset, length int64) ([
 	return readRange(r.(*os.File), offset, length)
 }
 
-// readRange reads a part of a file, which need not be there: whoever asks may be wrong.
+// readRange reads a part of a file. offset and length are not trusted.
 func readRange(r io.ReaderAt, offset, length int64) ([]byte, error) {
 	if offset < 0 || length < 0 || length > MaxLine {
 		return nil, fmt.Errorf("%d bytes at offset %d are outside of the file", length, offset)

@@ -130,7 +130,7 @@ func TestFolderHasOneProcess(t *testing.T) {
 	openFolder(t, dir)
 }
 
-// A folder that was somebody's before has its own files, also in tmp: only ours are removed.
+// A folder may have files of other programs, also in tmp: only files with our prefix are removed.
 func TestFolderRemovesItsOwnFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, tempFolder), 0o700); err != nil {

@@ -44,7 +44,7 @@ func newHand(slots int) *hand {
 	return h
 }
 
-// change does f, and tells those who wait for a change.
+// change calls f and wakes waiting goroutines.
 func (h *hand) change(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -52,7 +52,7 @@ func (h *hand) change(f func()) {
 	h.wake()
 }
 
-// wake tells those who wait for a change; mu is held.
+// wake wakes goroutines that wait for a change; mu is held.
 func (h *hand) wake() {
 	close(h.changed)
 	h.changed = make(chan struct{})

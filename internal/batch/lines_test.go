@@ -144,7 +144,7 @@ func TestEndsReadsOneElementAtATime(t *testing.T) {
 func TestRequestSeedIsItsOwnOrThatOfItsPlace(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"seed":7}`:    `{"seed":7}`,
-		`{"seed":"x"}`:  `{"seed":"x"}`, // whoever runs it refuses it
+		`{"seed":"x"}`:  `{"seed":"x"}`, // the server refuses it
 		`{"a":1}`:       fmt.Sprintf(`{"a":1,"seed":%d}`, Seed("b", "id")),
 		`{"seed":null}`: fmt.Sprintf(`{"seed":%d}`, Seed("b", "id")),
 		`{"seed":-1}`:   fmt.Sprintf(`{"seed":%d}`, Seed("b", "id")),

@@ -99,7 +99,7 @@ func (m *Memory) Publish(_ context.Context, hints []Hint) error {
 	return nil
 }
 
-// wake tells those who wait that there may be hints; mu is held.
+// wake wakes goroutines that wait for hints; mu is held.
 func (m *Memory) wake() {
 	close(m.changed)
 	m.changed = make(chan struct{})

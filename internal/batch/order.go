@@ -12,8 +12,8 @@ const (
 	// maxOrder is how much of a request decides its place: what is the same for longer than that stays
 	// in the order of the file.
 	maxOrder = 16 << 10
-	// Where a prompt may be cut so that the rest is another line's: after its first and its last
-	// messages, and every so many bytes. The prefix cache of a model keeps about the same.
+	// Where a prompt may be cut so that the prefix is shared with another line: after its first and last
+	// messages, and every cutEvery bytes. The prefix cache of a model keeps about the same.
 	firstCuts, lastCuts = 2, 3
 	cutEvery            = 4 << 10
 )
@@ -94,8 +94,8 @@ func (p *Plan) arrange() {
 	}
 }
 
-// hint is the hint of a line of a batch. Prefixes of other owners are others: caches are their own,
-// and nobody is to wait for what somebody else asks.
+// hint is the hint of a line of a batch. Prefixes are separate for each owner, like caches:
+// lines of one owner do not wait for lines of another.
 func (l *Line) hint(r *Record) Hint {
 	h := Hint{Batch: r.ID, Model: r.Fingerprint, File: contentKey(r.Input), Line: l.Number, Offset: l.Offset, Length: l.Length}
 	owner := fnv.New64a()

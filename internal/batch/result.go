@@ -13,8 +13,8 @@ import (
 	"strconv"
 )
 
-// Result is what came of a line. Its body is a function of model, request and seed: what it was
-// beside is not in it.
+// Result is the answer to a line. Its body is a function of model, request and seed: other lines
+// do not affect it.
 type Result struct {
 	Status int             `json:"status,omitempty"` // of HTTP; 0: it could not be asked
 	Body   json.RawMessage `json:"body,omitempty"`

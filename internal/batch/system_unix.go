@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lockFile opens a file that nobody else has. It is free again when the process ends.
+// lockFile opens a file and locks it, unless another process has. The lock ends with the process.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

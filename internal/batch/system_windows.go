@@ -11,7 +11,7 @@ const (
 	errDiskFull syscall.Errno = 112 // ERROR_DISK_FULL
 )
 
-// lockFile opens a file that nobody else has. It is free again when the process ends.
+// lockFile opens a file and locks it, unless another process has. The lock ends with the process.
 func lockFile(path string) (*os.File, error) {
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {

@@ -23,10 +23,10 @@ const (
 	maxWait = 30 * time.Second
 )
 
-// errBusy is that of a model that answers nobody now, which says nothing of the line.
+// errBusy reports that the model takes no request now. It says nothing about the line.
 var errBusy = errors.New("the model is busy")
 
-// What became of lines, for metrics.
+// Results of lines, for metrics.
 const (
 	LineCompleted = "completed"
 	LineFailed    = "failed"  // it has an error
@@ -144,7 +144,7 @@ func (w *Worker) handle(ctx context.Context, d Delivery, c Call) {
 	case err == nil:
 		err = d.Done()
 	case ctx.Err() != nil:
-		err = d.Return() // somebody else may do it at once
+		err = d.Return() // another worker may take it at once
 	default:
 		w.Log.Warn("batch: a line failed and will be retried", "batch", h.Batch, "line", h.Line, "attempt", d.Attempts(), "error", err)
 		outcome = LineRetried
@@ -174,7 +174,7 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 		return "", fmt.Errorf("%s is damaged: %w", h.Batch, err)
 	}
 	if r.Status != InProgress || r.Fingerprint != w.Model || h.File != contentKey(r.Input) {
-		return "", nil // nobody waits for it
+		return "", nil // the batch has ended, or the hint is wrong
 	}
 	raw, err := w.Store.Range(ctx, h.File, h.Offset, h.Length)
 	if err != nil {
@@ -213,8 +213,8 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 			return "", err
 		}
 	}
-	// Where there is no space the result waits for some, and with it the slot: to compute it again would
-	// help nobody, and after some attempts it would be lost.
+	// If the store is full, the result waits for space, and keeps its slot: computing it again would
+	// take longer, and after some attempts it would be lost.
 	for wait := retryAfter; ; wait = min(2*wait, maxWait) {
 		outcome, err = w.store(ctx, &h, key, res)
 		if !errors.Is(err, ErrFull) || ctx.Err() != nil {
@@ -229,8 +229,8 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 	return outcome, err
 }
 
-// answer asks the model. No result means that nobody waits for one, or with an error that it is to be
-// tried again.
+// answer asks the model. No result means that the batch has ended, or with an error that the line is
+// to be retried.
 func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint string, request []byte, key string, c Call) (*Result, error) {
 	c.Owner = r.Owner
 	status, body, err := w.Run(ctx, c, endpoint, request)
@@ -256,11 +256,11 @@ func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint str
 	return nil, err
 }
 
-// errUnwanted ends a line that nobody waits for any more.
+// errUnwanted ends a line whose batch has ended.
 var errUnwanted = errors.New("the batch has ended")
 
-// keep tells the queue that a line is being worked on, and cancels the line if its batch does not go
-// on. stop ends that. After stop has returned, the queue hears nothing more of the line from here.
+// keep renews the lease of a line, and cancels the line if its batch has ended.
+// stop ends that. After stop has returned, keep does not call the queue for this line again.
 func (w *Worker) keep(ctx context.Context, cancel context.CancelCauseFunc, d Delivery) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
