@@ -85,7 +85,7 @@ func none(ctx context.Context, q batch.Queue, model string) error {
 	return got[0].Done()
 }
 
-// outstanding waits until a batch has so many: that something is done need not be known at once.
+// outstanding waits until a batch has wanted hints: a queue may count finished hints late.
 func outstanding(ctx context.Context, q batch.Queue, model, name string, wanted int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience/4)
 	defer cancel()
@@ -102,7 +102,7 @@ func outstanding(ctx context.Context, q batch.Queue, model, name string, wanted 
 	}
 }
 
-// exactly wants so many of a batch now.
+// exactly fails unless a batch has wanted hints now.
 func exactly(ctx context.Context, q batch.Queue, model, name string, wanted int) error {
 	n, err := q.Outstanding(ctx, model, name)
 	if err == nil && n != wanted {
