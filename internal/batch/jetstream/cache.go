@@ -20,7 +20,7 @@ type cache struct {
 	root *os.Root
 	size int64 // what the files may have together
 
-	mu sync.Mutex // one download at a time: those who want the same file wait for it
+	mu sync.Mutex // one download at a time: other readers of the same file wait for it
 }
 
 const (

@@ -91,7 +91,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	return c, nil
 }
 
-// remedy is what may help where servers let nobody in.
+// remedy suggests a fix if servers refuse the connection.
 func (o *Options) remedy(err error) string {
 	var unknown x509.UnknownAuthorityError
 	secure := o.CA != "" || o.Cert != "" || slices.ContainsFunc(o.Servers, func(s string) bool { return strings.HasPrefix(s, "tls:") })
@@ -158,8 +158,8 @@ func (c *Conn) options() []nats.Option {
 	}
 }
 
-// use is the first talk with the servers. A cluster keeps three copies of everything: whoever runs one wants to lose a
-// node and nothing else.
+// use sets up the connection. A cluster keeps three copies of everything, so that losing one
+// node loses no data.
 func (c *Conn) use(ctx context.Context, nc *nats.Conn) (err error) {
 	c.nc = nc
 	if c.js, err = js.New(nc, js.WithDefaultTimeout(apiTimeout)); err != nil {

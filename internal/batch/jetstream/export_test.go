@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DeleteWork deletes the stream of hints, as somebody with other tools could.
+// DeleteWork deletes the stream of hints, as another NATS client could.
 func DeleteWork(ctx context.Context, c *Conn) error { return c.js.DeleteStream(ctx, workStream) }
 
 // PublishRaw adds a message that need not be a hint.

@@ -37,7 +37,7 @@ func fetch(t *testing.T, q batch.Queue, n int) (list []batch.Delivery) {
 	return list
 }
 
-// waitFor waits until a batch has so many hints.
+// waitFor waits until a batch has wanted hints.
 func waitFor(t *testing.T, q batch.Queue, wanted int) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -51,7 +51,7 @@ func waitFor(t *testing.T, q batch.Queue, wanted int) {
 	}
 }
 
-// Somebody deletes the stream of a cluster: what was in it is lost, and the queue works.
+// If another client deletes the stream, its hints are lost and the queue still works.
 func TestDeletedStreamIsMadeAgain(t *testing.T) {
 	c := remote(t, jetstream.Options{})
 	q := c.Queue()

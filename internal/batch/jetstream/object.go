@@ -19,18 +19,18 @@ import (
 	"github.com/foretoken/foretoken/internal/batch"
 )
 
-// A large value is an object: messages under names of its own, one that says which key it is for and
-// one for each part. Each is written by itself, until the servers have it, so that no leader that they
-// lose meanwhile can change their order. The client's own object store sends all parts at once, and
-// those that nobody answers again, after the others and with the bytes of the last one.
+// A large value is an object: messages under their own names, one that names the key and
+// one for each part. Each is acknowledged before the next is sent, so that losing the leader
+// cannot change their order. The client's own object store sends all parts at once, and resends
+// unacknowledged parts after the others and with the bytes of the last one.
 
 const ownerPart = "key" // the name of the message with the key
 
 func objectKey(name string) string      { return "objects/" + name }
 func partKey(name string, i int) string { return objectKey(name) + "/" + strconv.Itoa(i) }
 
-// upload keeps a large value: an object under a name that nobody else has, and then a reference to
-// it. Who is the second to refer removes its object.
+// upload stores a large value: an object under a unique name, and then a reference to
+// it. If the reference exists already, the object is removed.
 func (s *Store) upload(ctx context.Context, key string, r io.Reader) error {
 	if _, _, err := s.read(ctx, key); err == nil {
 		return batch.ErrConflict

@@ -27,12 +27,12 @@ const (
 	inFlight = 256
 	// How long one request for hints lasts. Another follows.
 	pullWait = 5 * time.Second
-	// A model that nobody asks for is forgotten, its hints are not.
+	// A consumer without requests for this long is deleted, its hints are not.
 	inactive = 24 * time.Hour
 )
 
-// work is the stream of hints. Where it is not there, it is made: what it had is missed by those
-// who look for missing results, and queued again.
+// work is the stream of hints. If it does not exist, it is created: the coordinator finds
+// missing results and queues their lines again.
 func (c *Conn) work(ctx context.Context) (js.Stream, error) {
 	c.mu.Lock()
 	known := c.stream

@@ -57,7 +57,7 @@ type reference struct {
 // kept in a folder of this machine, up to a size.
 func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error) {
 	s := &Store{c: c}
-	// Replicas that lag behind may not answer: what was written is there for everybody.
+	// Replicas that lag behind may not answer: every reader sees what was written.
 	err := retried(ctx, apiTimeout, func(ctx context.Context) (err error) {
 		s.stream, err = c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
 			Name: stateStream, Subjects: []string{stateSubject + ".>"}, MaxMsgsPerSubject: 1, Discard: js.DiscardNew,
