@@ -23,7 +23,7 @@ type Node struct {
 	Port, Route int      // 0: any free port, at the first start
 	Routes      []string // of the nodes of its cluster; none: it is in no cluster
 	Dir         string
-	Security    Security // "": anyone may connect
+	Security    Security // "": no authentication
 
 	process *exec.Cmd
 }
