@@ -93,7 +93,7 @@ func Compare(ctx context.Context, peer Peer, run Runner, o CompareOptions) (*Com
 			func() error { return r.theirs(ctx, peer, &o) },
 			func() error { return r.ours(ctx, run, o.Vocab, n+1) },
 		}
-		if n%2 == 1 { // nobody is always first
+		if n%2 == 1 { // sides alternate in going first
 			slices.Reverse(sides)
 		}
 		for _, side := range sides {

@@ -13,13 +13,13 @@ import (
 // Runner answers requests, all at once, and says what it took.
 type Runner func(ctx context.Context, batch []engine.Request) (*Run, error)
 
-// Run is what came of a batch of requests.
+// Run is the result of a batch of requests.
 type Run struct {
 	Answers []Answer
 	Rounds  []engine.Round // of all of them
 }
 
-// Answer is what came of one.
+// Answer is the result of one request.
 type Answer struct {
 	Tokens []int32
 	Hash   uint64 // of the logits, if that was asked for
@@ -56,7 +56,7 @@ func (r *Recorder) take() []engine.Round {
 // starter begins to answer a request. wait returns the answer when it has ended.
 type starter func(ctx context.Context, q *engine.Request) (wait func() (Answer, error), err error)
 
-// On is the runner for the engine that is observed. Nobody else may use the engine meanwhile.
+// On is the runner for the engine that is observed. The engine must have no other users meanwhile.
 func (r *Recorder) On(e *engine.Engine) Runner {
 	return r.runner(func(ctx context.Context, q *engine.Request) (func() (Answer, error), error) {
 		s, err := e.Generate(ctx, *q)
@@ -74,7 +74,7 @@ func (r *Recorder) On(e *engine.Engine) Runner {
 	})
 }
 
-// OnModel is the runner for a model whose OnRound is ObserveModel. Nobody else may use the model
+// OnModel is the runner for a model whose OnRound is ObserveModel. The model must have no other users
 // meanwhile.
 func (r *Recorder) OnModel(m *foretoken.Model) Runner {
 	return r.runner(func(ctx context.Context, q *engine.Request) (func() (Answer, error), error) {

@@ -44,7 +44,7 @@ type ServeReport struct {
 	Loads     []Load  `json:"loads"`
 }
 
-// Load is what came of one load. Times are in milliseconds, of requests that went well.
+// Load is the result of one load. Times are in milliseconds, of successful requests.
 type Load struct {
 	Concurrency int     `json:"concurrency,omitempty"`
 	Rate        float64 `json:"rate,omitempty"` // requests per second that were sent
