@@ -37,7 +37,7 @@ func (m *module) fp4() ([]dtype.Matrix, error) {
 	return ms, m.global(ms)
 }
 
-// whole checks that groups of so many columns divide the rows.
+// whole checks that groups of group columns divide the rows.
 func (m *module) whole(group int) error {
 	if m.cols%group != 0 {
 		return m.elements.errorf("rows of %d columns are not a whole number of groups of %d", m.cols, group)

@@ -38,9 +38,9 @@ func adviseDrop(b []byte) {
 	}
 }
 
-// inProgram reports whether b is a part of a file that is mapped privately and that nobody can write,
-// as the program's own constants are. Such memory comes back from the file when it was dropped, unlike
-// that of Go's heap. Where the system does not tell, it is not.
+// inProgram reports whether b is part of a privately mapped, read-only file, as the program's own
+// constants are. Such memory is read again from the file after it was dropped, unlike
+// that of Go's heap. It is false if the system does not tell.
 func inProgram(b []byte) bool {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil || len(b) == 0 {

@@ -43,7 +43,7 @@ func (m *module) mlx() ([]dtype.Matrix, error) {
 	return m.split(x, scales, biases)
 }
 
-// group is the number of columns of each of so many groups.
+// group is the number of columns of each of groups groups.
 func (m *module) group(scales *entry, groups int) (int, error) {
 	if groups < 1 || m.cols%groups != 0 {
 		return 0, scales.errorf("shape %s: %d groups do not divide %d columns", shapeText(scales.shape), groups, m.cols)

@@ -4,7 +4,7 @@ package checkpoint
 
 import "os"
 
-// stampOf knows nothing here: without the time at which a file was changed, which nobody can
-// set, a record about it could be made to lie. Files are read into memory of ours, and hashed
-// there each time.
+// stampOf returns no stamp: without the time of the last status change, which programs cannot
+// set, a record about a file could be forged. Files are read into the program's memory and hashed
+// each time.
 func stampOf(*os.File) (stamp, bool) { return stamp{}, false }

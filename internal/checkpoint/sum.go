@@ -31,7 +31,7 @@ type digest [sha256.Size]byte
 // stamp tells a file, and its contents from earlier ones, without reading it.
 type stamp struct {
 	Size              int64
-	Modified, Changed int64 // nanoseconds; nobody can set the second
+	Modified, Changed int64 // nanoseconds; programs cannot set Changed
 	Device, Inode     uint64
 }
 
