@@ -29,7 +29,7 @@ const ProjectorArchitecture = "clip"
 // File is an open GGUF file, or all parts of a split one. It does not change after Open,
 // and may be used by several goroutines at once.
 type File struct {
-	// Parts are the mapped files in their order. Whoever closes them all has closed the File.
+	// Parts are the mapped files in their order. Closing all of them closes the File.
 	Parts []*checkpoint.Mapping
 	// Tensors are in the order of the files.
 	Tensors []*Tensor
