@@ -15,7 +15,7 @@ import (
 // DefaultShardSize is the maximum size of one file of weights in bytes.
 const DefaultShardSize = 5_000_000_000
 
-// Options say what becomes of a model. The zero value changes its layout and nothing else.
+// Options are the changes to a model. The zero value changes only its layout.
 type Options struct {
 	// Quantize is the encoding of the model's matrices, without those of its head and its vision
 	// tower; nil leaves them as they are. The routers of experts get 8 bits whatever it says. A matrix whose rows cannot be cut into

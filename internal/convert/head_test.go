@@ -58,7 +58,7 @@ func TestHeadGoesOutAndIn(t *testing.T) {
 		if strings.Contains(p.name, "model-mtp") || strings.Contains(p.name, "mtp/weights") {
 			continue // found as mtp.safetensors is
 		}
-		out := []string{"head.safetensors", "head"}[i%2] // in turns
+		out := []string{"head.safetensors", "head"}[i%2] // alternating
 		t.Run(fmt.Sprintf("model=%s/source=%s/to=%s", p.arch, p.name, out), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), out)
 			s, err := ExtractHead(t.Context(), openHead(t, fixture(t, p.arch, p.edits...).write(t), ""), file, Options{})

@@ -231,7 +231,7 @@ func checkCopied(t *testing.T, names ...string) {
 	}
 }
 
-// The gated norm has its whole gain in the file and gets no one.
+// The gated norm has its whole gain in the file: 1 is not added.
 func TestPitfall27GatedNormIsNotShifted(t *testing.T) {
 	out, _ := converted(t, base(t, "dense"), Options{})
 	c, source := open(t, out), open(t, base(t, "dense"))

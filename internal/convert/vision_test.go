@@ -183,7 +183,7 @@ func TestConvertQuantizesVision(t *testing.T) {
 	}
 }
 
-// checkQuantization checks what the config says of a module that is quantized to so many bits.
+// checkQuantization checks that the config declares bits bits for a module.
 func checkQuantization(t *testing.T, c *checkpoint.Checkpoint, module string, bits int) {
 	t.Helper()
 	top, _ := configOf(t, c.Name())
