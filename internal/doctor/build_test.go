@@ -109,7 +109,7 @@ func template(c *checkpoint.Checkpoint) (source, tools string, err error) {
 	return string(text), "", err
 }
 
-// load loads a checkpoint on a device that nobody else can look into.
+// load loads a checkpoint on a device whose memory only the device can read.
 func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, model.Model, backend.Backend) {
 	t.Helper()
 	facts := Inspect(c, InspectOptions{Template: template})

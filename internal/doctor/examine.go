@@ -23,7 +23,7 @@ type ExamineOptions struct {
 	Prompts  []string          // what the model is to continue; nil: some of our own
 	Tokens   int               // of each continuation, more than the maximum depth; 0: 64
 	Limit    time.Duration     // about how long it may take, though not less than it needs; 0: a minute
-	Progress func(what string) // is told what comes next; nil: nobody is
+	Progress func(what string) // is called with the next step; may be nil
 	Device   string            // what computes, for people; empty: the device's name
 }
 
@@ -66,7 +66,7 @@ type Speed struct {
 }
 
 // Examine measures a loaded model. facts are those of its checkpoint, which are loadable.
-// The model and the backend are used by nobody else meanwhile. ctx ends it early.
+// The model and the backend must have no other users meanwhile. ctx ends it early.
 func Examine(ctx context.Context, facts *Facts, m model.Model, b backend.Backend, o ExamineOptions) (*Report, error) {
 	if !facts.Loadable || facts.tok == nil {
 		return nil, errors.New("doctor: a model that cannot be loaded cannot be measured")

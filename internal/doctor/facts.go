@@ -1,10 +1,10 @@
-// Package doctor examines checkpoints. Inspect says what their files are, by the headers
-// alone; Examine measures a loaded model, finds out what is wrong with its head, and says
+// Package doctor examines checkpoints. Inspect describes their files, by the headers
+// alone; Examine measures a loaded model, finds the faults of its head, and says
 // in plain words what to do.
 //
 // It knows the ways in which converters and quantizers have damaged checkpoints of the
 // Qwen3.5 family. It does not know where models come from or how a terminal looks: it
-// returns facts, and texts for those who show them. It changes nothing.
+// returns facts, and texts to show. It changes nothing.
 package doctor
 
 import (
@@ -78,7 +78,7 @@ type InspectOptions struct {
 	Template func(*checkpoint.Checkpoint) (source, tools string, err error)
 }
 
-// defaultContext is what memory is counted for if nobody says.
+// defaultContext is the context for the memory figures if the options set none.
 const defaultContext = 4096
 
 // Inspect looks at the headers of a checkpoint, at its JSON files and at the numbers of some
