@@ -9,7 +9,7 @@ import (
 
 // SpecConfig is one of the small models of the specification: two head
 // layouts, A and B, each dense and with experts. The weights are a function of
-// their names (see Tensors), so anyone can compute the same numbers by hand.
+// their names (see Tensors), so the same numbers can be computed by hand.
 type SpecConfig struct {
 	Name          string
 	Heads         int // of queries
