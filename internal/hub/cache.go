@@ -156,8 +156,8 @@ func readRef(file string) (commit string, ok bool) {
 }
 
 // Find returns the snapshot that a name stands for: ORG/NAME, or NAME alone if only one
-// repository is called so, each with @REVISION or without. Without it is main, or the
-// newest if main was never fetched. It is ErrNotCached if there is none. Nobody is asked.
+// repository is called so, each with @REVISION or without. Without a revision it is main, or the
+// newest snapshot if main was never fetched. It is ErrNotCached if there is none. It sends no request.
 func (c Cache) Find(name string) (*Snapshot, error) {
 	repo, revision, err := c.Lookup(name)
 	if err != nil {

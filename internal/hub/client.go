@@ -33,7 +33,7 @@ type Options struct {
 	Endpoint string // address of the hub; empty: DefaultEndpoint
 	Token    string // shows who asks; it is sent to the endpoint and nowhere else
 	Agent    string // what the program calls itself
-	Offline  bool   // ask nobody
+	Offline  bool   // send no request
 	Parallel int    // connections at a time, each with 16 MiB of memory; 0: 8
 
 	// Proxy is the way to an address, as in http.Transport; nil: straight.

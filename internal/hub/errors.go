@@ -18,7 +18,7 @@ var (
 	// ErrUnreachable is of a hub that cannot be talked to: no network, no such address, a
 	// firewall.
 	ErrUnreachable = errors.New("not reachable")
-	// ErrOffline is of a client that was told to ask nobody.
+	// ErrOffline reports that a client with Options.Offline needed the network.
 	ErrOffline = errors.New("offline")
 	// ErrNotCached is of a model that is not in the cache.
 	ErrNotCached = errors.New("not in the cache")

@@ -318,7 +318,7 @@ func TestFetchHoldsTheHubToItsList(t *testing.T) {
 	}
 }
 
-// A gated repository is listed to everyone; its files are not given to everyone.
+// A gated repository can be listed without access; its files cannot be fetched.
 func TestFetchExplainsAGate(t *testing.T) {
 	h := newFakeHub(t, someFiles())
 	c, _ := h.client(t)
@@ -374,7 +374,7 @@ func TestFetchGivesUpAStalledConnection(t *testing.T) {
 	c, _ := h.client(t)
 	l := list(t, c)
 	files := only(t, l, "model.safetensors")
-	c.stall = time.Second // of a busy machine too: whoever is given up for nothing is asked again
+	c.stall = time.Second // if a busy machine stalls longer, the request is only retried
 	var seen []error
 	if _, err := c.Fetch(t.Context(), l, files, func(e Event) {
 		if e.State == Retrying {

@@ -136,9 +136,9 @@ func filesOf(entries []treeEntry) ([]File, error) {
 	return files, nil
 }
 
-// getJSON decodes an answer of the API, and returns the address of the page after it, nil
-// if it is the last. A hub that cannot be reached at all is not asked again: whoever
-// waits for the list is better told at once.
+// getJSON decodes an answer of the API, and returns the address of the next page, nil
+// if it is the last. A hub that cannot be reached at all is not retried: the caller
+// shows the error at once.
 func (c *Client) getJSON(ctx context.Context, at *url.URL, v any) (next *url.URL, err error) {
 	for failures := 0; ; failures++ {
 		err = c.ask(ctx, http.MethodGet, at, "", func(r *http.Response, at *url.URL) error {

@@ -61,7 +61,7 @@ func copyFile(to, from string) error {
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
-// writeRef notes the commit that a branch or tag stands for. Nobody ever sees half a note.
+// writeRef records the commit of a branch or tag, atomically.
 func writeRef(root, revision, commit string) error {
 	if revision == commit {
 		return nil
@@ -88,8 +88,8 @@ func writeRef(root, revision, commit string) error {
 const lockPoll = 200 * time.Millisecond
 
 // lock takes the lock that the file at path stands for, as the hub's own programs take it.
-// It calls waiting once if there is somebody to wait for. The file stays where it is:
-// others may be waiting at it.
+// It calls waiting once if another process has the lock. The file is not removed:
+// other processes may be waiting for it.
 func (c *Client) lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	for told := false; ; {
 		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o664)
@@ -107,7 +107,7 @@ func (c *Client) lock(ctx context.Context, path string, waiting func()) (unlock 
 			return nil, err
 		}
 		if locked {
-			continue // somebody removed the file in the meantime: lock the one that is there now
+			continue // another process removed the file in the meantime: lock the current one
 		}
 		if !told {
 			waiting()

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// tryLock locks the file if nobody else has. File systems without locks lock nothing: two
+// tryLock locks the file unless another process has it. File systems without locks lock nothing: two
 // programs may then fetch the same blob, and both get it right.
 func tryLock(file *os.File) (bool, error) {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
