@@ -118,8 +118,8 @@ func describe(v Value) string {
 	return v.typeName() + " object"
 }
 
-// missingMember says why there is nothing. Of a name that is a long text it has the beginning: the
-// reason lives as long as the value, and nobody has paid for it.
+// missingMember is the undefined value of a missing attribute. It quotes only the beginning of a long
+// name: the message lives as long as the value and does not count as memory of the template.
 func missingMember(object Value, name string) Value {
 	const enough = 100
 	if len(name) > enough {

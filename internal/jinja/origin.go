@@ -6,16 +6,16 @@ import (
 	"unsafe"
 )
 
-// origin says who wrote a string: the template, or whoever the variables came from. It is
-// carried through everything a template does with strings. Where that cannot be done byte
-// by byte, the result is a stranger's unless all that went into it is the template's.
+// origin says who wrote a string: the template, or the source of the variables. Every
+// operation on strings carries it along. Where that is not possible byte by byte,
+// the result is untrusted unless all of its inputs are the template's.
 //
 // Only text counts. Which of its own words a template writes may depend on a stranger's, and
 // comparisons and keys do not look at origins.
 type origin uint8
 
 const (
-	// The zero value is a stranger's: code that does not say makes nothing trusted.
+	// The zero value is untrusted: code that does not set an origin trusts nothing.
 	_ origin = iota
 	// template is a string that the template wrote, or a number, bool or None that it spells.
 	template
@@ -36,8 +36,8 @@ const (
 	marksSize = int(unsafe.Sizeof(marks{}))
 )
 
-// Trusted returns a string that counts as the template's own, for text that whoever renders
-// vouches for. The strings of [String] and [DecodeJSON] are a stranger's.
+// Trusted returns a string that counts as the template's own, for text that the caller
+// vouches for. The strings of [String] and [DecodeJSON] are untrusted.
 func Trusted(s string) Value { return Value{kind: KindString, own: template, str: s} }
 
 // like returns s, made of the string v, marked escaped if v is. It is the template's if all
