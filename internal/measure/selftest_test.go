@@ -83,7 +83,7 @@ func drafterOf(m model.Model) *mtp.Drafter {
 	return mtp.New(m.Head(), mtp.Options{Vocab: m.Info().Vocab})
 }
 
-// open loads a checkpoint on a device that nobody else can look into.
+// open loads a checkpoint on a device whose memory only the device can read.
 func open(t *testing.T, c *checkpoint.Checkpoint) (model.Model, backend.Backend) {
 	t.Helper()
 	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))

@@ -16,7 +16,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// ErrNotANumber is what comes of damaged weights.
+// ErrNotANumber reports NaN or infinite output, which damaged weights produce.
 var ErrNotANumber = errors.New("measure: the model's output is not a number: its weights are damaged; fetch or convert the model again")
 
 // Sequence is one greedily decoded sequence of a model and its drafter, whose steps are timed
@@ -33,7 +33,7 @@ type Sequence struct {
 }
 
 // Open takes the states of a sequence from the pool. Tokens are chosen among the first vocab
-// ids. d may be nil. The caller closes it; until then nobody else may use m and d.
+// ids. d may be nil. The caller closes the sequence and does not use m and d elsewhere until then.
 func Open(m model.Model, d spec.Drafter, pool *state.Pool, vocab int) (s *Sequence, err error) {
 	s = &Sequence{model: m, drafter: d}
 	if s.sampler, err = sampling.New(sample.Options{Vocab: vocab}, nil); err != nil {
