@@ -53,7 +53,7 @@ type Options struct {
 	NoHead   bool
 }
 
-// DefaultContext is the maximum context where nobody names one and the model allows more.
+// DefaultContext is the maximum context if Options set none and the model allows more.
 const DefaultContext = 32768
 
 // DefaultBatch is the maximum number of sequences at a time where Options name none.

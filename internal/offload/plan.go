@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// Want is what whoever runs a model asks for. The zero value leaves it to the plan.
+// Want is the requested placement. The zero value leaves it to the plan.
 type Want struct {
 	Layers     int  // on the device, the last ones; more than there are: all; Auto or None
 	CPUExperts bool // the experts of all layers stay on the host

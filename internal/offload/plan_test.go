@@ -47,7 +47,7 @@ func mixture() *Need {
 	return n
 }
 
-// machine is a device and a host with so many gigabytes free.
+// machine has device and host gigabytes of free memory.
 func machine(device, host float64) Machine {
 	return Machine{
 		Device: Side{Name: "gpu", Free: int64(device * gb), Bandwidth: 1000e9}, Host: Side{Name: "cpu", Free: int64(host * gb), Bandwidth: 50e9},
