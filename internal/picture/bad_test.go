@@ -291,7 +291,7 @@ func TestVisitsOfBlocksAreBounded(t *testing.T) {
 	}
 }
 
-// What decoding takes is what Options say: so many bytes for a pixel, and little besides.
+// Decoding allocates at most perPixel bytes per pixel and a constant, as Options say.
 func TestMemoryIsBoundedByPixels(t *testing.T) {
 	const side, perPixel, besides = 300, 14, 1 << 18
 	m := noise(side, side, 1)

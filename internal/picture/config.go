@@ -14,7 +14,7 @@ type Config struct {
 	Temporal int // frames in a patch
 	Merge    int // patches of a token's side
 
-	// Pixels of a resized picture, or of all frames of a video. Whoever runs the model may lower
+	// Pixels of a resized image, or of all frames of a video. Options of the model may lower
 	// the maximum.
 	MinPixels, MaxPixels int
 

@@ -29,7 +29,7 @@ func (c Config) Size(width, height int) (w, h int, err error) {
 	return w, h, nil
 }
 
-// VideoSize is likewise the size of each of so many frames. The limits hold for all of them together.
+// VideoSize is likewise the size of each frame. The limits apply to all frames together.
 func (c Config) VideoSize(frames, width, height int) (w, h int, err error) {
 	if frames < c.Temporal {
 		return 0, 0, fmt.Errorf("%w: video of %d frames, at least %d are needed", ErrShape, frames, c.Temporal)
@@ -76,9 +76,9 @@ func (c Config) fit(counted, frames float64, width, height int) (w, h int) {
 	return int(w64), int(h64)
 }
 
-// Sample is the indices of the frames that are looked at, of a video with so many frames shown at
-// rate per second, 0 if unknown: Rate per second, at least MinFrames and at most MaxFrames and
-// evenly from the first to the last.
+// Sample returns the indices of the sampled frames of a video with frames frames, shown at
+// rate per second, 0 if unknown: Rate per second, at least MinFrames, at most MaxFrames,
+// evenly spaced from the first to the last.
 func (c Config) Sample(frames int, rate float64) ([]int, error) {
 	rate, err := checkRate(rate)
 	if err != nil {

@@ -70,7 +70,7 @@ func DecodeFrames(data []byte, o Options, choose func(frames int, rate float64) 
 	return frames, err
 }
 
-// parseGIF walks over the blocks of a file until it has so many frames, 0 for all.
+// parseGIF reads the blocks of a file until it has the given number of frames, 0 for all.
 func parseGIF(data []byte, o Options, frames int) (*gifFile, error) {
 	r := gifReader{data: data, pos: 13}
 	if len(data) < r.pos {

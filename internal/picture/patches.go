@@ -21,7 +21,7 @@ type Patches struct {
 	values [3][256]float32 // of a color's bytes
 }
 
-// Prepare resizes a picture and cuts it into patches, on up to so many threads.
+// Prepare resizes an image and cuts it into patches, on at most threads threads.
 func (c Config) Prepare(m *Image, threads int) (*Patches, error) {
 	if err := c.Check(); err != nil {
 		return nil, err

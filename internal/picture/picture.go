@@ -174,7 +174,7 @@ func checkSize(width, height, frames int, o Options) error {
 	if width < 1 || height < 1 {
 		return fmt.Errorf("%w: %d×%d pixels", ErrCorrupt, width, height)
 	}
-	// No format here has sides of more than 32 bits or files of so many frames: no overflow in float64's range.
+	// Sides have at most 32 bits and files have far fewer frames than float64 can count: no overflow.
 	if float64(width)*float64(height)*float64(frames) <= float64(o.maxPixels()) {
 		return nil
 	}

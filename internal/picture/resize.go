@@ -76,8 +76,8 @@ func cubic(x float64) float64 {
 	return 0
 }
 
-// resize is the picture in another size: rows first, then columns, bytes in between. A side that
-// stays is left alone. Threads share the rows, at most so many; the result is the same.
+// resize scales the image: rows first, then columns, bytes in between. A side that keeps its
+// length is not touched. At most threads threads share the rows; the result does not depend on it.
 func (m *Image) resize(width, height, threads int) *Image {
 	if width != m.Width {
 		out, a := newImage(width, m.Height), newAxis(m.Width, width)
@@ -170,7 +170,7 @@ func (a *axis) column(out []byte, in *Image, y int) {
 	}
 }
 
-// split does parts of work on up to so many threads.
+// split calls work for parts of [0, n) on at most threads threads.
 func split(threads, n int, work func(from, to int)) {
 	threads = max(min(threads, n), 1)
 	var group sync.WaitGroup
