@@ -49,7 +49,7 @@ func TestBarsColorOnlyWhereAsked(t *testing.T) {
 	}
 }
 
-// hostile are labels that are more than labels to somebody.
+// hostile are labels that a terminal or an SVG viewer could interpret.
 var hostile = []string{
 	"\x1b[2Jgone", "a\nb\tc", "</svg><script>alert(1)</script>", `" onload="x`, "&amp;", "\x00\x01", "\xff\xfe", "\uffff", "\u009b31m", "", strings.Repeat("long ", 50),
 }
