@@ -26,8 +26,8 @@ type mark struct {
 	video    bool
 }
 
-// find lists the marks in a text, looking only where the template has written: what anybody else
-// spells is no picture. The mark of a video takes the tokens around it along, for every temporal
+// find lists the marks in a text, only in parts that the template has written: a mark from another
+// source is text. The mark of a video includes the tokens around it, because every temporal
 // patch has its own.
 func (t *pictureTokens) find(text string, own [][2]int) (list []mark) {
 	for _, r := range own {

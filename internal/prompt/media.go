@@ -146,7 +146,7 @@ func readProcessor(c *checkpoint.Checkpoint, file string, usual picture.Config, 
 	return usual, nil
 }
 
-// within is a configuration with at most so many pixels, 0 for no other limit than its own.
+// within limits a configuration to pixels pixels; 0 keeps its own limit.
 func within(c picture.Config, pixels int) picture.Config {
 	if pixels > 0 {
 		c.MaxPixels = min(c.MaxPixels, pixels)
