@@ -71,8 +71,8 @@ func (t *Tokenizer) Special(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
 }
 
-// Show makes tokens that the file flags special ordinary ones: text that decoding does not skip. It is
-// for whoever has made t, before others use it.
+// Show makes tokens that the file flags special ordinary ones: text that decoding does not skip. Call
+// it before t is shared.
 func (t *Tokenizer) Show(tokens ...string) {
 	for _, token := range tokens {
 		if id, ok := t.added[token]; ok {
