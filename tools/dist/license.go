@@ -14,8 +14,8 @@ import (
 // terms are the names of files that say on what terms a module may be passed on.
 var terms = regexp.MustCompile(`(?i)^(licen[cs]e|notice|copying|patents)(\.(txt|md))?$`)
 
-// writeLicenses writes the licenses of Go and of every module that the program is built of with
-// these tags, as they require of those who pass it on. A module without one is an error.
+// writeLicenses writes the licenses of Go and of every module in a build with these tags, which
+// redistribution requires. A module without a license is an error.
 func writeLicenses(file string, env []string, tags string) error {
 	list := exec.Command("go", "list", "-deps", "-tags", tags, "-f", `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{"\t"}}{{.Dir}}{{end}}{{end}}`, "./cmd/foretoken")
 	list.Env = env
