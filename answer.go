@@ -26,7 +26,7 @@ type Request struct {
 	Hash        bool            // compute Token.Hash and Answer.LogitsHash
 	Trace       bool            // report rejected drafts, in Token.Rejected
 	Priority    int             // the higher is served first, and may preempt a lower one
-	Offline     bool            // nobody waits for the answer: beside requests that are not offline it gets a share of the time
+	Offline     bool            // lower priority: beside other requests it gets a fixed share of the time
 	Flow        string          // names the client: of one priority, waiting requests are admitted round-robin between flows; the answer does not depend on it
 	Depth       Depth           // tokens to draft per round; DepthDefault: as the model was opened
 	Rule        Rule            // which drafts are accepted; "": as the model was opened

@@ -233,8 +233,8 @@ func TestPackagesImportWhatTheTableAllows(t *testing.T) {
 	}
 }
 
-// A family registers itself. Whatever is done with its checkpoints is done through model.Family,
-// so no code but its own names it: the root package imports it, and everybody has it by that.
+// A family registers itself. All use of its checkpoints goes through model.Family, so only
+// its own code names it: the root package imports it for all others.
 func TestOnlyABlankImportNamesAFamily(t *testing.T) {
 	var families []string // names of packages below internal/model that register one
 	for _, s := range tree(t) {
@@ -333,7 +333,7 @@ func TestDependenciesAreTheOnesInTheTable(t *testing.T) {
 	}
 }
 
-// Whoever embeds the library inherits what go.mod requires: nothing that only tests need, and
+// Embedders of the library inherit the requirements of go.mod: nothing that only tests need, and
 // no patch release of Go.
 func TestEmbeddersInheritWhatTheLibraryNeeds(t *testing.T) {
 	text, err := os.ReadFile("go.mod")

@@ -107,7 +107,7 @@ func TestPicturesHaveTheirPlaces(t *testing.T) {
 		p := ask(t, m, told(c.parts...))
 		body, spelled := strings.CutPrefix(c.want, "\x00")
 		want := m.tok.Encode("<|im_start|>user\n")
-		if spelled { // by somebody else than the template
+		if spelled { // not by the template
 			ids, _ := m.tok.EncodeWithin("<|image_pad|>", nil, 0)
 			want = append(want, ids...)
 		}

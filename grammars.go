@@ -34,7 +34,7 @@ type compilation struct {
 	err     error
 
 	waiting int                // who have not given up; the mutex of grammars protects it
-	cancel  context.CancelFunc // when nobody waits any more
+	cancel  context.CancelFunc // called when the last waiting request leaves
 }
 
 const (
@@ -56,8 +56,8 @@ func newGrammars(vocab func() (*grammar.Vocab, error)) *grammars {
 // ErrGrammar is wrapped by the error for a Request.Grammar that cannot be compiled.
 var ErrGrammar = errors.New("structured output")
 
-// get returns the grammar of a key, compiled if need be: once for all who want it, without
-// delaying those who want others, and only as long as somebody waits.
+// get returns the grammar of a key, compiled if need be: once for all requests for the key, without
+// delaying requests for others, and canceled when the last waiting request leaves.
 func (g *grammars) get(ctx context.Context, key grammar.Key, compile func(context.Context) (*grammar.Grammar, error)) (*grammar.Grammar, error) {
 	g.mu.Lock()
 	if at := slices.IndexFunc(g.recent, func(c compiled) bool { return c.key == key }); at >= 0 {
@@ -86,7 +86,7 @@ func (g *grammars) get(ctx context.Context, key grammar.Key, compile func(contex
 	defer g.mu.Unlock()
 	if c.waiting--; c.waiting == 0 {
 		c.cancel()
-		g.forget(key, c) // whoever comes now starts another
+		g.forget(key, c) // a later request starts another compilation
 	}
 	return nil, ctx.Err()
 }

@@ -181,7 +181,7 @@ func (m *Model) salt(text string) (s prefix.Salt) {
 // still be closed.
 func (m *Model) Drain(ctx context.Context) error { return m.engine.Drain(ctx) }
 
-// source is where a model came from, to hash it when somebody asks.
+// source is where a model came from, to hash it on demand.
 type source struct {
 	path, projector  string
 	stamp            string // of its files when they were read

@@ -96,7 +96,7 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	return m, m.start(ctx, o, c, sum)
 }
 
-// warnings lets through what nobody should miss.
+// warnings passes warnings and errors on.
 type warnings struct{ slog.Handler }
 
 // Enabled implements slog.Handler.

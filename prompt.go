@@ -11,8 +11,8 @@ import (
 // made for them.
 var ErrNoTemplate = prompt.ErrNoTemplate
 
-// Conversation is what an assistant is to answer. Unless it is Trusted, no text in it, whoever
-// speaks, becomes a control token by what it spells, be it the end of a turn, <think> or
+// Conversation is what an assistant is to answer. Unless it is Trusted, no text in it, of any
+// role, becomes a control token by what it spells, be it the end of a turn, <think> or
 // <tool_call>. Only what the checkpoint's template writes does.
 type Conversation struct {
 	Messages []chat.Message
@@ -23,7 +23,7 @@ type Conversation struct {
 	// Prefill is text that the answer starts with; the model continues it. It cannot open a
 	// block of thinking: that is for the template, as a rule by the variable enable_thinking.
 	Prefill string
-	// Trusted says that whoever runs the program wrote all of it: what it spells does become
+	// Trusted says that the operator of the program wrote all of it: what it spells does become
 	// control tokens, as in a text that is continued as it is.
 	Trusted bool
 	// CacheSalt is as that of a Request: what was decoded of pictures is kept for conversations with

@@ -36,8 +36,8 @@ func openSecret(dir string) (secret [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(data), nil
 }
 
-// makeSecret makes the file appear whole, unless another process is faster: then its secret is
-// everybody's.
+// makeSecret creates the file atomically, unless another process is faster: then its secret is
+// used.
 func makeSecret(dir, path string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -176,8 +176,8 @@ type Stats struct {
 	Devices          []DeviceStats // that compute
 }
 
-// PhaseStats is where the time of rounds went. Work that a device only queues counts where somebody
-// waits for it. The vision tower has an account of its own.
+// PhaseStats is where the time of rounds went. Queued work counts in the phase that waits for it.
+// The vision tower has its own account.
 type PhaseStats struct {
 	Forward time.Duration // the model's passes, until their logits are there
 	Sample  time.Duration // choosing tokens: samplers, grammars, verification
