@@ -20,7 +20,7 @@ func succeed(t *testing.T, args ...string) string {
 	return o.out
 }
 
-// TestConvertCommand quantizes the embedded model twice, and runs what comes of it.
+// TestConvertCommand quantizes the embedded model twice, and runs the results.
 func TestConvertCommand(t *testing.T) {
 	dir := t.TempDir()
 	first, again := filepath.Join(dir, "first"), filepath.Join(dir, "again")

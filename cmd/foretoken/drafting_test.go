@@ -233,7 +233,7 @@ func TestSelfTestSpeaksUp(t *testing.T) {
 }
 
 func TestRunTellsWhatDraftingDid(t *testing.T) {
-	// The last of so many tokens comes from a plain round, with which the others are compared.
+	// The last of these 22 tokens comes from a plain round, with which the others are compared.
 	o := runIn(t, nil, "run", "--threads", "1", "--temp", "0", "--max-tokens", "22", "--mtp-depth", "2", "--verbose", "Tell me a story.")
 	if o.code != exitOK || !strings.Contains(o.err, " rounds (") || !strings.Contains(o.err, " draft tokens (1.00 0.") || !strings.Contains(o.err, " times plain\n") {
 		t.Errorf("--verbose: %+v", o)

@@ -32,9 +32,9 @@ func boundGarbage() {
 	}
 }
 
-// collected is an object that nobody uses: each collection finds it, which is how we notice
-// collections. It has a pointer, since the runtime keeps small objects without one together, and
-// finds none of them as long as one is in use.
+// collected is an unreferenced object: each collection finalizes it, which signals the collection.
+// It has a pointer, because the runtime allocates small objects without pointers together, and
+// finalizes none of them as long as one is in use.
 type collected struct {
 	limit int64
 	_     *collected

@@ -16,7 +16,7 @@ func newManCommand() *cobra.Command {
 		Use:    "man --out DIR",
 		Short:  "Write the manual pages",
 		Long:   `Man writes the manual pages of the program and its commands.`,
-		Hidden: true, // for those who make packages
+		Hidden: true, // for packagers
 		Example: `  foretoken man --out /usr/local/share/man/man1
   man foretoken-serve`,
 		Args: flags.NoArguments,

@@ -90,7 +90,7 @@ func listening(t *testing.T, log io.Reader) (url string, rest *bufio.Reader) {
 // busy the machine is.
 const patience = 5 * time.Minute
 
-// ask sends a request for so many tokens, as a stream.
+// ask sends a request for tokens tokens, as a stream.
 func ask(t *testing.T, url, tokens string) *http.Response {
 	t.Helper()
 	body := `{"prompt": "Once upon a time", "stream": true, "ignore_eos": true, "model": "gpt-4o", "max_tokens": ` + tokens + `}`

@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// mistake is a command line, and what comes of it.
+// mistake is a command line and its expected exit code and message.
 type mistake struct {
 	args  string // separated by spaces
 	stdin string // - for none
