@@ -114,8 +114,8 @@ func (f *QueueFlags) dial(ctx context.Context, cache string, log *slog.Logger) (
 	return c, s, nil
 }
 
-// ownTemp is a folder for temporary files that is ours alone. The one around it is everybody's, so
-// that somebody else may have made ours before, to read files of requests and to change them.
+// ownTemp is a folder for temporary files that only this user can access. Its parent is shared, so
+// another user may have created the folder before, to read and change files of requests.
 func ownTemp() (string, error) {
 	dir := filepath.Join(os.TempDir(), "foretoken-"+strconv.Itoa(os.Getuid()))
 	err := os.MkdirAll(dir, 0o700)

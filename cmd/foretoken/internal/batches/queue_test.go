@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A worker keeps files of requests in a folder for temporary files, unless somebody else could have
-// made it.
+// A worker keeps files of requests in a folder for temporary files, unless another user could have
+// created it.
 func TestFolderOfOthersIsRefused(t *testing.T) {
 	temp := t.TempDir()
 	file := filepath.Join(temp, "file")
