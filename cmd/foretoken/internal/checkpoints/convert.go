@@ -231,8 +231,8 @@ func completeWriting(cmd *cobra.Command, words map[string][]cobra.Completion) {
 // work writes something of a checkpoint.
 type work func(ctx context.Context, c *checkpoint.Checkpoint, o convert.Options) (convert.Summary, error)
 
-// do opens a checkpoint, does the work with a bar, and prints what came of it. what is the
-// verb of the bar, and out is what is written.
+// do opens a checkpoint, runs w with a progress bar, and prints the result. what is the
+// verb of the bar, and out is the path of the output.
 func (f *writingFlags) do(cmd *cobra.Command, what, out string, o convert.Options, open func() (*checkpoint.Checkpoint, error), w work) (err error) {
 	c := console.New(cmd)
 	log := console.NewNotes(f.verbose)
