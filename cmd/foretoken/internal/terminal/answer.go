@@ -37,7 +37,7 @@ func (s *session) question(p *foretoken.Prompt, sampling *samplingFlags, limits 
 	}, nil
 }
 
-// answer is what came of a question.
+// answer is the result of a question.
 type answer struct {
 	*foretoken.Answer
 	finish string

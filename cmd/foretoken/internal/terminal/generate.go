@@ -171,7 +171,7 @@ func (g *generation) input(cmd *cobra.Command, c *console.Console, log *console.
 	return g.template.textInput(text, attached...), err
 }
 
-// answer runs the question and prints what comes of it.
+// answer runs the question and prints the answer.
 func (g *generation) answer(ctx context.Context, c *console.Console, s *session, q foretoken.Request) error {
 	emit := func(p foretoken.Piece) error { return c.Print(p.Text) }
 	if g.json {

@@ -110,7 +110,7 @@ func rate(n int, d time.Duration) *float64 {
 
 func milliseconds(d time.Duration) float64 { return thousandths(d.Seconds() * 1e3) }
 
-// thousandths rounds to what anyone can measure.
+// thousandths rounds to three decimals: more are not significant.
 func thousandths(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // describe is a token with its log-probabilities.
