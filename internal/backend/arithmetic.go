@@ -3,11 +3,11 @@ package backend
 import "fmt"
 
 // The arithmetic of the operations is defined once, by the portable Go code, and every
-// instruction set and device keeps to it. It has a version: what was computed and stored under
-// another one must not be used. Tests record the bits that the operations give, and those of
-// whole models with their heads and of their state. Whoever changes bits on purpose
-// is told by these tests what to write here. A new operation changes the digest and keeps the
-// version.
+// instruction set and device keeps to it. It has a version: results stored under another version
+// must not be used. Tests record the bits of the operations, and those of
+// whole models with their heads and of their state. If a change alters bits on purpose,
+// these tests print the new values for these constants. A new operation changes the digest and
+// keeps the version.
 const (
 	ArithmeticVersion        = 3
 	OperationBits     uint64 = 0x58cbe7f3191b93d6 // digest of what TestBitsAreTheSameEverywhere records
@@ -15,7 +15,7 @@ const (
 )
 
 // Arithmetic names the arithmetic: its version, and the digests of the bits recorded for it.
-// Equal names mean equal bits, even where somebody has forgotten to raise the version.
+// Equal names mean equal bits, even if the version was not raised.
 func Arithmetic() string {
 	return fmt.Sprintf("%d-%016x-%016x", ArithmeticVersion, OperationBits, NetworkBits)
 }

@@ -107,8 +107,8 @@ type Ops interface {
 	// Mix is attention without mask and cache: every row of q sees all rows of k and v. q and dst
 	// are [rows, heads*dim], k and v are [n, heads*dim]; scores are multiplied with scale. A row's
 	// result does not depend on the other rows of q, nor a head's on the other heads. dst may be q.
-	// A device may rearrange all of k and v first, so whoever cuts the work calls it for some heads,
-	// and for fewer than n rows only if one head is too much.
+	// A device may rearrange all of k and v first, so a caller that splits the work calls it for some
+	// heads, and for fewer than n rows only if one head is too much.
 	Mix(dst, q, k, v Tensor, heads int, scale float32)
 	// DeltaNet is a Gated DeltaNet layer from the projections to the input of the output
 	// projection: convolution, decay, delta rule, gated norm.

@@ -1,7 +1,6 @@
 package backend
 
-// Profiler is a device that queues its work, so that whoever calls its operations cannot tell what each of
-// them takes.
+// Profiler is a device that queues its work, so that a caller cannot time single operations.
 type Profiler interface {
 	// Profile runs the last pass again, repeats times, and returns the medians of what its kernels
 	// took, those of one kind together, the longest first. They run one after another for it, so their sum is
