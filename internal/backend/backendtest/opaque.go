@@ -13,10 +13,10 @@ import (
 	"github.com/foretoken/foretoken/internal/sampling"
 )
 
-// Opaque is a device whose memory nobody else can use: the operations of another device behind
-// memory and weights of its own types. What Host and Top returned is gone at the next call, and
-// writing to it changes nothing. What was freed, or belongs to another device, is a panic
-// wherever it is used. Passes are recorded and replayed.
+// Opaque is a device whose memory only the device can read: the operations of another device behind
+// memory and weights of its own types. Results of Host and Top are invalid after the next call, and
+// writing to them changes nothing. Use of memory that was freed, or that belongs to another device,
+// panics. Passes are recorded and replayed.
 type Opaque struct {
 	b    backend.Backend
 	lent [][]float32 // what Host and Top have returned
@@ -177,8 +177,8 @@ func (o *Opaque) reveal(v reflect.Value) {
 // Break implements Breakable.
 func (o *Opaque) Break(err error) { o.BreakAt(1, err) }
 
-// BreakAt has the n-th call from now on fail, as a device does: those that queue work say so when
-// somebody waits. Whatever comes after it works, unless the error is one of a device that is lost.
+// BreakAt makes the n-th call from now on fail, as on a device: the error of queued work is reported
+// by the next blocking call. Later calls work, unless the error is one of a lost device.
 // An n of 0 repairs the device.
 func (o *Opaque) BreakAt(n int, err error) { o.breakAt(n, 0, err) }
 

@@ -1,5 +1,5 @@
 // Package backendtest is for tests only: the checks that every device must pass, and a device
-// that lets nobody look into its memory.
+// whose memory only the device can read.
 package backendtest
 
 import (

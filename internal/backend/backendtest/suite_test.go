@@ -18,7 +18,7 @@ type planted struct {
 	plant    func(f *faulty, b *Opaque)
 }
 
-// flat is a tensor as it looks to somebody who does not know of gaps between rows.
+// flat is a tensor that ignores gaps between rows.
 func flat(t backend.Tensor) backend.Tensor {
 	t.Stride = t.Cols
 	return t
