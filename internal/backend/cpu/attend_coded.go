@@ -50,8 +50,8 @@ func (s *codedSums) reset(blocks, numbers int) {
 	}
 }
 
-// codedBlock is some queries of a group: lanes of them from query first on, whose sums have
-// rows of width numbers. If there are fewer than a row has place for, the rest is nobody's.
+// codedBlock is a part of a group: lanes queries from query first on, whose sums have
+// rows of width numbers. If lanes is smaller, the rest of a row is unused.
 type codedBlock struct{ first, lanes, width int }
 
 // blocks is how many blocks a group has, blockOf is one of them.

@@ -23,7 +23,7 @@ type promptBuffers struct {
 	queries, queryTails []float32 // of the group, as kernel.Prompt lays them out
 	keys, tails, values []float32 // likewise, of the page; of values a strip
 	partial             []float32 // sums of kernel.Prompt
-	spare               []float32 // a row of output for queries that are nobody's
+	spare               []float32 // a row of output for padding queries
 	// By query:
 	rows                 []*float32 // of the output
 	allTop, allWeight    []float32  // the sum of all pages so far
@@ -31,8 +31,8 @@ type promptBuffers struct {
 	oldFactor, newFactor []float32  // of what was summed and what is added
 }
 
-// groupPrompt lays out groups of which some have the second form, unless there are none: it wants
-// whole vectors, and so many groups that none has to be cut.
+// groupPrompt lays out groups, some of them in the second form. It is not ok unless rows are whole
+// vectors and there are enough groups that none has to be split.
 func (op *attendOp) groupPrompt() (pages, longest int, ok bool) {
 	if op.coded || op.key%kernel.Lanes != 0 || op.tail%kernel.Lanes != 0 || op.value%kernel.PromptStrip != 0 {
 		return 0, 0, false

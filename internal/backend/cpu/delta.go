@@ -37,9 +37,9 @@ const (
 	// deltaRows is how many rows are convolved before the recurrence runs over them: few
 	// enough for the second cache, enough to make up for bringing the state in.
 	deltaRows = 64
-	// stripWidth is how many columns of a state are kept in the first cache while tokens change
-	// it: 16 KB with 128 keys. Twice as many would be a little faster in a cache of 48 KB that is
-	// shared with nobody, and much slower in any other.
+	// stripWidth is how many columns of a state are kept in the L1 cache while tokens change
+	// it: 16 KB with 128 keys. Twice as many would be a little faster in an unshared cache of 48 KB,
+	// and much slower in any other.
 	stripWidth = 32
 )
 

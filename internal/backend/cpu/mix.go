@@ -85,8 +85,8 @@ func (op *mixOp) block(h, i int) (keys, values []float32) {
 	return op.keys[i:][:n], op.values[i:][:n]
 }
 
-// pack packs block i of head h. Where there are no more keys for a tile there are zeros, so that
-// scores nobody wants are computed of numbers.
+// pack packs block i of head h. A tile with too few keys is padded with zeros, so that
+// unused scores are computed from numbers.
 func (op *mixOp) pack(h, i int) {
 	keys, values := op.block(h, i)
 	col, first := (op.first+h)*op.dim, i*kernel.MixKeys

@@ -145,8 +145,8 @@ func TestAttendOf8BitsFindsANeedle(t *testing.T) {
 	}
 }
 
-// TestAttendOf8BitsKeepsNotANumber puts one into the key or the value of a row: whoever sees it
-// answers so, and nobody else.
+// TestAttendOf8BitsKeepsNotANumber puts a NaN or infinity into the key or the value of a row: rows that
+// see it are NaN, and no others.
 func TestAttendOf8BitsKeepsNotANumber(t *testing.T) {
 	const rows, bad = 90, 70
 	for _, b := range everyBackend(t) {

@@ -16,11 +16,11 @@ type task interface {
 }
 
 // pool runs tasks on a fixed set of threads, for all backends of the process. The caller of
-// run is the first of them. A task is cut into a few chunks per thread, and whoever is free
-// takes the next: a thread that the system has preempted costs at most the chunk it was at, and
-// if no other thread comes the caller does everything. Every other thread takes chunks from the
+// run is the first of them. A task is cut into a few chunks per thread, and a free thread
+// takes the next: a thread that the system has preempted delays at most its chunk, and
+// if no other thread runs the caller does everything. Every other thread takes chunks from the
 // end, so that of two threads each meets the same half of the weights again and finds them in
-// its own cache. The others spin for a moment after a task, since the next one usually follows
+// its own cache. Threads spin for a moment after a task, since the next one usually follows
 // at once, and then sleep: an idle pool uses no processor time.
 type pool struct {
 	// claim is the current task's number and the range of its chunks that are left. Taking a
@@ -31,7 +31,7 @@ type pool struct {
 	done  atomic.Int32 // chunks of all tasks so far; it may overflow
 	_     [60]byte
 
-	// mu is held by whoever runs a task; tasks of several models come one after another. A
+	// mu is held while a task runs; tasks of several models run one after another. A
 	// mutex lets one caller go on for a millisecond at most while another waits.
 	mu  sync.Mutex
 	due int32    // what done is when the task is
