@@ -30,7 +30,7 @@ type Activations struct {
 type rounding struct {
 	group int   // columns that have one scale
 	part  int   // columns of a superblock's group; 0: there are no superblocks
-	raise int32 // what kernels raise codes by that want them unsigned: the offset is so many sums, negative
+	raise int32 // added to codes by kernels that want them unsigned: the offset is -raise times the sum
 }
 
 // rounding is how rows are rounded for w.
@@ -121,8 +121,8 @@ func (a *Activations) OutRows() int {
 	return a.rows
 }
 
-// AtOnce is how many rows are best multiplied with many tiles before the next ones are: so many that a
-// weight is seldom read, and so few that they stay in the second cache.
+// AtOnce is the number of rows to multiply with many tiles before the next rows: large enough that
+// weights are seldom read, and small enough that the rows stay in the L2 cache.
 func (a *Activations) AtOnce() int {
 	switch {
 	case a.byRow && a.part > 0:

@@ -118,7 +118,7 @@ func TestBlocksEqualTheirTwin(t *testing.T) {
 	}
 }
 
-// TestSeveralTurnsEqualTheirTwin: products with so many rows and columns that AMX takes the columns in several turns have
+// TestSeveralTurnsEqualTheirTwin: products with enough rows and columns that AMX takes the columns in several turns have
 // the bits of portable code, in pairs of tiles and the last one. The rows repeat, so that portable code has few.
 func TestSeveralTurnsEqualTheirTwin(t *testing.T) {
 	const n, k, m, times = 2*Tile + 1, 9 * 256, 19, 27

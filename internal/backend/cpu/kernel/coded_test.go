@@ -16,7 +16,7 @@ type codedTrial struct {
 }
 
 // newCodedTrial quantizes numbers for queries and keys of key numbers and values of value
-// numbers. The last position is nobody's, and what lies there is not a number.
+// numbers. The last position is unused and holds NaN.
 func newCodedTrial(set *Set, key, value, queries int, rng *rand.Rand, numbers func(n int) []float32) *codedTrial {
 	x := &codedTrial{}
 	p := &x.page
@@ -135,7 +135,7 @@ func TestCodedPagesEqualGeneric(t *testing.T) {
 			}
 			k.Scores(&got.page)
 			g.Scores(&want.page)
-			for i := range PageTokens { // what nobody sees may be anything
+			for i := range PageTokens { // masked scores may be anything
 				for l := range Lanes {
 					if want.masks[i]>>l&1 == 0 {
 						got.page.Scores[i*Lanes+l], want.page.Scores[i*Lanes+l] = 1e30, 1e30

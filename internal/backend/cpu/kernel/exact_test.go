@@ -79,9 +79,9 @@ func (b *bitsOf) matrix(m dtype.Matrix) dtype.Matrix {
 }
 
 // TestBitsAreTheSameEverywhere compares every instruction set of every architecture, portable
-// Go above all, with bits recorded once: a compiler that fuses operations where the source
-// does not say so, or another rounding, would show here. Whoever changes a definition
-// on purpose records its bits again; answers of former versions are not reproduced then.
+// Go above all, with recorded bits: it finds a compiler that fuses operations where the source
+// does not say so, and any other rounding. A change of a definition records its bits again;
+// answers of former versions are not reproduced then.
 func TestBitsAreTheSameEverywhere(t *testing.T) {
 	for _, set := range runnable() {
 		for _, k := range recorded {

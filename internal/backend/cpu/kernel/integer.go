@@ -105,7 +105,7 @@ type integerArgs struct {
 	addSlots             uintptr // scales of the first tile
 	addOut, addOutSecond uintptr
 	addMore              int            // -1: these have the sums of the panels before
-	nowhere              unsafe.Pointer // output of a strip that nobody reads
+	nowhere              unsafe.Pointer // output of a padding strip, never read
 
 	// For AMX with superblocks.
 	supers       int            // superblocks of a tile

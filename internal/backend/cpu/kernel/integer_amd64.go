@@ -151,11 +151,11 @@ func amxKernel(w *Weight, many bool) func(*integerArgs) {
 	}
 }
 
-// What the AMX kernels work on at a time. Activations of as many rows as Activations.AtOnce says,
-// and amxCodes codes of them, stay in the second cache while tiles pass. In the first are the codes of four groups
-// of a tile, unpacked, with their scales and those of the next four, and four products: with more
-// groups the caches of a core whose other half works for somebody else are too small. For many strips
-// it is four groups of two tiles, the next as many, and a strip.
+// Working sets of the AMX kernels. Activations of Activations.AtOnce rows, and amxCodes codes of
+// them, stay in the L2 cache while tiles pass. The L1 cache has the unpacked codes of four groups
+// of a tile, with their scales and those of the next four, and four products: with more
+// groups the caches of a core that is shared by two hyperthreads are too small. For many strips
+// it is four groups of two tiles, the next four, and a strip.
 const (
 	amxCodes      = 512 << 10
 	manySlotBytes = 4 * Tile * (128 + 2*2*4)    // four groups of a tile

@@ -83,7 +83,7 @@ func randomWeights(c integerCase, r *rand.Rand) dtype.Matrix {
 	return m
 }
 
-// randomZeros draws zero points of codes of so many bits.
+// randomZeros draws n zero points of bits-bit codes.
 func randomZeros(bits, n int, r *rand.Rand) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -11,8 +11,8 @@ import (
 // Prompt is attention over one page that many queries see whole. It computes what Page and
 // Vector.Softmax do, in the same order of additions, but lays queries, keys and values out first,
 // as float32: one key per lane, so that a dot product needs no sum across lanes, and values in
-// strips that stay in the first cache. Queries are a multiple of PromptQueries; where there are fewer,
-// the last ones are anybody's and their results are nobody's.
+// strips that stay in the L1 cache. Queries are padded to a multiple of PromptQueries; the
+// results of padding queries are not used.
 //
 // Rows are d numbers, of queries and keys a multiple of lanes.
 type Prompt struct {
