@@ -62,7 +62,7 @@ const manyMacros = `
 #define MANY_BIASED(products, acts, row, scales, biases, t, sums) MANY_SIGNED(products, acts, row, scales, t, sums); VFMADD231PS.BCST (4*16+row)(acts), biases, sums
 #define MANY_POINTED(products, acts, row, scales, zeros, t, sums) VPADDD products(R11), Z22, t; VPDPWSSD.BCST (8*16+row)(acts), zeros, t; VSUBPS Z22, t, t; MANY_SCALED(acts, row, scales, t, sums)`
 
-// open prepares the first turn, in which what is added goes where nobody reads it, and goes to the first panel.
+// open prepares the first turn, whose additions go to an unused buffer, and goes to the first panel.
 func (k manyKernel) open() {
 	k.op("MOVQ $64, BX")
 	k.arg("actRow", "CX")
