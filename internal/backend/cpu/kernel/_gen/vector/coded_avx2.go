@@ -74,7 +74,7 @@ func (m *machine) codedScores2() {
 	m.op("JNZ %s", four)
 	m.op("ADDQ $64, BX")
 	m.codedArg("CodedPage", "Width", "DX")
-	m.op("SHLQ $2, DX") // what lanes repeat is so many bytes before
+	m.op("SHLQ $2, DX") // lanes repeat the value DX bytes before
 	m.at(repeat)
 	m.ops("CMPQ R14, BX")
 	m.op("JEQ %s", whole)
