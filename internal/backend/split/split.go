@@ -1,25 +1,25 @@
-// Package split makes one device of two: a fast one with little memory, and the host. What of a
-// model does not fit on the first is computed by the second, with the same bits. It knows the two
-// only by package backend, and nobody who uses it knows that there are two.
+// Package split makes one device of two: a fast one with little memory, and the host. The
+// parts of a model that do not fit on the first run on the second, with the same bits. It uses both
+// through package backend only, and its users do not see that there are two.
 //
 // An operation runs where its weights or its state are; one that has neither runs where its
-// operands were written. Weights are put in their place by whoever loads them, part by part (see
+// operands were written. The loader of weights places them, part by part (see
 // backend.Part). The state of a sequence is one piece of memory to its owner; here the layers'
-// parts of it lie on the device that computes the layer, and nowhere else. Its bytes are those that
+// parts of it lie only on the device that computes the layer. Its bytes are those that
 // one device has, so that prefixes can be used on any other.
 //
-// All other memory, the activations above all, may have a copy on each side. Which numbers of a
-// copy are older than those of the other is known, by rectangles; an operation that reads some has
-// them brought over first, and no others. Memory of the host is taken at once (pages that nobody
-// touches cost it nothing), that of the device when it is first used there, or it would be taken
-// for what only the host computes.
+// All other memory, mainly activations, may have a copy on each side. Rectangles record which numbers
+// of a copy are older than those of the other; an operation that reads some has only
+// these copied first. Memory of the host is allocated at once (untouched pages cost nothing), that of
+// the device when it is first used there, or it would be allocated for values that only the host
+// computes.
 //
-// The operations of a pass are collected before any of them runs. So it is known what crosses the
-// border where: the pass is cut into segments, each of which is a pass of one of the two devices,
-// with what it needs of the other brought over before it. A device that records passes and replays
-// them records segments. What was found out of a pass serves all others of its shape.
+// The operations of a pass are collected before any of them runs, so the transfers between the devices
+// are known: the pass is cut into segments, each of which is a pass of one of the two devices,
+// after a copy of its inputs from the other. A device that records passes and replays
+// them records segments. The cuts of a pass are reused for all passes of its shape.
 //
-// An error of either device, and one of a copy between them, comes out of the next call that waits.
+// An error of either device, and one of a copy between them, is reported by the next blocking call.
 package split
 
 import (

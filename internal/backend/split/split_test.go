@@ -35,7 +35,7 @@ func (b *biased) Break(err error) {
 	b.opaque[s].Break(err)
 }
 
-// open is a device of two whose memory nobody else can use.
+// open is a device of two opaque devices.
 func open(t *testing.T) *biased {
 	t.Helper()
 	b := &biased{}
