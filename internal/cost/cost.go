@@ -3,8 +3,8 @@
 //
 // A time is the product of the current speed of the machine, which another program may halve for a minute, and a cost
 // that hardly changes. The unit of cost is the level, the time of a pass over one row. A Kalman filter estimates the
-// logarithms of the level and of the costs of some sizes together. So it knows what was measured in turns at the same
-// speed, and how uncertain the relation of two sizes is.
+// logarithms of the level and of the costs of some sizes together. So it knows which sizes were measured at the same
+// speed, and how uncertain the ratio of two sizes is.
 package cost
 
 import (
@@ -237,7 +237,7 @@ func drafting(deepest, total, runs int) sum {
 // Known reports whether a pass without prompts was measured.
 func (m *Model) Known() bool { return m.known }
 
-// Measured is how often a pass of about so many rows was measured.
+// Measured is how often a pass of about rows rows was measured.
 func (m *Model) Measured(rows int) int { return m.seen[nearest(rows)] }
 
 // Level is the time of a pass over one row, in seconds; 0: not known.

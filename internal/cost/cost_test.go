@@ -66,7 +66,7 @@ func TestCurveIsMonotone(t *testing.T) {
 	}
 }
 
-// measured is a model that has seen passes over 1, 2 and 4 rows in turns, with noise.
+// measured is a model that has seen alternating passes over 1, 2 and 4 rows, with noise.
 func measured(rng *rand.Rand, rounds int, noise, speed float64) *Model {
 	m := new(Model)
 	for range rounds {
@@ -187,7 +187,7 @@ func TestPromptRows(t *testing.T) {
 	near(t, "seconds of the rest", 1e3*m.Rest(), 3, 0.1)
 }
 
-// TestDoubt falls with passes of the two sizes in turns, not with passes of one of them, and rises with time.
+// TestDoubt falls with alternating passes of the two sizes, not with passes of one of them, and rises with time.
 func TestDoubt(t *testing.T) {
 	var m Model
 	none := m.Doubt(4, 1)
