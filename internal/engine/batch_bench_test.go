@@ -16,9 +16,9 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// BenchmarkBatch generates texts with the trained model, several at a time, in turns without
-// drafts, with them, and one text after the other without. Times of one run are compared,
-// and the median of their ratios reported.
+// BenchmarkBatch generates texts with the trained model: several at a time without drafts, several
+// with drafts, and one after the other without, alternating. The ratios are those of one run;
+// their median is reported.
 func BenchmarkBatch(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
 	defer slot()()

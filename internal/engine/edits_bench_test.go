@@ -96,8 +96,8 @@ func (a *author) edit(e golden.Edit) Request {
 	return r
 }
 
-// BenchmarkEdits decodes texts that are rewritten with small changes, in turns without drafts, with the head, with
-// copies and with both. What the model says is dictated; its passes, the head's drafts and the copies are real.
+// BenchmarkEdits decodes texts that are rewritten with small changes: without drafts, with the head, with
+// copies and with both, alternating. The model's tokens are dictated; its passes, the head's drafts and the copies are real.
 func BenchmarkEdits(b *testing.B) {
 	a := openAuthor(b)
 	lookup, err := ngram.New(ngram.Options{})

@@ -43,7 +43,7 @@ type Options struct {
 	// Shared is where other processes find it, and this one what they have stored; nil: nowhere. The caller closes it
 	// after the engine.
 	Shared *prefix.Shared
-	// Observer hears which prefixes the cache can resume; nil: nobody does.
+	// Observer is told which prefixes the cache can resume; may be nil.
 	Observer prefix.Observer
 
 	// Tower makes the rows of pictures; nil: there are none. The engine is its only user.
@@ -59,7 +59,7 @@ type Options struct {
 	// rounds would otherwise wait for one after another.
 	Rehearse bool
 
-	Observe func(Round)  // called after every round, on the engine's goroutine; nil: nobody looks
+	Observe func(Round)  // called after every round, on the engine's goroutine; may be nil
 	Broken  func(error)  // called once, on the engine's goroutine, when nothing is served any more: see ErrBroken; may be nil
 	Log     *slog.Logger // of faults; nil: the default
 }

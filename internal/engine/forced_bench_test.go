@@ -232,11 +232,11 @@ func BenchmarkForced(b *testing.B) {
 	}
 }
 
-// BenchmarkForcedBatch is BenchmarkForced for several sequences at a time, which say the same,
-// in turns without drafts and with as many as the controller finds to pay. What the sequences of one turn
-// decode per second, each after its first token, is added up and compared, and the medians are reported. After the
-// first turn the prompt is in the cache. Where the time of a round with drafts goes is reported too, how many passes
-// were prepared in one turn, and how long the engine took to start.
+// BenchmarkForcedBatch is BenchmarkForced for several equal sequences at a time, alternating between no drafts
+// and the controller's choice. The decoding rates of the sequences of one repetition, each after its first token, are
+// added up and compared, and the medians are reported. After the first repetition the prompt is in the cache. It also
+// reports the phases of a round with drafts, the passes prepared in one repetition, and the time to start
+// the engine.
 func BenchmarkForcedBatch(b *testing.B) {
 	for shape := range strings.SplitSeq(*forcedShapes, ",") {
 		b.Run("shape="+shape, func(b *testing.B) { forcedBatch(b, shape) })
@@ -327,8 +327,8 @@ func forcedBatch(b *testing.B, shape string) {
 }
 
 // BenchmarkRejected decodes with a head whose drafts are never accepted, where the controller
-// finds that depth 0 is best, in turns with decoding without a drafter: what is lost is what it
-// takes to fill the head's KV cache, and trials. Times of one turn are compared.
+// chooses depth 0, alternating with decoding without a drafter: the loss is the time to
+// fill the head's KV cache, and trials. Times of one repetition are compared.
 func BenchmarkRejected(b *testing.B) {
 	const tokens = 128
 	for _, shape := range []string{"2b", "4b"} {

@@ -44,8 +44,8 @@ func (e *Engine) fit(s *sequence) error {
 	return nil
 }
 
-// free reports whether bytes are free, once the background and the cache have given up what they must.
-// The cache keeps what it has if all of it would not be enough: whoever waits may begin with it.
+// free reports whether bytes are free, after it has taken what is needed from the background and the cache.
+// If all of the cache would not be enough, the cache keeps its entries: the request may resume from one.
 func (e *Engine) free(bytes int64) bool {
 	missing := func() int64 { return bytes - (e.pool.Budget() - e.pool.Used()) }
 	if s := e.background.current; s != nil && missing() > 0 {

@@ -387,7 +387,7 @@ func TestWaitingPrefixesStayOnDisk(t *testing.T) {
 		}
 	}
 	gate.let <- struct{}{}
-	<-gate.begun // whoever is to be looked at was
+	<-gate.begun // the first lookup has begun
 	cancel()
 	gate.let <- struct{}{}
 	gate.passUntil(ended(running))

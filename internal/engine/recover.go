@@ -8,12 +8,12 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// isolate deals with a round that went wrong. The states of all that were in it are
-// undefined. One whose sampler has panicked is to blame and ends, and so is one that was alone when
-// the model or the drafter has. An error without a panic is the device's, and maybe of what others
-// have queued before: one that was alone ends when it comes again, and all others restart too. If
-// nobody is known to be to blame, each is alone until it has caught up, so that those that are sound
-// go on and the one that is not is found. On a lost device all end.
+// isolate handles a failed round. The states of all its sequences are
+// undefined. A sequence whose sampler panicked is at fault and ends, and so is one that was alone when
+// the model or the drafter panicked. An error without a panic is the device's, maybe from work
+// queued earlier: a sequence that was alone ends at the second error, and all others restart too. If
+// no sequence is known to be at fault, each runs alone until it has caught up, so that the sound
+// ones continue and the faulty one is found. On a lost device all end.
 func (e *Engine) isolate(err error) {
 	if backend.Lost(err) {
 		e.lose(err)
@@ -52,9 +52,9 @@ func (e *Engine) restart(s *sequence, alone bool) {
 	}
 }
 
-// restartAll restarts everything that has memory, for any of it may be wrong: a device tells the
-// next who waits that something has failed, whoever has queued it. That may be one that is not in the
-// round, as one that was just opened and waits for the prompts of others.
+// restartAll restarts everything that has memory, for any of it may be wrong: a device reports an
+// error to the next blocking call, whichever sequence queued the work. That may be one outside
+// of the round, such as one that was just opened and waits for the prompts of others.
 func (e *Engine) restartAll(alone bool) {
 	for _, s := range slices.Clone(e.running) {
 		e.restart(s, alone)
@@ -117,9 +117,9 @@ func (e *Engine) collapse(f *Fault) {
 	}
 }
 
-// suspectAll restarts all sequences that run, and the pass for their pictures with them, if a step
-// has met an error of the device, which may be that of what somebody else has queued. It reports false
-// if the pictures are to blame: it is none, or it has happened before.
+// suspectAll restarts all running sequences, and the pass for their images with them, if a step
+// met a device error, which may come from work queued elsewhere. It reports false
+// if the images are at fault: the error is not the device's, or it is a repeated one.
 func (e *Engine) suspectAll(err error) bool {
 	if !errors.Is(err, state.ErrFailed) || backend.Lost(err) || len(e.running) == 0 || slices.ContainsFunc(e.running, func(s *sequence) bool { return s.isolated }) {
 		return false

@@ -56,7 +56,7 @@ func (e *Engine) rehearseRounds() error {
 	return err
 }
 
-// rehearsePass feeds tokens to sequences of their own, at most so many to each, and returns their hidden rows.
+// rehearsePass feeds tokens to new sequences, at most each tokens per sequence, and returns their hidden rows.
 func (e *Engine) rehearsePass(tokens []int32, each, want int) (hidden backend.Tensor, err error) {
 	defer caught(&err)
 	var spans []model.Span

@@ -50,8 +50,8 @@ type Request struct {
 	// Flow names the client. Within a priority, waiting requests are admitted round-robin between
 	// flows, and in order of arrival within a flow. It does not change the answer.
 	Flow string
-	// Offline is true if nobody waits for the tokens: beside requests that are not offline it gets
-	// a share of the time, whatever its priority.
+	// Offline requests have no waiting reader: beside other requests they get
+	// a share of the time, whatever their priority.
 	Offline bool
 }
 
@@ -215,7 +215,7 @@ func (s *sequence) current() bool {
 	return s.finish == "" && s.background == nil && s.target.Len()+1 == len(s.tokens) && len(s.tokens) > len(s.req.Prompt)
 }
 
-// force completes the draft of the next round, of which so many tokens were drafted, with the tokens
+// force extends the draft of the next round, whose first drafted tokens are the drafter's, with the tokens
 // that the request's constraint forces. A panic of the constraint is the sequence's fault.
 func (s *sequence) force(drafted int) {
 	if s.req.NoForced {
@@ -266,9 +266,9 @@ func (s *sequence) describe(t *Token, logits []float32) {
 	}
 }
 
-// announceEvery is the minimum time between two wakes of a reader. Where rounds are shorter,
-// as those of small models are, the tokens of several go together: nobody reads that fast,
-// and every reader that wakes takes time from the rounds to come.
+// announceEvery is the minimum time between two wakes of a reader. Shorter rounds, as those of small
+// models, deliver several tokens together: no reader is that fast,
+// and every wake takes time from the next rounds.
 const announceEvery = 10 * time.Millisecond
 
 // announce wakes the reader, unless it was woken less than announceEvery ago: the end of the

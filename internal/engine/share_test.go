@@ -138,9 +138,9 @@ func (x *mixed) run(t *testing.T, seed uint64) (rounds []Round) {
 	return rounds
 }
 
-// TestOfflineRequestsKeepToTheirShare plays random loads on machines with random prices. No round
-// with somebody's text or prompt is longer by more than its share, all of them together likewise;
-// all offline requests come to their end, even if users never stop; every text is as it is alone.
+// TestOfflineRequestsKeepToTheirShare plays random loads on machines with random costs. No round
+// with rows of an online request is longer by more than the share, nor is their sum;
+// all offline requests end, even if online requests never stop; every text is as it is alone.
 func TestOfflineRequestsKeepToTheirShare(t *testing.T) {
 	loads := 40
 	if long {

@@ -47,8 +47,8 @@ type Stats struct {
 	TokenTime  time.Duration // of a token of a prompt, lately; 0: not known
 }
 
-// Phases is where the time of rounds went, those of background prefills included. Work that a device
-// only queues counts where somebody waits for it.
+// Phases is where the time of rounds went, those of background prefills included. Queued work counts
+// in the phase that waits for it.
 type Phases struct {
 	Forward time.Duration // the model's passes, until their logits are there
 	Sample  time.Duration // choosing tokens: samplers, grammars, verification

@@ -39,8 +39,8 @@ type Result struct {
 	Speculation spec.Stats
 }
 
-// Stream is a running request as its reader sees it. Tokens wait in the stream until they
-// are read: a slow reader stalls nobody.
+// Stream is the reader's side of a running request. Tokens wait in the stream until they
+// are read: a slow reader stalls no other request.
 type Stream struct {
 	mu     sync.Mutex // protects what follows
 	more   sync.Cond

@@ -309,7 +309,7 @@ func TestForcedRunsFillRounds(t *testing.T) {
 }
 
 // BenchmarkStructured generates the structured answers with the embedded model, several at a time,
-// with forced drafts and without them in turns: tokens per second, and how many are forced.
+// alternating with and without forced drafts: tokens per second, and how many are forced.
 func BenchmarkStructured(b *testing.B) {
 	f := openForcing(b)
 	head := mtp.New(f.model.Head(), mtp.Options{Vocab: f.model.Info().Vocab})

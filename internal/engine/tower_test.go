@@ -189,8 +189,8 @@ func (p *embeddingPass) Close() {
 	}
 }
 
-// TestTowerLetsOthersSpeak has a text generated while the tower looks at a picture: without time to
-// spare in its rounds there is a step before each of them, and with nobody to wait all of them.
+// TestTowerLetsOthersSpeak generates a text while the tower runs on an image: if rounds have no time to
+// spare, there is one step before each of them; without other sequences all steps run at once.
 func TestTowerLetsOthersSpeak(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	var steps []int // after each round

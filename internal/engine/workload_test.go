@@ -128,7 +128,7 @@ func constraints(t *testing.T, vocab int, end []int32) (list []func() sample.Con
 	return list
 }
 
-// check compares what came of a piece with what it must be, as far as it went.
+// check compares the answer of a piece with the expected one, as far as it went.
 func (p *piece) check(ids []int32, hashes []uint64, whole bool) error {
 	if whole && len(ids) != len(p.ids) {
 		return fmt.Errorf("%d tokens, want %d", len(ids), len(p.ids))
