@@ -59,7 +59,7 @@ type Dialogue struct {
 	// Ends are the tokens that end a text or a turn, whatever the checkpoint says: configs may
 	// name one of them only.
 	Ends []string
-	// Turns are the tokens that open a turn: one for everybody's, or one for each role.
+	// Turns are the tokens that open a turn: one for all roles, or one for each role.
 	Turns []string
 	// Answers open the assistant's: texts, with the token.
 	Answers  []string

@@ -60,8 +60,8 @@ func (o *Output) Wait() error {
 	return err
 }
 
-// Rows brings all rows of logits to the host, in order. It is for whoever looks at all of them:
-// to choose tokens, spec.Logits reads less. The rows are valid until the device's next call.
+// Rows copies all rows of logits to the host, in order. To choose tokens, spec.Logits reads less.
+// The rows are valid until the device's next call.
 func (o *Output) Rows() ([][]float32, error) {
 	all, err := o.Device.Host(o.Logits)
 	if err != nil {

@@ -36,11 +36,11 @@ type TowerInfo struct {
 	PatchBytes int64 // of memory that a pass takes for each patch of its pictures, until it is closed
 }
 
-// TowerPass is a pass over pictures in steps, so that whoever decodes text meanwhile need not wait
+// TowerPass is a pass over images in steps, so that decoding of text need not wait
 // for its end.
 type TowerPass interface {
 	// Step computes the next piece of the pass, of some milliseconds, and reports whether it was
-	// the last. An error of the device in what was queued, by whomever, is state.ErrFailed.
+	// the last. An error of the device in any queued work is state.ErrFailed.
 	Step() (done bool, err error)
 	// Take hands out the rows of picture i, [tokens, Output] in float32, after the last step: the
 	// caller gives them back to the device.
