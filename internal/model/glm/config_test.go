@@ -172,7 +172,7 @@ func TestConfigRotation(t *testing.T) {
 	}
 }
 
-// FuzzReadConfig reads configs that nobody wrote: an error, or a model that can be laid out.
+// FuzzReadConfig reads arbitrary configs: an error, or a model that can be laid out.
 func FuzzReadConfig(f *testing.F) {
 	f.Add(`{"model_type": "glm4_moe"}`)
 	f.Add(`{"model_type": "deepseek_v3", "rope_scaling": {"type": "yarn", "factor": 1e300, "original_max_position_embeddings": 1e-300}}`)

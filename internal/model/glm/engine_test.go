@@ -160,7 +160,7 @@ func (r *rig) preempt(t *testing.T, first engine.Request, wantFirst answer, seco
 	}
 }
 
-// gated is a model whose first two passes wait for somebody.
+// gated is a model whose first two passes wait for the test.
 type gated struct {
 	*Model
 	passes      int
@@ -178,7 +178,7 @@ func (g *gated) Forward(batch []model.Span) (model.Output, error) {
 	return g.Model.Forward(batch)
 }
 
-// answer is what came of a request.
+// answer is the result of a request.
 type answer struct {
 	ids []int32
 	engine.Result

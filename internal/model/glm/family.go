@@ -61,7 +61,7 @@ func headNames(config []byte) model.HeadNames {
 // layersOf is how many layers a config says a model has.
 func layersOf(config []byte) int {
 	var f fileConfig
-	_ = json.Unmarshal(config, &f) // whoever opens the model says what is wrong with it
+	_ = json.Unmarshal(config, &f) // opening the model reports what is wrong with it
 	if t := f.text(); t.Layers != nil {
 		return int(*t.Layers)
 	}

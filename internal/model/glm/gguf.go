@@ -160,7 +160,7 @@ func (g *ggufFile) name(name string) (string, error) {
 	return "", fmt.Errorf("it is not part of a %s model of %d blocks", g.arch, g.layers+g.heads)
 }
 
-// sources are what becomes of a tensor: one, or of gates and ups of experts in one tensor two.
+// sources are the weights in a tensor: one, or two if it has gates and ups of experts.
 func (g *ggufFile) sources(t *gguf.Tensor) ([]checkpoint.Source, error) {
 	name, err := g.name(t.Name)
 	if err != nil {
