@@ -223,8 +223,7 @@ func TestFamilyIsConverted(t *testing.T) {
 	}
 }
 
-// TestFamilyIsFoundByItsArchitecture opens a config without a type, and none of a type that nobody
-// knows.
+// TestFamilyIsFoundByItsArchitecture opens a config without a type, and refuses an unknown type.
 func TestFamilyIsFoundByItsArchitecture(t *testing.T) {
 	config := strings.Replace(plainConfig, `"model_type": "plain"`, `"architectures": ["PlainForCausalLM"]`, 1)
 	c, err := checkpoint.Open(write(t, config))
