@@ -368,7 +368,7 @@ func (c *config) freqs() []float32 {
 	return f
 }
 
-// turns says which axis each rotated pair turns by: time, height and width in turns, as long as
+// turns says which axis rotates each pair: time, height and width alternate, as long as
 // the section of height or width has pairs.
 func (c *config) turns() []uint8 {
 	axes := make([]uint8, c.rotary/2)

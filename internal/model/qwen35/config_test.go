@@ -196,8 +196,8 @@ func TestConfigFrequencies(t *testing.T) {
 	}
 }
 
-// FuzzReadConfig looks for a text that makes reading it panic, or that resolves to sizes
-// nobody can mean.
+// FuzzReadConfig looks for a text that makes reading it panic, or that resolves to impossible
+// sizes.
 func FuzzReadConfig(f *testing.F) {
 	f.Add([]byte(`{"model_type": "qwen3_5", "text_config": {` + least + `}}`))
 	f.Add([]byte(`{` + least + `, "num_experts": 4, "num_experts_per_tok": 2, "layer_types": ["full_attention"]}`))

@@ -118,7 +118,7 @@ type ggufPiece struct {
 	encoding dtype.Matrix // of the tensor in the file
 }
 
-// pieces are what becomes of a tensor.
+// pieces are the weights in a tensor.
 func (g *ggufFile) pieces(t *gguf.Tensor) ([]ggufPiece, error) {
 	m, err := t.Encoding()
 	if err != nil {

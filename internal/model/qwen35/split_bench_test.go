@@ -26,8 +26,8 @@ func (c *counting) Write(dst backend.Tensor, src []float32) error {
 	return c.Backend.Write(dst, src)
 }
 
-// BenchmarkBorder is what it costs to have a model on two devices, both of which are the processor:
-// the time of a pass as a multiple of one device's, in turns, and copies between the two.
+// BenchmarkBorder is the overhead of two devices, both of which are the processor:
+// the time of a pass as a multiple of one device's, alternating, and copies between the two.
 func BenchmarkBorder(b *testing.B) {
 	const shape, bits = "0.8b", 4
 	type subject struct {

@@ -22,7 +22,7 @@ func openSplit(t *testing.T, dir string, b backend.Backend, o model.Options) *ri
 	return r
 }
 
-// divided is a device of two, both of which let nobody look inside.
+// divided is a device of two opaque devices.
 func divided(t *testing.T, onHost func(backend.Part) bool) backend.Backend {
 	t.Helper()
 	b := backendtest.Open(t, backend.Options{Threads: 1})

@@ -87,7 +87,7 @@ func (c *config) openTower(f *weights.Files) (t *vision.Tower, err error) {
 	return t, f.CheckTower(t.Weights())
 }
 
-// towerOf is openTower as the options have it. Whoever loads the model is told what it lacks.
+// towerOf is openTower as the options have it. It logs why the model has no tower.
 func (c *config) towerOf(f *weights.Files, o model.Options) (*vision.Tower, error) {
 	if o.NoVision {
 		f.SkipTower()
@@ -100,8 +100,8 @@ func (c *config) towerOf(f *weights.Files, o model.Options) (*vision.Tower, erro
 	return t, err
 }
 
-// readVision decodes vision_config; it is nil if there is none. A model whose tower nobody can read
-// takes text all the same, so the error is kept.
+// readVision decodes vision_config; it is nil if there is none. A model with an unreadable tower
+// still takes text, so the error is kept.
 func readVision(text json.RawMessage) (*vision.Config, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return nil, nil
