@@ -293,7 +293,7 @@ func (p *Pass) attend() (done bool) {
 	return true
 }
 
-// mix has rows [from, to) of some heads look at the rows of their segment. Nobody else needs their
+// mix computes attention of rows [from, to) of some heads over their segment. It overwrites their
 // queries.
 func (p *Pass) mix(s *segment, head, end, from, to int) {
 	v := p.t.cfg

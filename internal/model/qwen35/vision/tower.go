@@ -103,7 +103,7 @@ func (l *linear) weights(list []weights.Weight, module string, rows, cols int) [
 	return append(list, weights.NewMatrix(&l.w, module, rows, cols), weights.NewVector(&l.bias, weights.Vector, module+".bias", 1, rows))
 }
 
-// weights are stored as they are: the tower's norms have no one that files leave out.
+// weights are used as stored: 1 is not added to the gains of the tower.
 func (n *layerNorm) weights(list []weights.Weight, module string, width int) []weights.Weight {
 	return append(list,
 		weights.NewVector(&n.gain, weights.Vector, module+".weight", 1, width),
