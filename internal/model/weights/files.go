@@ -36,8 +36,8 @@ type Files struct {
 
 var _ source = (*Files)(nil)
 
-// Open looks through the names of a checkpoint, which stays open as long as its weights are
-// used. Gains are taken as they are stored until somebody sets Norms.
+// Open reads the names of a checkpoint, which stays open as long as its weights are
+// used. Gains are used as stored until Norms is set.
 func Open(c *checkpoint.Checkpoint, r Reading, log *slog.Logger) (*Files, error) {
 	found, twice, err := findNames(c, &r, log)
 	if err != nil {

@@ -36,7 +36,7 @@ type Loader struct {
 	// all do.
 	Bits    func(module string) int
 	Context context.Context // ends loading with its error; nil: nothing does
-	// Progress is called from time to time with the bytes read so far; nil: nobody is told.
+	// Progress is called from time to time with the bytes read so far; may be nil.
 	Progress func(done, total int64)
 
 	from       source

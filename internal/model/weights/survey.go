@@ -43,7 +43,7 @@ type Survey struct {
 	Sizes map[backend.Part]Size `json:"-"`
 
 	Missing  []string `json:"missing"` // tensors that the config promises; a bounded list
-	Unknown  []string `json:"unknown"` // tensors, under their names in the files, that are no part of it; where there are Errors nobody knows
+	Unknown  []string `json:"unknown"` // tensors, under their names in the files, that are no part of it; incomplete if there are Errors
 	Warnings []string `json:"-"`       // what converters have done to it and can be lived with
 	Errors   []error  `json:"-"`       // what else is wrong with single tensors; a bounded list
 
@@ -393,8 +393,8 @@ func (s *Survey) sum(f *Files) {
 	slices.SortFunc(s.Parts, func(a, b Part) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })
 }
 
-// vision counts the tensors of pictures. Parameters and encodings are those of the table, if there
-// is one: without it nobody knows what is packed how.
+// vision counts the tensors of the tower. Parameters and encodings are those of the table, if there
+// is one: without it the packing is unknown.
 func (s *Survey) vision(f *Files) {
 	for _, name := range f.source.Tensors() {
 		short, needed := f.Canonical(name)

@@ -110,8 +110,7 @@ func (w *Weight) kernels() ([]dtype.Matrix, error) {
 	return []dtype.Matrix{m}, m.Validate()
 }
 
-// channelsFirst turns rows of pixels of so many channels, numbers of size bytes, into rows of
-// channels of so many pixels.
+// channelsFirst reorders numbers of size bytes from [pixels, channels] to [channels, pixels].
 func channelsFirst(b []byte, size, channels, pixels int) []byte {
 	out := make([]byte, 0, len(b))
 	for ; len(b) > 0; b = b[channels*pixels*size:] {

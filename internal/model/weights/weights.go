@@ -1,8 +1,8 @@
-// Package weights brings the weights of checkpoints to whoever needs them. A family has one
-// table of its weights: what each is called, what kind it is, its shape, the ways in which it is
-// stored, and where it goes. Loading, a survey of headers, an inventory for converters and a
-// generated model all walk that table, and this package is the walking. It knows names, shapes,
-// encodings and files; no family, and no arithmetic of a model.
+// Package weights loads the weights of checkpoints. A family has one
+// table of its weights: name, kind, shape, possible encodings and destination of each.
+// Loading, a survey of headers, an inventory for converters and a
+// generated model all walk that table. The package knows names, shapes,
+// encodings and files, but no family and no arithmetic of a model.
 package weights
 
 import (
