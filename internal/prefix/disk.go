@@ -196,7 +196,7 @@ func (d *Disk) Stats() DiskStats {
 	return d.stats
 }
 
-// add puts a file on the list, as the last used; mu is held, or nobody else knows d.
+// add puts a file on the list, as the last used; mu is held, or d is not shared yet.
 func (d *Disk) add(n name, f *file) {
 	d.files[n], f.place = f, d.recent.PushFront(n)
 	if n.rest >= 0 {
@@ -213,8 +213,8 @@ func (d *Disk) count(f *file, n int) {
 	d.stats.Bytes += int64(n) * f.size
 }
 
-// drop takes a file off the list; mu is held. If it reports true, the file is to be removed
-// once mu is not: nobody shall wait for the folder.
+// drop takes a file off the list; mu is held. If it reports true, the caller removes the file
+// after unlocking mu: no other goroutine shall wait for the folder.
 func (d *Disk) drop(n name) bool {
 	f := d.files[n]
 	if f == nil {

@@ -350,8 +350,8 @@ type nowhere struct{ Folder }
 
 func (nowhere) Remove(...string) {}
 
-// TestRemovingLooksAtNoOtherFiles checks that a full folder is not sorted for every file that is written: whoever
-// stores a prefix meanwhile would wait.
+// TestRemovingLooksAtNoOtherFiles checks that a full folder is not sorted for every file that is written: other
+// goroutines that store a prefix would wait.
 func TestRemovingLooksAtNoOtherFiles(t *testing.T) {
 	allocs := func(files int) float64 {
 		d := &Disk{store: nowhere{}, o: DiskOptions{Bytes: int64(files)}, files: map[name]*file{}, recent: list.New(), ends: map[key][]name{}}

@@ -24,8 +24,8 @@ const (
 	fileHeader = len(magic) + 4 + 4 + len(key{})
 )
 
-// key names a prefix of texts of one model. It is a cryptographic hash: whoever can
-// choose texts must not be able to make two that have the same.
+// key names a prefix of texts of one model. It is a cryptographic hash: a client that chooses
+// texts must not be able to make two with the same key.
 type key [16]byte
 
 // rootKey is the key of no tokens at all, given all that numbers depend on besides tokens. Files

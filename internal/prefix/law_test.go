@@ -228,7 +228,7 @@ func TestHitEqualsPrefill(t *testing.T) {
 	}
 }
 
-// TestHitsGoTheirOwnWays lets two texts with one prefix be read in turns, and compares
+// TestHitsGoTheirOwnWays alternates between two texts with one prefix, and compares
 // each with itself alone.
 func TestHitsGoTheirOwnWays(t *testing.T) {
 	for _, sub := range subjects[1:] {

@@ -7,17 +7,17 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// Observer hears which prefixes a cache can resume, so that others can be told: a gateway, which
-// then sends requests where their prefixes are.
+// Observer is told which prefixes a cache can resume, so that for example a gateway
+// can send requests to the server that has their prefixes.
 //
-// It hears of boundaries that any request may resume at: those at the end of a page, of texts
+// It is told of boundaries that any request may resume at: those at the end of a page, of texts
 // without a salt, and with the drafter's state if there is a drafter. An entry that was evicted but
-// can be read from the disk is still there; one that only a shared store has is not, for that may
-// lose it without a word, and any other cache has it as well. It hears of a boundary once, until it
+// can be read from the disk is still reported; one that only a shared store has is not: the store may
+// drop it without notice, and every other cache has it as well. A boundary is reported once, until it
 // is removed.
 //
-// Its methods are called one at a time, by whoever uses the cache or by the disk's background,
-// who wait for it. It must not call the cache, nor change tokens and rows.
+// Its methods are called one at a time, by the users of the cache or by the disk's background
+// goroutine, which wait for them. They must not call the cache, nor change tokens and rows.
 type Observer interface {
 	// Stored says that a text which begins with these tokens and goes on starts behind them. Some of
 	// them may hold the places of rows.
@@ -47,7 +47,7 @@ type boundary struct {
 	files []name // where it is read from; nil: it is in memory
 }
 
-// newShown is for a cache of those options, nil if there is nobody to hear.
+// newShown is the record for a cache of these options, nil without an observer.
 func newShown(o *Options) *shown {
 	if o.Observer == nil {
 		return nil
@@ -180,7 +180,7 @@ func (s *shown) close() {
 type drops struct {
 	mu   sync.Mutex // protects what follows
 	list []name
-	wake chan struct{} // there is something on the list; nil: nobody listens
+	wake chan struct{} // there is something on the list; nil: there is no listener
 }
 
 // add puts a file on the list. It does not wait.
@@ -240,8 +240,8 @@ func (d *drops) listen(f func(name)) (stop func()) {
 	}
 }
 
-// Idle reports whether nothing is on its way to the folder, and whoever listens has heard of
-// everything that went from there.
+// Idle reports whether no write is pending, and the listener has been told of
+// all removed files.
 func (d *Disk) Idle() bool {
 	d.mu.Lock()
 	pending := d.pending

@@ -30,7 +30,7 @@ type Options struct {
 	// is called by the goroutine that uses the cache.
 	TokenTime func() float64
 
-	Observer Observer // hears what can be resumed; nil: nobody does
+	Observer Observer // is told what can be resumed; may be nil
 }
 
 // Cache is the prefix cache of one model. Like the pool whose memory it takes, it is used by
@@ -45,7 +45,7 @@ type Cache struct {
 	recent *list.List           // of *entry, the last used in front
 	blocks map[*state.Block]int // references of entries and nodes
 	clock  atomic.Uint64        // counts uses of entries
-	shown  *shown               // nil: nobody hears of entries
+	shown  *shown               // nil: no observer
 
 	mu      sync.Mutex // protects what follows
 	stats   Stats
@@ -97,7 +97,7 @@ func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
 //
 // Pages are shared with the states, which go on. An error means that nothing is stored: there was no
 // memory, or, if it is state.ErrFailed, the device has failed in something that was queued, and the
-// states may be wrong. Nobody would find out that an entry is.
+// states may be wrong. A wrong entry could not be detected later.
 func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden backend.Tensor) error {
 	n := len(text.Tokens)
 	if n == 0 || target.Len() != n {

@@ -14,7 +14,7 @@ type rates struct {
 	bytes   float64 // per second, beside the latency; 0: not known
 }
 
-// takes is the expected time, in seconds, of a number of requests for so many bytes together.
+// takes is the expected time, in seconds, of a number of requests for bytes bytes in total.
 func (r rates) takes(requests int, bytes int64) float64 {
 	t := float64((requests+parallel-1)/parallel) * r.latency
 	if r.bytes > 0 {
@@ -23,8 +23,8 @@ func (r rates) takes(requests int, bytes int64) float64 {
 	return t
 }
 
-// worth reports whether fetching is expected to be faster than computing tokens that take so many
-// seconds each. Where one of both is not known, it is tried.
+// worth reports whether fetching is expected to be faster than computing tokens, at token seconds
+// each. If either time is unknown, fetching is tried.
 func worth(r rates, token float64, tokens, requests int, bytes int64) bool {
 	return token <= 0 || r == rates{} || r.takes(requests, bytes) < token*float64(tokens)
 }
@@ -38,8 +38,8 @@ type speed struct {
 
 const (
 	speedWeight = 0.3
-	// speedForgotten is how long an estimate is believed. A store that was slow is tried again
-	// after that, for nobody fetches from it, and so measures it, meanwhile.
+	// speedForgotten is how long an estimate is used. A slow store is tried again
+	// after that, because no fetch measures it meanwhile.
 	speedForgotten = 5 * time.Minute
 )
 
@@ -59,7 +59,7 @@ func (s *speed) small(now time.Time, took time.Duration) {
 	s.at = now
 }
 
-// fetched takes in the time of requests for so many bytes together.
+// fetched records the time of requests for bytes bytes in total.
 func (s *speed) fetched(now time.Time, requests int, bytes int64, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ const (
 	longWait  = time.Minute
 )
 
-// fail takes in a failure, and reports whether somebody should be told.
+// fail records a failure, and reports whether to log it.
 func (h *health) fail(now time.Time) bool {
 	first := !h.down && (h.warned.IsZero() || now.Sub(h.warned) >= longWait)
 	if first {

@@ -148,8 +148,8 @@ func (s *Shared) count(change func(*SharedStats)) {
 	change(&s.stats)
 }
 
-// fails takes in that a request has failed. That a file is not there, that it is not ours, or that
-// nobody waits any more is no failure.
+// fails records a failed request. A missing or foreign file and a canceled request are not
+// failures.
 func (s *Shared) fails(h *health, err error) {
 	if err == nil || isGone(err) || errors.Is(err, errForeign) || s.life.Err() != nil || errors.Is(err, context.Canceled) {
 		return
@@ -348,7 +348,7 @@ func (s *Shared) abandon(j *job) {
 	}
 }
 
-// write does a job, the entry last: whoever finds it finds its pages.
+// write does a job, the entry last: a reader that finds the entry finds its pages.
 func (s *Shared) write(j *job) {
 	s.mu.Lock()
 	off := s.writing.down && !s.writing.due(s.o.now())

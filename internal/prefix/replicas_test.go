@@ -293,8 +293,8 @@ func TestSharedIsWrittenAfterUses(t *testing.T) {
 	}
 }
 
-// TestSharedDegrades takes the store away and brings it back: what is asked meanwhile is a miss
-// without a request, one line in the log tells each change, and nobody has to do anything.
+// TestSharedDegrades takes the store away and brings it back: lookups meanwhile miss
+// without a request, one log line reports each change, and no intervention is needed.
 func TestSharedDegrades(t *testing.T) {
 	store := newFlaky(t)
 	var texts [][]int32
@@ -464,7 +464,7 @@ func (s stuck) Get(ctx context.Context, _ string, _ int64) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-// TestSharedGivesUpOnASlowStore: nobody waits much longer than computing takes.
+// TestSharedGivesUpOnASlowStore: a request waits little longer than computing takes.
 func TestSharedGivesUpOnASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where only the store's silence takes time
 		store := newFlaky(t)

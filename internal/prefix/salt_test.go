@@ -58,7 +58,7 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 			t.Errorf("salt %x: %d tokens found on disk, want %d", salt, got, l)
 		}
 	}
-	// Memory is everybody's: the one that was used the longest ago goes, whoever's it is.
+	// Memory is shared by all salts: the least recently used entry is evicted, of any salt.
 	length(c, Salt{1})
 	c.Shrink(1)
 	if c.longest(Salt{3}, Text{Tokens: tokens}, true) != nil || c.longest(Salt{1}, Text{Tokens: tokens}, true) == nil {

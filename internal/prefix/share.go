@@ -10,7 +10,7 @@ import (
 )
 
 // share counts a use of an entry, and has it written to the shared store once it was used often
-// enough. What nobody would fetch, because it is computed faster, is not written. An error is as that
+// enough. An entry that is computed faster than fetched is not written. Errors are as those
 // of spill.
 func (c *Cache) share(salt Salt, text Text, e *entry) (err error) {
 	s := c.o.Shared
@@ -116,7 +116,7 @@ type coming struct {
 	waiting int           // others who want it
 }
 
-// begin reports whether the entry is to be fetched now. If somebody else does so already, it waits
+// begin reports whether the entry is to be fetched now. If another request is fetching it, begin waits
 // for that and reports false.
 func (s *Shared) begin(ctx context.Context, n name) bool {
 	s.mu.Lock()
@@ -137,7 +137,7 @@ func (s *Shared) begin(ctx context.Context, n name) bool {
 	return false
 }
 
-// finish tells those who wait for an entry.
+// finish wakes the requests that wait for an entry.
 func (s *Shared) finish(n name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,7 +53,7 @@ func (f Folder) Get(_ context.Context, name string, limit int64) ([]byte, error)
 	return os.ReadFile(f.path(name))
 }
 
-// TooLarge is the error of a file that nobody of ours has written.
+// TooLarge is the error of a file larger than any that this program writes.
 func TooLarge(size, limit int64) error {
 	return fmt.Errorf("%w: %d bytes, want at most %d", errForeign, size, limit)
 }
@@ -129,5 +129,5 @@ func (f Folder) Touch(name string, now time.Time) {
 // errForeign is the error of a file that is not ours, or damaged.
 var errForeign = errors.New("not a file of this cache")
 
-// isGone reports that a file is not there, which is no fault of anybody.
+// isGone reports that a file does not exist, which is not a failure.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }

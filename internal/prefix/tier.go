@@ -68,7 +68,7 @@ func (c *Cache) Fetch(salt Salt, text Text, drafts bool, done func()) bool {
 	if c.promising(&q, x) {
 		q.text.Tokens = slices.Clone(text.Tokens)
 		if c.o.Shared.later(func() {
-			defer done() // whatever happens: somebody waits
+			defer done() // in any case: the request waits
 			if !c.fetchShared(&q, x, limit) && x != nil {
 				c.read(x, limit)
 				c.arrive(x)

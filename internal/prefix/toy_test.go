@@ -61,7 +61,7 @@ func newToy(t *testing.T, budget int64) *toy {
 	return &toy{t, b, state.NewPool(b, budget), toyTarget, toyMemory, row}
 }
 
-// newMixture is a toy of that mixture, with memory for so many pages and recurrent memories.
+// newMixture is a toy of that mixture, with memory for pages pages and recurrent recurrent states.
 func newMixture(t *testing.T, mixture, pages, recurrent int) *toy {
 	t.Helper()
 	m := mixtures[mixture]
