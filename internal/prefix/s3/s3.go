@@ -105,7 +105,7 @@ func Open(ctx context.Context, address string, o Options) (*Bucket, error) {
 	}
 	b.client, err = minio.New(u.Host, &minio.Options{
 		Creds: o.credentials(), Secure: u.Scheme == "https", Region: o.Region, Transport: bounded{b.transport},
-		MaxRetries: 1, // whoever asks knows better what else to do with the time
+		MaxRetries: 1, // the caller decides about retries
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", address, err)
@@ -211,7 +211,7 @@ func (b *Bucket) Put(ctx context.Context, name string, data []byte, replace bool
 	}
 	switch r := minio.ToErrorResponse(err); {
 	case r.StatusCode == http.StatusPreconditionFailed || r.StatusCode == http.StatusConflict:
-		return nil // it is there, or is being written by somebody else
+		return nil // it exists, or another process is writing it
 	case r.StatusCode == http.StatusNotImplemented && conditional:
 		b.plain.Store(true) // the same name has the same contents: nothing is lost
 		return b.Put(ctx, name, data, replace)

@@ -175,7 +175,7 @@ func TestBucketOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if runtime.GOOS == "linux" { // elsewhere the system's own store decides, and trusts no certificate of tests
-		t.Setenv("SSL_CERT_FILE", file) // read once, by the first to verify: nobody else does in these tests
+		t.Setenv("SSL_CERT_FILE", file) // read once, by the first verification: these tests have no other
 		b := open(t, s)
 		if err := b.Put(t.Context(), "x", []byte("contents"), false); err != nil {
 			t.Fatal(err)
