@@ -37,7 +37,7 @@ const (
 	Unavailable       // status 503
 	Truncated         // the connection ends in the middle of an object
 	WrongBytes        // an object arrives with one bit changed
-	Conflict          // status 409: somebody else is writing it
+	Conflict          // status 409: another client is writing it
 	Plain             // status 501 for conditional writes
 	Hangs             // no answer until the client gives up
 )
