@@ -63,7 +63,7 @@ func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, b
 	if mask == nil {
 		if top >= -math.MaxFloat32 {
 			id := 0
-			if s.options.Temperature == 0 { // it matters to nobody else
+			if s.options.Temperature == 0 { // only greedy requests need it
 				id = first(row, d.maxima, top)
 			}
 			best = topk.Key(top, int32(id))

@@ -19,7 +19,7 @@ type masks struct {
 func (m *masks) Allowed(ahead []int32) []uint64 { return m.mask(slices.Concat(m.said, ahead)) }
 func (m *masks) Accept(id int32)                { m.said = append(m.said, id) }
 
-// randomMask allows about one id in so many; words may be missing at the end.
+// randomMask allows about one id in oneIn; words may be missing at the end.
 func randomMask(r *rand.Rand, vocab, oneIn int) []uint64 {
 	mask := make([]uint64, (vocab+63)/64+r.IntN(2))
 	for id := range vocab {

@@ -46,7 +46,7 @@ type dist struct {
 
 	scale  scale
 	maxima []float32 // of z, by blocks
-	total  uint64    // weight of all; 0 until somebody asks
+	total  uint64    // weight of all; 0: not computed yet
 
 	logits []float32 // backs z for a list
 	ids    []int32

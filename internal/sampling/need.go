@@ -35,8 +35,8 @@ type Row struct {
 }
 
 const (
-	// nearBest is how many of the highest logits are asked for where those near the highest are
-	// needed, whose number nobody knows before.
+	// nearBest is how many of the highest logits are requested if those near the highest are
+	// needed, whose number is not known in advance.
 	nearBest = 64
 	// alsoShare is the part of a row beyond which listing ids is not worth it.
 	alsoShare = 128

@@ -45,9 +45,9 @@ func sameDist(t *testing.T, got, want Dist) {
 	}
 }
 
-// TestPartOfARowIsEnough compares what comes of a part of a row with what comes of all of it, for
+// TestPartOfARowIsEnough compares the result of a part of a row with that of the whole row, for
 // random chains, masks and rows with ties, NaN and infinities, and for parts that are smaller
-// than was asked for: the same bits, or the answer that more is needed.
+// than requested: the same bits, or the answer that more is needed.
 func TestPartOfARowIsEnough(t *testing.T) {
 	cases := 3000
 	if testing.Short() {

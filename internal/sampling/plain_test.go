@@ -67,7 +67,7 @@ func TestPlainFiltersAreNearlyTheSamplers(t *testing.T) {
 	const draws = 600
 	for name, c := range map[string]struct {
 		o     sample.Options
-		exact int // so many at least
+		exact int // minimum number of exact draws
 	}{
 		"top-k":            {sample.Options{Temperature: 1, TopK: 20}, 0},
 		"top-p":            {sample.Options{Temperature: 0.8, TopP: 0.9}, draws * 9 / 10},

@@ -248,7 +248,7 @@ func TestPremixedIncludesTheLimit(t *testing.T) {
 	}
 }
 
-// TestGateCountsOnes has the noise that words with so many ones in front can just reach.
+// TestGateCountsOnes has the noise that words with ones leading ones can just reach.
 func TestGateCountsOnes(t *testing.T) {
 	for ones := range 53 {
 		limit, ok := gate(float64(ones+1) * math.Ln2)
