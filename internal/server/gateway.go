@@ -22,7 +22,7 @@ const (
 	metricsTime        = 10 * time.Second // of a request, from its header to the end of its answer
 )
 
-// newMetricsServer serves metrics and health to whoever reaches it.
+// newMetricsServer serves metrics and health without authentication.
 func (s *Server) newMetricsServer() *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.healthz)

@@ -94,7 +94,7 @@ func TestResetStreamsAreNotLogged(t *testing.T) {
 	}
 }
 
-// Clients that stall hold up nobody, however many they are, and are answered when they go on.
+// Stalled clients delay no other client, however many there are, and are answered when they go on.
 func TestStalledClientsHoldUpNobody(t *testing.T) {
 	r := start(t, func(o *Options) { o.HeaderTimeout, o.BodyTimeout = time.Hour, time.Hour })
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", chatPath, len(hello))

@@ -41,9 +41,9 @@ func init() {
 	})
 }
 
-// TestLostDeviceEndsTheServer has the device of one of two models be lost while it answers: its
-// client gets an error, the server is no longer ready, the other model's answer goes on to its end,
-// and Serve returns an error that says what was lost, for whoever starts the next process.
+// TestLostDeviceEndsTheServer loses the device of one of two models while it answers: its
+// client gets an error, the server is no longer ready, the other model completes its answer,
+// and Serve returns an error that names the lost device, for the supervisor that restarts it.
 func TestLostDeviceEndsTheServer(t *testing.T) {
 	r := start(t, func(o *Options) {
 		other := tiny()

@@ -73,7 +73,7 @@ type Options struct {
 	StrictFields   bool          // a field that is unknown or not supported is an error; else it is ignored and named in a header
 	PerKey         int           // maximum of concurrent requests of one key, or without keys of one address; 0: unlimited
 
-	// Events publishes what the prefix caches of the models can resume; nil: nobody does. The caller
+	// Events publishes what the prefix caches of the models can resume; may be nil. The caller
 	// closes it after the server.
 	Events *kvevents.Publisher
 

@@ -135,7 +135,7 @@ const (
 	hello    = `{"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 8, "seed": 1}`
 )
 
-// long is a request for so many tokens, none of which ends it.
+// long is a request for tokens tokens, none of which ends it.
 func long(tokens int, more string) string {
 	return fmt.Sprintf(`{"prompt": "Once upon a time", "max_tokens": %d, "seed": 1, "ignore_eos": true%s}`, tokens, more)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server/body"
 )
 
-// slow has the first model computed by portable code, which takes minutes for thousands of
-// tokens: an answer of so many cannot come to its end before a test does something to it.
+// slow runs the first model by portable code, which takes minutes for thousands of
+// tokens: a test can act before such an answer ends.
 func slow(o *Options) { o.Models[0].Options.ISA = "generic" }
 
 // pipes is a listener for connections within a bubble of synctest, where there are no sockets.
@@ -64,7 +64,7 @@ func (p *pipes) send(t *testing.T, text string) (back string, after time.Duratio
 	return string(data), time.Since(began)
 }
 
-// piped runs a test with a server in a bubble, where time passes only while everybody waits. No
+// piped runs a test with a server in a bubble, where time passes only while all goroutines wait. No
 // model is loaded: models compute on threads that belong to the process.
 func piped(t *testing.T, change func(*Options), test func(t *testing.T, s *Server, p *pipes)) {
 	t.Helper()
@@ -88,7 +88,7 @@ func piped(t *testing.T, change func(*Options), test func(t *testing.T, s *Serve
 	})
 }
 
-// A client that sends slowly is not waited for, and holds up nobody else.
+// Slow clients are disconnected, and delay no other client.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	const heads, bodies = 10 * time.Second, time.Minute
 	limits := func(o *Options) { o.HeaderTimeout, o.BodyTimeout = heads, bodies }

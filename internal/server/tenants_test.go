@@ -72,7 +72,7 @@ func TestTenantsDoNotSharePrefixes(t *testing.T) {
 		known     bool
 	}{
 		{"anna", "", false},
-		{"bert", "", false}, // anna's is nobody else's
+		{"bert", "", false}, // tenants do not share
 		{"anna", "", true},
 		{"bert", "", true},
 		{"anna", salted, false}, // nor are those of her own salts without them
@@ -88,7 +88,7 @@ func TestTenantsDoNotSharePrefixes(t *testing.T) {
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The next process finds everybody's, of a third one's nothing.
+	// The next process finds the prefixes of both tenants, and none for a third.
 	r = open(func(o *Options) { o.Keys = keysOf(t, "anna", "bert", "carl") })
 	for key, known := range map[string]bool{"anna": true, "bert": true, "carl": false} {
 		if n := r.cachedTokens(chatPath, key, ""); (n > 0) != known {
