@@ -114,7 +114,7 @@ func (v *Value) IDs() []int32 {
 // Admit reports whether a JSON text of v may be decoded for templates with all that is in it.
 func (v *Value) Admit(text []byte) bool { return v.spend(count(text, math.MaxInt), 2, "values") }
 
-// spend counts values of the request, each of them so many times, and reports whether they may be read.
+// spend counts n values of the request times times, and reports whether they may be read.
 func (v *Value) spend(n, times int, what string) bool {
 	if v.doc.values += n * times; v.doc.values > MaxValues {
 		v.Fault("with these %d %s, the lists and objects of the request have more than %d in all: send fewer", n, what, MaxValues)

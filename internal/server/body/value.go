@@ -113,9 +113,9 @@ func parse(data []byte, doc *document) *Value {
 	return v
 }
 
-// Err is the first thing that was wrong with the request: a value that made no sense, or, if
-// the server is strict, a field that nobody asked for. Otherwise such fields are ignored, and
-// named. It is called when all was read that is to be. It is an *generate.Error or nil.
+// Err is the first error of the request: an invalid value, or, if the server is strict, an
+// unknown field. Otherwise unknown fields are ignored, and named. Call it after
+// reading all fields. It is an *generate.Error or nil.
 func (v *Value) Err() error {
 	v.doc.settle(0)
 	v.doc.nameIgnored()
@@ -242,7 +242,7 @@ func (v *Value) Text() string {
 }
 
 // Bytes is a string as bytes, or nil. They may be part of the body, so they must not be changed, and
-// whoever keeps them keeps all of it.
+// keeping them keeps the whole body in memory.
 func (v *Value) Bytes() []byte {
 	if !v.IsText() {
 		if v.raw != nil {
