@@ -237,7 +237,7 @@ type reply struct {
 	logprobs string // of the tokens and of those beside them, with all digits that were sent
 }
 
-// ask sends a prompt of so many tokens, which differs from those of other kinds.
+// ask sends a prompt of tokens tokens, which differs from those of other kinds.
 func (r *replica) ask(kind, tokens int) (x reply) {
 	r.t.Helper()
 	ids := make([]int, tokens)
