@@ -153,7 +153,7 @@ func (c *Client) redirect(to *http.Request, via []*http.Request) error {
 	case via[0].URL.Scheme == "https" && to.URL.Scheme != "https":
 		return errors.New("a redirect from https to http")
 	}
-	to.Header.Del("Referer") // nobody is told where a redirect came from
+	to.Header.Del("Referer") // do not reveal the redirecting page
 	if err := c.Allows(to.URL); err != nil {
 		return fmt.Errorf("a redirect: %w", err)
 	}

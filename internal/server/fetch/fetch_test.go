@@ -257,7 +257,7 @@ func TestRedirectsKeepSecrecy(t *testing.T) {
 }
 
 // TestAddressesAreThoseThatAreChecked has names whose addresses change from one lookup to the
-// next, as whoever owns them likes.
+// next, as the owner of a name can arrange.
 func TestAddressesAreThoseThatAreChecked(t *testing.T) {
 	c, err := New([]string{"*", "intranet:8080"}, nil)
 	if err != nil {

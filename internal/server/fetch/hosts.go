@@ -17,8 +17,8 @@ type host struct {
 	port string     // "": those of http and https
 }
 
-// explicit reports whether the entry names one address or one port of a host. Whoever writes that
-// means that machine, wherever it is.
+// explicit reports whether the entry names one address or one port of a host. Such an entry
+// allows private addresses.
 func (h host) explicit() bool { return h.addr.IsValid() || h.port != "" }
 
 // parseHost reads an entry: HOST, *.DOMAIN or *, or with a literal address or a port one that
