@@ -70,8 +70,8 @@ func TestEventsSurvivePanics(t *testing.T) {
 	}
 }
 
-// TestEventsLeavePanicsOfReaders checks that a panic of whoever reads the events is not made an
-// error of the answer: it has a net of its own.
+// TestEventsLeavePanicsOfReaders checks that a panic of the reader of events is not made an
+// error of the answer: the reader has its own recovery.
 func TestEventsLeavePanicsOfReaders(t *testing.T) {
 	for _, choices := range []int{1, 2} {
 		run, err := service.Start(t.Context(), &generate.Request{Text: "Once", Choices: choices, Request: foretoken.Request{MaxTokens: 3, IgnoreEnd: true}})
