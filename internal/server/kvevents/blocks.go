@@ -81,7 +81,7 @@ func (m *model) remove(b *batch, tokens []int32, places []Place) {
 		d = hashOf(d, tokens[at:at+m.size], keysWithin(places, at, at+m.size))
 		x := m.blocks[d]
 		if x == nil {
-			continue // never stored: nobody knows of it
+			continue // never announced
 		}
 		if x.refs--; x.refs == 0 {
 			delete(m.blocks, d)

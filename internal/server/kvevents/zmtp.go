@@ -93,7 +93,7 @@ func readReady(r *bufio.Reader, sockets ...string) error {
 	return errors.New("the peer does not declare its socket type")
 }
 
-// cut takes what follows a length of so many bytes.
+// cut splits off the bytes after a length field of size bytes.
 func cut(b []byte, size int) (head, rest []byte, ok bool) {
 	if len(b) < size {
 		return nil, nil, false
