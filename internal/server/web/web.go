@@ -22,8 +22,8 @@ import (
 //go:embed page/index.html page/assets/*
 var files embed.FS
 
-// policy lets the page load and call nothing but its own server, and make no markup of text:
-// what a model writes can neither run nor tell anybody that it was read.
+// policy lets the page load and call only its own server, and create no markup from text:
+// the output of a model can neither run nor send requests.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
