@@ -2,7 +2,7 @@
 // and what can go wrong with them, and nothing of the page.
 
 // Problem is a request that did not do. Kinds:
-//   gone     nobody answered
+//   gone     no answer
 //   key      the server wants a key, or another one
 //   busy     too many requests; retryAfter is in seconds
 //   loading  the model is being loaded; progress is 0 to 1, or undefined
@@ -113,8 +113,8 @@ export async function status(options) {
   }
 }
 
-// loading tells how far a model has been loaded: 0 to 1, undefined if that is not known, and
-// null if it is not being loaded, or nobody knows.
+// loading is the progress of loading a model: 0 to 1, undefined if that is not known, and
+// null if it is not being loaded or the server does not answer.
 export async function loading(model) {
   let answer;
   try {
@@ -177,7 +177,7 @@ export async function* events(stream) {
       if (done) return;
     }
   } finally {
-    reader.cancel().catch(() => {}); // whoever stopped reading has said why already
+    reader.cancel().catch(() => {}); // the reader that stopped has reported why already
   }
 }
 

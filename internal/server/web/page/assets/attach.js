@@ -182,7 +182,7 @@ export function dropZone(sign, say) {
   document.addEventListener("drop", (event) => {
     if (files(event)) event.preventDefault();
     sign.hidden = true;
-  }, true); // before whoever takes them
+  }, true); // before the handlers of single elements
 }
 
 // gallery shows the pictures of a message. problem(picture) is what is wrong with one, or nothing.

@@ -44,7 +44,7 @@ export function icon(name) {
   return drawing;
 }
 
-// iconButton is a button that shows only an icon, with a name for everybody.
+// iconButton is a button that shows only an icon, with an accessible name.
 export function iconButton(name, label, onclick, extra = {}) {
   return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...extra }, icon(name));
 }

@@ -183,7 +183,7 @@ function section(title, ...content) {
   return h("section", { "aria-label": title }, h("h3", {}, title), content);
 }
 
-// positionTable has its columns named for those who do not see bars.
+// positionTable names its columns for screen readers.
 function positionTable(body) {
   const names = ["Position", "Acceptance", "Count"].map((name) => h("th", { scope: "col" }, name));
   return h(

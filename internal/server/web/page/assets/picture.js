@@ -128,8 +128,8 @@ async function open(file, name) {
   return { bytes, header };
 }
 
-// copyOf draws a picture anew with at most so many pixels. What was no JPEG becomes one only where
-// a file without loss would be large.
+// copyOf redraws an image with at most pixels pixels. An image that is not a JPEG becomes one only
+// if a lossless file would be large.
 async function copyOf(bitmap, type, pixels) {
   const scale = Math.min(1, Math.sqrt(pixels / (bitmap.width * bitmap.height)));
   const [width, height] = [bitmap.width, bitmap.height].map((side) => Math.max(1, Math.floor(side * scale)));

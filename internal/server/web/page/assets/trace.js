@@ -128,7 +128,7 @@ export class Rounds {
     this.acceptedAt = []; // accepted draft tokens, by position
     this.draftedAt = []; // draft tokens, by position
     this.forced = 0; // tokens that were forced
-    this.fresh = []; // rounds that nobody has taken yet: {accepted, forced, rejected, sampled, texts}
+    this.fresh = []; // rounds not taken yet: {accepted, forced, rejected, sampled, texts}
     this.#begin();
   }
 
