@@ -1,4 +1,4 @@
-// Whether everybody can use the page: by keyboard, with a screen reader, on a phone, in both themes.
+// Accessibility of the page: by keyboard, with a screen reader, on a phone, in both themes.
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";

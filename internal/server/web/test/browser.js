@@ -12,9 +12,9 @@ export const launch = () => chromium.launch({ executablePath: process.env.CHROMI
 // The page of the test before, by browser. A new browser context costs more than most tests.
 const idle = new WeakMap();
 
-// open opens a page that knows of nothing: the one of the test before, wiped, or with options, or
-// while that is in use, one in a browser context of its own. Whatever goes wrong in the page
-// without anybody noticing ends up in page.faults. A test that changes a page for good sets
+// open opens a page without stored data: the one of the previous test, wiped, or with options, or
+// while that is in use, one in a new browser context. Errors that the page itself does not
+// show are added to page.faults. A test that changes a page for good sets
 // page.spent.
 export async function open(browser, url, options) {
   let page = options ? undefined : idle.get(browser);

@@ -44,7 +44,7 @@ const give = (selector, kind, files, texts = []) =>
     { kind, files: files.map(({ name, buffer }) => ({ name, base64: buffer.toString("base64") })), texts },
   );
 
-// keeps waits until the browser has stored so many pictures.
+// keeps waits until the browser has stored count images.
 const keeps = (count) =>
   page.waitForFunction(
     (count) =>
