@@ -48,7 +48,7 @@ func (c *counter) Draft(batch []Run) ([]Draft, error) {
 	return c.out, nil
 }
 
-// catchUp checks that nobody else writes its host state.
+// catchUp checks that no other drafter writes its host state.
 func (c *counter) catchUp(r *Run) {
 	length, ok := (*r.HostState).([2]int)
 	if ok && length[0] != int(c.id) {

@@ -131,8 +131,8 @@ func TestChoiceIsTheBestOfABatch(t *testing.T) {
 func TestChoiceIsTheBestSource(t *testing.T) {
 	for _, x := range []struct {
 		draft float64 // per token that the head drafts, in plain passes
-		head  int     // of ten drafts of the head, so many are accepted
-		copy  int     // of a copy
+		head  int     // accepted drafts of the head, of ten
+		copy  int     // accepted drafts of a copy, of ten
 		want  Source
 	}{
 		{0.1, 9, 2, Computed}, {0.1, 9, 9, CopyOf4}, {2, 9, 6, CopyOf4}, {0.01, 9, 8, Computed},

@@ -77,7 +77,7 @@ func (c *Controller) ask(i int) func([]float32) bool {
 	return c.more[i]
 }
 
-// whole reports whether this round keeps all its drafts: in a trial, which measures what so many rows take, and now
+// whole reports whether this round keeps all its drafts: in a trial, which measures a pass of that many rows, and now
 // and then.
 func (c *Controller) whole() bool { return c.left >= trialRounds || c.rounds%uncut == 0 }
 

@@ -21,7 +21,7 @@ import (
 //     drafts only where drafts are known to pay.
 //   - A trial takes another candidate for two rounds: the one with the most tokens per second after its doubt is
 //     added. Trials may cost half a round at once and 0.2 % of all later rounds. A trial that is expected to gain
-//     costs nothing, so it is repeated in turns with the choice until the doubt is gone.
+//     costs nothing, so it alternates with the choice until the doubt is gone.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {

@@ -34,7 +34,7 @@ func alike(p ...float64) func(int, Source) []float64 {
 
 func chance(p []float64, j int) float64 { return p[min(j, len(p)-1)] }
 
-// tally is what came of some rounds.
+// tally is the result of some rounds.
 type tally struct {
 	tokens, ms float64
 	depths     [MaxDepth + 1]int // of sequence 0

@@ -10,13 +10,13 @@ import (
 	"github.com/foretoken/foretoken/internal/sampling"
 )
 
-// Logits are the rows of logits of a pass, where they lie. Whoever chooses tokens asks for what
+// Logits are the rows of logits of a pass, on its device. Each group requests what
 // its sampler needs of its rows; all rows of a pass are then read together: the highest logits
 // in one call of the device, whole rows in another, and again where the highest were not enough.
 // A Logits is used for one pass after another, and keeps its memory.
 type Logits struct {
-	// Extra is how many more of the highest logits the next groups ask for than their samplers
-	// need, for whoever drops some.
+	// Extra is how many more of the highest logits the next groups request than their samplers
+	// need, for callers that drop some.
 	Extra int
 	// Certain has the next groups know how likely a greedy draw of theirs was: sampling.Sampler.Certainty.
 	Certain bool

@@ -2,8 +2,8 @@ package spec
 
 import "github.com/foretoken/foretoken/internal/state"
 
-// Backlog is the maximum number of hidden rows of a sequence that wait for its drafter. While
-// nothing is drafted nobody needs them, and to feed all of them at once takes little longer
+// Backlog is the maximum number of hidden rows of a sequence that wait for its drafter. Without
+// drafts they are not needed, and to feed all of them at once takes little longer
 // than to feed one.
 const Backlog = 32
 
