@@ -143,8 +143,8 @@ func (s *draftVocab) foreign(r *spec.Run) int {
 }
 
 // confine removes the tokens from a row of logits that are there for other sequences of the
-// batch, and returns how many are left: whoever sees the draft tokens of a text would
-// otherwise see which words others use.
+// batch, and returns how many are left: otherwise the draft tokens of a text would reveal
+// words of other texts.
 func (s *draftVocab) confine(row *sampling.Row, r *spec.Run) int {
 	switch {
 	case s.foreign(r) == 0:

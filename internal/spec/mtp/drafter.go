@@ -40,7 +40,7 @@ type Drafter struct {
 	draws  [][]backend.Draw // of each call and span
 }
 
-// draw is what comes of a span.
+// draw is the drafted token of a span.
 type draw struct {
 	id   int32 // negative: none
 	prob float32
@@ -50,7 +50,7 @@ type draw struct {
 
 var _ spec.VocabLimiter = (*Drafter)(nil)
 
-// New returns a drafter that calls h, whose model nobody else uses meanwhile.
+// New returns a drafter that calls h. The model of h must have no other users meanwhile.
 func New(h model.Head, o Options) *Drafter {
 	d := &Drafter{head: h, vocab: newDraftVocab(o, draftVocabSize(o.Vocab, o.DraftVocab))}
 	if o.DraftVocab == 0 {

@@ -37,7 +37,7 @@ func (d *Drafter) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int
 	return x.err
 }
 
-// rehearsal is calls that draft for nobody.
+// rehearsal makes calls whose drafts are not used.
 type rehearsal struct {
 	d      *Drafter
 	pool   *state.Pool
