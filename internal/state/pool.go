@@ -119,7 +119,7 @@ func (p *Pool) Settle() (err error) {
 	return failed(err)
 }
 
-// failed is the error of a call that waited for the device, for those who must know that.
+// failed marks the error of a blocking call of the device with ErrFailed.
 func failed(err error) error {
 	if err == nil {
 		return nil
