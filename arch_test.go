@@ -277,7 +277,7 @@ func TestOnlyABlankImportNamesAFamily(t *testing.T) {
 			}
 		}
 		if !imported {
-			t.Errorf("imports.go does not import %s: nobody can use it", dir)
+			t.Errorf("imports.go does not import %s: no program can use it", dir)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestBackgroundPrefillLeavesTheQueueAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := m.Generate(endless, Request{Prompt: m.TextPrompt("Once"), Sampling: &sample.Options{}}); err != nil {
-			t.Errorf("nobody waits, and yet: %v", err)
+			t.Errorf("no request waits, and yet: %v", err)
 		}
 		break
 	}

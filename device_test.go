@@ -133,11 +133,11 @@ func onCPU(t *testing.T) [][]heard {
 	return sessionOnCPU
 }
 
-// TestNobodyLooksIntoADevice runs the embedded model on a device whose memory only it can read:
+// TestOnlyTheDeviceReadsItsMemory runs the embedded model on a device whose memory only it can read:
 // everything that the engine, the model, the head and the prefix cache do goes through the
 // operations of package backend, and gives the bits that it gives on the CPU. It replays passes
 // that it has recorded, so that all that differs between passes is in backend.Pass.
-func TestNobodyLooksIntoADevice(t *testing.T) {
+func TestOnlyTheDeviceReadsItsMemory(t *testing.T) {
 	before := backendtest.Replays()
 	compareSessions(t, session(t, on{device: "opaque"}), onCPU(t))
 	if backendtest.Replays() == before {

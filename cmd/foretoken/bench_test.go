@@ -143,7 +143,7 @@ func TestBenchDecodeWantsAHead(t *testing.T) {
 	}
 }
 
-func TestBenchServeTellsThatNobodyListens(t *testing.T) {
+func TestBenchServeTellsThatNoServerListens(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	s.Close()
 	o := runIn(t, nil, "bench", "serve", "--url", s.URL, "--model", "m", "--requests", "1", "--concurrency", "1")

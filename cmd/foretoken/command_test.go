@@ -161,7 +161,7 @@ func TestGenerateSeedDecidesText(t *testing.T) {
 		t.Errorf("seed 11 is reported as %d", first.Seed)
 	}
 	if first.LogProbs != nil {
-		t.Errorf("log-probabilities that nobody asked for: %v", first.LogProbs)
+		t.Errorf("unrequested log-probabilities: %v", first.LogProbs)
 	}
 	drawn := generateJSON(t, with(hot, "--max-tokens", "3")...)
 	repeated := generateJSON(t, with(hot, "--max-tokens", "3", "--seed", uitoa(drawn.Seed))...)

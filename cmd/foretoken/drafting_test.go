@@ -94,7 +94,7 @@ func TestGenerateStatsNameTheDrafter(t *testing.T) {
 	// Every round has draft tokens, so only a self-test can know what a plain one costs.
 	full := with(ids, "--temp", "0", "--max-tokens", "9", "--mtp-depth", "2", "--ignore-eos")
 	if m = generateJSON(t, full...).MTP; m.Beta != 0 || m.SpeedupEstimate != 0 {
-		t.Errorf("costs that nobody measured: %+v", *m)
+		t.Errorf("unmeasured costs: %+v", *m)
 	}
 	m = generateJSON(t, with(full, "--model", filepath.FromSlash("../../internal/models/tiny"))...).MTP
 	if m.Beta <= 0 || m.Delta <= 0 || m.SpeedupEstimate <= 0 {

@@ -143,7 +143,7 @@ func TestHandHasRoomWhenALineStarts(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody hears that the line has started")
+		t.Error("the start of the line is not announced")
 	}
 	if n, _ := h.room(); n != 2 {
 		t.Errorf("room for %d, want 2", n)

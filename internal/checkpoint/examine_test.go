@@ -33,7 +33,7 @@ func TestExamineKeepsWhatIsWhole(t *testing.T) {
 		{"a tensor lost", map[string]string{"model.safetensors.index.json": index, "one.safetensors": encode(t, nil, a), "two.safetensors": encode(t, nil, c)}, []string{"a", "c"}, []string{`"b"`}},
 		{"no index", map[string]string{"model.safetensors.index.json": "{", "one.safetensors": whole}, []string{"a", "b", "c"}, []string{"index.json"}},
 		{"an empty sidecar", map[string]string{"model.safetensors": whole, "mtp.safetensors": ""}, []string{"a", "b", "c"}, []string{"mtp.safetensors"}},
-		{"a quantization nobody knows", map[string]string{"config.json": `{"quantization":{"mode":"odd"}}`, "model.safetensors": whole}, []string{"a", "b", "c"}, []string{"odd"}},
+		{"an unknown quantization", map[string]string{"config.json": `{"quantization":{"mode":"odd"}}`, "model.safetensors": whole}, []string{"a", "b", "c"}, []string{"odd"}},
 	} {
 		dir := t.TempDir()
 		if x.files["config.json"] == "" {

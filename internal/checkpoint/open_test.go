@@ -125,7 +125,7 @@ func TestOpenSetsSidecarsApart(t *testing.T) {
 	})
 }
 
-func TestUnusedListsWhatNobodyAskedFor(t *testing.T) {
+func TestUnusedListsUnreadTensors(t *testing.T) {
 	c := single(t, "{}", random("a.weight", dtype.F32, 2, 2), random("b", dtype.F32, 3), random("vision.x", dtype.F32, 1),
 		random("vision.y", dtype.F32, 1), random("q.weight", dtype.U32, 1, 4), random("q.scales", dtype.F16, 1, 1),
 		random("q.biases", dtype.F16, 1, 1), random("odd", dtype.F32, 1), random("t", dtype.F32, 1))

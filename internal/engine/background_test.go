@@ -140,9 +140,9 @@ func TestPrefillIsNoRequest(t *testing.T) {
 	}
 }
 
-// TestPrefillIsInNobodysRound compares the rounds of a request with something to be prefilled in
+// TestPrefillIsInNoRoundOfOthers compares the rounds of a request with something to be prefilled in
 // advance with those without: they are the same, token by token.
-func TestPrefillIsInNobodysRound(t *testing.T) {
+func TestPrefillIsInNoRoundOfOthers(t *testing.T) {
 	var plain []string
 	for _, pending := range []bool{false, true} {
 		e, m := backgroundEngine(t, Options{})

@@ -84,10 +84,10 @@ func (f *failing) close(t *testing.T, e *Engine) {
 	}
 }
 
-// TestFailureOfTheDeviceEndsNobody has a device fail once, at any of its calls: in a prompt, a round
+// TestFailureOfTheDeviceEndsNoRequest has a device fail once, at any of its calls: in a prompt, a round
 // with drafts, the drafts themselves, a copy for the cache, something that is queued when its
 // sequence has ended. All answers are right, also those that come from the cache afterwards.
-func TestFailureOfTheDeviceEndsNobody(t *testing.T) {
+func TestFailureOfTheDeviceEndsNoRequest(t *testing.T) {
 	step := 97 // of some 1,500 calls
 	if long {
 		step = 3

@@ -233,9 +233,9 @@ func TestConstraintThatChangesEndsItsRequest(t *testing.T) {
 	}
 }
 
-// TestDrafterThatPanicsCostsNobodyElse has a drafter fail once: in a round, when something is
+// TestDrafterThatPanicsCostsNoOtherRequest has a drafter fail once: in a round, when something is
 // taken from the cache, and when a prompt is prefilled in the background.
-func TestDrafterThatPanicsCostsNobodyElse(t *testing.T) {
+func TestDrafterThatPanicsCostsNoOtherRequest(t *testing.T) {
 	log := newJournal("")
 	var d *fusedDrafter
 	e, _, want := faultBench(t, func(o *Options) {
@@ -307,9 +307,9 @@ func TestContextThatPanicsEndsItsRequest(t *testing.T) {
 	wait(want)
 }
 
-// TestFaultOfNobodyEndsWhatRuns has a panic that belongs to no sequence: what runs ends with
+// TestFaultOfNoSequenceEndsWhatRuns has a panic that belongs to no sequence: what runs ends with
 // an error, what waits and comes later is served.
-func TestFaultOfNobodyEndsWhatRuns(t *testing.T) {
+func TestFaultOfNoSequenceEndsWhatRuns(t *testing.T) {
 	log := newJournal("its sequences are retried one by one") // which is said outside of all nets but the last
 	var d *fusedDrafter
 	e, pool, want := faultBench(t, func(o *Options) {

@@ -148,7 +148,7 @@ func (x *streams) run(b *testing.B, e *Engine, lines int) [2][]float64 {
 		}
 		users.Go(func() {
 			last := time.Time{}
-			for range s.Tokens() { //nolint:errcheck // nobody ends it
+			for range s.Tokens() { //nolint:errcheck // it is not canceled
 				if s.Ready() > 0 {
 					continue
 				}

@@ -268,7 +268,7 @@ func TestBackgroundPicturesWait(t *testing.T) {
 	said(t, e, talk)
 	<-done
 	if _, _, open := b.counts(); open > 0 {
-		t.Errorf("%d passes for nobody", open)
+		t.Errorf("%d passes without a request", open)
 	}
 }
 

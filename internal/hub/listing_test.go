@@ -142,7 +142,7 @@ func TestListWithoutANetwork(t *testing.T) {
 	h.main.Close()
 	_, err := c.List(t.Context(), testRepo, "")
 	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), h.main.URL+"/api/models/Org/Tiny-1.5/revision/main is not reachable: dial") || len(clock.list) > 0 {
-		t.Errorf("nobody listens: %v, waits %v", err, clock.list)
+		t.Errorf("no server listens: %v, waits %v", err, clock.list)
 	}
 	c.endpoint.Host = "hub.invalid"
 	if _, err = c.List(t.Context(), testRepo, ""); !errors.Is(err, ErrUnreachable) {

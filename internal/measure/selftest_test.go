@@ -183,11 +183,11 @@ func TestSelfTestKnowsGoodHead(t *testing.T) {
 	if v.Depth < 0 || v.Depth > TestDepth || v.Speedup < 1 || v.Speedup > 1+TestDepth {
 		t.Errorf("best depth %d, %v times plain", v.Depth, v.Speedup)
 	}
-	anybody := &spec.Record{}
-	if steps := v.Controller.Rate(anybody, 0) * v.StepTime.Seconds(); steps < 0.99 || steps > 1.01 {
+	record := &spec.Record{}
+	if steps := v.Controller.Rate(record, 0) * v.StepTime.Seconds(); steps < 0.99 || steps > 1.01 {
 		t.Errorf("the controller has %v tokens to a step", steps)
 	}
-	if gain := v.Controller.Rate(anybody, v.Depth) / v.Controller.Rate(anybody, 0); gain != v.Speedup {
+	if gain := v.Controller.Rate(record, v.Depth) / v.Controller.Rate(record, 0); gain != v.Speedup {
 		t.Errorf("the controller expects %v times plain, the result %v", gain, v.Speedup)
 	}
 }

@@ -83,7 +83,7 @@ func TestPlan(t *testing.T) {
 		{"a device that is slower than the host", dense(), Want{}, slow, "layers 0-9, embedding, output, head, vision tower on cpu"},
 		{"nothing was measured", dense(), Want{}, unknown, "layers 4-9, output, head on gpu; layers 0-3, embedding, vision tower on cpu"},
 		{"the embedding is the output", tied, Want{}, machine(9, 64), "layers 4-9, embedding, output, head on gpu; layers 0-3, vision tower on cpu"},
-		{"so many", dense(), Want{Layers: 2}, machine(9, 64), "layers 8-9, embedding, output, head, vision tower on gpu; layers 0-7 on cpu"},
+		{"two layers", dense(), Want{Layers: 2}, machine(9, 64), "layers 8-9, embedding, output, head, vision tower on gpu; layers 0-7 on cpu"},
 		{"more than there are", dense(), Want{Layers: 99}, machine(24, 64), "layers 0-9, embedding, output, head, vision tower on gpu"},
 		{"too many", dense(), Want{Layers: 8}, machine(9, 64), "!the model does not fit with 8 of its 10 layers on the device: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu has 9.0 GB free and cpu 64.0 GB: --gpu-layers auto puts 6 layers on the device; or load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},
 		{"nowhere", dense(), Want{}, machine(6, 6), "!the model does not fit into memory: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu has 6.0 GB free and cpu 6.0 GB; 5 % of the memory must stay free: load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},

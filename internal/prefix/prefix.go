@@ -253,7 +253,7 @@ func (h *Hit) Len() int { return h.e.target.Len() }
 // less, whose second half is not known here. The pair of Hidden and the token at Len is then to
 // be fed to the drafter. draft may be nil, and must be if Find was not asked for it. After an
 // error both states must be closed; if it is state.ErrFailed, the device has failed in something
-// that was queued, by whomever.
+// that was queued.
 func (h *Hit) Restore(target, draft *state.State) error {
 	if err := h.c.pass(h.salt, h.text, h.e); err != nil {
 		return err

@@ -95,7 +95,7 @@ func TestResetStreamsAreNotLogged(t *testing.T) {
 }
 
 // Stalled clients delay no other client, however many there are, and are answered when they go on.
-func TestStalledClientsHoldUpNobody(t *testing.T) {
+func TestStalledClientsDelayNoOtherClient(t *testing.T) {
 	r := start(t, func(o *Options) { o.HeaderTimeout, o.BodyTimeout = time.Hour, time.Hour })
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", chatPath, len(hello))
 	request := head + hello

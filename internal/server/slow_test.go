@@ -126,7 +126,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 
 // net/http reads the body of a request that is refused before it sends the answer, and what is left of
 // one that was not read to its end: neither is waited for any longer.
-func TestBodiesThatNobodyReadsAreCutOff(t *testing.T) {
+func TestUnreadBodiesAreCutOff(t *testing.T) {
 	const bodies = writeStall / 2 // later the answer is not sent any more
 	keys, err := NewKeys("secret")
 	if err != nil {

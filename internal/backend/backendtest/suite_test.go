@@ -744,8 +744,8 @@ func TestOpaquePasses(t *testing.T) {
 	Brief(t).Run(t, NewOpaque(Open(t, backend.Options{Threads: 1})))
 }
 
-// TestOpaqueLetsNobodyLookInside uses memory and weights as only a mistake would.
-func TestOpaqueLetsNobodyLookInside(t *testing.T) {
+// TestOpaqueHidesItsMemory uses memory and weights as only a mistake would.
+func TestOpaqueHidesItsMemory(t *testing.T) {
 	host := Open(t, backend.Options{Threads: 1})
 	a, b := NewOpaque(host), NewOpaque(host)
 	x, err := a.Alloc(dtype.F32, 2, 3)

@@ -64,7 +64,7 @@ func TestSuite(t *testing.T) {
 			return device
 		},
 		// Weights that follow each other stay together, as those of experts must.
-		"in turns": func(load bool) side {
+		"alternating": func(load bool) side {
 			if load {
 				return weights
 			}

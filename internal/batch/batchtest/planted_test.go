@@ -260,7 +260,7 @@ var queueFaults = map[string]func(q *faultyQueue){
 			return q.Queue.Fetch(ctx, model, n+1)
 		}
 	},
-	"nobody waits": func(q *faultyQueue) {
+	"fetching does not wait": func(q *faultyQueue) {
 		q.fetch = func(ctx context.Context, model string, n int) ([]batch.Delivery, error) {
 			ctx, cancel := context.WithDeadline(ctx, time.Time{}) // it has passed
 			defer cancel()

@@ -169,7 +169,7 @@ func waitsForHints(ctx context.Context, q batch.Queue) error {
 	case <-time.After(20 * time.Millisecond): // it may also begin later: nothing depends on it
 	}
 	cancel()
-	if err := wantError("what nobody waits for", <-ended, context.Canceled); err != nil {
+	if err := wantError("a canceled request", <-ended, context.Canceled); err != nil {
 		return err
 	}
 	go func() {
@@ -376,7 +376,7 @@ func Silence(ctx context.Context, q batch.Queue, while time.Duration) error {
 		longest, heard = max(longest, time.Since(heard)), time.Now()
 	}
 	if err := <-next; err != nil {
-		return fmt.Errorf("nobody got the hint of a silent worker: %w", err)
+		return fmt.Errorf("no worker got the hint of a silent one: %w", err)
 	}
 	if second[0].Attempts() < 2 || second[0].Hint() != first[0].Hint() {
 		return fmt.Errorf("hint %+v, attempt %d, want the second", second[0].Hint(), second[0].Attempts())

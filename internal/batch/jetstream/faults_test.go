@@ -186,7 +186,7 @@ func TestWrongReferencesAreRefused(t *testing.T) {
 }
 
 // What a killed process has left of a file is swept, and nothing else.
-func TestSweepDeletesWhatNobodyNames(t *testing.T) {
+func TestSweepDeletesUnreferencedObjects(t *testing.T) {
 	s, err := remote(t, jetstream.Options{}).Store(t.Context(), t.TempDir(), 1<<20)
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestPlanByTable(t *testing.T) {
 		want   []int // -1: at least one, as the costs say
 		shared bool
 	}{
-		"nobody":                           {512, 0, nil, nil, false},
+		"no request":                       {512, 0, nil, nil, false},
 		"texts":                            {512, 0, []*asked{generating(0), generating(3), preempted()}, []int{1, 4, 0}, true},
 		"a prompt by itself":               {512, 0, []*asked{prefilling(2000)}, []int{512}, true},
 		"two prompts":                      {512, 0, []*asked{prefilling(500), prefilling(500)}, []int{500, 12}, true},
@@ -159,7 +159,7 @@ func TestTowerByTable(t *testing.T) {
 		ran    bool
 		limit  func(spare time.Duration) time.Duration // nil: a step
 	}{
-		"nobody waits for it":        {0, []*asked{generating(0), prefilling(9)}, false, nil},
+		"no request waits for it":    {0, []*asked{generating(0), prefilling(9)}, false, nil},
 		"offline that do not wait":   {1, []*asked{generating(0), offline(prefilling(9))}, false, nil},
 		"all wait for it":            {0, []*asked{blind(prefilling(9)), preempted()}, true, nil},
 		"beside a text":              {0, []*asked{generating(0), blind(prefilling(9))}, true, func(spare time.Duration) time.Duration { return spare }},

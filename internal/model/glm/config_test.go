@@ -230,7 +230,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"no kv_b", "glm4_moe_lite", remove(attn + "kv_b_proj.weight"), []string{"layers.1.self_attn.embed_q"}},
 		{"no norm of heads", "glm4_moe_air", setting("use_qk_norm", true), []string{"layers.0.self_attn.q_norm.weight"}},
 		{"no bias of queries", "glm4_moe_air", remove("model.layers.1.self_attn.q_proj.bias"), []string{"layers.1.self_attn.q_proj.bias"}},
-		{"biases nobody promised", "glm4_moe_air", setting("attention_bias", false), []string{"q_proj.bias", "not part of a glm4_moe model"}},
+		{"undeclared biases", "glm4_moe_air", setting("attention_bias", false), []string{"q_proj.bias", "not part of a glm4_moe model"}},
 		{"no correction bias", "deepseek_v3", remove("model.layers.2.mlp." + biasName), []string{"layers.2.mlp." + biasName}},
 		{"an expert too few", "deepseek_v3", remove("model.layers.2.mlp.experts.15.up_proj.weight"), []string{"layers.2.mlp.experts.15.up_proj.weight"}},
 		{"half a head", "glm4_moe_lite", remove("model.layers.3.shared_head.norm.weight"), []string{"mtp.norm.weight", "head is incomplete"}},

@@ -216,7 +216,7 @@ func TestTowerThatCannotBeUsed(t *testing.T) {
 			}
 			checkWords(t, "error", err.Error(), c.words)
 			if !strings.Contains(log.String(), "accepts text only") {
-				t.Errorf("nobody is told: %s", log.String())
+				t.Errorf("no warning: %s", log.String())
 			}
 			r.feed(t, model.Span{State: r.sequence(t), Tokens: []int32{1, 2, 3}, Want: 1})
 			k, err := checkpoint.Open(f.write(t))

@@ -74,7 +74,7 @@ func TestBucketListsInOneRequest(t *testing.T) {
 	for i := range 1500 {
 		s.Set(fmt.Sprintf("a/b/k%04d", i), []byte("12345"))
 	}
-	s.Set("a/bc", []byte("of somebody else"))
+	s.Set("a/bc", []byte("of another program"))
 	s.Set("z", []byte("likewise"))
 	for prefix, want := range map[string]int{"": 1000, "k": 1000, "k01": 100, "k0007": 1, "l": 0} {
 		before := s.Count("list")
@@ -124,7 +124,7 @@ func TestBucketFaults(t *testing.T) {
 	}
 	s.Fail(func(string, string) s3test.Fault { return s3test.Conflict })
 	if err := b.Put(t.Context(), "y", []byte("y"), false); err != nil {
-		t.Errorf("somebody else writes it: %v", err)
+		t.Errorf("another client writes it: %v", err)
 	}
 	s.Fail(func(string, string) s3test.Fault { return s3test.Plain })
 	for range 2 {

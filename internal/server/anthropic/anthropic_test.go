@@ -290,7 +290,7 @@ func TestSchemaHoldsTheAnswer(t *testing.T) {
 
 func TestStatsAndTraceAreThereWhenAskedFor(t *testing.T) {
 	if m := ask(t, requests["text"]); m.Foretoken != nil {
-		t.Errorf("nobody asked: %+v", m.Foretoken)
+		t.Errorf("not requested: %+v", m.Foretoken)
 	}
 	request := strings.Replace(requests["text"], "{", `{"foretoken": {"stats": true, "trace": true}, `, 1)
 	m, h := ask(t, request), listen(t, request)

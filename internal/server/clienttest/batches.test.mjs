@@ -59,7 +59,7 @@ describe('openai batches', () => {
     assert.equal(ids[0], batch.id);
   });
 
-  it('finds one expired whose day was over while nobody served it', async () => {
+  it('finds a batch expired whose window ended while no server ran', async () => {
     const { id, created_at: began, expires_at: end } = await begin(endless);
     assert.equal(end, began + 24 * 3600);
     await wait(id, 'in_progress');

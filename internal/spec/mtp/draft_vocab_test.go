@@ -154,9 +154,9 @@ func TestDraftVocabKeepsWhatWasUsedLast(t *testing.T) {
 	}
 }
 
-// TestDraftVocabIsNobodyElses has two texts in a batch: each is offered what the frequent
+// TestDraftVocabIsPrivate has two texts in a batch: each is offered what the frequent
 // tokens and its own are, not what the other has said.
-func TestDraftVocabIsNobodyElses(t *testing.T) {
+func TestDraftVocabIsPrivate(t *testing.T) {
 	s := draftVocab{frequent: 32, vocab: 1000, control: []int32{61}}
 	batch := []spec.Run{{HostState: new(any), Text: []int32{3, 500}, Depth: 1}, {HostState: new(any), Text: []int32{700, 999, 40}, Depth: 1}}
 	if got, want := s.of(batch), []int32{0, 1, 2, 31, 43, 61, 62}; !slices.Equal(got, want) {

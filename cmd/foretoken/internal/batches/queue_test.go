@@ -32,7 +32,7 @@ func TestFolderOfOthersIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ownTemp(); err == nil || !strings.Contains(err.Error(), "--state-dir") {
-		t.Errorf("a folder that everybody can write to: %v", err)
+		t.Errorf("a world-writable folder: %v", err)
 	}
 	if err := errors.Join(os.Remove(dir), os.Symlink(t.TempDir(), dir)); err != nil {
 		t.Fatal(err)

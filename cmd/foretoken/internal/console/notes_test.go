@@ -10,7 +10,7 @@ func TestNotesAreLines(t *testing.T) {
 	var out bytes.Buffer
 	n := NewNotes(false)
 	log := slog.New(n).With("file", "a.json").WithGroup("g")
-	log.Info("not for everybody")
+	log.Info("only with --verbose")
 	log.Warn("odd\x1b[2J", "size", 5)
 	n.Show(&out)
 	n.Show(&out)

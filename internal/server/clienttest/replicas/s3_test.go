@@ -376,7 +376,7 @@ func testShare(t *testing.T, dir string) {
 		return b.shared().Up
 	})
 	if n := b.count("works again"); n == 0 {
-		t.Error("nobody was told")
+		t.Error("no warning")
 	}
 }
 

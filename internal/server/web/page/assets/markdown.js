@@ -334,7 +334,7 @@ class Inline {
   }
 
   // bracket ends a link, if one was begun and an address follows. An image is a link too:
-  // loading it would tell its server that, and what, somebody reads.
+  // loading it would tell its server that it is displayed.
   bracket(pos) {
     const open = this.brackets.pop();
     target.lastIndex = pos + 1;
