@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"go/scanner"
 	"go/token"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,6 +109,14 @@ var bannedInMessages = []struct{ pattern, say string }{
 	{`guess(es|ed|ing)?|anew|nudge[ds]?|put aside|shelf|lucky|tastes?|backbone|in company`, "the field's word"},
 }
 
+// bannedInComments are phrases for which a comment has a noun, with what to say. They are not patterns: the comments are
+// a million characters.
+var bannedInComments = map[string]string{
+	"nobody": "the component", "somebody": "the component", "anybody": "the component", "everybody": "the component",
+	"whoever": "the component", "whomever": "the component", "those who ": "the component", "so many": "the parameter",
+	"what came of": "the result", "what comes of": "the result", "what becomes of": "the result", "in turns": "alternating",
+}
+
 // notMessages are folders whose strings are not messages to users: an interpreter for tests, templates
 // with the words of Python, stories and test data.
 var notMessages = regexp.MustCompile(`^(internal/jinja|internal/golden|examples|tools|.*/_gen|.*/testdata|.*test)(/|$)`)
@@ -116,19 +126,10 @@ func TestMessagesUseTheWordsOfTheField(t *testing.T) {
 	for i, b := range bannedInMessages {
 		words[i] = regexp.MustCompile(`(?i)\b(` + b.pattern + `)\b`)
 	}
-	root, count := os.DirFS("../.."), 0
-	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != "." && (d.Name()[0] == '.' || notMessages.MatchString(path)):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "prose.go"):
-			return nil
-		}
-		text, err := fs.ReadFile(root, path)
-		if err != nil {
-			return err
+	count := 0
+	for path, text := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "prose.go") || notMessages.MatchString(path) {
+			continue
 		}
 		for line, message := range messages(text) {
 			count++
@@ -138,10 +139,78 @@ func TestMessagesUseTheWordsOfTheField(t *testing.T) {
 				}
 			}
 		}
-		return nil
-	})
-	if err != nil || count < 2000 {
-		t.Errorf("%d messages, %v", count, err)
+	}
+	if count < 2000 {
+		t.Errorf("%d messages", count)
+	}
+}
+
+func TestCommentsUseTheWordsOfTheField(t *testing.T) {
+	count := 0
+	for path, text := range files(t, ".go", ".js", ".mjs", ".cu", ".cuh") {
+		for line, comment := range comments(text) {
+			count++
+			for phrase, say := range bannedInComments {
+				if strings.Contains(comment, " "+phrase) {
+					t.Errorf("%s:%d: %q in a comment: say %s", path, line, phrase, say)
+				}
+			}
+		}
+	}
+	if count < 10000 {
+		t.Errorf("%d comments", count)
+	}
+}
+
+// files are the files of the repository with one of the extensions, by their paths. Hidden folders and installed
+// packages are left out.
+func files(t *testing.T, extensions ...string) iter.Seq2[string, []byte] {
+	t.Helper()
+	return func(yield func(string, []byte) bool) {
+		root := os.DirFS("../..")
+		err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir() && path != "." && (d.Name()[0] == '.' || d.Name() == "node_modules"):
+				return fs.SkipDir
+			case d.IsDir() || !slices.Contains(extensions, filepath.Ext(path)):
+				return nil
+			}
+			text, err := fs.ReadFile(root, path)
+			if err == nil && !yield(path, text) {
+				return fs.SkipAll
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// comments are the comments of a file by their last lines, each as one line of small letters with a space before each word.
+func comments(text []byte) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		var comment strings.Builder
+		number := 0
+		for line := range bytes.Lines(text) {
+			before, after, found := bytes.Cut(line, []byte("// "))
+			alone := len(bytes.TrimSpace(before)) == 0
+			if comment.Len() > 0 && !(found && alone) {
+				if !yield(number, comment.String()) {
+					return
+				}
+				comment.Reset()
+			}
+			if number++; found {
+				comment.WriteByte(' ')
+				comment.Write(bytes.ToLower(bytes.TrimSpace(after)))
+			}
+		}
+		if comment.Len() > 0 {
+			yield(number, comment.String())
+		}
 	}
 }
 
@@ -171,6 +240,14 @@ func TestMessagesAreFound(t *testing.T) {
 	const source = "package a\n\nimport \"fmt\"\n\nvar x = \"one word\" // a \"comment here\"\nvar y = `two\n words` + \"three\"\n"
 	got := fmt.Sprint(maps.Collect(messages([]byte(source))))
 	if want := "map[5:one word 6:two\n words]"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestCommentsAreFound(t *testing.T) {
+	source := strings.ReplaceAll("## One,\n## so\n\t## Many\nx := 1 ## two\ny := \"http:##a\"\n\n\t## three", "##", "//")
+	got := fmt.Sprint(maps.Collect(comments([]byte(source))))
+	if want := "map[3: one, so many 4: two 7: three]"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
