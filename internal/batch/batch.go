@@ -92,4 +92,4 @@ type Delivery interface {
 }
 
 // Run answers a request of a line as the endpoint of the server would.
-type Run func(ctx context.Context, c Call, endpoint string, request []byte) (status int, response []byte, err error)
+type Run func(ctx context.Context, c Call, endpoint string, request []byte) (*Result, error)

@@ -2,7 +2,6 @@ package batch
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -29,15 +28,15 @@ func newClock() *clock {
 func (c *clock) now() time.Time          { return time.Unix(c.at.Load(), 0) }
 func (c *clock) advance(d time.Duration) { c.at.Add(int64(d / time.Second)) }
 
-// echo answers as a server does, with what changes from time to time.
+// echo answers as a server does.
 func echo(calls *atomic.Int64) Run {
-	return func(_ context.Context, _ Call, endpoint string, request []byte) (int, []byte, error) {
+	return func(_ context.Context, c Call, endpoint string, request []byte) (*Result, error) {
 		n := calls.Add(1)
 		if strings.Contains(string(request), "refuse") {
-			return 400, []byte(`{"error":{"message":"no"}}`), nil
+			return &Result{Status: 400, Body: []byte(`{"error":{"message":"no"}}`)}, nil
 		}
-		return 200, fmt.Appendf(nil, `{"id":"chatcmpl-%s","created":%d,"choices":[{"text":%q}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":%d}}}`,
-			rand.Text(), n, endpoint+string(request), n%3), nil
+		return &Result{Status: 200, Cached: int(n % 3), Body: fmt.Appendf(nil, `{"id":%q,"created":%d,"choices":[{"text":%q}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`,
+			c.Key, c.Created.Unix(), endpoint+string(request))}, nil
 	}
 }
 

@@ -23,7 +23,7 @@ func TestLateAnswerIsInOneFile(t *testing.T) {
 	w := &Worker{Store: x.store, Queue: x.queue, Model: "fingerprint of ", Run: x.run, Log: x.o.Log}
 	w.handle(t.Context(), list[0], Call{})
 	begun, release := make(chan struct{}), make(chan struct{})
-	w.Run = func(ctx context.Context, c Call, endpoint string, request []byte) (int, []byte, error) {
+	w.Run = func(ctx context.Context, c Call, endpoint string, request []byte) (*Result, error) {
 		close(begun)
 		<-release
 		return x.run(ctx, c, endpoint, request)

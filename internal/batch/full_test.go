@@ -92,9 +92,9 @@ func TestBusyModelFailsNoLine(t *testing.T) {
 		var busy atomic.Bool
 		busy.Store(true)
 		w := &Worker{Store: x.store, Queue: x.queue, Model: "fingerprint of ", Concurrent: 3, Log: slog.New(slog.DiscardHandler)}
-		w.Run = func(ctx context.Context, c Call, endpoint string, request []byte) (int, []byte, error) {
+		w.Run = func(ctx context.Context, c Call, endpoint string, request []byte) (*Result, error) {
 			if busy.Load() {
-				return []int{429, 503}[len(request)%2], []byte(`{"error":{"message":"later"}}`), nil
+				return &Result{Status: []int{429, 503}[len(request)%2], Body: []byte(`{"error":{"message":"later"}}`)}, nil
 			}
 			return x.run(ctx, c, endpoint, request)
 		}

@@ -185,7 +185,7 @@ type cacheRun struct {
 	misses int
 }
 
-func (c *cacheRun) run(_ context.Context, call Call, _ string, request []byte) (int, []byte, error) {
+func (c *cacheRun) run(_ context.Context, call Call, _ string, request []byte) (*Result, error) {
 	first, _, _ := strings.Cut(string(request), "},")
 	c.mu.Lock()
 	if !c.known[first] {
@@ -199,7 +199,7 @@ func (c *cacheRun) run(_ context.Context, call Call, _ string, request []byte) (
 	c.known[first] = true
 	c.mu.Unlock()
 	call.Prompted()
-	return 200, []byte(`{"choices":[]}`), nil
+	return &Result{Status: 200, Body: []byte(`{"choices":[]}`)}, nil
 }
 
 // A worker with a real queue computes each prefix once, whatever it runs beside each other.

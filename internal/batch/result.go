@@ -8,13 +8,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 )
 
-// Result is the answer to a line. Its body is a function of model, request and seed: other lines
-// do not affect it.
+// Result is the result of a line. Its body is a function of model, request and seed, and of the Call's
+// Key and Created.
 type Result struct {
 	Status int             `json:"status,omitempty"` // of HTTP; 0: it could not be asked
 	Body   json.RawMessage `json:"body,omitempty"`
@@ -73,106 +72,6 @@ func (q *Request) seeded(batch string) []byte {
 func resultKey(batch, model, endpoint string, request []byte) string {
 	sum := hash([]byte(model), []byte(endpoint), request)
 	return "results/" + batch + "/" + hex.EncodeToString(sum[:])
-}
-
-// members reads an object, with its members in their order.
-func members(raw []byte) (names []string, values []json.RawMessage, err error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	t, err := d.Token()
-	if err != nil || t != json.Delim('{') {
-		return nil, nil, fmt.Errorf("the response is not a JSON object%s", detail(err))
-	}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return nil, nil, err
-		}
-		var v json.RawMessage
-		if err := d.Decode(&v); err != nil {
-			return nil, nil, err
-		}
-		names, values = append(names, t.(string)), append(values, v)
-	}
-	return names, values, nil
-}
-
-// Identifiers that a server makes up, as they are in responses. Inside of texts quotes are escaped,
-// so that none of these is found there.
-var madeUp = regexp.MustCompile(`"(id|call_id|item_id)":"([a-z]+[-_])([A-Z2-7]{26})"`)
-
-// details of usage that depend on what else had run.
-var incidental = []string{"cached_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"}
-
-// stamp makes a response a function of its request: identifiers come from the key of the result,
-// times are those of the batch, and the usage has no details of caches and drafts. It returns the
-// tokens of the prompt that were cached.
-func stamp(body []byte, key string, created int64) (stamped []byte, cached int, err error) {
-	names, values, err := members(body)
-	if err != nil {
-		return nil, 0, err
-	}
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, member := range names {
-		v := []byte(values[i])
-		switch member {
-		case "created", "created_at", "completed_at":
-			if string(v) != "null" {
-				v = strconv.AppendInt(nil, created, 10)
-			}
-		case "usage":
-			v, cached = plainUsage(v)
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		quoted, _ := json.Marshal(member) // texts have no errors
-		b.Write(quoted)
-		b.WriteByte(':')
-		b.Write(v)
-	}
-	b.WriteByte('}')
-	renamed := map[string]string{} // one that is there twice stays one
-	stamped = madeUp.ReplaceAllFunc(b.Bytes(), func(found []byte) []byte {
-		part := madeUp.FindSubmatch(found)
-		random := string(part[3])
-		if renamed[random] == "" {
-			renamed[random] = name("", key, strconv.Itoa(len(renamed)))
-		}
-		return fmt.Appendf(nil, `"%s":"%s%s"`, part[1], part[2], renamed[random])
-	})
-	return stamped, cached, nil
-}
-
-// plainUsage is the usage of a response without what depends on other requests.
-func plainUsage(raw json.RawMessage) (plain []byte, cached int) {
-	names, values, err := members(raw)
-	if err != nil {
-		return raw, 0 // null
-	}
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, member := range names {
-		v := []byte(values[i])
-		if inner, parts, err := members(v); err == nil {
-			fields := map[string]json.RawMessage{}
-			for j, detail := range inner {
-				if detail == "cached_tokens" {
-					cached, _ = strconv.Atoi(string(parts[j]))
-				}
-				if !slices.Contains(incidental, detail) {
-					fields[detail] = parts[j]
-				}
-			}
-			v = canonical(fields)
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		_, _ = fmt.Fprintf(&b, "%q:%s", member, v) // a buffer takes all
-	}
-	b.WriteByte('}')
-	return b.Bytes(), cached
 }
 
 // same reports whether two results say the same: status, answers and the counts of tokens.

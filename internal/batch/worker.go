@@ -37,9 +37,11 @@ const (
 // LineOutcomes are all of them.
 var LineOutcomes = []string{LineCompleted, LineFailed, LineFound, LineRetried}
 
-// Call is what a Run may want to know of its line.
+// Call describes the line that a Run answers.
 type Call struct {
-	Owner string // of the batch
+	Owner   string    // of the batch
+	Key     string    // of the result: identifiers in the response are a function of it
+	Created time.Time // the response was created at
 	// First is true for one of the lines that run at a time. It may run with the priority of other
 	// requests, so that a batch goes on whatever their number.
 	First bool
@@ -232,23 +234,20 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 // answer asks the model. No result means that the batch has ended, or with an error that the line is
 // to be retried.
 func (w *Worker) answer(ctx context.Context, d Delivery, r *Record, endpoint string, request []byte, key string, c Call) (*Result, error) {
-	c.Owner = r.Owner
-	status, body, err := w.Run(ctx, c, endpoint, request)
+	c.Owner, c.Key, c.Created = r.Owner, key, time.Unix(int64(r.CreatedAt), 0)
+	res, err := w.Run(ctx, c, endpoint, request)
 	if err == nil && c.Prompted != nil {
 		c.Prompted()
 	}
 	switch {
 	case errors.Is(context.Cause(ctx), errUnwanted):
 		return nil, nil
-	case err == nil && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable):
-		return nil, fmt.Errorf("%w: status %d: %.200s", errBusy, status, body)
-	case err == nil && status >= http.StatusInternalServerError:
-		err = fmt.Errorf("status %d: %.200s", status, body)
+	case err == nil && (res.Status == http.StatusTooManyRequests || res.Status == http.StatusServiceUnavailable):
+		return nil, fmt.Errorf("%w: status %d: %.200s", errBusy, res.Status, res.Body)
+	case err == nil && res.Status >= http.StatusInternalServerError:
+		err = fmt.Errorf("status %d: %.200s", res.Status, res.Body)
 	case err == nil:
-		var cached int
-		if body, cached, err = stamp(body, key, int64(r.CreatedAt)); err == nil {
-			return &Result{Status: status, Body: body, Cached: cached}, nil
-		}
+		return res, nil
 	}
 	if ctx.Err() == nil && d.Attempts() >= maxAttempts {
 		return &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("the line was tried %d times; the last error: %v", maxAttempts, err)}}, nil

@@ -35,7 +35,7 @@ func TestQueueHearsNothingAfterDone(t *testing.T) {
 		x.submit(t, request("a", `{"messages":[1]}`)+"\n")
 		x.step(t)
 		w := &Worker{Store: x.store, Queue: x.queue, Model: "fingerprint of ", Log: slog.New(slog.DiscardHandler)}
-		w.Run = func(ctx context.Context, c Call, endpoint string, request []byte) (int, []byte, error) {
+		w.Run = func(ctx context.Context, c Call, endpoint string, request []byte) (*Result, error) {
 			time.Sleep(workingEvery + workingEvery/4)
 			return x.run(ctx, c, endpoint, request)
 		}

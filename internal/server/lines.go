@@ -283,17 +283,26 @@ func (s *Server) Fingerprint(ctx context.Context, model, records string) (string
 const linePriority = -1
 
 // Run implements batch.Run.
-func (s *Server) Run(ctx context.Context, call batch.Call, endpoint string, request []byte) (status int, response []byte, err error) {
-	c := generate.Caller{Tenant: call.Owner, Strict: s.o.StrictFields, Offline: true, Priority: linePriority, Prompted: call.Prompted}
+func (s *Server) Run(ctx context.Context, call batch.Call, endpoint string, request []byte) (*batch.Result, error) {
+	res := &batch.Result{}
+	c := generate.Caller{
+		Tenant: call.Owner, Strict: s.o.StrictFields, Offline: true, Priority: linePriority, Prompted: call.Prompted,
+		Deterministic: &generate.Deterministic{Key: call.Key, Created: call.Created},
+		Reporter: func(run *generate.Run, err error) {
+			if run != nil && err == nil {
+				res.Cached += run.Usage().Cached
+			}
+		},
+	}
 	if s.lines != nil && s.lines.tenants[call.Owner] != "" {
 		c.Tenant = s.lines.tenants[call.Owner]
 	}
 	if call.First {
 		c.Priority = 0
 	}
-	err = rescue.Do(func() error {
-		status, response = s.openai.Answer(ctx, c, endpoint, request)
+	err := rescue.Do(func() error {
+		res.Status, res.Body = s.openai.Answer(ctx, c, endpoint, request)
 		return nil
 	})
-	return status, response, errors.Join(err, ctx.Err())
+	return res, errors.Join(err, ctx.Err())
 }

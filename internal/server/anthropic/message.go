@@ -7,7 +7,6 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
-	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -116,7 +115,7 @@ func (b *builder) think(text string) {
 func (b *builder) call(c *chat.ToolCall) {
 	b.end()
 	arguments := c.Arguments.JSON()
-	b.begin(&block{Type: "tool_use", ID: body.NewID("toolu_"), Name: c.Name, Input: json.RawMessage("{}")})
+	b.begin(&block{Type: "tool_use", ID: b.run.ID("toolu_"), Name: c.Name, Input: json.RawMessage("{}")})
 	b.text = append(b.text, arguments...)
 	b.changed(delta{Type: "input_json_delta", Partial: &arguments})
 	b.end()
@@ -183,7 +182,7 @@ func (b *builder) trace() *generate.Extra {
 // newMessage is the message as it begins.
 func newMessage(run *generate.Run) *message {
 	return &message{
-		ID: body.NewID("msg_"), Type: "message", Role: "assistant", Model: run.Name, Content: []*block{},
+		ID: run.ID("msg_"), Type: "message", Role: "assistant", Model: run.Name, Content: []*block{},
 		Usage: usage{Input: len(run.Prompt.IDs), ServiceTier: "standard"},
 	}
 }

@@ -2,7 +2,6 @@ package body
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
-
-// NewID is a unique identifier with a prefix.
-func NewID(prefix string) string { return prefix + rand.Text() }
 
 // Fail writes an error; v is its JSON in a protocol.
 func Fail(w http.ResponseWriter, e *generate.Error, v any) {

@@ -1,6 +1,12 @@
 package generate
 
-import "fmt"
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"time"
+)
 
 // Caller is what is known of a request beside its body: on whose behalf and how it runs. The zero value
 // is a client of a server without keys.
@@ -19,6 +25,26 @@ type Caller struct {
 	Prompted func()
 	// Reporter is called when the request has ended: see Report. nil: it is not.
 	Reporter func(r *Run, err error)
+	// Deterministic makes the response a function of the request. nil: identifiers are random, times are
+	// current, and the usage has the tokens that were cached and drafted.
+	Deterministic *Deterministic
+}
+
+// Deterministic are the values of a response that are otherwise random or depend on time.
+type Deterministic struct {
+	Key     string // identifiers are hashes of it
+	Created time.Time
+}
+
+// ID is an identifier with a prefix, for the part of a response at place, such as a choice and a call in
+// it. No two parts with the same prefix have the same place. It is random unless the run is Deterministic.
+func (r *Run) ID(prefix string, place ...int) string {
+	d := r.Request.Caller.Deterministic
+	if d == nil {
+		return prefix + rand.Text()
+	}
+	sum := sha256.Sum256(fmt.Append(nil, prefix, place, d.Key))
+	return prefix + base32.StdEncoding.EncodeToString(sum[:])[:26] // the form of rand.Text
 }
 
 // Report tells the Reporter how a request ended. Protocols call it once for each run, before Run.Close,

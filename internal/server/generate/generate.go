@@ -175,6 +175,9 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 		return nil, Wrap(err)
 	}
 	run := &Run{Model: m, Name: s.Name(r), Request: r, Created: time.Now(), read: s.Read, done: done}
+	if d := r.Caller.Deterministic; d != nil {
+		run.Created = d.Created
+	}
 	if run.read == nil {
 		run.read = (*foretoken.Answer).Pieces
 	}

@@ -104,7 +104,7 @@ func (g *gatherer) add(e generate.Event) {
 			g.thinking = append(g.thinking, p.Text...)
 		case chat.EventToolCall:
 			g.part.Calls = append(g.part.Calls, call{
-				body.NewID("call_"), function{g.calls, p.Call.Name, json.RawMessage(p.Call.Arguments.JSON())},
+				g.run.ID("call_"), function{g.calls, p.Call.Name, json.RawMessage(p.Call.Arguments.JSON())},
 			})
 			g.calls++
 		}

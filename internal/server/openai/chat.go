@@ -136,8 +136,9 @@ type functionCall struct {
 	Arguments string `json:"arguments"`
 }
 
-func (q *request) newToolCall(c *chat.ToolCall) toolCall {
-	call := toolCall{ID: body.NewID("call_"), Type: "function"}
+// newToolCall is a call as the protocol has it.
+func (q *request) newToolCall(id string, c *chat.ToolCall) toolCall {
+	call := toolCall{ID: id, Type: "function"}
 	if q.origins[c.Name].custom {
 		call.Type, call.Custom = "custom", &customCall{c.Name, inputOf(c)}
 	} else {
@@ -173,7 +174,7 @@ type chatAnswer struct {
 
 func newChat(run *generate.Run, q *request) *chatWriter {
 	return &chatWriter{run: run, q: q, answers: make([]chatAnswer, len(run.Answers)), head: completion{
-		ID: body.NewID("chatcmpl-"), Object: "chat.completion", Created: run.Created.Unix(),
+		ID: run.ID("chatcmpl-"), Object: "chat.completion", Created: run.Created.Unix(),
 		Model: run.Name, Fingerprint: fingerprint(run.Model),
 	}}
 }
@@ -189,7 +190,8 @@ func (c *chatWriter) take(e generate.Event) bool {
 		case chat.EventReasoning:
 			a.reasoning = append(a.reasoning, event.Text...)
 		case chat.EventToolCall:
-			a.calls = append(a.calls, c.q.newToolCall(event.Call))
+			id := c.run.ID("call_", e.Choice, a.called+len(a.calls))
+			a.calls = append(a.calls, c.q.newToolCall(id, event.Call))
 		}
 	}
 	return a.some()

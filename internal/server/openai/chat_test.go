@@ -182,7 +182,7 @@ func TestChatShape(t *testing.T) {
 	if again.Fingerprint != c.Fingerprint || *again.Choices[0].Message.Content != *one.Message.Content {
 		t.Errorf("the same request gives %+v", again)
 	}
-	if again.Usage.PromptDetails.Cached == 0 {
+	if *again.Usage.PromptDetails.Cached == 0 {
 		t.Error("nothing of the same prompt was known from before")
 	}
 }
@@ -224,7 +224,7 @@ func TestChatStats(t *testing.T) {
 	if text.String() != *c.Choices[0].Message.Content {
 		t.Errorf("tokens say %q, the answer %q", text.String(), *c.Choices[0].Message.Content)
 	}
-	if n := c.Usage.CompletionDetails.Accepted; accepted != n {
+	if n := *c.Usage.CompletionDetails.Accepted; accepted != n {
 		t.Errorf("%d tokens were drafted, %d by the usage", accepted, n)
 	}
 	_, _, asked := generatetest.SendWith(t, http.MethodPost, site.URL+chatPath, `{`+story+`, "max_tokens": 2}`, http.Header{"X-Foretoken-Stats": {"1"}})

@@ -113,7 +113,7 @@ type textLogProbs struct {
 func newText(runs []*generate.Run, q *textRequest) *textWriter {
 	run := runs[0]
 	return &textWriter{runs: runs, q: q, head: completion{
-		ID: body.NewID("cmpl-"), Object: "text_completion", Created: run.Created.Unix(), Model: run.Name, Fingerprint: fingerprint(run.Model),
+		ID: run.ID("cmpl-"), Object: "text_completion", Created: run.Created.Unix(), Model: run.Name, Fingerprint: fingerprint(run.Model),
 	}}
 }
 

@@ -18,26 +18,27 @@ type usage struct {
 }
 
 type promptDetails struct {
-	Cached int `json:"cached_tokens"`
+	Cached *int `json:"cached_tokens,omitempty"` // nil: the response is deterministic
 }
 
 type completionDetails struct {
-	Reasoning int `json:"reasoning_tokens"`
-	Accepted  int `json:"accepted_prediction_tokens"` // draft tokens
-	Rejected  int `json:"rejected_prediction_tokens"`
+	Reasoning int  `json:"reasoning_tokens"`
+	Accepted  *int `json:"accepted_prediction_tokens,omitempty"` // draft tokens; nil as Cached
+	Rejected  *int `json:"rejected_prediction_tokens,omitempty"`
 }
 
-// newUsage adds up the tokens of runs that have ended.
+// newUsage adds up the tokens of runs that have ended. There is at least one.
 func newUsage(runs ...*generate.Run) *usage {
-	u := &usage{}
+	u, cached, accepted, rejected := &usage{}, 0, 0, 0
 	for _, run := range runs {
 		n := run.Usage()
 		u.Prompt += n.Prompt
 		u.Completion += n.Completion
-		u.PromptDetails.Cached += n.Cached
 		u.CompletionDetails.Reasoning += n.Reasoning
-		u.CompletionDetails.Accepted += n.Accepted
-		u.CompletionDetails.Rejected += n.Rejected
+		cached, accepted, rejected = cached+n.Cached, accepted+n.Accepted, rejected+n.Rejected
+	}
+	if runs[0].Request.Caller.Deterministic == nil {
+		u.PromptDetails.Cached, u.CompletionDetails.Accepted, u.CompletionDetails.Rejected = &cached, &accepted, &rejected
 	}
 	u.Total = u.Prompt + u.Completion
 	return u

@@ -75,8 +75,8 @@ func TestRenderedChatIsWhatIsGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := ask[completion](t, textPath, fmt.Sprintf(`{"model": %q, "prompt": %s, "max_tokens": 3, "temperature": 0`, r.Model, ids)+traced)
-		if want := (len(r.IDs) - 1) / 64 * 64; again.Usage.PromptDetails.Cached < want {
-			t.Errorf("%s: %d tokens of the ids were cached, want %d", q, again.Usage.PromptDetails.Cached, want)
+		if want := (len(r.IDs) - 1) / 64 * 64; *again.Usage.PromptDetails.Cached < want {
+			t.Errorf("%s: %d tokens of the ids were cached, want %d", q, *again.Usage.PromptDetails.Cached, want)
 		} else if want > 0 {
 			found++
 		}

@@ -43,15 +43,11 @@ type incomplete struct {
 }
 
 type responseUsage struct {
-	Input         int           `json:"input_tokens"`
-	InputDetails  promptDetails `json:"input_tokens_details"`
-	Output        int           `json:"output_tokens"`
-	OutputDetails struct {
-		Reasoning int `json:"reasoning_tokens"`
-		Accepted  int `json:"accepted_prediction_tokens"`
-		Rejected  int `json:"rejected_prediction_tokens"`
-	} `json:"output_tokens_details"`
-	Total int `json:"total_tokens"`
+	Input         int               `json:"input_tokens"`
+	InputDetails  promptDetails     `json:"input_tokens_details"`
+	Output        int               `json:"output_tokens"`
+	OutputDetails completionDetails `json:"output_tokens_details"`
+	Total         int               `json:"total_tokens"`
 }
 
 // repeat notes what a response repeats of its request.
@@ -141,7 +137,7 @@ type reply struct {
 func newReply(run *generate.Run, q *responseRequest) *reply {
 	b := &reply{run: run, q: q, object: q.echo}
 	o := &b.object
-	o.ID, o.Object, o.CreatedAt, o.Status, o.Model, o.Output = body.NewID("resp_"), "response", run.Created.Unix(), "in_progress", run.Name, []*item{}
+	o.ID, o.Object, o.CreatedAt, o.Status, o.Model, o.Output = run.ID("resp_"), "response", run.Created.Unix(), "in_progress", run.Name, []*item{}
 	return b
 }
 
@@ -223,10 +219,10 @@ func (b *reply) say() *[]tokenLogProb {
 
 // begin opens an item of text.
 func (b *reply) begin(kind string) {
-	i := &item{ID: body.NewID("msg_"), Type: kind, Role: "assistant", Content: &[]*part{}}
+	i := &item{ID: b.run.ID("msg_", len(b.object.Output)), Type: kind, Role: "assistant", Content: &[]*part{}}
 	p := &part{Type: "output_text", Annotations: &[]struct{}{}, LogProbs: &[]tokenLogProb{}}
 	if kind == "reasoning" {
-		i.ID, i.Role, i.Summary = body.NewID("rs_"), "", &[]struct{}{}
+		i.ID, i.Role, i.Summary = b.run.ID("rs_", len(b.object.Output)), "", &[]struct{}{}
 		p = &part{Type: "reasoning_text"}
 	}
 	b.add(i)
@@ -264,7 +260,8 @@ func (b *reply) done(i *item, status string) {
 func (b *reply) call(c *chat.ToolCall) {
 	b.logprobs = nil
 	text := c.Arguments.JSON()
-	i := &item{ID: body.NewID("fc_"), Type: "function_call", CallID: body.NewID("call_"), Name: c.Name, Arguments: new(string)}
+	at := len(b.object.Output)
+	i := &item{ID: b.run.ID("fc_", at), Type: "function_call", CallID: b.run.ID("call_", at), Name: c.Name, Arguments: new(string)}
 	from, known := b.q.origins[c.Name]
 	if known {
 		i.Namespace, i.Name = from.namespace, from.name
@@ -287,7 +284,7 @@ func (b *reply) call(c *chat.ToolCall) {
 
 // custom adds a call of a tool that takes a text.
 func (b *reply) custom(i *item, input string) {
-	i.ID, i.Type, i.Arguments, i.Input = body.NewID("ctc_"), "custom_tool_call", nil, new(string)
+	i.ID, i.Type, i.Arguments, i.Input = b.run.ID("ctc_", len(b.object.Output)), "custom_tool_call", nil, new(string)
 	b.add(i)
 	e := b.at("response.custom_tool_call_input.delta")
 	e.Delta = &input
@@ -307,10 +304,9 @@ func (b *reply) finish() {
 		o.Status, o.Incomplete = "incomplete", &incomplete{"max_output_tokens"}
 	}
 	b.close(o.Status)
-	n := b.run.Usage()
-	u := &responseUsage{Input: n.Prompt, InputDetails: promptDetails{n.Cached}, Output: n.Completion, Total: n.Prompt + n.Completion}
-	u.OutputDetails.Reasoning, u.OutputDetails.Accepted, u.OutputDetails.Rejected = n.Reasoning, n.Accepted, n.Rejected
-	if o.Usage, o.Foretoken = u, b.q.details(b.run, nil); b.out == nil {
+	u := newUsage(b.run)
+	o.Usage = &responseUsage{u.Prompt, u.PromptDetails, u.Completion, u.CompletionDetails, u.Total}
+	if o.Foretoken = b.q.details(b.run, nil); b.out == nil {
 		o.Foretoken.Tokens = b.tokens
 	}
 }

@@ -75,7 +75,7 @@ func (h *API) streamResponse(w http.ResponseWriter, b *reply) error {
 // finish completes a response and stores it, if that is wanted.
 func (h *API) finish(b *reply) {
 	b.finish()
-	if !b.q.keep {
+	if !b.q.keep || b.q.Caller.Deterministic != nil { // the same response may be made again, elsewhere too
 		return
 	}
 	said := b.run.Answers[0].Message()
