@@ -53,8 +53,16 @@ type Tappable interface {
 	Model
 	// Tap has every Forward from now on copy what enters the given layers into Output.Taps.
 	// Layer 0 is entered by the embedding; the number of layers stands for what leaves the last,
-	// before the final norm. Without layers nothing is copied, as at first.
+	// before the final norm, and one more for Output.Hidden. Without layers nothing is copied, as at
+	// first.
 	Tap(layers ...int) error
+}
+
+// Lender is a Tappable model whose matrices a drafter can share.
+type Lender interface {
+	Tappable
+	// Matrices are the embedding and the output matrix, [vocab, width].
+	Matrices() (embed, output backend.Weight)
 }
 
 // Repairable is a head that knows in what ways converters have damaged its like.

@@ -50,8 +50,8 @@ type Output struct {
 	Device backend.Backend // on which the rows lie
 	Logits backend.Tensor  // [wanted positions of all spans, vocab]
 	Hidden backend.Tensor  // [tokens of all spans, width]
-	// Taps are what entered the layers that Tappable.Tap names, in its order, each as Hidden.
-	Taps []backend.Tensor
+	// Taps has the rows that Tappable.Tap names, side by side in its order: [tokens of all spans, taps*width].
+	Taps backend.Tensor
 }
 
 // Wait returns when the pass is over, with the device's error.

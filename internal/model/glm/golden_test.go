@@ -130,9 +130,10 @@ func (g *comparison) layers(t *testing.T, r *rig, f *golden.Fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, tap := range out.Taps {
-		x := r.host(t, tap)
-		g.hidden.Add(fmt.Sprintf("input of layer %d", i), x[len(x)-r.Info().Width:], f.Array(t, fmt.Sprintf("0.hidden_states.%d", i)).Data)
+	x, width := r.host(t, out.Taps), r.Info().Width
+	x = x[len(x)-len(layers)*width:] // the last row
+	for i := range layers {
+		g.hidden.Add(fmt.Sprintf("input of layer %d", i), x[i*width:(i+1)*width], f.Array(t, fmt.Sprintf("0.hidden_states.%d", i)).Data)
 	}
 	if err := r.Tap(); err != nil {
 		t.Fatal(err)

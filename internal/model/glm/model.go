@@ -26,7 +26,7 @@ type Model struct {
 
 var (
 	_ model.Examinable = (*Model)(nil)
-	_ model.Tappable   = (*Model)(nil)
+	_ model.Lender     = (*Model)(nil)
 )
 
 // Open loads a checkpoint. It refuses one with tensors missing or left over, naming them.
@@ -152,9 +152,10 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 func (m *Model) operations() {
 	m.Embedding()
 	for i := range m.layers {
-		m.taps.Copy(&m.Network, i)
+		m.taps.Copy(&m.Network, i, m.X)
 		m.layer(&m.layers[i])
 	}
-	m.taps.Copy(&m.Network, len(m.layers))
+	m.taps.Copy(&m.Network, len(m.layers), m.X)
 	m.Project()
+	m.taps.Copy(&m.Network, len(m.layers)+1, m.Hidden)
 }

@@ -87,6 +87,9 @@ func (n *Network) Begin(batch []model.Span, only []int32) error {
 	return nil
 }
 
+// Matrices are the matrices that tokens come in through and leave through, for drafters that share them.
+func (n *Network) Matrices() (embed, output backend.Weight) { return n.Embed, n.Unembed }
+
 // Embedding is the first operation of a call, unless that was done.
 func (n *Network) Embedding() {
 	if !n.embedded {
@@ -167,7 +170,7 @@ func (n *Network) grow(rows, wants int) error {
 	for _, p := range n.Parts {
 		w.parts = append(w.parts, alloc(rows, p.Width))
 	}
-	w.last, w.logits = alloc(wants, n.Width), alloc(wants, n.Vocab)
+	w.last, w.logits = alloc(wants, n.Width), alloc(wants, n.Unembed.Rows())
 	if err != nil {
 		n.Free()
 		return err

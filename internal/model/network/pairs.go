@@ -17,8 +17,7 @@ type Pairs struct {
 
 	memory backend.Tensor // [rows, 2*width]: the norms' results side by side
 	chain  chain
-
-	to, from []backend.Tensor // rows of the running call that are copied
+	rows   Gatherer
 }
 
 // Forward implements model.Head for the network, whose operations begin with Join.
@@ -44,7 +43,7 @@ func (p *Pairs) forward(n *Network, batch []model.Span, only []int32, drawn back
 	// of this call is written to the workspace they lie in. They lie elsewhere in every call, so
 	// they are no part of the pass.
 	_, _, hidden := p.halves(n)
-	n.Backend.RMSNorm(hidden, p.gather(n, batch, hidden), p.NormHidden, n.Eps)
+	n.Backend.RMSNorm(hidden, p.rows.Gather(n.Backend, hidden, batch), p.NormHidden, n.Eps)
 	if drawn.Rows > 0 {
 		n.Backend.(backend.Drawer).EmbedDrawn(n.X, n.Embed, drawn)
 		n.embedded = true
@@ -55,24 +54,6 @@ func (p *Pairs) forward(n *Network, batch []model.Span, only []int32, drawn back
 		return model.Output{}, nil
 	}
 	return out, nil
-}
-
-// gather is the hidden rows of all spans: where they are, if they follow one another, or copied to dst.
-func (p *Pairs) gather(n *Network, batch []model.Span, dst backend.Tensor) backend.Tensor {
-	all, solid, at := batch[0].Hidden, true, 0
-	p.to, p.from = p.to[:0], p.from[:0]
-	for i := range batch {
-		x := batch[i].Hidden
-		solid = solid && x.Mem == all.Mem && x.Stride == all.Stride && x.Offset == all.Offset+at*all.Stride
-		p.to, p.from = append(p.to, dst.RowRange(at, at+x.Rows)), append(p.from, x)
-		at += x.Rows
-	}
-	if solid {
-		all.Rows = at
-		return all
-	}
-	backend.CopyEach(n.Backend, p.to, p.from)
-	return dst
 }
 
 // Join is the first operations of a call. They leave the joined pairs in X.

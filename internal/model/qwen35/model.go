@@ -29,7 +29,7 @@ type Model struct {
 
 var (
 	_ model.Examinable = (*Model)(nil)
-	_ model.Tappable   = (*Model)(nil)
+	_ model.Lender     = (*Model)(nil)
 	_ model.Sighted    = (*Model)(nil)
 )
 
@@ -150,11 +150,17 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 	}
 	m.Pass(batch)
 	out := m.Finish(batch)
-	if m.cfg.preNorm {
-		out.Hidden = m.X
-	}
+	out.Hidden = m.headRows()
 	out.Taps = m.taps.View(len(m.IDs))
 	return out, nil
+}
+
+// headRows are the rows of the running call that the head is fed.
+func (m *Model) headRows() backend.Tensor {
+	if m.cfg.preNorm {
+		return m.X
+	}
+	return m.Hidden
 }
 
 // Tap implements model.Tappable.
@@ -164,9 +170,10 @@ func (m *Model) Tap(layers ...int) error { return m.taps.Set(&m.Network, len(m.l
 func (m *Model) operations() {
 	m.Embedding()
 	for i := range m.layers {
-		m.taps.Copy(&m.Network, i)
+		m.taps.Copy(&m.Network, i, m.X)
 		m.layer(&m.layers[i])
 	}
-	m.taps.Copy(&m.Network, len(m.layers))
+	m.taps.Copy(&m.Network, len(m.layers), m.X)
 	m.Project()
+	m.taps.Copy(&m.Network, len(m.layers)+1, m.headRows())
 }

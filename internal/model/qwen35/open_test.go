@@ -109,14 +109,21 @@ func (r *rig) tapped(tb testing.TB, s model.Span, n int) [][]float32 {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var rows [][]float32
-	for _, x := range out.Taps {
-		rows = append(rows, r.host(tb, x))
-	}
+	rows := columns(r.host(tb, out.Taps), r.Info().Width, n)
 	if err := r.Tap(); err != nil {
 		tb.Fatal(err)
 	}
 	return rows
+}
+
+// columns are the columns of rows that n tensors of a width stand in, side by side.
+func columns(x []float32, width, n int) [][]float32 {
+	parts := make([][]float32, n)
+	for i := 0; i < len(x); i += width {
+		part := &parts[i/width%n]
+		*part = append(*part, x[i:i+width]...)
+	}
+	return parts
 }
 
 func (r *rig) host(tb testing.TB, t backend.Tensor) []float32 {

@@ -15,7 +15,7 @@ func TestTapsChangeNothing(t *testing.T) {
 	tokens := golden.Load(t, "dense").Cases[0].Tokens
 	layers, width := r.Info().Layers, r.Info().Width
 	want, wantHidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: tokens, Want: len(tokens)})
-	if err := r.Tap(layers, 1); err != nil {
+	if err := r.Tap(layers, 1, layers+1); err != nil {
 		t.Fatal(err)
 	}
 	s := r.sequence(t)
@@ -35,7 +35,11 @@ func TestTapsChangeNothing(t *testing.T) {
 			logits = append(logits, slices.Clone(row))
 		}
 		before, _ := r.HiddenRows()
-		hidden, last, second = append(hidden, r.host(t, out.Hidden)...), append(last, r.host(t, out.Taps[0])...), append(second, r.host(t, out.Taps[1])...)
+		taps := columns(r.host(t, out.Taps), width, 3)
+		hidden, last, second = append(hidden, r.host(t, out.Hidden)...), append(last, taps[0]...), append(second, taps[1]...)
+		if !slices.Equal(taps[2], r.host(t, out.Hidden)) {
+			t.Errorf("rows [%d,%d): the tap behind the last differs from the hidden rows", from, to)
+		}
 		if !slices.Equal(r.host(t, before), last[from*width:]) {
 			t.Errorf("rows [%d,%d): the last tap is not what is normed", from, to)
 		}
@@ -48,10 +52,10 @@ func TestTapsChangeNothing(t *testing.T) {
 	if whole := r.tapped(t, model.Span{State: r.sequence(t), Tokens: tokens}, 2); !slices.Equal(second, whole[1]) {
 		t.Error("what enters layer 1 depends on how the text was cut")
 	}
-	if out, err := r.Forward([]model.Span{{State: r.sequence(t), Tokens: tokens}}); err != nil || out.Taps != nil {
-		t.Errorf("%v, %d taps after they were taken off", err, len(out.Taps))
+	if out, err := r.Forward([]model.Span{{State: r.sequence(t), Tokens: tokens}}); err != nil || out.Taps.Rows != 0 {
+		t.Errorf("%v, %d rows of taps after they were taken off", err, out.Taps.Rows)
 	}
-	for _, bad := range [][]int{{-1}, {layers + 1}, {1, 0, 1}} {
+	for _, bad := range [][]int{{-1}, {layers + 2}, {1, 0, 1}} {
 		if err := r.Tap(bad...); err == nil {
 			t.Errorf("taps at %v were accepted", bad)
 		}

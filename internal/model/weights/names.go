@@ -17,6 +17,9 @@ const headPrefix = "mtp."
 // towerPrefix is what canonical names of the vision tower begin with.
 const towerPrefix = "visual."
 
+// DrafterPrefix is what canonical names of a drafter that is no part of the model begin with.
+const DrafterPrefix = "drafter."
+
 // OutputMatrix is the canonical name of the module that logits come from.
 const OutputMatrix = "lm_head"
 
@@ -169,7 +172,7 @@ func (n names) from(w *checkpoint.Weights) bool {
 // partOf is the part of a model that a weight belongs to, by its canonical name.
 func partOf(name string) backend.Part {
 	switch {
-	case IsHead(name):
+	case IsHead(name), strings.HasPrefix(name, DrafterPrefix):
 		return backend.Part{Kind: backend.HeadPart}
 	case IsTower(name):
 		return backend.Part{Kind: backend.TowerPart}
