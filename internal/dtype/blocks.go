@@ -6,24 +6,24 @@ import (
 )
 
 // A block format has Data as GGUF files do: every row is a sequence of blocks, and a block
-// has the codes of some columns and all that scales them. Numbers are
+// has the codes of some columns and their scales. Numbers are
 //
 //	x = s*q + b        with integers, the bias b written out or a multiple of s
 //	x = s*level[q]     with levels
 //
 // where s and b, of one group each, are products of a small float and a small integer, and so
-// exact in float32. NVFP4Blocks are multiplied by Global besides.
+// exact in float32. NVFP4Blocks are also multiplied by Global.
 type blockFormat struct {
 	name           string
 	bits, group    int  // of a code; columns that share a scale
 	columns, bytes int  // of a block
 	loaded         int  // bytes of a block in device memory, about; 0: as many as in the file
-	scale          Type // what has space for every scale and bias
+	scale          Type // holds every scale and bias exactly
 	// unpack writes the codes of a block, one to a byte.
 	unpack func(q []uint8, block []byte)
 	// scales writes the scale and the bias of each group of a block.
 	scales func(s, b []float32, block []byte)
-	levels *[16]int8 // what codes stand for, nil if it is themselves; biases are zero
+	levels *[16]int8 // values of codes, nil if a code is its own value; biases are zero
 	halves []int     // where the halves are in a block, or inPieces
 }
 
@@ -69,13 +69,13 @@ var blockFormats = [...]blockFormat{
 	gridFormat(IQ3S, "IQ3_S", 3, 32, 110),
 }
 
-// Levels are what the codes of IQ4_NL and IQ4_XS stand for.
+// Levels are the values of the codes of IQ4_NL and IQ4_XS.
 var Levels = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
 // e2m1Halves are the numbers of the codes E2M1, in halves.
 var e2m1Halves = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 
-// block is the description of a block format, nil if f is none.
+// block is the description of a block format, nil if f is not one.
 func (f Format) block() *blockFormat {
 	if f < Q4_0 || int(f-Q4_0) >= len(blockFormats) {
 		return nil
@@ -163,7 +163,7 @@ func (m *Matrix) Sound(r0, r1 int) error {
 }
 
 // AffineForm is the Affine encoding, without Data, that has the numbers of a matrix in a
-// block format; ok is false where there is none.
+// block format; ok is false if there is none.
 func (m *Matrix) AffineForm() (a Matrix, ok bool) {
 	b := m.Format.block()
 	if b == nil || b.levels != nil {
@@ -294,8 +294,8 @@ func fivesK(q []uint8, block []byte) {
 	}
 }
 
-// sixesK: of each half of the block, 64 bytes with the low four bits of 128 codes, and 32
-// bytes with two high bits each of four codes that lie 32 apart.
+// sixesK: for each half of the block, 64 bytes with the low four bits of 128 codes, and 32
+// bytes with two high bits each of four codes, 32 columns apart.
 func sixesK(q []uint8, block []byte) {
 	for h := range 2 {
 		low, high, out := block[64*h:], block[128+32*h:], q[128*h:]
@@ -335,8 +335,8 @@ func scalesXS(scales, biases []float32, block []byte) {
 	}
 }
 
-// twosK: 64 bytes from byte at on; each 32 of them have two bits each of four codes that lie 32
-// apart.
+// twosK: 64 bytes from byte at on; each 32 of them have two bits each of four codes, 32
+// columns apart.
 func twosK(at int) func(q []uint8, block []byte) {
 	return func(q []uint8, block []byte) {
 		for i := 0; i < 64; i += 8 {
@@ -369,9 +369,9 @@ func threesK(q []uint8, block []byte) {
 	}
 }
 
-// Factors3K writes the 16 factors of a block of Q3_K. They count from -32; four low bits of the first
-// eight are the low halves of eight bytes, those of the others the high halves, and four bytes more
-// have two high bits each of factors that lie four apart.
+// Factors3K writes the 16 factors of a block of Q3_K, minus 32. Eight bytes have the low four bits: low halves
+// for the first eight factors, high halves for the last eight. Four more bytes have two high bits each of
+// factors four apart.
 func Factors3K(f *[16]int8, block []byte) {
 	low, high := get8(block, 96), uint64(binary.LittleEndian.Uint32(block[104:]))
 	for i := range 2 {
@@ -394,8 +394,8 @@ func scales3K(scales, biases []float32, block []byte) {
 }
 
 // ternary: bytes with five digits of base 3 each, as fractions of 256, the first digit highest: 32
-// bytes for 160 columns and 16 for 80, and then four bytes with four digits each. Columns that share
-// a byte lie as far apart as there are such bytes.
+// bytes for 160 columns and 16 for 80, and then four bytes with four digits each. The columns of
+// a byte are as many apart as there are such bytes.
 func ternary(q []uint8, block []byte) {
 	for _, part := range []struct{ from, bytes, digits int }{{0, 32, 5}, {32, 16, 5}, {48, 4, 4}} {
 		for i, b := range block[part.from:][:part.bytes] {

@@ -65,8 +65,8 @@ func TestBlocksAreWholeMatrices(t *testing.T) {
 	})
 }
 
-// TestArrangeKeepsNumbers: pieces of several blocks, of one, and of parts of one have the numbers that they had,
-// and stay coded as far as they can; of a matrix without data there is the form.
+// TestArrangeKeepsNumbers: pieces of several blocks, of one, and of parts of one keep their numbers,
+// and stay coded if possible; a matrix without data gets the form.
 func TestArrangeKeepsNumbers(t *testing.T) {
 	order := []int{2, 0, 3, 1}
 	check := func(t *testing.T, m *Matrix, size int, want Format) {

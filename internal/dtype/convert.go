@@ -7,7 +7,7 @@ import (
 )
 
 // Decodes reports whether ToF32 reads the type: the floating types up to 32 bits.
-// F64 is not among them, because narrowing it would lose what the file says.
+// F64 is not among them, because narrowing it would lose digits.
 func (t Type) Decodes() bool {
 	switch t {
 	case F32, F16, BF16, F8E4M3, F8E5M2, F8E8M0:
@@ -49,7 +49,7 @@ func ToF32(dst []float32, t Type, src []byte) {
 	}
 }
 
-// bf16ToF32 takes four numbers per load; bfloat16 is what most bytes of a release are.
+// bf16ToF32 takes four numbers per load: most bytes of a release are bfloat16.
 func bf16ToF32(dst []float32, src []byte) {
 	for len(dst) >= 4 && len(src) >= 8 {
 		w := binary.LittleEndian.Uint64(src)

@@ -1,5 +1,5 @@
-// Package dtype knows number formats: the types of stored numbers, how a weight
-// matrix is encoded, how to decode one row of it to float32, and how to quantize.
+// Package dtype has number formats: the types of stored numbers, the encodings of a weight
+// matrix, decoding of one row to float32, and quantization.
 //
 // It does not know files, tensor names, models or devices. Everything here is
 // plain Go with one fixed order of operations, so the bits of a decoded or

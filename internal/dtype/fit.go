@@ -2,9 +2,9 @@ package dtype
 
 import "math"
 
-// FitRows is QuantizeRows with other scales and biases: those that make the squared error
-// of each group small, instead of those that reach its outermost numbers. At 4 bits a sixth
-// of the squared error goes away, for more than ten times the work.
+// FitRows is QuantizeRows with scales and biases that minimize the squared error
+// of each group, instead of those that reach its outermost numbers. At 4 bits the
+// squared error is a sixth smaller, for more than ten times the work.
 func FitRows(dst, src *Matrix, r0, r1 int) error {
 	round := dst.ScaleType.rounding()
 	return quantizeRows(dst, src, r0, r1, func(q []uint8, w []float32, bits int) (float32, float32, bool) {
@@ -12,15 +12,15 @@ func FitRows(dst, src *Matrix, r0, r1 int) error {
 	}, nil)
 }
 
-// shrinks are the parts of a group's range that fitGroup starts from. Leaving out the
-// outermost numbers costs them a larger error and all others a smaller one.
+// shrinks are the parts of a group's range that fitGroup starts from. Clipping the
+// outermost numbers gives them a larger error and all others a smaller one.
 var shrinks = [...]float32{1, 0.94, 0.88, 0.82}
 
 // fitSteps is how often it improves on each of them.
 const fitSteps = 4
 
-// fitPath is the scales and biases that were tried, and at which step. Those that are stored have
-// few digits, so ways from different starts soon meet, or stand still.
+// fitPath is the scales and biases that were tried, and at which step. Stored scales have
+// few digits, so paths from different starts soon meet or stop changing.
 type fitPath struct {
 	n    int
 	list [len(shrinks) * fitSteps]struct {
@@ -43,8 +43,8 @@ func (p *fitPath) known(scale, bias float32, step int) bool {
 }
 
 // fitGroup improves on quantizeGroup. From each start it alternates between the best codes
-// for a scale and bias, and the least-squares scale and bias for the codes; what counts is
-// the error with scale and bias as they will be stored.
+// for a scale and bias, and the least-squares scale and bias for the codes. It minimizes
+// the error with scale and bias rounded as stored.
 func fitGroup(q []uint8, w []float32, bits int, round func(float32) float32) (scale, bias float32, ok bool) {
 	scale, bias, ok = quantizeGroup(q, w, bits)
 	if !ok {
@@ -96,7 +96,7 @@ type fit struct {
 	x, xx, xw float32 // sums over codes x and numbers w
 }
 
-// fitCodes computes the codes of w and what follows from them.
+// fitCodes computes the codes of w, their error and the sums for the next scale and bias.
 func fitCodes(w []float32, scale, bias, top float32) fit {
 	var f fit
 	inverse := 1 / scale
@@ -125,7 +125,7 @@ func (f *fit) line(sum, n float32) (scale, bias float32, ok bool) {
 // nearestCode rounds half to even and clamps.
 func nearestCode(v, inverse, bias, top float32) float32 {
 	x := (v - bias) * inverse
-	if x < 0 { // of zeros with a sign the sum below has none: min and max would cost more
+	if x < 0 { // the sum below has no sign of zero; min and max would cost more
 		x = 0
 	}
 	if x > top {

@@ -112,7 +112,7 @@ func BenchmarkFitRows(b *testing.B) {
 	}
 }
 
-// fitPlainly is what fitGroup computes, without what it leaves out.
+// fitPlainly is fitGroup without its shortcuts.
 func fitPlainly(q []uint8, w []float32, bits int, round func(float32) float32) (scale, bias float32, ok bool) {
 	scale, bias, ok = quantizeGroup(q, w, bits)
 	lo, hi := slices.Min(w), slices.Max(w)

@@ -17,7 +17,7 @@ func FromF16(h uint16) float32 {
 	return math.Float32frombits(sign | u)
 }
 
-// ToF16 rounds to the nearest half, ties to even; what exceeds the range becomes
+// ToF16 rounds to the nearest half, ties to even; overflow becomes
 // infinity. A NaN stays a (quiet) NaN.
 func ToF16(f float32) uint16 {
 	b := math.Float32bits(f)
@@ -38,7 +38,7 @@ func ToF16(f float32) uint16 {
 // FromBF16 widens a bfloat16. It is exact, NaN payloads included.
 func FromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// ToBF16 rounds to the nearest bfloat16, ties to even; what exceeds the range
+// ToBF16 rounds to the nearest bfloat16, ties to even; overflow
 // becomes infinity. A NaN stays a (quiet) NaN.
 func ToBF16(f float32) uint16 {
 	b := math.Float32bits(f)
@@ -53,7 +53,7 @@ func ToBF16(f float32) uint16 {
 func FromE4M3(b uint8) float32 { return e4m3[b] }
 
 // ToE4M3 rounds to the nearest E4M3, ties to even. The format has no infinity:
-// what exceeds ±448 becomes ±448. NaN becomes NaN.
+// values beyond ±448 become ±448. NaN becomes NaN.
 func ToE4M3(f float32) uint8 {
 	b := math.Float32bits(f)
 	sign := uint8(b >> 24 & 0x80)

@@ -24,7 +24,7 @@ const GridMiddle = 64
 //go:embed grids.bin
 var gridData []byte
 
-// Levels of the tables. Those of IQ1 are raised by one: a delta takes two away or nothing.
+// Levels of the tables. Those of IQ1 are raised by one: a delta subtracts two or nothing.
 var (
 	levels1  = []int8{-8 + 1, 0 + 1, 8 + 1}
 	levels2  = []int8{8, 25, 43}
@@ -61,11 +61,11 @@ var gridTables = func() (tables [IQ3S - IQ1S + 1][]byte) {
 // Grid reports whether f is one of the grid formats.
 func (f Format) Grid() bool { return f >= IQ1S && f <= IQ3S }
 
-// GridTable is the table of the grid format f: entries of eight codes, of IQ3_XXS and IQ3_S four. Those
+// GridTable is the table of the grid format f: entries of eight codes, for IQ3_XXS and IQ3_S of four. Those
 // of IQ1_S and IQ1_M are codes of columns whose delta is 0; others are two less.
 func (f Format) GridTable() []byte { return gridTables[f-IQ1S] }
 
-// GridScale is what the half of a block of the grid format f is multiplied by, a power of two.
+// GridScale is the factor of the half of a block of the grid format f, a power of two.
 func (f Format) GridScale() float32 {
 	switch f {
 	case IQ3S:
@@ -156,7 +156,7 @@ func fourSevens(b []byte) uint32 {
 	return x&0x7f | x<<1&0x7f00 | x<<2&0x7f0000 | x<<3&0x7f000000
 }
 
-// signs are the signs of columns 8e to 8e+7. Of those that are stored as seven the last makes the number of minus signs even.
+// signs are the signs of columns 8e to 8e+7. If seven are stored, the eighth makes the number of minus signs even.
 func (g *gridBlock) signs(block []byte, e int) uint8 {
 	s := uint8(g.f.GridSigns(block, e/4) >> (8 * (e % 4)))
 	if g.f == IQ2S || g.f == IQ3S {

@@ -60,8 +60,8 @@ func (m *Matrix) ScaleRowBytes() int {
 	return m.Groups() * m.ScaleType.Size()
 }
 
-// ZeroRowBytes is the number of bytes of Zeros that one row occupies; 0 where there are none. A
-// matrix without Data has Zeros that are empty and not nil if its file has them.
+// ZeroRowBytes is the number of bytes of Zeros that one row occupies; 0 without Zeros. A
+// matrix without Data has empty, non-nil Zeros if its file has them.
 func (m *Matrix) ZeroRowBytes() int {
 	if m.Format != ZeroPoint || m.Zeros == nil {
 		return 0
@@ -69,8 +69,8 @@ func (m *Matrix) ZeroRowBytes() int {
 	return m.Groups()
 }
 
-// InputBytes is about what the tables of the Input take of a device's memory. Those of a matrix without its data have
-// rounds only.
+// InputBytes is about the device memory of the tables of the Input. For a matrix without Data only
+// the rounds are known.
 func (m *Matrix) InputBytes() int64 {
 	switch {
 	case m.Input == nil:
@@ -98,8 +98,8 @@ func (m *Matrix) LoadedGroup() int {
 	return group
 }
 
-// LoadedRowBytes is about what a row takes of a device's memory: as much as here, but scales of one byte become bfloat16, or
-// float32 where that has too few digits, and some blocks are larger.
+// LoadedRowBytes is about the device memory of a row: as here, but scales of one byte become bfloat16, or
+// float32 if that has too few digits, and some blocks are larger.
 func (m *Matrix) LoadedRowBytes() int {
 	n := m.RowBytes()
 	switch b := m.Format.block(); {
@@ -120,7 +120,7 @@ func (m *Matrix) LoadedRowBytes() int {
 	return n + m.ScaleRowBytes()
 }
 
-// Bytes is what the matrix occupies: Data, Scales, Biases and Zeros together.
+// Bytes is the size of the matrix: Data, Scales, Biases and Zeros together.
 func (m *Matrix) Bytes() int64 {
 	return int64(len(m.Data)) + int64(len(m.Scales)) + int64(len(m.Biases)) + int64(len(m.Zeros))
 }
@@ -231,8 +231,8 @@ func product(a, b int) (n int, ok bool) {
 	return int(lo), hi == 0 && int(lo) >= 0
 }
 
-// RowRange is the matrix of rows [r0, r1), a view of the same bytes; of none if m has none.
-// It panics when the range is not inside the matrix.
+// RowRange is the matrix of rows [r0, r1), a view of the same bytes, without Data if m has none.
+// It panics if the range is not inside the matrix.
 func (m *Matrix) RowRange(r0, r1 int) Matrix {
 	if r0 < 0 || r1 < r0 || r1 > m.Rows {
 		panic(fmt.Sprintf("dtype: RowRange(%d, %d) of %d rows", r0, r1, m.Rows))
@@ -285,8 +285,8 @@ func (m *Matrix) Gather(rows []int) Matrix {
 }
 
 // Arrange is the matrix with its columns in another order, a copy in new memory, without Data if m
-// has none: its columns are len(order) pieces of one size, and piece i is that of m with the number
-// order[i]. Blocks that would be cut become groups of Affine, and where those would be too, numbers; so
+// has none. Its columns are len(order) pieces of one size, and piece i is piece order[i] of m.
+// Blocks that would be cut become groups of Affine, and groups that would be cut become numbers; so
 // does a matrix with an Input.
 func (m *Matrix) Arrange(order []int) Matrix {
 	size, a := m.Cols/len(order), *m

@@ -1,10 +1,10 @@
 package dtype
 
-// Format says how the numbers of a Matrix are written.
+// Format is the encoding of the numbers of a Matrix.
 type Format uint8
 
 const (
-	// Plain says that Data holds Rows×Cols numbers of type F32, F16 or BF16.
+	// Plain: Data holds Rows×Cols numbers of type F32, F16 or BF16.
 	Plain Format = iota
 	// Affine is MLX's integer quantization: w = scale*q + bias, q unsigned of Bits bits,
 	// a little-endian bit stream per row; one scale and one bias (F16, BF16 or F32) per group.
@@ -23,8 +23,8 @@ const (
 	// Bits bits, a little-endian bit stream per row; one scale (F16, BF16 or F32) and one zero
 	// point per group. The difference times the scale is exact with F16 and BF16.
 	ZeroPoint
-	// The block formats of GGUF files, which have everything in Data: see blockFormat. Group
-	// and ScaleType are what NewBlocks says.
+	// The block formats of GGUF files, which have everything in Data: see blockFormat. NewBlocks sets Group
+	// and ScaleType.
 	Q4_0
 	Q4_1
 	Q5_0

@@ -34,10 +34,10 @@ func NewMicroscale(rows, cols int, f Format) (Matrix, error) {
 }
 
 // MicroscaleRows encodes rows [r0, r1) of src into the same rows of dst, which is MXFP4,
-// NVFP4 (with a Global of 1) or MXFP8 and of the same shape. A scale is what brings the
-// largest magnitude of its group to the largest element; elements are rounded to nearest,
-// ties to even, and what a rounded scale leaves too large becomes the largest element.
-// Calls on disjoint ranges may run at the same time. A row that holds a NaN or an infinity
+// NVFP4 (with a Global of 1) or MXFP8 and of the same shape. A scale maps the
+// largest magnitude of its group to the largest element. Elements are rounded to nearest,
+// ties to even; those that a rounded scale leaves too large become the largest element.
+// Calls on disjoint ranges may run at the same time. A row with a NaN or an infinity
 // is an error; dst is then unfinished.
 func MicroscaleRows(dst, src *Matrix, r0, r1 int) error {
 	if dst.ScaleType.Size() != 1 || dst.Rows != src.Rows || dst.Cols != src.Cols || r0 < 0 || r1 < r0 || r1 > src.Rows {
@@ -63,7 +63,7 @@ func MicroscaleRows(dst, src *Matrix, r0, r1 int) error {
 	return nil
 }
 
-// microscale writes the elements of a group whose largest magnitude is given, and returns
+// microscale writes the elements of a group with the given largest magnitude, and returns
 // its scale.
 func (f Format) microscale(dst []byte, w []float32, largest float32) (scale byte) {
 	var s float32
@@ -91,8 +91,8 @@ func (f Format) microscale(dst []byte, w []float32, largest float32) (scale byte
 }
 
 // nearestE8M0 is the byte of the power of two that is nearest to x by its logarithm;
-// x is not negative. Half way between two powers is the root of two, which is no float:
-// there are no ties.
+// x is not negative. The midpoint of two powers is a multiple of the root of two, which is not a
+// float: there are no ties.
 func nearestE8M0(x float32) uint8 {
 	fraction, exponent := math.Frexp(float64(x)) // x = fraction*2^exponent, fraction in [1/2, 1)
 	if x == 0 {
@@ -105,8 +105,8 @@ func nearestE8M0(x float32) uint8 {
 	return uint8(min(max(exponent, -127), 127) + 127)
 }
 
-// ToE2M1 rounds to the nearest 4-bit float, ties to even, in the low nibble; what exceeds
-// ±6 becomes ±6, and so does NaN.
+// ToE2M1 rounds to the nearest 4-bit float, ties to even, in the low nibble; values beyond
+// ±6 and NaN become ±6.
 func ToE2M1(f float32) uint8 {
 	b := math.Float32bits(f)
 	sign := b >> 28 & 8

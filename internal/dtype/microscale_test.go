@@ -39,7 +39,7 @@ func TestMicroscaleEqualsHandWorked(t *testing.T) {
 		{"elements", NVFP4, []float32{12, -6, 1, 2}, 0x40, []byte{0xd7, 0x21}},
 		// 3000/6 = 500 is more than E4M3 has: the scale is 448, and 3000/448 = 6.7 becomes 6.
 		{"saturated", NVFP4, []float32{3000, -448}, 0x7e, []byte{0xa7}},
-		// The least scale is 2^-9: what needs less than half of it has none.
+		// The least scale is 2^-9: a group that needs less than half of it gets scale 0.
 		{"vanishing", NVFP4, []float32{1e-3, -1e-3}, 0, []byte{0x80}},
 		{"zero", NVFP4, []float32{0}, 0, []byte{0}},
 		// 448/448 = 1.

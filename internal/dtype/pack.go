@@ -45,8 +45,8 @@ func Unpack(dst []uint8, bits int, src []byte) {
 	}
 }
 
-// eight loads the stream of eight elements: the first `bits` bytes of src in the
-// low bits. Higher bits are whatever follows.
+// eight loads the stream of eight elements: the first bits bytes of src in the
+// low bits. Higher bits are undefined.
 func eight(src []byte, bits int) uint64 {
 	if len(src) >= 8 {
 		return binary.LittleEndian.Uint64(src)

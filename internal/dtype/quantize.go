@@ -83,7 +83,7 @@ func QuantizeRows(dst, src *Matrix, r0, r1 int) error {
 // is false when the numbers are not finite.
 type groupRule func(q []uint8, w []float32, bits int) (scale, bias float32, ok bool)
 
-// quantizeRows is QuantizeRows with any rule for a group, or with tables. dst has the Input of src, or none: its rows then do the same without it.
+// quantizeRows is QuantizeRows with any rule for a group, or with tables. If dst lacks the Input of src, the rows undo it.
 func quantizeRows(dst, src *Matrix, r0, r1 int, rule groupRule, tables *byteTables) error {
 	if dst.Format != Affine && (dst.Format != ZeroPoint || dst.Zeros != nil) || dst.Rows != src.Rows || dst.Cols != src.Cols || r0 < 0 || r1 < r0 || r1 > src.Rows {
 		panic(fmt.Sprintf("dtype: quantize rows %d to %d of %d×%d into %v %d×%d",
@@ -233,7 +233,7 @@ func greater(a, b uint64) uint64 {
 	return a&mask | b&^mask
 }
 
-// fill computes a table for magnitudes up to top. The codes of negative numbers mirror those of positive ones.
+// fill computes a table for magnitudes up to top. Negative numbers have the mirrored codes.
 func (t *byteTables) fill(x *byteTable, top int) {
 	var w [128]float32
 	for i := range w[:top+1] {
@@ -245,7 +245,7 @@ func (t *byteTables) fill(x *byteTable, top int) {
 	}
 }
 
-// rounding rounds numbers to those of a type of scales.
+// rounding returns the rounding to a type of scales.
 func (t Type) rounding() func(float32) float32 {
 	switch t {
 	case F16:
@@ -256,9 +256,9 @@ func (t Type) rounding() func(float32) float32 {
 	return func(x float32) float32 { return x }
 }
 
-// bounds is the least and the greatest number of w; ok is false when one is a NaN or an
-// infinity. Compared as integers whose order is that of the numbers, they need no branch,
-// and what is not finite comes out at an end.
+// bounds is the least and the greatest number of w; ok is false if one is a NaN or an
+// infinity. The comparison is of integers in the order of the numbers: it needs no branch,
+// and numbers that are not finite become a bound.
 func bounds(w []float32) (lo, hi float32, ok bool) {
 	least, greatest := int32(math.MaxInt32), int32(math.MinInt32)
 	for _, v := range w {

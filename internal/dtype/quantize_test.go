@@ -252,7 +252,7 @@ func TestSymmetricGroups(t *testing.T) {
 	}
 }
 
-// TestSymmetricBytes: integers of FP8 are those of its numbers, with every byte, factors of any sign and size, and an Input.
+// TestSymmetricBytes: FP8 as integers has the same numbers, with every byte, factors of any sign and size, and an Input.
 func TestSymmetricBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 18))
 	const rows, cols = 24, 256

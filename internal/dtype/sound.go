@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// soundScales is Sound for formats that have scales and biases of their own.
+// soundScales is Sound for formats with separate scales and biases.
 func (m *Matrix) soundScales(r0, r1 int) error {
 	n := m.ScaleRowBytes()
 	if n == 0 {
@@ -26,8 +26,8 @@ func (m *Matrix) soundScales(r0, r1 int) error {
 	return nil
 }
 
-// notFinite is the place of the first number of b that is infinite or none, -1 if all are finite. Eight bytes are looked at
-// together: a number is not finite if all bits of its exponent are set, of one byte if all of a mask are.
+// notFinite is the index of the first infinity or NaN in b, -1 if all are finite. It checks eight bytes
+// at a time: a number is not finite if all bits of its exponent are set, of one byte if all bits of a mask are.
 func notFinite(t Type, b []byte) int {
 	var mask, top uint64
 	switch t {
