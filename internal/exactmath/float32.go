@@ -19,8 +19,8 @@ func FMA32(a, b, c float32) float32 {
 }
 
 // ambiguous reports whether rounding s, itself a rounded sum, to float32 may differ from
-// rounding the exact sum: if it sits between two float32 values, where what the first
-// rounding dropped would have decided, or where float32 runs out of digits.
+// rounding the exact sum: if s is halfway between two float32 values, so that the digits
+// dropped by the first rounding decide, or in the subnormal range.
 func ambiguous(s float64) bool {
 	x := math.Float64bits(s)
 	return x<<35 == 1<<63 || x<<1>>53-1 < 896

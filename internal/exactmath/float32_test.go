@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sameFloat reports whether a and b have the same bits; a NaN is as good as another.
+// sameFloat reports whether a and b have the same bits; all NaNs are equal.
 func sameFloat(a, b float32) bool {
 	return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b
 }
@@ -147,7 +147,7 @@ func TestFMARoundsOnce(t *testing.T) {
 		// Results without full precision.
 		check(float32(math.Ldexp(rng.Float64(), -80)), float32(math.Ldexp(rng.NormFloat64(), -64)), float32(math.Ldexp(rng.NormFloat64(), -130)))
 	}
-	// 1 + 2^-24 is halfway; what follows decides, however little it is.
+	// 1 + 2^-24 is halfway; the following digits decide, however small.
 	const half = 1.0 / (1 << 24)
 	check(1+1.0/(1<<12), half, 1)
 	check(float32(math.Ldexp(1, -75)), float32(math.Ldexp(1, -75)), 1)
@@ -170,8 +170,8 @@ func TestSincosIsClose(t *testing.T) {
 	}
 }
 
-// TestSincosOfHalvesIsCorrectlyRounded computes sines and cosines of all halves with 128 bits. Those of rotations
-// of weights' inputs are such.
+// TestSincosOfHalvesIsCorrectlyRounded computes sines and cosines of all halves with 128 bits. Angles of
+// input rotations are halves.
 func TestSincosOfHalvesIsCorrectlyRounded(t *testing.T) {
 	const prec = 128
 	number := func() *big.Float { return new(big.Float).SetPrec(prec) }

@@ -46,10 +46,10 @@ func Exp(x float64) float64 {
 	return s
 }
 
-// LogOfExp is the natural logarithm of a positive number by Newton's method on Exp. What
-// models compute when they are loaded comes from it. Log is closer and faster, but differs in
-// the last digits, and where those decide the rounding to float32 a model's bits would change:
-// it can take this one's place with the next arithmetic version.
+// LogOfExp is the natural logarithm of a positive number by Newton's method on Exp. Models use it
+// when they are loaded. Log is more accurate and faster, but differs in
+// the last digits, which would change a model's bits where they decide the rounding to float32:
+// Log can replace it with the next arithmetic version.
 func LogOfExp(x float64) float64 {
 	m, e := math.Frexp(x)
 	y := 0.0 // log m, in [-log 2, 0]

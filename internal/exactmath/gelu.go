@@ -6,7 +6,7 @@ func GELU32(x float32) float32 {
 	a := atMost(Abs32(x), 14) // from there on e is zero
 	z := float32(a * a)
 	e := Exp32(float32(-0.5 * z))
-	e = FMA32(e, float32(-0.5*FMA32(a, a, -z)), e) // times e^-d/2, d being what z lost
+	e = FMA32(e, float32(-0.5*FMA32(a, a, -z)), e) // times e^-d/2, where d is the rounding error of z
 	// p is (1-Φ(a))*e^(a²/2)/t for 0 <= a <= 14, interpolated at Chebyshev's nodes of t.
 	t := 1 / FMA32(a, 0.25, 1)
 	p := FMA32(0.0153836033, t, -0.0563454643)
@@ -46,7 +46,7 @@ func GELUTanh32(x float32) float32 {
 	return max(x, 0) - y
 }
 
-// atMost is x, or limit if x is above it; what is not a number stays so.
+// atMost is min(x, limit); NaN stays NaN.
 func atMost(x, limit float32) float32 {
 	if x > limit {
 		return limit
