@@ -18,7 +18,7 @@ var BlockKinds = []string{
 }
 
 // BlockMatrix is a matrix of GGUF blocks and its products. Rows 0 to 15 are edge cases, rows 16 to
-// 255 come from ggml's quantizer, and the others are random bytes with finite halves.
+// 255 come from ggml's quantizer, and the rest are random bytes with finite halves.
 type BlockMatrix struct {
 	Kind    string `json:"-"`
 	Type    uint32 `json:"type"` // the number of the kind in files
@@ -31,7 +31,7 @@ type BlockMatrix struct {
 	Data []byte
 	X    []float32 // [4, Cols]
 	Y    []float32 // [Rows, 4]: the product in float64, rounded once
-	Int8 []float32 // [Rows, 4]: the product of the integer law of docs/quantization.md
+	Int8 []float32 // [Rows, 4]: the product of the integer path of docs/quantization.md
 }
 
 // Blocks returns the matrices of all BlockKinds, or ends the test.

@@ -1,11 +1,11 @@
-// Package golden gives tests what the reference implementation computed, and the
+// Package golden gives tests the results of the reference implementation, and the
 // tolerances within which we must agree with it.
 //
-// It knows three checkpoints that travel with the repository (tiny, dense and
-// moe) with the tokens, logits and states that Hugging Face transformers found
+// It has three checkpoints in the repository (tiny, dense and
+// moe) with the tokens, logits and states that Hugging Face transformers computed
 // for them, and the hand-checkable models of the specification: deterministic
-// weights and the numbers that follow from them. It knows nothing of our models:
-// what runs a checkpoint is the test's business. Only tests import this package.
+// weights and the numbers that follow from them. It does not know our models:
+// the tests run the checkpoints. Only tests import this package.
 package golden
 
 import (
@@ -32,8 +32,8 @@ import (
 var Names = []string{"dense", "moe", "tiny"}
 
 // GLM are the fixtures of the family of GLM and DeepSeek, in the layout of the releases with random
-// weights in bf16 and the head as the layer after the last. They have no Margin, Draft2 and Draft3: the
-// repository is to stay small.
+// weights in bf16 and the head as the layer after the last. To keep the repository small they have no
+// Margin, Draft2 and Draft3.
 //
 //   - glm4_moe_lite: latent attention; dense, sparse, sparse
 //   - deepseek_v3: latent attention with YaRN, experts in groups; dense, dense, sparse
@@ -53,7 +53,7 @@ type Fixture struct {
 	arrays map[string]Array
 }
 
-// Case is one prompt and its greedy continuation; end tokens were not obeyed.
+// Case is one prompt and its greedy continuation; end tokens were ignored.
 // Row t of Argmax, Margin and the drafts belongs to Tokens[t].
 //
 // The drafts are the head's, teacher-forced: Draft1[t] was fed the hidden state
@@ -79,7 +79,7 @@ type Case struct {
 	ChainFirst   int         `json:"chain_first"`
 	Chain        [][]int32   `json:"chain"`
 	ChainMargin  [][]float32 `json:"chain_margin"`
-	// Router is what the layers with experts chose, of case 1; the last is the head's.
+	// Router is the choice of the layers with experts, of case 1; the last is the head's.
 	Router []Choices `json:"router"`
 }
 
@@ -313,7 +313,7 @@ func LoadSampling(tb testing.TB, length int) Sampling {
 }
 
 // Prompts reads the prompts that acceptance and speed are measured on, by class. Those of
-// the class code are raw text, the others are messages of a user.
+// the class code are raw text, the rest are messages of a user.
 func Prompts(tb testing.TB) map[string][]string {
 	tb.Helper()
 	var p map[string][]string

@@ -14,12 +14,12 @@ type Layout struct {
 	Name       string
 	Rows, Cols int            // rows and columns must be multiples of these
 	Config     map[string]any // quantization_config
-	// Rounds says that products round in another place or order than those of the decoded matrix.
+	// Rounds: products round in another place or order than those of the decoded matrix.
 	Rounds bool
 	Encode func(values []float32, rows, cols int) (parts []Part, decoded []float32)
 }
 
-// Part is a tensor of a module: what its name has after the module's, and what is stored.
+// Part is a tensor of a module: the suffix of its name, and its contents.
 type Part struct {
 	Suffix string
 	Type   dtype.Type
@@ -92,7 +92,7 @@ func integers(name string, p ints, config map[string]any, write func(*coded) []P
 	}}
 }
 
-// encode rounds the values to codes and returns what these stand for.
+// encode rounds the values to codes and returns the decoded values.
 func (c *coded) encode(values []float32, groups int) []float32 {
 	top := 1<<c.bits - 1
 	c.q, c.z, c.s = make([]int, len(values)), make([]int, c.rows*groups), make([]float32, c.rows*groups)
@@ -227,7 +227,7 @@ func fp8(down, across int, shape func(rows, cols int) []int) func(values []float
 		wide := (cols-1)/across + 1
 		scales := make([]float32, ((rows-1)/down+1)*wide)
 		for i := range scales {
-			scales[i] = float32(1+i%5) / 1024 // near what the weights need
+			scales[i] = float32(1+i%5) / 1024 // near the range of the weights
 		}
 		data, decoded := make([]byte, len(values)), make([]float32, len(values))
 		for i, v := range values {
@@ -239,7 +239,7 @@ func fp8(down, across int, shape func(rows, cols int) []int) func(values []float
 	}
 }
 
-// fp4 has E2M1 elements with an E4M3 scale per 16 and a factor in a tensor of its own, or with an E8M0 scale per 32.
+// fp4 has E2M1 elements with an E4M3 scale per 16 and a separate tensor for the factor, or with an E8M0 scale per 32.
 func fp4(group int, elements, global string, stored float32) func(values []float32, rows, cols int) ([]Part, []float32) {
 	levels := [8]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}
 	factor := stored

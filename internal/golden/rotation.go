@@ -57,7 +57,7 @@ func (r *Rotation) Tables(prefix string) []Part {
 	return list
 }
 
-// Encode writes a matrix that multiplies rotated inputs, and returns what it stands for without the rotation.
+// Encode writes a matrix that multiplies rotated inputs, and returns the equivalent matrix without rotation.
 func (r *Rotation) Encode(values []float32, rows, cols int) (parts []Part, decoded []float32) {
 	turned, row := make([]float32, len(values)), make([]float32, cols)
 	for at := 0; at < len(values); at += cols {
@@ -120,9 +120,9 @@ func WidenExpert(m Named) Named {
 	return wide
 }
 
-// ParoQuant writes a matrix of a model as ParoQuant's folders have it: every module has a rotation of its own, but experts
+// ParoQuant writes a matrix of a model as in ParoQuant's folders: every module has its rotation, but experts
 // share two in a layer, which are written with the first of them. Suffixes of parts are names. It returns nothing for a matrix that
-// those folders have as numbers, as they have the head, embedding, output and routers.
+// those folders store as numbers: head, embedding, output and routers.
 func ParoQuant(m Named) (parts []Part, decoded []float32) {
 	prefix, first := strings.TrimSuffix(m.Name, ".weight")+".", true
 	if strings.HasPrefix(m.Name, "mtp.") {

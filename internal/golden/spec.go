@@ -20,7 +20,7 @@ type SpecConfig struct {
 	ExpertsActive int
 }
 
-// What all the models of the specification share.
+// Sizes of all models of the specification.
 const (
 	SpecHidden       = 8
 	SpecLayers       = 4 // three of Gated DeltaNet, then one of full attention

@@ -53,7 +53,7 @@ func TestSpecTensorsAreTheSpecifications(t *testing.T) {
 
 // The specification counts the tensors of a head; those of the model follow
 // from its table: 14 in a Gated DeltaNet layer, 11 in an attention layer, 4 more
-// in each with experts, and 3 besides the layers.
+// in each with experts, and 3 outside of the layers.
 func TestSpecTensorsAreComplete(t *testing.T) {
 	for _, c := range SpecCases() {
 		head, seen := 0, map[string]bool{}
@@ -107,7 +107,7 @@ func norm(x, gain []float32) []float32 {
 	return y
 }
 
-// A trace is the greedy text again, told in rounds.
+// A trace is the greedy text, in rounds.
 func TestSpecTracesTellTheGreedyText(t *testing.T) {
 	traces := 0
 	for _, c := range SpecCases() {

@@ -3,7 +3,7 @@ package golden
 // SpecPrompt is the prompt of every case, at positions 0 to 4.
 var SpecPrompt = []int32{1, 2, 3, 4, 5}
 
-// SpecCase is a model of the specification and what it must compute. The
+// SpecCase is a model of the specification and its expected results. The
 // numbers are those of a float64 implementation, rounded to six decimals;
 // float32 arithmetic stays within Tol.Spec of them.
 type SpecCase struct {
@@ -27,7 +27,7 @@ type SpecVectors struct {
 	MTPLogits []float32
 	MTPSecond []float32 // logits of the chained step: MTPHidden and the argmax of MTPLogits
 
-	// What two common mistakes give in place of MTPLogits, for diagnosis: hidden
+	// Results of two common mistakes in place of MTPLogits, for diagnosis: hidden
 	// states from before the final norm, and an empty cache.
 	MTPPreNorm []float32
 	MTPCold    []float32

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TinyVision is a run of the reference with the tiny model, Dir(tb, "tiny"), over the pictures of
+// TinyVision is a run of the reference with the tiny model, Dir(tb, "tiny"), over the images of
 // testdata/tiny-vision.
 type TinyVision struct {
 	Examples []TinyExample `json:"examples"`
@@ -14,14 +14,14 @@ type TinyVision struct {
 	arrays map[string]Array
 }
 
-// TinyExample is a picture, a question behind it, and the greedy continuation.
+// TinyExample is an image, a question after it, and the greedy continuation.
 type TinyExample struct {
 	File     string  `json:"file"`
 	Question string  `json:"question"`
-	Truth    string  `json:"truth"` // what the answer says, or begins with
+	Truth    string  `json:"truth"` // the answer, or its beginning
 	Grid     [3]int  `json:"grid_thw"`
-	Prompt   []int32 `json:"prompt"` // with as many pad tokens as the picture takes
-	Tokens   []int32 `json:"tokens"` // prompt and continuation, end tokens not obeyed
+	Prompt   []int32 `json:"prompt"` // with one pad token per token of the image
+	Tokens   []int32 `json:"tokens"` // prompt and continuation, end tokens ignored
 	Answer   string  `json:"answer"` // to the first end token
 	Delta    int     `json:"rope_delta"`
 	// Margin of each token of the continuation over the next best, and of the one after the last.

@@ -1,6 +1,6 @@
 package golden
 
-// Tol is how far we may be from the reference; no test has a figure of its own.
+// Tol is the allowed distance from the reference; no test has its own figure.
 // Differences are absolute unless the field says otherwise.
 var Tol = Tolerances{
 	Logits:       2e-3,
@@ -36,7 +36,7 @@ type Tolerances struct {
 	Int8Rows     float64 // of logits of small models, the median of rows, relative to the row
 	Perplexity   float64 // of the float32 path's perplexity, relative
 	Perplexity4  float64 // the same with weights quantized to 4 bits on load, relative
-	PerplexityKV float64 // of the int8 path's with 16-bit keys and values, if they have 8, relative
+	PerplexityKV float64 // of the perplexity of the int8 path with 16-bit keys and values, if they have 8, relative
 
 	// Float32 arithmetic against the numbers of the specification.
 	Spec float64

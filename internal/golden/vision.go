@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// VisionFixture is a run of the reference with pictures: of the random model of testdata/vision,
-// Dir(tb, "vision"), over the pictures that package picture is tested with.
+// VisionFixture is a run of the reference with images: of the random model of testdata/vision,
+// Dir(tb, "vision"), over the test images of package picture.
 type VisionFixture struct {
 	Images []VisionImage `json:"images"`
 	Video  struct {
@@ -19,16 +19,16 @@ type VisionFixture struct {
 	arrays map[string]Array
 }
 
-// VisionImage is a picture.
+// VisionImage is an image.
 type VisionImage struct {
 	File string `json:"file"` // a name for Picture
 	Grid [3]int `json:"grid_thw"`
 }
 
-// VisionCase is a prompt with pictures and its greedy continuation; see Case.
+// VisionCase is a prompt with images and its greedy continuation; see Case.
 type VisionCase struct {
 	Name      string     `json:"name"`
-	Prompt    []int32    `json:"prompt"` // with as many pad tokens as the pictures take
+	Prompt    []int32    `json:"prompt"` // with one pad token per token of the images
 	Images    []string   `json:"images"` // names for Picture, in their order
 	Video     bool       `json:"video"`
 	Tokens    []int32    `json:"tokens"`
@@ -55,13 +55,13 @@ func LoadVision(tb testing.TB) *VisionFixture {
 	return f
 }
 
-// Array returns an array by name, or ends the test. For picture i there are
+// Array returns an array by name, or ends the test. For image i there are
 //
-//	i.last    [patches, 48]  what leaves the last block
-//	i.merged  [tokens, 64]   what stands in the prompt
+//	i.last    [patches, 48]  output of the last block
+//	i.merged  [tokens, 64]   rows of the prompt
 //
-// and for pictures 0 and 3 also i.patch, the product of the patches alone, i.embedded, with
-// positions, and i.block0, what leaves the first block. Of the video there is video.merged. For
+// and for images 0 and 3 also i.patch, the product of the patches alone, i.embedded, with
+// positions, and i.block0, the output of the first block. For the video there is video.merged. For
 // case k there are
 //
 //	pk.logits_last      [3, 512]  the last three rows of the prompt
@@ -76,7 +76,7 @@ func (f *VisionFixture) Array(tb testing.TB, name string) Array {
 	return a
 }
 
-// Picture returns a file of the pictures that package picture is tested with, such as those of
+// Picture returns a test image of package picture, such as those of
 // VisionFixture or preprocessor_config.json, or ends the test.
 func Picture(tb testing.TB, name string) []byte {
 	tb.Helper()

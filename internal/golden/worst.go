@@ -17,9 +17,9 @@ type Worst struct {
 	err      error // the first comparison that cannot be measured
 }
 
-// Add compares two arrays. What names them in the report: "case 3 logits".
-// Arrays of different lengths and results that are not numbers are failures
-// that no tolerance forgives.
+// Add compares two arrays. what names them in the report: "case 3 logits".
+// Arrays of different lengths and NaN or infinite results fail
+// with any tolerance.
 func (w *Worst) Add(what string, got, want []float32) {
 	if len(got) != len(want) {
 		w.fail(fmt.Errorf("%s: %d numbers, want %d", what, len(got), len(want)))
@@ -58,7 +58,7 @@ func (w *Worst) Err(tol float64) error {
 }
 
 // Check reports the worst error to the test's log and fails the test if Err does.
-// What names the comparison as a whole: "logits".
+// what names the comparison as a whole: "logits".
 func (w *Worst) Check(tb testing.TB, what string, tol float64) {
 	tb.Helper()
 	if err := w.Err(tol); err != nil {

@@ -57,9 +57,9 @@ func writeTensors(path string, tensors []SpecTensor) (err error) {
 	return buffered.Flush()
 }
 
-// unpackBytes returns what a file of numbers was before it was compressed for the repository: first bytes of all numbers
-// together, then second ones and so on, each by gzip. First bytes have signs and exponents, which are few, and last ones
-// are as good as random. A width that does not divide the length leaves some places shorter by one.
+// unpackBytes undoes the compression of a file of numbers in the repository: first bytes of all numbers
+// together, then second ones and so on, each by gzip. First bytes have signs and exponents, which have few values, and last
+// bytes are almost random. If width does not divide the length, some of these parts are shorter by one.
 func unpackBytes(packed []byte, width int) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
