@@ -1,7 +1,7 @@
 // Package jsontext reads JSON (RFC 8259) from memory, value by value and without a tree:
-// headers and vocabularies are megabytes of short strings. Members of an object come in their
-// order and as often as they are there, numbers stay text, errors name the byte at fault. It
-// knows neither what is read nor Go types: callers say what they expect next.
+// headers and vocabularies are megabytes of short strings. Members of an object come in file
+// order with duplicates, numbers stay text, errors name the byte offset. The package knows
+// no schema and no Go types: callers say what they expect next.
 package jsontext
 
 import (
@@ -15,7 +15,7 @@ import (
 // ErrDepth is in the error about arrays and objects that nest deeper than Limits allow.
 var ErrDepth = errors.New("nested more than")
 
-// Limits say what is read at all.
+// Limits are the largest texts that are accepted.
 type Limits struct {
 	Bytes int // maximum length of the text; 0: unlimited
 	Depth int // maximum nesting of arrays and objects
@@ -85,7 +85,7 @@ func (r *Reader) Errorf(format string, args ...any) error {
 	return fmt.Errorf("at byte %d: %w", r.pos, fmt.Errorf(format, args...))
 }
 
-// unexpected is the error about what the reader is at, where there should be something else.
+// unexpected is the error about the next bytes, where want was expected.
 func (r *Reader) unexpected(want string) error {
 	rest := r.data[r.pos:]
 	if len(rest) == 0 {
@@ -118,7 +118,7 @@ func (r *Reader) space() byte {
 	return 0
 }
 
-// Kind is the kind of the next value, as its first byte tells it. It reads nothing.
+// Kind is the kind of the next value, by its first byte. It reads nothing.
 func (r *Reader) Kind() Kind {
 	switch c := r.next(); c {
 	case '{':

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Scalar reads a string, number, true, false or null: what the string says, or the others as
-// they are written. The result is valid until the next string is read.
+// Scalar reads a string, number, true, false or null: the value of the string, or the text of the
+// others. The result is valid until the next string is read.
 func (r *Reader) Scalar() ([]byte, error) {
 	switch r.Kind() {
 	case String:
