@@ -35,13 +35,13 @@ type TeacherForcing struct {
 	Pool    *state.Pool
 	Texts   []*Text
 	Width   int // of hidden rows
-	Vocab   int // ids that mean something
+	Vocab   int // valid ids
 	// Blocks are the blocks of backend.RowBlock tokens in the draft vocabulary of size frequent
 	// tokens after a text; nil: all.
 	Blocks func(size int, text []int32) []int32
 }
 
-// Agreement is how often draft tokens of a head are what the model chose.
+// Agreement is how often draft tokens of a head equal the model's choice.
 type Agreement struct {
 	texts    []*Text
 	depth    int
@@ -181,7 +181,7 @@ func (a *Agreement) Rates() (rates []float64, rows int) {
 	return rates, rows
 }
 
-// TokensPerRound is what a round of depth draft tokens gives, found by walking along the texts
+// TokensPerRound is the mean number of tokens of a round with depth draft tokens, by walking along the texts
 // as decoding would: rounds start more often at places that are hard to predict.
 func (a *Agreement) TokensPerRound(depth int) float64 {
 	tokens, rounds := 0, 0

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Costs are what rounds take on this machine: the lower quartile of several measurements, since
-// whatever else the machine does only makes them longer.
+// Costs are the times of rounds on this machine: the lower quartile of several measurements, since
+// other load of the machine only makes them longer.
 type Costs struct {
 	Step float64 `json:"step_seconds"` // a pass over one token
 	// Spread is the upper quartile of such passes over the lower one: 1 on a machine that does
@@ -19,7 +19,7 @@ type Costs struct {
 	Delta  []DraftCosts `json:"delta"` // of the whole vocabulary first
 }
 
-// DraftCosts are what drafting takes.
+// DraftCosts are the times of drafting.
 type DraftCosts struct {
 	DraftVocab int       `json:"draft_vocab"` // frequent tokens in the draft vocabulary
 	Cost       []float64 `json:"cost"`        // of 1, 2, … draft tokens, in steps
@@ -91,9 +91,9 @@ func newCosts(passes [][]float64, drafts [][][]float64, sizes []int) *Costs {
 	return c
 }
 
-// rising are the q-quantiles of times by kind, in the given unit. None costs less than the one
-// before it: where it seems so the earlier one was disturbed. A kind without times costs what
-// the next one does.
+// rising are the q-quantiles of times by kind, in the given unit. None is less than the one
+// before it: if it seems so, the earlier measurement was disturbed. A kind without times costs as
+// much as the next one.
 func rising(kinds [][]float64, q, unit float64) []float64 {
 	costs := make([]float64, len(kinds))
 	cost := math.Inf(1)

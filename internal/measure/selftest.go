@@ -10,9 +10,9 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// What a self-test feeds. The first tokens go in chunks, which is cheap and tells how often a
-// first draft token is accepted; the others one by one, each with draft tokens after it, which
-// tells what rounds cost and how often later draft tokens are accepted.
+// Tokens of a self-test. The first tokens go in chunks, which is cheap and measures how often a
+// first draft token is accepted; the rest one by one, each with draft tokens after it, which
+// measures the cost of rounds and how often later draft tokens are accepted.
 const (
 	TestTokens = 96 // maximum tokens of the text that are used
 	TestDepth  = 3  // maximum draft tokens at once
@@ -23,10 +23,10 @@ const (
 )
 
 // testDepths are the depths of the rounds, repeated. Every cost is measured once in the
-// first four, for machines where there is no time for more.
+// first four, for machines without time for more.
 var testDepths = [...]int{3, 2, 1, 0, 3, 3, 3, 3}
 
-// SelfTestResult is what a self-test has found out about a drafter on this machine.
+// SelfTestResult is the result of a self-test of a drafter on this machine.
 type SelfTestResult struct {
 	// Drafted and Accepted count draft tokens by position. A token after a rejected one does
 	// not count as drafted.
@@ -36,30 +36,30 @@ type SelfTestResult struct {
 	DraftTime  time.Duration // one draft token
 	Depth      int           // the fastest depth, at most TestDepth
 	Speedup    float64       // tokens per second expected at that depth, as a multiple of plain decoding
-	DraftVocab int           // frequent tokens in the fastest draft vocabulary; 0: it was not ours to choose
+	DraftVocab int           // frequent tokens in the fastest draft vocabulary; 0: it was fixed
 
-	Controller *spec.Controller // knows all this, for engine.Options
+	Controller *spec.Controller // has these measurements, for engine.Options
 }
 
-// Rate is how often draft token j is accepted if those before it are, 0 if there was none.
+// Rate is how often draft token j is accepted if those before it are, 0 if none was drafted.
 func (r *SelfTestResult) Rate(j int) float64 {
 	return float64(r.Accepted[j]) / float64(max(r.Drafted[j], 1))
 }
 
-// Broken reports that acceptance is so low that the drafter's weights cannot be what they
-// should be. The weakest sound head we know, that of a model with 21 million parameters, has
+// Broken reports that acceptance is so low that the drafter's weights must be wrong.
+// The weakest sound head we know, that of a model with 21 million parameters, has
 // more than half of its first draft tokens accepted, while one whose norms are wrong may still
-// have a quarter. sqrt(n) is two standard errors of n coins: few draft tokens have to be very
-// bad ones to count as evidence.
+// have a quarter. sqrt(n) is two standard errors of n coin tosses: the fewer draft tokens there are,
+// the lower their acceptance must be.
 func (r *SelfTestResult) Broken() bool {
 	n, sound := float64(r.Drafted[0]), 0.45
 	return float64(r.Accepted[0])+math.Sqrt(n) < sound*n
 }
 
-// SelfTest feeds a text to the model and has the drafter draft along: how many draft tokens are
-// accepted, and what do drafting and verifying cost? A drafter whose vocabulary can be limited
+// SelfTest feeds a text to the model, drafts along it, and measures the acceptance of draft tokens and
+// the costs of drafting and verifying. A drafter whose vocabulary can be limited
 // is left with the fastest one. Draft tokens are compared with the model's own greedy choice
-// among the first vocab ids, not with the text. It stops at limit, though not before every cost
+// among the first vocab ids, not with the text. It stops at limit, but not before every cost
 // is known. When it returns the model is free and all states are closed; the pool needs free
 // space for TestTokens, or for the text if that is shorter.
 func SelfTest(m model.Model, pool *state.Pool, d spec.Drafter, text []int32, vocab int, limit time.Duration) (*SelfTestResult, error) {
@@ -114,8 +114,8 @@ func (t *selfTest) lead() (err error) {
 			return err
 		}
 		for i := range testChunk {
-			// The draft of the row before was for the token after this one. None at all, where
-			// the drafter's output was not a number, is as bad as a wrong one.
+			// The draft of the previous row was for the token after this one. No draft, after NaN output
+			// of the drafter, counts as a wrong one.
 			if at+i >= testSkip {
 				accepted := 0
 				if len(t.drafts) > 0 && t.drafts[0] == greedy[i] {
@@ -165,11 +165,11 @@ func (t *selfTest) round(pos, depth int) error {
 	return err
 }
 
-// finish works out the result. Of the times of one kind the median is taken for all of them:
-// one in which the machine did something else does not decide.
+// finish computes the result. Each kind of time is represented by its median:
+// a single disturbed measurement does not decide.
 func (t *selfTest) finish() *SelfTestResult {
 	r, c := &t.result, t.controller
-	// Where the drafter was silent there are no passes with drafts, but always plain ones.
+	// Without drafts there are no passes with drafts, but always plain ones.
 	costs := rising(t.passes[:], 0.5, 1)
 	for rows := TestDepth + 1; rows > 0; rows-- {
 		for range t.passes[rows] {

@@ -122,7 +122,7 @@ type limiter struct {
 func (s *limiter) VocabSizes() []int   { return s.sizes }
 func (s *limiter) LimitVocab(size int) { s.size = size }
 
-// TestBestRateAndCoverage is about what decides between draft vocabularies.
+// TestBestRateAndCoverage is about the choice between draft vocabularies.
 func TestBestRateAndCoverage(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -229,7 +229,7 @@ func TestSelfTestKnowsBrokenHeads(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Where nothing is accepted a short look is enough; wrong norms need all of the text.
+			// If nothing is accepted a short test is enough; wrong norms need all of the text.
 			limit := time.Duration(0)
 			if name == "norms shifted twice" {
 				limit = time.Hour

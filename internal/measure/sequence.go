@@ -1,7 +1,7 @@
-// Package measure is what the self-test of a head, foretoken doctor and foretoken bench have in
-// common: what passes and drafts cost, which draft tokens are accepted, which draft vocabulary
-// and depth are fastest, and the statistics of repeated measurements. It knows models, drafters
-// and states. It does not know the engine, a family, a file or a text, and prints nothing.
+// Package measure is shared by the self-test of a head, foretoken doctor and foretoken bench:
+// costs of passes and drafts, acceptance of draft tokens, the fastest draft vocabulary
+// and depth, and the statistics of repeated measurements. It knows models, drafters
+// and states, but no engine, family, file or text, and prints nothing.
 package measure
 
 import (
@@ -69,7 +69,7 @@ func (s *Sequence) Fork(pool *state.Pool) (*Sequence, error) {
 	return &Sequence{model: s.model, sampler: s.sampler, target: f}, nil
 }
 
-// Close gives the states back.
+// Close returns the states to the pool.
 func (s *Sequence) Close() {
 	s.target.Close()
 	if s.draft != nil {
@@ -153,7 +153,7 @@ func (s *Sequence) TimeDraft(text []int32, row, depth, vocab int) (time.Duration
 // greedy sets ids to the most likely token after each row of the last pass.
 func (s *Sequence) greedy(ids []int32) error {
 	s.logits.Begin(s.out.Device, s.out.Logits)
-	s.logits.Ask(s.sampler, make([]int32, len(ids)-1), len(ids)) // what is ahead does not matter to it
+	s.logits.Ask(s.sampler, make([]int32, len(ids)-1), len(ids)) // its distribution does not depend on them
 	err := s.logits.Resolve(func(_ int, rows []sampling.Row) bool {
 		for i, row := range rows {
 			d, ok := s.sampler.DistOf(row, nil)

@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// Spread is a median of measurements, with the interval that holds the true one in 95 of 100
-// cases as far as the measurements can tell.
+// Spread is a median of measurements, with its confidence interval of 95 %.
 type Spread struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
@@ -30,10 +29,10 @@ const resamples = 2000
 // NewSpread is the median of measurements of one thing with its interval.
 func NewSpread(x []float64) Spread { return Pooled([][]float64{x}) }
 
-// Pooled is the geometric mean of the medians of several things, with its bootstrap interval:
-// each is drawn from anew by itself. A median does not mind a moment in which the machine did
-// something else, and the mean over many things evens out what is left. The draws are the
-// same every time, so that a report is a function of what was measured.
+// Pooled is the geometric mean of the medians of several groups, with its bootstrap interval:
+// each group is resampled by itself. A median ignores a disturbed measurement,
+// and the mean over many groups reduces the remaining noise. The draws are the
+// same every time, so that a report is a function of the measurements.
 func Pooled(groups [][]float64) Spread {
 	rng := rand.New(rand.NewPCG(1, uint64(len(groups))))
 	draws := make([]float64, resamples)
@@ -50,7 +49,7 @@ func Pooled(groups [][]float64) Spread {
 	return Spread{meanOfMedians(groups, slices.Clone), Quantile(draws, 0.025), Quantile(draws, 0.975)}
 }
 
-// meanOfMedians is the geometric mean of the medians of what draw takes from each group; 0 if
+// meanOfMedians is the geometric mean of the medians of draw(group) for each group; 0 if
 // one of them is not above 0.
 func meanOfMedians(groups [][]float64, draw func([]float64) []float64) float64 {
 	logs := 0.0

@@ -51,8 +51,8 @@ func TestSpreadHoldsTheMedian(t *testing.T) {
 	}
 }
 
-// The mean over things is geometric, so that twice as fast and half as fast is as fast; and
-// one moment of noise in each does not matter.
+// The mean is geometric: twice as fast and half as fast cancel. One
+// disturbed measurement in each group has no effect.
 func TestPooledIsTheMeanOfMedians(t *testing.T) {
 	got := Pooled([][]float64{{2, 2, 9}, {0.5, 0.5, 0.1}})
 	if math.Abs(got.Median-1) > 1e-12 {
