@@ -1,5 +1,5 @@
-// Package models finds models: the files that a name or a path stands for, and how they want to be
-// sampled.
+// Package models finds models: the files of a name or a path, and the recommended sampling
+// options.
 package models
 
 import (
@@ -48,7 +48,7 @@ func Name(path string) string {
 	return strings.TrimSuffix(filepath.Base(path), ".gguf")
 }
 
-// What is recommended where a checkpoint recommends nothing.
+// Sampling defaults if a checkpoint recommends nothing.
 const (
 	DefaultTemperature  = 0.8
 	DefaultTopP         = 0.95
