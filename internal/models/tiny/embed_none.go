@@ -2,5 +2,5 @@
 
 package tiny
 
-// files returns nil: this build carries no model, and commands ask for one by --model.
+// files returns nil: this build has no embedded model, and commands require --model.
 func files() map[string]string { return nil }

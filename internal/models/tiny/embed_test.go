@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
-// A file added to the folder but not to the table would be missing from the
-// binary only, where no other test looks.
+// A file added to the folder but not to the table would be missing only from the
+// binary, which no other test checks.
 func TestFilesHoldsTheWholeFolder(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {

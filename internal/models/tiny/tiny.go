@@ -2,9 +2,9 @@
 // checkpoint of 21 million parameters with its MTP head and a vision tower, so that
 // every command works on a machine that has downloaded nothing. README.md is its model card.
 //
-// The package knows the names and bytes of the checkpoint's files and nothing
-// else: what they mean is the business of package checkpoint and of the
-// tokenizer and chat packages. Build with the tag noembed to leave the 26 MB out.
+// The package knows only the names and bytes of the checkpoint's files:
+// packages checkpoint, tokenizer and chat interpret them. The tag noembed
+// leaves the 26 MB out.
 package tiny
 
 // Files returns the checkpoint folder as a map from file name to content, or
