@@ -1,14 +1,14 @@
-// Package offload decides which parts of a model a device computes and which the host's processor,
-// where the device has not enough memory for all. It knows what the parts take, by a survey of the
-// checkpoint, and how fast both sides read their memory; how two devices become one is package
-// split's. What it decides changes the speed of a model and no bit of its answers.
+// Package offload decides which parts of a model run on a device and which on the CPU, if
+// the device has not enough memory for all. It knows the sizes of the parts, by a survey of the
+// checkpoint, and the memory bandwidth of both sides; package split combines the two devices.
+// The decision changes the speed of a model and no bit of its answers.
 //
-// Layers go to the device from the last on, for what follows them is there: the output matrix,
-// which is the largest, the logits, and the head, which drafts between passes. What is left of the
+// Layers go to the device from the last on, because what follows them is there: the output matrix,
+// which is the largest, the logits, and the head, which drafts between passes. The rest of the
 // device's memory is for the embedding and the vision tower. Experts are most of such a model and
-// little of what a token reads, so they may stay on the host by themselves. Of all places that fit,
-// the one with the least time per token is taken: what both sides read for it, at the speed of their
-// memory, and the crossings between them.
+// little of what a token reads, so they may stay on the host alone. Among all placements that fit,
+// the plan has the least time per token: the reads of both sides at the speed of their
+// memory, and the transfers between them.
 package offload
 
 import (
@@ -17,25 +17,25 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// Need is what a model takes.
+// Need is the memory that a model needs.
 type Need struct {
 	Layers  int
 	Tied    bool                   // the embedding is also the output matrix
-	Parts   map[backend.Part]Share // those that there are
+	Parts   map[backend.Part]Share // existing parts
 	Context int                    // tokens that there is state for
 	Work    int64                  // bytes of activations on a device that computes layers
 	Logits  int64                  // bytes of activations where the output is
 }
 
-// Share is what a part takes.
+// Share is the memory of a part.
 type Share struct {
 	Weights int64   // bytes
-	Pass    int64   // of these, what a token reads
+	Pass    int64   // bytes of Weights that a token reads
 	State   int64   // bytes of sequences
-	Wide    float64 // what weights take of the device, in parts of what they take of the host; 0: as much
+	Wide    float64 // size of weights on the device, relative to the host; 0: equal
 }
 
-// on is the share as a side has it: weights and what a token reads.
+// on is the share on one side: weights and reads of a token.
 func (s Share) on(host bool) Share {
 	if !host && s.Wide > 0 {
 		s.Weights, s.Pass = int64(s.Wide*float64(s.Weights)), int64(s.Wide*float64(s.Pass))
@@ -47,8 +47,8 @@ func (s Share) on(host bool) Share {
 type Options struct {
 	Quantize int   // bits, see model.Options
 	KVBits   int   // likewise
-	Context  int   // tokens of the longest sequence; 0: what the model allows, at most DefaultContext
-	KVMemory int64 // bytes of sequences, if more than one of the longest takes; 0 or less: that one
+	Context  int   // tokens of the longest sequence; 0: the model's limit, at most DefaultContext
+	KVMemory int64 // bytes of sequences, if more than one of the longest needs; 0 or less: that one
 	NoVision bool
 	NoHead   bool
 }
@@ -56,16 +56,16 @@ type Options struct {
 // DefaultContext is the maximum context if Options set none and the model allows more.
 const DefaultContext = 32768
 
-// DefaultBatch is the maximum number of sequences at a time where Options name none.
+// DefaultBatch is the maximum number of sequences at a time if Options set none.
 const DefaultBatch = 16
 
-// What activations are counted for: the rows of a round, and those of them whose logits are wanted.
+// Rows for which activations are counted: the rows of a round, and those of them with logits.
 const (
 	workRows  = 512
 	logitRows = 64
 )
 
-// NewNeed is what a model takes that was surveyed, on a device whose weights take the bytes that size says, or if that is nil as many as on the host.
+// NewNeed is the need of a surveyed model. size is the device memory of a matrix; nil: as on the host.
 func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Need {
 	n := &Need{
 		Layers: len(s.Layout.Layers), Tied: s.Tied, Parts: map[backend.Part]Share{}, Context: o.Context,
@@ -82,7 +82,7 @@ func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Ne
 			if p.Kind == backend.HeadPart || p.Kind == backend.TowerPart {
 				bits = 8
 			}
-			// Every group of 64 has a scale and an offset of two bytes, and those are widened.
+			// Every group of 64 has a scale and an offset of two bytes, which are widened.
 			if w := part.Parameters * (bits + 1) / 8; w < x.Weights {
 				x.Pass = int64(float64(x.Pass) * float64(w) / float64(x.Weights))
 				x.Weights = w
@@ -101,7 +101,7 @@ func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Ne
 	return n
 }
 
-// wide is what weights, of which matrices are most, take of a device, in parts of bytes.
+// wide is the size of weights on a device, most of them matrices, relative to bytes.
 func wide(matrices []weights.Matrices, bytes int64, size func(m *dtype.Matrix) int64) float64 {
 	if size == nil || bytes == 0 {
 		return 0

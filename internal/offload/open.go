@@ -22,7 +22,7 @@ func For(c *checkpoint.Checkpoint, name string, how backend.Options, want Want, 
 	return open(func() *weights.Survey {
 		s, err := model.Survey(c)
 		if err != nil || len(s.Errors)+len(s.Missing) > 0 {
-			return nil // loading the model says what is wrong
+			return nil // loading the model reports the error
 		}
 		return s
 	}, name, how, want, o)
@@ -68,12 +68,12 @@ func open(look func() *weights.Survey, name string, how backend.Options, want Wa
 	return d, plan, nil
 }
 
-// beside returns a device on which a model fits: b itself if it does, otherwise b and the host's
-// processor as one, with which b is closed. The plan says which. After an error b is open.
+// beside returns a device on which a model fits: b itself if it does, otherwise b and the CPU
+// combined, which closes b with it. The plan says which. After an error b is open.
 func beside(b backend.Backend, n *Need, want Want, o backend.Options) (_ backend.Backend, _ *Plan, err error) {
 	on := Machine{Device: Side{Name: b.Name(), Free: b.FreeMemory()}}
 	if want == (Want{}) {
-		// All of it: the host need not be asked.
+		// All of it: the host is not needed.
 		p := &Plan{Layers: n.Layers, Machine: on, need: n, core: true, embed: true, tower: true}
 		if p.fits(false) {
 			return b, p, nil
@@ -108,7 +108,7 @@ func beside(b backend.Backend, n *Need, want Want, o backend.Options) (_ backend
 	return d, p, err
 }
 
-// What is read to measure memory, and moved to measure a border.
+// Sizes of the reads that measure memory, and of the transfer that measures the border.
 const (
 	streamBytes = 256 << 20
 	borderCols  = 4096
@@ -144,7 +144,7 @@ func (s *Side) stream(b backend.Backend) error {
 	return nil
 }
 
-// border measures how long it takes to bring a row from one device to the other.
+// border measures the transfer of a row from one device to the other.
 func border(device, host backend.Backend) (time.Duration, error) {
 	from, err := device.Alloc(dtype.F32, 1, borderCols)
 	if err != nil {

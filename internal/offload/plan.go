@@ -11,14 +11,14 @@ import (
 
 // Want is the requested placement. The zero value leaves it to the plan.
 type Want struct {
-	Layers     int  // on the device, the last ones; more than there are: all; Auto or None
+	Layers     int  // on the device, the last ones; more than the model has: all; Auto or None
 	CPUExperts bool // the experts of all layers stay on the host
 }
 
 const (
-	// Auto is as many layers as are fastest.
+	// Auto is the fastest number of layers.
 	Auto = 0
-	// None has the host compute everything.
+	// None computes everything on the host.
 	None = -1
 )
 
@@ -29,17 +29,17 @@ type Side struct {
 	Bandwidth float64 // bytes read per second; 0: not known
 }
 
-// Machine is the two devices that a model is to lie on.
+// Machine is the two devices for a model.
 type Machine struct {
 	Device, Host Side
-	Border       time.Duration // of bringing a token's row from one to the other
+	Border       time.Duration // of a transfer of a token's row between the two
 }
 
-// Plan is where the parts of a model lie.
+// Plan is the placement of the parts of a model.
 type Plan struct {
 	Layers  int // of the model
 	Machine Machine
-	Token   time.Duration // about what a token takes; 0: not known
+	Token   time.Duration // predicted time of a token; 0: not known
 
 	first   int  // layers from there on are on the device
 	experts int  // and from there on their experts
@@ -74,11 +74,11 @@ func (p *Plan) Whole() (whole, onHost bool) {
 	return some == all, all
 }
 
-// reserve is the share of a device's free memory that stays free: for what its kernels need, and for
-// what lies between pieces of memory.
+// reserve is the part of a device's free memory that stays free, 1/reserve: for its kernels, and for
+// fragmentation.
 const reserve = 20
 
-// takes is the bytes of a side.
+// takes is the memory of a side, in bytes.
 func (p *Plan) takes(onHost bool) int64 {
 	n := int64(0)
 	computes := false
@@ -128,7 +128,7 @@ func (p *Plan) crossings() int {
 	return n
 }
 
-// time is about what a token takes.
+// time is the predicted time of a token.
 func (p *Plan) time() time.Duration {
 	seconds := float64(p.crossings()) * p.Machine.Border.Seconds()
 	for x, s := range p.need.Parts {
@@ -143,14 +143,14 @@ func (p *Plan) time() time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// New plans where the parts of a model lie.
+// New plans the placement of the parts of a model.
 func New(n *Need, want Want, on Machine) (*Plan, error) {
 	if want.CPUExperts && !n.experts() {
 		return nil, fmt.Errorf("offload: the model has no experts to keep on the host")
 	}
 	fewest, most := 0, n.Layers
 	if want.Layers != Auto {
-		most = min(max(want.Layers, 0), n.Layers) // None is none of them
+		most = min(max(want.Layers, 0), n.Layers) // None: no layers
 		fewest = most
 	}
 	known := on.Device.Bandwidth > 0 && on.Host.Bandwidth > 0
@@ -181,7 +181,7 @@ const (
 	usualHost   = 50e9
 )
 
-// candidates are the places with k layers on the device: with the experts of all of them, of some,
+// candidates are the placements with k layers on the device: with the experts of all of them, of some,
 // and of none.
 func (n *Need) candidates(k int, want Want, on Machine) []*Plan {
 	first := n.Layers - k
@@ -199,7 +199,7 @@ func (n *Need) candidates(k int, want Want, on Machine) []*Plan {
 	for _, experts := range starts {
 		p := &Plan{Layers: n.Layers, Machine: on, need: n, first: first, experts: experts, core: k > 0}
 		p.embed = p.core && n.Tied
-		// What follows is worth less than a layer, and takes what the layers leave.
+		// The following parts gain less than a layer, and get the memory that the layers leave.
 		if p.core && !p.embed {
 			p.embed = true
 			p.embed = p.fits(false)
@@ -213,7 +213,7 @@ func (n *Need) candidates(k int, want Want, on Machine) []*Plan {
 	return list
 }
 
-// refuse is the error for a model that fits nowhere, or not as it was asked for.
+// refuse is the error for a model that fits nowhere, or not as requested.
 func (n *Need) refuse(want Want, on Machine) error {
 	t := n.total()
 	numbers := fmt.Sprintf("%s of weights, %s for sequences of up to %d tokens and %s of activations; %s has %s free and %s %s",
@@ -246,16 +246,16 @@ func GB(bytes int64) string {
 	return fmt.Sprintf("%.1f GB", float64(bytes)/1e9)
 }
 
-// Use is what one side has of a model.
+// Use is the part of a model on one side.
 type Use struct {
 	Name    string
 	Layers  int      // how many
-	Parts   []string // what, for people
+	Parts   []string // for people
 	Weights int64    // bytes
-	State   int64    // bytes, for the sequences that were planned for
+	State   int64    // bytes, for the planned sequences
 }
 
-// Uses is what the sides have, the device first; a side with nothing is left out.
+// Uses are the parts of both sides, the device first; an empty side is left out.
 func (p *Plan) Uses() []Use {
 	var list []Use
 	for _, onHost := range []bool{false, true} {
@@ -277,7 +277,7 @@ func (p *Plan) Uses() []Use {
 	return list
 }
 
-// parts names what a side has.
+// parts names the parts of a side.
 func (p *Plan) parts(onHost bool) (names []string, layers int) {
 	var own, experts []int
 	for x := range p.need.Parts {

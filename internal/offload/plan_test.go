@@ -126,7 +126,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanInOneLine checks what people are told.
+// TestPlanInOneLine checks the text for people.
 func TestPlanInOneLine(t *testing.T) {
 	p, err := New(dense(), Want{}, machine(9, 64))
 	if err != nil {
@@ -158,7 +158,7 @@ func TestMoreMemoryIsNeverSlower(t *testing.T) {
 	}
 }
 
-// TestNeedAddsUp surveys a model: parts take together what the survey says, and fewer bits take less.
+// TestNeedAddsUp surveys a model: the parts add up to the survey, and fewer bits need less.
 func TestNeedAddsUp(t *testing.T) {
 	for _, name := range []string{"moe", "deepseek_v3"} {
 		t.Run(name, func(t *testing.T) { needAddsUp(t, name) })
@@ -238,8 +238,8 @@ type limited struct {
 
 func (m *limited) FreeMemory() int64 { return m.free }
 
-// TestOpenChoosesDevices has a model go to a device that has memory for it, to one that has some, and
-// to one that has none.
+// TestOpenChoosesDevices places a model on a device with enough memory, with some, and
+// with none.
 func TestOpenChoosesDevices(t *testing.T) {
 	n := dense()
 	for p, s := range n.Parts { // a megabyte in place of a gigabyte
@@ -274,7 +274,7 @@ func TestOpenChoosesDevices(t *testing.T) {
 	}
 }
 
-// Generated models are planned for as those in files are: what a survey says of a shape is what such a model takes.
+// Generated models are planned like those in files: the survey of a shape equals the need of the model.
 func TestPlansOfShapes(t *testing.T) {
 	for _, shape := range model.Shapes() {
 		for _, bits := range []int{4, 16} {

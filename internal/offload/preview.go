@@ -11,11 +11,11 @@ import (
 type Preview struct {
 	Device string `json:"device"`
 	Fits   bool   `json:"fits"`
-	Where  string `json:"where"` // for people: the parts and where they lie, or why it does not fit
+	Where  string `json:"where"` // for people: the parts and their devices, or why it does not fit
 }
 
-// PreviewOn says where a model would go on each of a machine's devices beside the host's processor,
-// by their free memory and by what is wanted: nothing is measured. It is empty if there is none.
+// PreviewOn is the placement of a model on each device of a machine besides the CPU, by free
+// memory and want: nothing is measured. It is empty without such devices.
 func PreviewOn(devices []backend.Info, s *weights.Survey, want Want, o Options) []Preview {
 	if o.Context == 0 {
 		o.Context = min(s.Context, DefaultContext)
