@@ -32,7 +32,7 @@ func pngOf(width, height uint32, depth, kind byte, pixels []byte) []byte {
 	return slices.Concat([]byte("\x89PNG\r\n\x1a\n"), pngChunk("IHDR", head), pngChunk("IDAT", packed.Bytes()), pngChunk("IEND", nil))
 }
 
-// patched is data with other bytes somewhere behind what is looked for.
+// patched replaces bytes at offset behind the text after.
 func patched(data []byte, after string, offset int, with ...byte) []byte {
 	i := bytes.Index(data, []byte(after))
 	if i < 0 {
@@ -50,7 +50,7 @@ func without(data []byte, marker byte) []byte {
 	return slices.Concat(data[:i], data[i+n:])
 }
 
-// manyScans is a picture whose first scan comes again and again.
+// manyScans repeats the first scan of an image.
 func manyScans(data []byte, times int) []byte {
 	from := bytes.Index(data, []byte{0xff, mSOS})
 	scan := data[from : len(data)-2]
@@ -148,7 +148,7 @@ func lyingGIF(t testing.TB) []byte {
 	return patched(data, "\x2c\x00\x00\x00\x00", 5, size...)
 }
 
-// A bad picture has an error of its kind that says what is wrong, and costs next to no memory.
+// A bad image has an error of its kind that says what is wrong, and costs little memory.
 func TestBadPicturesAreRefused(t *testing.T) {
 	const most = 4 << 20
 	pictures := badPictures(t)
@@ -188,7 +188,7 @@ func TestLimitsAreTheCallers(t *testing.T) {
 			}
 		}
 	}
-	// Frames count together: those that are in the file, and those that are kept.
+	// The frames in the file and the kept frames are limited together.
 	all := func(n int, _ float64) []int {
 		indices := make([]int, n)
 		for i := range indices {
@@ -237,7 +237,7 @@ func TestShapesAreRefused(t *testing.T) {
 	}
 }
 
-// Bytes changed anywhere make another picture or an error, never a panic or a picture beyond the
+// Changed bytes give another image or an error, never a panic or an image beyond the
 // limits.
 func TestChangedPicturesAreHarmless(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 0))
@@ -269,7 +269,7 @@ func TestChangedPicturesAreHarmless(t *testing.T) {
 	}
 }
 
-// A baseline scan has all coefficients and bits, whatever its header says: libjpeg only warns.
+// A baseline scan has all coefficients and bits, regardless of its header: libjpeg only warns.
 func TestBaselineIgnoresWhatIsOfProgressiveScans(t *testing.T) {
 	data := file(t, "decoders", "ycc_2x2_baseline.jpg")
 	want := decode(t, data, Options{})
@@ -319,7 +319,7 @@ func TestMemoryIsBoundedByPixels(t *testing.T) {
 	}
 }
 
-// Small frames after which what was before is put back cost little, however large the canvas is.
+// Small frames that are disposed to the previous state cost little, however large the canvas is.
 func TestFramesCostWhatTheyCover(t *testing.T) {
 	const side, frames = 1000, 100
 	g := &gif.GIF{Config: image.Config{ColorModel: animation().Config.ColorModel, Width: side, Height: side}}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Config is how a model wants its pictures, or its videos.
+// Config is a model's preprocessing of images, or of videos.
 type Config struct {
 	Patch    int // pixels of a patch's side
 	Temporal int // frames in a patch
@@ -20,12 +20,12 @@ type Config struct {
 
 	Mean, Std [3]float32 // of red, green and blue, where 1 is the highest byte
 
-	// Of videos: frames looked at in a second, and in all.
+	// For videos: sampled frames per second, and in all.
 	Rate                 float64
 	MinFrames, MaxFrames int
 }
 
-// Images is the configuration of the released models' pictures.
+// Images is the configuration of the released models for images.
 func Images() Config {
 	half := [3]float32{0.5, 0.5, 0.5}
 	return Config{
@@ -34,14 +34,14 @@ func Images() Config {
 	}
 }
 
-// Videos is likewise that of their videos.
+// Videos is the configuration of the released models for videos.
 func Videos() Config {
 	c := Images()
 	c.MinPixels, c.MaxPixels = 4096, 25165824
 	return c
 }
 
-// Limits of what a configuration may say. They are far from what any model does.
+// Limits of a configuration. They are far from those of any model.
 const (
 	maxSide      = 64      // of a patch in pixels
 	maxMerge     = 8       // patches
@@ -51,7 +51,7 @@ const (
 	maxDeviation = 1e6     // of mean and standard deviation
 )
 
-// Check reports what in a configuration nothing can be made with.
+// Check reports values with which no patches can be made.
 func (c Config) Check() error {
 	switch {
 	case c.Patch < 1 || c.Patch > maxSide:
@@ -75,7 +75,7 @@ func (c Config) Check() error {
 	return nil
 }
 
-// configFile is what we read of preprocessor_config.json and video_preprocessor_config.json.
+// configFile is the part of preprocessor_config.json and video_preprocessor_config.json that we read.
 type configFile struct {
 	Image *configFile `json:"image_processor"`
 	Video *configFile `json:"video_processor"`
@@ -107,14 +107,14 @@ type configFile struct {
 	MaxFrames *int     `json:"max_frames"`
 }
 
-// ReadImages reads the configuration of pictures from the text of preprocessor_config.json, or of
-// processor_config.json, where it is one object among others. What it does not say is as in the
-// releases; what we do otherwise is an error, for a wrong picture would show in nothing but the answers.
+// ReadImages reads the configuration of images from the text of preprocessor_config.json, or of
+// processor_config.json, which has it as a member. Missing values are those of the
+// releases; unsupported values are an error, because a wrong image would show only in the answers.
 func ReadImages(text []byte) (Config, error) {
 	return read(text, Images(), func(f *configFile) *configFile { return f.Image })
 }
 
-// ReadVideos reads likewise that of videos, from video_preprocessor_config.json or
+// ReadVideos reads the configuration of videos from video_preprocessor_config.json or
 // processor_config.json.
 func ReadVideos(text []byte) (Config, error) {
 	return read(text, Videos(), func(f *configFile) *configFile { return f.Video })
@@ -128,7 +128,7 @@ func read(text []byte, c Config, inside func(*configFile) *configFile) (Config, 
 	if part := inside(&f); part != nil {
 		f = *part
 	} else if f.Image != nil || f.Video != nil {
-		return c, nil // the file is about the others
+		return c, nil // the file is about the other kind
 	}
 	if err := f.check(); err != nil {
 		return Config{}, err

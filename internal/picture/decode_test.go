@@ -62,7 +62,7 @@ func encodeJPEG(t testing.TB, m image.Image) []byte {
 	return b.Bytes()
 }
 
-// standard is the picture as the standard library has it, with alpha.
+// standard is the image as one of the standard library, with alpha.
 func (m *Image) standard(alpha func(x, y int) byte) *image.NRGBA {
 	out := image.NewNRGBA(m.bounds())
 	for y := range m.Height {
@@ -147,7 +147,7 @@ func tiff(order binary.AppendByteOrder, orientation uint16) []byte {
 	return order.AppendUint32(out, 0)
 }
 
-// withExif puts EXIF data into a picture.
+// withExif adds EXIF data to an image.
 func withExif(t testing.TB, data, exif []byte) []byte {
 	t.Helper()
 	switch format(data) {
@@ -229,8 +229,8 @@ func TestOrientationIsReadFromEveryFormat(t *testing.T) {
 	}
 }
 
-// animation is five frames of 6×4 pixels: all in one color, a corner that stays, one after which
-// what was before is put back, one that is cleared, and all but two holes.
+// animation is five frames of 6×4 pixels: all in one color, a corner that stays, one that is disposed to
+// the previous state, one that is cleared, and all but two holes.
 func animation() *gif.GIF {
 	colors := color.Palette{color.RGBA{A: 255}, color.RGBA{R: 250, A: 255}, color.RGBA{G: 250, A: 255}, color.RGBA{B: 250, A: 255}}
 	frame := func(area image.Rectangle, index uint8, transparent bool) *image.Paletted {
@@ -270,7 +270,7 @@ func encodeGIF(t testing.TB, g *gif.GIF) []byte {
 	return b.Bytes()
 }
 
-// letters draws a picture of pure colors.
+// letters shows an image of pure colors as text.
 func letters(m *Image) string {
 	var s strings.Builder
 	for i := 0; i < len(m.Pix); i += 3 {
@@ -348,7 +348,7 @@ func TestGIFKeepsTheColorOfTransparency(t *testing.T) {
 	}
 }
 
-// animated makes an animation of lossy pictures, the first at 4, 2 on a canvas.
+// animated makes an animation of lossy images, the first at 4, 2 on a canvas.
 func animated(width, height int, files ...[]byte) []byte {
 	chunk := func(kind string, data ...[]byte) []byte {
 		d := slices.Concat(data...)
@@ -397,7 +397,7 @@ func TestWebPOverWhite(t *testing.T) {
 	}
 }
 
-// The same pixels are the same picture, whatever file they were in.
+// The same pixels are the same image in every format.
 func TestPictureIsTheSameInAnotherFormat(t *testing.T) {
 	m := decode(t, file(t, "decoders", "lossless_48x33.webp"), Options{})
 	again := decode(t, encodePNG(t, m.standard(opaque)), Options{})
@@ -427,7 +427,7 @@ func TestErrorsAreOfThisPackage(t *testing.T) {
 	}
 }
 
-// known reports whether an error is one of those that a picture is refused for, and no panic.
+// known reports whether an error is one of those that an image is refused for, and no panic.
 func known(err error) bool {
 	return slices.ContainsFunc([]error{ErrFormat, ErrUnsupported, ErrCorrupt, ErrTooLarge, ErrShape}, func(kind error) bool { return errors.Is(err, kind) }) &&
 		!strings.Contains(err.Error(), "panic")

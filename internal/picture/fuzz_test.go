@@ -2,8 +2,8 @@ package picture
 
 import "testing"
 
-// fuzzDecode holds a decoder to its limits: what comes is no panic, an error of this package or a
-// picture within them.
+// fuzzDecode checks that a decoder never panics and returns an error of this package or an
+// image within the limits.
 func fuzzDecode(f *testing.F, kind string) {
 	for _, data := range seeds(f)[kind] {
 		f.Add(data, false)
@@ -54,7 +54,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// A configuration that is accepted makes patches of any picture of a usable shape, within reason.
+// An accepted configuration makes patches of any image of a usable shape, within reason.
 func FuzzConfig(f *testing.F) {
 	f.Add(file(f, "preprocessor_config.json"), 40, 30)
 	f.Add([]byte(`{"image_processor": {"patch_size": 12, "min_pixels": 1}, "fps": 3}`), 1, 200)

@@ -12,14 +12,14 @@ const (
 	unknownRate = 24
 )
 
-// Grid is the patches of a picture or video: pairs of frames (or whatever Temporal is), rows and
+// Grid is the patches of an image or video: groups of Temporal frames, rows and
 // columns.
 type Grid struct{ Time, Height, Width int }
 
 // Tokens is how many tokens of a prompt a grid takes, for Merge×Merge patches in each.
 func (g Grid) Tokens(merge int) int { return g.Time * g.Height * g.Width / (merge * merge) }
 
-// Size is the size that a picture is resized to: whole tokens, between MinPixels and MaxPixels as
+// Size is the size that an image is resized to: whole tokens, between MinPixels and MaxPixels as
 // long as its shape allows. Sides are rounded to the nearest, halves to even.
 func (c Config) Size(width, height int) (w, h int, err error) {
 	if err := checkAspect(width, height); err != nil {

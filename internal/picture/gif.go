@@ -8,10 +8,10 @@ import (
 	"image/gif"
 )
 
-// maxFramesInFile bounds what frames cost besides their pixels.
+// maxFramesInFile bounds the cost of frames without their pixels.
 const maxFramesInFile = 1 << 14
 
-// gifFile is what a GIF file has around its pixels.
+// gifFile is the metadata of a GIF file.
 type gifFile struct {
 	width, height int
 	header        []byte // to the end of the global palette
@@ -44,8 +44,8 @@ func decodeGIF(data []byte, o Options) (*Image, error) {
 	return frames[0], nil
 }
 
-// DecodeFrames decodes the frames of a GIF animation that choose wants, of how many there are and
-// how many are shown in a second on average. Its indices are below the first number and rise.
+// DecodeFrames decodes the frames of a GIF animation that choose returns, given the number of frames and
+// the mean frames per second. Its indices are below frames and ascending.
 func DecodeFrames(data []byte, o Options, choose func(frames int, rate float64) []int) ([]*Image, error) {
 	var frames []*Image
 	err := guard(data, o, func() error {
@@ -207,7 +207,7 @@ func (f *gifFile) compose(chosen []int, o Options) ([]*Image, error) {
 	return out, nil
 }
 
-// indices decodes the pixels of a frame. The standard library gets it as a file of its own, so
+// indices decodes the pixels of a frame. The standard library gets it as a separate file, so
 // that only one is in memory.
 func (f *gifFile) indices(frame *gifFrame) ([]byte, error) {
 	file := bytes.Join([][]byte{f.header, frame.data, {';'}}, nil)
@@ -218,7 +218,7 @@ func (f *gifFile) indices(frame *gifFrame) ([]byte, error) {
 	return m.(*image.Paletted).Pix, nil
 }
 
-// color is an entry of the frame's palette, black if there is none.
+// color is an entry of the frame's palette, black if it is out of range.
 func (f *gifFrame) color(i byte) [3]byte {
 	if n := 3 * int(i); n+3 <= len(f.palette) {
 		return [3]byte(f.palette[n:])
@@ -226,7 +226,7 @@ func (f *gifFrame) color(i byte) [3]byte {
 	return [3]byte{}
 }
 
-// clear is what stands where nothing was drawn: the stored color of transparency, or white.
+// clear is the color where nothing was drawn: the stored color of transparency, or white.
 func (f *gifFrame) clear(o Options) [3]byte {
 	if o.OnWhite {
 		return [3]byte{255, 255, 255}
@@ -240,7 +240,7 @@ func (m *Image) clone() *Image {
 	return &Image{Width: m.Width, Height: m.Height, Pix: bytes.Clone(m.Pix)}
 }
 
-// crop is a copy of a part of the picture.
+// crop is a copy of a part of the image.
 func (m *Image) crop(area image.Rectangle) *Image {
 	part := newImage(area.Dx(), area.Dy())
 	for y := range part.Height {
@@ -249,7 +249,7 @@ func (m *Image) crop(area image.Rectangle) *Image {
 	return part
 }
 
-// lay copies a picture onto m, its first pixel to at.
+// lay copies an image onto m, its first pixel to at.
 func (m *Image) lay(part *Image, at image.Point) {
 	for y := range part.Height {
 		copy(m.row(at.Y + y)[3*at.X:], part.row(y))
@@ -265,7 +265,7 @@ func (m *Image) fill(area image.Rectangle, color [3]byte) {
 	}
 }
 
-// draw draws a frame. Where it is transparent it leaves what is there, unless all is to be drawn.
+// draw draws a frame. Transparent pixels are skipped unless all is true.
 func (m *Image) draw(f *gifFrame, pix []byte, all bool) {
 	for y := f.area.Min.Y; y < f.area.Max.Y; y++ {
 		row := m.row(y)[3*f.area.Min.X : 3*f.area.Max.X]
@@ -298,7 +298,7 @@ func (r *gifReader) bytes(n int) []byte {
 	return r.data[r.pos-n : r.pos]
 }
 
-// palette is the palette that flags announce, nil for none.
+// palette is the palette that flags announce, or nil.
 func (r *gifReader) palette(flags byte) []byte {
 	if flags&0x80 == 0 {
 		return nil
@@ -306,7 +306,7 @@ func (r *gifReader) palette(flags byte) []byte {
 	return r.bytes(3 << (flags&7 + 1))
 }
 
-// blocks goes over a series of blocks and returns the first one, with its length before it.
+// blocks skips a series of blocks and returns the first one, with its length before it.
 func (r *gifReader) blocks() []byte {
 	start := r.pos
 	end := start

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// The standard library's decoder of JPEG has another inverse transform than libjpeg and repeats
-// chroma samples where libjpeg interpolates: on 4:2:0 pictures it is off by up to 75 levels. A
-// tower is trained on libjpeg's bytes. This decoder has them bit for bit.
+// The standard library's JPEG decoder has another inverse transform than libjpeg and repeats
+// chroma samples where libjpeg interpolates: on 4:2:0 images it is off by up to 75 levels. Vision
+// towers are trained on libjpeg's bytes. This decoder has them bit for bit.
 
 // Markers.
 const (
@@ -30,9 +30,9 @@ const (
 )
 
 const (
-	// maxScans and maxVisits bound the time of a picture, of which each scan may cost a few bytes and
-	// a walk over all blocks. Encoders write about ten scans; in those of the largest picture that
-	// is allowed by default they visit half as many blocks.
+	// maxScans and maxVisits bound the decoding time: each scan may cost a few bytes and
+	// a pass over all blocks. Encoders write about ten scans; those of the largest image that
+	// is allowed by default visit half as many blocks.
 	maxScans  = 200
 	maxVisits = 1 << 26
 	// blocksPerByte: a block of 64 pixels takes at least one bit of the first scan.
@@ -74,14 +74,14 @@ type jpegComponent struct {
 	h, v          int // sampling factors
 	quantIndex    byte
 	quant         *[64]int32 // of its first scan, nil before
-	width, height int        // samples that belong to the picture
+	width, height int        // samples that belong to the image
 	blocksX       int        // in a row of the plane: whole MCUs
 	blocksY       int
 	plane         []byte  // [8*blocksY, 8*blocksX]
-	coefficients  []int16 // [blocksY, blocksX, 64], of progressive pictures
+	coefficients  []int16 // [blocksY, blocksX, 64], of progressive images
 	live          []bool  // of each block: it has a coefficient other than the first
-	missing       [64]int // low bits that scans have left of each coefficient, in zigzag order; -1: all
-	dc            int32   // of the block before
+	missing       [64]int // low bits of each coefficient that no scan has given yet, in zigzag order; -1: all
+	dc            int32   // of the previous block
 }
 
 func decodeJPEG(data []byte, o Options) (m *Image, exif []byte, err error) {
@@ -128,7 +128,7 @@ func (d *jpegDecoder) truncated() error {
 	return fmt.Errorf("%w: JPEG ends after %d bytes, before the image is complete", ErrCorrupt, len(d.data))
 }
 
-// nextMarker goes behind the next marker, over whatever is before it.
+// nextMarker skips bytes up to and including the next marker.
 func (d *jpegDecoder) nextMarker() (marker byte, ok bool) {
 	for ; d.pos+1 < len(d.data); d.pos++ {
 		if m := d.data[d.pos+1]; d.data[d.pos] == 0xff && m != 0 && m != 0xff {
@@ -139,7 +139,7 @@ func (d *jpegDecoder) nextMarker() (marker byte, ok bool) {
 	return 0, false
 }
 
-// segment is the bytes of a marker's segment, and goes behind it.
+// segment returns the bytes of a marker's segment and skips them.
 func (d *jpegDecoder) segment() ([]byte, bool) {
 	if d.pos+2 > len(d.data) {
 		return nil, false
@@ -193,7 +193,7 @@ func (d *jpegDecoder) process(marker byte, s []byte) error {
 	return nil
 }
 
-// frame reads the header of the picture and allocates it.
+// frame reads the header of the image and allocates it.
 func (d *jpegDecoder) frame(s []byte) error {
 	if d.components != nil {
 		return fmt.Errorf("%w: JPEG with two frames", ErrCorrupt)

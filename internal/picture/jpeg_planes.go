@@ -1,8 +1,8 @@
 package picture
 
 // Constants of the inverse transform (Loeffler, Ligtenberg and Moschytz 1989, with 11 products),
-// times 2^13 and rounded. The order of additions and the two roundings are libjpeg's "islow": its
-// results are what files are expected to look like.
+// times 2^13 and rounded. The order of additions and the two roundings are those of libjpeg's "islow",
+// the de facto reference.
 const (
 	c0298631336 = 2446
 	c0390180644 = 3196
@@ -39,7 +39,7 @@ func butterfly(x0, x1, x2, x3, x4, x5, x6, x7 int32) (y0, y1, y2, y3, y4, y5, y6
 	return e0 + o3, e1 + o2, e2 + o1, e3 + o0, e3 - o0, e2 - o1, e1 - o2, e0 - o3
 }
 
-// clamp is v as a byte, the nearest one if it is none.
+// clamp is v limited to a byte.
 func clamp(v int32) byte {
 	return byte(min(max(v, 0), 255))
 }
@@ -84,7 +84,7 @@ func (c *jpegComponent) put(b *[64]int16, bx, by int) {
 	}
 }
 
-// row is row y of the picture's size, for h×v pixels per sample, interpolated as libjpeg does: of
+// row is row y at the image's resolution, for h×v pixels per sample, interpolated as libjpeg does: of
 // two neighbors the nearer counts three times. It is in out or in the plane.
 func (c *jpegComponent) row(y, h, v int, out []byte) []byte {
 	stride := 8 * c.blocksX
@@ -151,7 +151,7 @@ func doubleBoth(out, near, far []byte) {
 	}
 }
 
-// convert makes the picture of the planes, by the color space that libjpeg would take it for.
+// convert makes the image of the planes, in the color space that libjpeg would infer.
 func (d *jpegDecoder) convert() *Image {
 	m := newImage(d.width, d.height)
 	n := len(d.components)
@@ -200,14 +200,14 @@ func fromYCbCr(out, luma, blue, red []byte) {
 	}
 }
 
-// fromInk takes black from pixels, inks as Adobe stores them: 255 is none. The reference inverts,
-// multiplies and rounds.
+// fromInk multiplies the inks of pixels with black, as Adobe stores them: 255 is no ink. The reference
+// inverts, multiplies and rounds.
 func fromInk(out, black []byte, luma bool) {
 	for x := range len(out) / 3 {
 		k := uint32(black[x])
 		for i := range 3 {
 			c := uint32(out[3*x+i])
-			if luma { // these inks are 255 less what the conversion makes
+			if luma { // these inks are 255 minus the converted value
 				c = 255 - c
 			}
 			t := (255-c)*k + 128

@@ -7,7 +7,7 @@ import (
 
 // huffmanTable decodes one code at a time: short codes by a table, longer ones by their length.
 type huffmanTable struct {
-	short   [1 << shortBits]uint16 // length<<8 | value of the code that begins so; 0: none, or longer
+	short   [1 << shortBits]uint16 // length<<8 | value of the code with this beginning; 0: none, or longer
 	maxCode [18]int32              // highest code of a length, -1 for none; the last stops every search
 	offset  [17]int32              // of a length's codes in values
 	values  []byte
@@ -48,7 +48,7 @@ type bitReader struct {
 	pos  int
 	bits uint64 // the next ones, from the highest
 	n    int    // of them
-	pad  int    // zeros among them that are in no data
+	pad  int    // zeros among them beyond the data
 }
 
 // fill makes n at least 32: enough for one code and its extra bits.
@@ -123,7 +123,7 @@ func (r *bitReader) symbol(t *huffmanTable) (byte, bool) {
 	return t.values[r.take(uint(length))+t.offset[length]], true
 }
 
-// extended is a coefficient's value of n bits: those that begin with 0 are negative.
+// extended is a coefficient of n bits: those that begin with 0 are negative.
 func (r *bitReader) extended(n uint) int32 {
 	v := r.take(n)
 	if v < 1<<n>>1 {
@@ -206,7 +206,7 @@ func (d *jpegDecoder) newScan(header []byte) (*jpegScan, error) {
 	s.high, s.low = uint(approximation>>4), uint(approximation&15)
 	switch {
 	case !d.progressive:
-		s.first, s.last, s.high, s.low, s.block = 0, 63, 0, 0, (*jpegScan).baseline // whatever the header says
+		s.first, s.last, s.high, s.low, s.block = 0, 63, 0, 0, (*jpegScan).baseline // the header is ignored
 	case s.first > s.last || s.last > 63 || s.low > 13 || s.high > 0 && s.high != s.low+1, s.first == 0 && s.last > 0, s.first > 0 && n > 1:
 		return nil, bad
 	case s.first == 0 && s.high == 0:
@@ -374,7 +374,7 @@ func (s *jpegScan) firstAC(i int, b *[64]int16) bool {
 	return true
 }
 
-// refineAC reads one more bit of some coefficients, and those that begin with this bit.
+// refineAC reads one more bit of known coefficients, and new coefficients with this bit.
 func (s *jpegScan) refineAC(i int, b *[64]int16) bool {
 	k, one := s.first, int16(1)<<s.low
 	if s.endRun == 0 {
@@ -417,8 +417,8 @@ func (s *jpegScan) refineAC(i int, b *[64]int16) bool {
 	return true
 }
 
-// refine reads a bit for each coefficient from k on that is not zero, until it has passed run of
-// those that are, and returns the place of the next of these. Without a run it goes to the end.
+// refine reads a bit for each nonzero coefficient from k on, until it has passed run zero
+// ones, and returns the index of the next zero one. A negative run means to the end.
 func (s *jpegScan) refine(b *[64]int16, k, run int) int {
 	one := int16(1) << s.low
 	for ; k <= s.last; k++ {

@@ -2,8 +2,8 @@ package picture
 
 import "encoding/binary"
 
-// orientation is what EXIF data says of how a picture lies: 1 to 8, and 1 for no or broken data.
-// exif is a TIFF file, with or without the name that JPEG puts before it.
+// orientation is the orientation in EXIF data: 1 to 8, and 1 for no or broken data.
+// exif is a TIFF file, with or without the prefix that JPEG has.
 func orientation(exif []byte) int {
 	const header, entry, tag = 8, 12, 0x0112
 	if begins(exif, "Exif\x00") && len(exif) >= 6 {
@@ -41,8 +41,7 @@ func orientation(exif []byte) int {
 	return 1
 }
 
-// turn is the picture as EXIF's orientation says it is to be looked at. 1 and whatever is no
-// orientation leave it.
+// turn applies an EXIF orientation. 1 and invalid orientations change nothing.
 func (m *Image) turn(orientation int) *Image {
 	w, h := m.Width, m.Height
 	var first, right, down int // pixels: of the first one, to the next in a row, to the next row

@@ -7,13 +7,13 @@ import (
 	"math"
 )
 
-// Patches is a picture or video as the tower takes it: rows of numbers, one for each patch. Bytes
-// are kept and numbers made when they are asked for: that takes a quarter of the memory, and an
-// eighth for a still picture, whose numbers are repeated for each of two frames.
+// Patches is an image or video as input of the tower: rows of numbers, one for each patch. Bytes
+// are kept and numbers made on demand: that takes a quarter of the memory, and an
+// eighth for a still image, whose numbers are repeated for each of two frames.
 type Patches struct {
 	Grid Grid
-	// Hash is of all that the rows are made of: equal pictures have equal ones, in whatever file
-	// they came, and others do not.
+	// Hash is of all inputs of the rows: equal images have equal hashes, in any file format, and
+	// different images have different ones.
 	Hash [32]byte
 
 	config Config
@@ -33,7 +33,7 @@ func (c Config) Prepare(m *Image, threads int) (*Patches, error) {
 	return c.cut([]*Image{m}, w, h, threads), nil
 }
 
-// PrepareVideo does likewise with the frames of a video, which have one size.
+// PrepareVideo is Prepare for the frames of a video, which have one size.
 func (c Config) PrepareVideo(frames []*Image, threads int) (*Patches, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (p *Patches) Rows() int { return p.Grid.Time * p.Grid.Height * p.Grid.Width
 // Width is how many numbers a row has: 3 colors, times Temporal frames, times Patch×Patch pixels.
 func (p *Patches) Width() int { return 3 * p.config.Temporal * p.config.Patch * p.config.Patch }
 
-// Bytes is the memory that it takes.
+// Bytes is the memory of the patches.
 func (p *Patches) Bytes() (n int) {
 	for _, m := range p.frames {
 		n += len(m.Pix)
@@ -103,7 +103,7 @@ func (p *Patches) Bytes() (n int) {
 	return n
 }
 
-// Tokens is how many tokens of a prompt it takes.
+// Tokens is the number of tokens in a prompt.
 func (p *Patches) Tokens() int { return p.Grid.Tokens(p.config.Merge) }
 
 // Read writes rows from the first-th on into out, as many as it holds. The patches of a token follow

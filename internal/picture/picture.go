@@ -1,8 +1,8 @@
-// Package picture makes of a picture's bytes what a vision tower is fed: it decodes PNG, JPEG,
-// WebP and GIF, turns and reduces them to RGB, resizes them to whole tokens and cuts them into
+// Package picture turns the bytes of an image into the input of a vision tower: it decodes PNG, JPEG,
+// WebP and GIF, rotates them and reduces them to RGB, resizes them to whole tokens and cuts them into
 // patches, with the bytes of the reference processor (transformers on the CPU: libjpeg-turbo's
-// decoder, torchvision's resize of bytes). Files and their configuration come from strangers: what
-// they declare is held against limits before memory is spent on it. It knows neither models nor
+// decoder, torchvision's resize of bytes). Files and their configuration are untrusted: declared sizes
+// are checked against limits before memory is allocated. The package knows neither models nor
 // prompts, and reads no file.
 package picture
 
@@ -13,8 +13,8 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// What a picture is refused for. Messages begin with one of these and say what was found; whether
-// it is the sender's fault is all that callers need of them: all five are.
+// Reasons to refuse an image. Messages begin with one of these and say what was found.
+// All five are the sender's fault.
 var (
 	ErrFormat      = errors.New("not a PNG, JPEG, WebP or GIF image")
 	ErrUnsupported = errors.New("unsupported image")
@@ -23,13 +23,13 @@ var (
 	ErrShape       = errors.New("image of an unusable shape")
 )
 
-// Image is a decoded picture.
+// Image is a decoded image.
 type Image struct {
 	Width, Height int
 	Pix           []byte // [Height, Width, 3], RGB
 }
 
-// newImage is a black picture.
+// newImage is a black image.
 func newImage(width, height int) *Image {
 	return &Image{Width: width, Height: height, Pix: make([]byte, 3*width*height)}
 }
@@ -43,20 +43,20 @@ const (
 	DefaultMaxPixels = 1 << 27
 )
 
-// Options say how much a picture may cost and how it is read.
+// Options limit the cost of an image and say how it is read.
 type Options struct {
 	// MaxBytes limits a file. 0 means DefaultMaxBytes.
 	MaxBytes int
-	// MaxPixels limits what a file declares: width times height, and for an animation that times
-	// its frames. Decoding takes at most 14 bytes for each of them, usually 5 to 8. 0 means
+	// MaxPixels limits the declared size: width times height, and for an animation that times
+	// its frames. Decoding takes at most 14 bytes per pixel, usually 5 to 8. 0 means
 	// DefaultMaxPixels.
 	MaxPixels int
-	// AsStored leaves a picture as it lies in the file. Normally it is turned as its EXIF data
-	// says: that is how people see it, and how it was seen when the models were trained. The
-	// reference turns pictures that its own loader opened and not those that a chat names by path,
+	// AsStored ignores the EXIF orientation. Normally it is applied:
+	// that is how people see an image, and how it was seen when the models were trained. The
+	// reference rotates images that its own loader opened and not those that a chat names by path,
 	// URL or base64.
 	AsStored bool
-	// OnWhite lays pictures with transparency over white, as some servers do. Normally
+	// OnWhite blends images with transparency over white, as some servers do. Normally
 	// transparency is dropped and the colors stay as they are stored, as in the reference.
 	OnWhite bool
 }
@@ -75,7 +75,7 @@ func (o Options) maxPixels() int {
 	return o.MaxPixels
 }
 
-// Decode decodes a picture, of an animation the first frame. Its errors are those of this package.
+// Decode decodes an image, or the first frame of an animation. Its errors are those of this package.
 func Decode(data []byte, o Options) (*Image, error) {
 	var m *Image
 	err := guard(data, o, func() (err error) {
@@ -98,8 +98,8 @@ func Decode(data []byte, o Options) (*Image, error) {
 	return m, err
 }
 
-// guard runs a decoder on data whose size and format are acceptable. A panic is an error of the
-// picture: decoders that are not ours are among them.
+// guard runs a decoder on data of acceptable size and format. A panic is an error of the
+// image: some decoders are from other modules.
 func guard(data []byte, o Options, decode func() error) (err error) {
 	if len(data) > o.maxBytes() {
 		return fmt.Errorf("%w: the file has %d bytes, at most %d are allowed", ErrTooLarge, len(data), o.maxBytes())
@@ -114,10 +114,10 @@ func guard(data []byte, o Options, decode func() error) (err error) {
 	return err
 }
 
-// HeadBytes is how much of a file CheckFormat needs to know.
+// HeadBytes is how much of a file CheckFormat needs.
 const HeadBytes = 16
 
-// CheckFormat refuses a file, by its first bytes, whose format Decode does not know.
+// CheckFormat refuses a file, by its first bytes, if Decode does not support its format.
 func CheckFormat(head []byte) error {
 	switch name := format(head); {
 	case name == "PNG", name == "JPEG", name == "WebP", name == "GIF":
@@ -130,7 +130,7 @@ func CheckFormat(head []byte) error {
 	return fmt.Errorf("%w: it begins with %q", ErrFormat, head[:min(len(head), 8)])
 }
 
-// format is the name of the format by the first bytes of a file, "" if it is none that we know.
+// format is the name of the format by the first bytes of a file, "" if it is unknown.
 func format(data []byte) string {
 	for _, f := range []struct{ name, magic string }{
 		{"PNG", "\x89PNG\r\n\x1a\n"},
@@ -169,7 +169,7 @@ func begins(data []byte, magic string) bool {
 	return true
 }
 
-// checkSize refuses what a header declares. frames is 1 for a still picture.
+// checkSize refuses a declared size beyond the limits. frames is 1 for a still image.
 func checkSize(width, height, frames int, o Options) error {
 	if width < 1 || height < 1 {
 		return fmt.Errorf("%w: %d×%d pixels", ErrCorrupt, width, height)
@@ -186,8 +186,8 @@ func checkSize(width, height, frames int, o Options) error {
 }
 
 // checkPromise refuses a header that declares more than the file can hold: width times height
-// pixels out of n bytes, of which each makes at most perByte. It keeps a short file from making us
-// allocate what its format allows.
+// pixels out of n bytes, of which each makes at most perByte. So a short file cannot cause
+// a large allocation.
 func checkPromise(width, height, n, perByte int) error {
 	if float64(width)*float64(height) > float64(n)*float64(perByte) {
 		return fmt.Errorf("%w: it declares %d×%d pixels, more than its %d bytes can hold", ErrCorrupt, width, height, n)

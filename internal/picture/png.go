@@ -57,8 +57,8 @@ func pngExif(data []byte) []byte {
 	return nil
 }
 
-// fromImage takes the colors of what the decoders of PNG and lossless WebP make, as they are
-// stored: transparency is dropped or laid over white, of 16 bits the high ones are kept.
+// fromImage takes the stored colors of images from the PNG and lossless WebP decoders:
+// transparency is dropped or blended over white, and 16-bit colors keep the high byte.
 func fromImage(in image.Image, onWhite bool) *Image {
 	m := newImage(in.Bounds().Dx(), in.Bounds().Dy())
 	switch in := in.(type) {

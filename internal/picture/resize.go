@@ -8,7 +8,7 @@ import (
 // axis resamples one axis: each sample of the result is a sum of neighbors times weights.
 type axis struct {
 	first   []int   // of the neighbors
-	weights []int16 // [samples, taps], zeros where a sample has fewer
+	weights []int16 // [samples, taps], padded with zeros
 	taps    int
 	shift   uint // the weights are times 2^shift
 }
@@ -84,7 +84,7 @@ func (m *Image) resize(width, height, threads int) *Image {
 		split(threads, (m.Height+1)/2, func(from, to int) {
 			packed := make([][3]uint64, m.Width)
 			for y := 2 * from; y < min(2*to, m.Height); y += 2 {
-				next := min(y+1, m.Height-1) // an odd last row goes twice
+				next := min(y+1, m.Height-1) // an odd last row is computed twice
 				a.rows(out.row(y), out.row(next), m.row(y), m.row(next), packed)
 			}
 		})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// noise is a picture of random bytes, the extremes often among them: they make sums overshoot.
+// noise is an image of random bytes, often extremes, which make sums overshoot.
 func noise(width, height int, seed uint64) *Image {
 	random := rand.New(rand.NewPCG(seed, 0))
 	m := newImage(width, height)
@@ -18,7 +18,7 @@ func noise(width, height int, seed uint64) *Image {
 	return m
 }
 
-// slowWeights is the formulas as they are written in the reference, with the neighbors of each
+// slowWeights has the formulas as written in the reference, with the neighbors of each
 // sample only.
 func slowWeights(n, m int) (first []int, weights [][]int32, shift uint) {
 	scale := float64(n) / float64(m)

@@ -9,18 +9,18 @@ import (
 	"golang.org/x/image/webp"
 )
 
-// webpFrame is the chunks of a WebP file that make its picture, or the first one of an animation.
+// webpFrame is the chunks of the image in a WebP file, or of the first frame of an animation.
 type webpFrame struct {
 	width, height int // of the canvas
-	x, y          int // of the frame on it
+	x, y          int // of the frame on the canvas
 	alpha         []byte
 	kind          string // VP8 or VP8L
 	data          []byte
 	exif          []byte
 }
 
-// decodeWebP walks over the container, which x/image knows only without animation, and converts
-// lossy pictures itself: that package returns their planes as if they were JPEG's, without
+// decodeWebP reads the container, which x/image supports only without animation, and converts
+// lossy images itself: that package returns their planes as if they were JPEG's, without
 // interpolation and in the wrong range.
 func decodeWebP(data []byte, o Options) (m *Image, exif []byte, err error) {
 	var f webpFrame
@@ -58,7 +58,7 @@ func decodeWebP(data []byte, o Options) (m *Image, exif []byte, err error) {
 	return m, f.exif, err
 }
 
-// walk goes over the chunks of the file, or of a frame.
+// walk reads the chunks of the file, or of a frame.
 func (f *webpFrame) walk(chunks []byte, inFrame bool, o Options) error {
 	for len(chunks) >= 8 {
 		kind, n := string(chunks[:4]), int64(binary.LittleEndian.Uint32(chunks[4:]))
@@ -76,7 +76,7 @@ func (f *webpFrame) walk(chunks []byte, inFrame bool, o Options) error {
 			}
 		case kind == "EXIF":
 			f.exif = chunk
-		case f.data != nil: // of the pictures only the first counts
+		case f.data != nil: // only the first image counts
 		case kind == "ALPH":
 			f.alpha = chunk
 		case kind == "VP8 ", kind == "VP8L":
@@ -93,7 +93,7 @@ func (f *webpFrame) walk(chunks []byte, inFrame bool, o Options) error {
 
 func le24(b []byte) uint32 { return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 }
 
-// size is what the compressed picture declares.
+// size is the declared size of the compressed image.
 func (f *webpFrame) size() (width, height int, err error) {
 	switch {
 	case f.kind == "VP8 " && len(f.data) >= 10:
@@ -105,7 +105,7 @@ func (f *webpFrame) size() (width, height int, err error) {
 	return 0, 0, fmt.Errorf("%w: WebP with %d bytes of image", ErrCorrupt, len(f.data))
 }
 
-// decode hands the picture to x/image as a file of its own, with its transparency only if that
+// decode decodes the image with x/image as a separate file, with its transparency only if that
 // matters.
 func (f *webpFrame) decode(width, height int, onWhite bool) (*Image, error) {
 	var file []byte
