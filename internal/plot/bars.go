@@ -1,7 +1,7 @@
 // Package plot draws small charts, as lines of a terminal and as SVG. It knows numbers and
-// labels, not what they mean, and writes to nothing itself. Labels are not trusted: they can
-// neither steer a terminal nor break out of a page. What is not a finite number is drawn as
-// none.
+// labels, not their meaning, and only returns text. Labels are not trusted: they can
+// neither control a terminal nor inject markup into a page. NaN and infinities are not
+// drawn.
 package plot
 
 import (
@@ -20,15 +20,15 @@ type Bars struct {
 	Bars  []Bar
 }
 
-// Bar is one of them.
+// Bar is one bar of Bars.
 type Bar struct {
 	Label  string
 	Value  float64 // drawn as 0 below 0
 	Text   string  // the value for people; empty: with two decimals
-	Strong bool    // stands out from the others
+	Strong bool    // emphasized
 }
 
-// Style is what a terminal can show. The zero Style is 80 columns of Unicode without
+// Style is the capabilities of a terminal. The zero Style is 80 columns of Unicode without
 // colors.
 type Style struct {
 	Width int  // columns; 0: 80
@@ -148,7 +148,7 @@ func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(columns-utf8.RuneCountInString(text), 0))
 }
 
-// clean is text without what a terminal or XML would take for more than text.
+// clean removes characters that a terminal or XML would interpret.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError || r >= 0xFFFE && r <= 0xFFFF {

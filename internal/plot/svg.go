@@ -22,7 +22,7 @@ const style = `<style>.plot{font:13px system-ui,sans-serif;max-width:100%;height
 // colors is how many kinds of lines the style has.
 const colors = 4
 
-// begin opens a drawing. Its title is also what a screen reader says.
+// begin opens a drawing. Screen readers read its title.
 func begin(b *strings.Builder, title string, height int) {
 	fmt.Fprintf(b, `<svg class="plot" role="img" aria-label="%s" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n",
 		escaped(title), width, height, width, height)
@@ -30,7 +30,7 @@ func begin(b *strings.Builder, title string, height int) {
 	fmt.Fprintf(b, `<text class="title" x="0" y="16">%s</text>`+"\n", escaped(title))
 }
 
-// label writes text, if there is any, at a point; anchor says which end of it is there.
+// label writes text, unless it is empty, at a point; anchor says which end of it is there.
 func label(b *strings.Builder, x, y float64, anchor, text string) {
 	if text == "" {
 		return
@@ -46,9 +46,9 @@ const chartHeight, legendRow = 300, 20
 
 // Lines is a chart of lines over a common axis.
 type Lines struct {
-	Title, X, Y string // the chart's title and what its axes are
+	Title, X, Y string // titles of the chart and of its axes
 	Series      []Series
-	Rule        float64 // where a horizontal line says "this much is nothing gained"; 0: nowhere
+	Rule        float64 // height of a horizontal line that marks "no gain"; 0: none
 }
 
 // Series is one line.
@@ -60,7 +60,7 @@ type Series struct {
 // Point is a point of a line.
 type Point struct{ X, Y float64 }
 
-// frame is where a chart's numbers lie on the drawing.
+// frame maps a chart's numbers to the drawing.
 type frame struct {
 	left, right, top, bottom float64
 	x0, x1, y1               float64 // values at the edges; that at the bottom is 0
