@@ -1,6 +1,6 @@
 package topk
 
-// Levels is how many levels of likelihood a coarse draw knows: sixteenths of an octave below the most
+// Levels is the number of levels of likelihood of a coarse draw: sixteenths of an octave below the most
 // likely id of a row. Ids that are 2^43 times less likely have no level.
 const Levels = 43 * 16
 

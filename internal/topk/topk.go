@@ -1,6 +1,6 @@
 // Package topk finds the highest logits of a row by the maxima of its blocks: blocks that cannot
-// matter are looked at once. It is what sampling and devices have in common. It knows numbers
-// and their places, and nothing of tokens, tensors or threads.
+// contain one are skipped. Sampling and devices share it. It knows numbers and
+// their indices, but no tokens, tensors or threads.
 package topk
 
 import (
@@ -49,9 +49,9 @@ func Maxima(dst, row []float32) []float32 {
 	return dst
 }
 
-// blockMax compares the floats as integers, which takes one instruction where floats take a
-// handful. That order is right among numbers that are not negative, and reversed among negative
-// ones; what is not a number lies outside both.
+// blockMax compares the floats as integers, which takes one instruction instead of a
+// handful. That order is right among non-negative numbers, and reversed among negative
+// ones; NaN is outside both.
 func blockMax(block *[Block]float32) float32 {
 	const infinity = 0x7f800000
 	words := (*[Block]int32)(unsafe.Pointer(block))
@@ -81,7 +81,7 @@ func negativeMax(words *[Block]uint32) float32 {
 	return math.Float32frombits(min(a, b, c, d, negativeInfinity))
 }
 
-// Max is the highest of the logits that are numbers, -Inf if there is none.
+// Max is the highest logit that is not NaN, -Inf if there is none.
 func Max(row []float32) float32 {
 	highest := float32(math.Inf(-1))
 	for _, z := range row {
@@ -93,7 +93,7 @@ func Max(row []float32) float32 {
 }
 
 // Gather appends the keys of all logits of at least low, a finite number, to dst and returns it:
-// ids ascending. maxima are those of the row.
+// ids ascending. maxima are those of the row's blocks.
 func Gather(dst []uint64, row, maxima []float32, low float32) []uint64 {
 	for b, m := range maxima {
 		if m < low {
@@ -120,10 +120,10 @@ func Retain(keys []uint64, cut uint64) []uint64 {
 	return kept
 }
 
-// Kth is the k-th highest of some logits, of which k is at least one, or low if that is higher.
-// It works in spare, which it returns for the next call. It collects what beats the k-th of those
-// seen before and sorts out only when it has four times too many, so the cost of sorting out is
-// spread thin.
+// Kth is the k-th highest of logits, k at least 1, or low if that is higher.
+// It works in spare, which it returns for the next call. It collects logits above the k-th highest
+// so far, and selects only when it has four times too many, so that the selection costs
+// little per logit.
 func Kth(logits []float32, k int, low float32, spare []uint64) (float32, []uint64) {
 	limit := max(4*min(k, len(logits)), 256)
 	best := spare[:0]
@@ -154,8 +154,8 @@ func one(uint64) uint64 { return 1 }
 // distinct and at least one, and takes time in proportion to their number whatever their order.
 func Reach(keys []uint64, goal uint64, weigh func(key uint64) uint64) uint64 {
 	for {
-		// The pivot does not matter for the answer. A scrambled place keeps rows that
-		// are sorted, or made to hurt, from costing more than others.
+		// Any pivot gives the same answer. A scrambled index keeps sorted or adversarial rows from
+		// taking longer than others.
 		at := int(uint64(len(keys)) * 0x9e3779b97f4a7c15 >> 32 % uint64(len(keys)))
 		keys[0], keys[at] = keys[at], keys[0]
 		pivot := keys[0]
