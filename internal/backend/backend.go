@@ -63,8 +63,8 @@ type Backend interface {
 	// Pass runs queue, which queues the operations of one call of a network: Ops, Copy and
 	// Fill. A device that has recorded a pass of the same network and shape may replay it
 	// instead, with the lists of p in place of those that were recorded. So the lists of
-	// operations are those of p: Embed's ids, the batch of Attend and DeltaNet, Gather's rows,
-	// MatMul's Only. Everything else is the same in all passes of a shape, until memory or a
+	// operations are those of p: Embed's ids, the batch of Attend, Convolve and DeltaNet, Gather's
+	// rows, MatMul's Only. Everything else is the same in all passes of a shape, until memory or a
 	// weight that they use is given back.
 	Pass(p Pass, queue func())
 	// Ops are the operations of this device.
@@ -101,6 +101,9 @@ type Ops interface {
 	// [rows, KVHeads*HeadDim], v is [rows, KVHeads*ValueDim], dst is [rows, Heads*a.Values()].
 	// Without queries, that is with a q and a dst of no rows, it only appends.
 	Attend(dst Tensor, a *Attention, at Place, q, k, v Tensor, batch []Seq)
+	// Convolve is a short convolution along the rows of each sequence in the call. dst and x are
+	// [rows, cols] and do not overlap.
+	Convolve(dst, x Tensor, c *Convolution, batch []Seq)
 	// Rotate turns the pairs (i, i+dim/2) of each head of x, [rows, heads*dim], in place. The cosine
 	// and the sine of a row's angle of pair i are in its column i of cos and sin, [rows, dim/2].
 	Rotate(x, cos, sin Tensor, heads int)

@@ -103,8 +103,41 @@ type Attention struct {
 	Sections []uint8
 
 	Scale  float32 // of scores; 0: 1/sqrt(HeadDim)
-	Window int     // how many positions a row sees, its own included; 0: all up to its own
+	Window int     // how many positions a row sees up to its own, its own included; 0: all
+	// Block has the rows of a sequence in a call see each other both ways, as those of a block drafter
+	// do. With Window a row sees as many positions from its own on, its own included, as up to it.
+	//
+	// The rows' keys and values are appended as ever, behind the context. The next call at the same
+	// Pos overwrites them, as it does those of rejected drafts, so they are never part of the context.
+	// The layer alone decides, not the call or the sequence: passes are recorded for a network, and the
+	// layers of one drafter differ. The result of a row depends on N of its sequence.
+	Block bool
 }
+
+// Sees is the range of positions [from, to) that row i of a sequence sees: one range, so devices
+// compute causal rows, windows and blocks by the same code.
+func (a *Attention) Sees(s *Seq, i int) (from, to int) {
+	pos := s.Pos + i
+	if a.Window > 0 {
+		from = max(0, pos+1-a.Window)
+	}
+	return from, min(s.Pos+s.N, pos+a.Ahead())
+}
+
+// Ahead is how many positions of its sequence's rows in the call a row sees from its own on, its own
+// included.
+func (a *Attention) Ahead() int {
+	switch {
+	case !a.Block:
+		return 1
+	case a.Window == 0:
+		return MaxWindow
+	}
+	return min(a.Window, MaxWindow)
+}
+
+// MaxWindow is more positions than a sequence has.
+const MaxWindow = 1 << 28
 
 // Values is the numbers of a value, wherever it lies.
 func (a *Attention) Values() int {
@@ -140,6 +173,19 @@ func (a *Attention) ScoreScale() float32 {
 		return a.Scale
 	}
 	return 1 / float32(math.Sqrt(float64(a.HeadDim)))
+}
+
+// Convolution is a causal convolution along the rows that a sequence has in a call, with a kernel of
+// its own for every row:
+//
+//	y_j[c] = Σ (Base[t][c] + Delta_j[t*groups + c*groups/cols]) * x_{j-t}[c]   for t < taps, t ≤ j
+//
+// The sum begins with 0, or with dst, and the taps are added in ascending order. There are no rows
+// before the first of the sequence in the call: a convolution has no state.
+type Convolution struct {
+	Base  Tensor // [taps, cols]
+	Delta Tensor // [rows, taps*groups]; groups divides cols
+	Add   bool   // the sum begins with dst
 }
 
 // DeltaNet is a Gated DeltaNet layer. Every key head has as many value heads as any other, which use

@@ -79,6 +79,11 @@ func (t *timed) GELU(dst, x backend.Tensor, tanh bool) {
 	t.Backend.GELU(dst, x, tanh)
 }
 
+func (t *timed) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq) {
+	defer t.since("convolution", time.Now())
+	t.Backend.Convolve(dst, x, c, batch)
+}
+
 func (t *timed) Rotate(x, cos, sin backend.Tensor, heads int) {
 	defer t.since("rotation", time.Now())
 	t.Backend.Rotate(x, cos, sin, heads)

@@ -59,6 +59,8 @@ var checks = []check{
 	{"Attend", (*checker).attend, false},
 	{"Experts with options", (*checker).expertsOptions, false},
 	{"Attend with options", (*checker).attendOptions, false},
+	{"Attend inside blocks", (*checker).attendBlock, false},
+	{"Convolve", (*checker).convolve, false},
 	{"DeltaNet", (*checker).deltaNet, false},
 	{"Unload", (*checker).unload, false},
 	{"errors", (*checker).errors, false},

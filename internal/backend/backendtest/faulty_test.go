@@ -31,6 +31,7 @@ type faulty struct {
 	layerNorm  func(dst, x, gain, bias backend.Tensor, eps float32)
 	swiglu     func(dst, gate, up backend.Tensor)
 	gelu       func(dst, x backend.Tensor, tanh bool)
+	convolve   func(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq)
 	rotate     func(x, cos, sin backend.Tensor, heads int)
 	mix        func(dst, q, k, v backend.Tensor, heads int, scale float32)
 	experts    func(dst, x backend.Tensor, e *backend.Experts)
@@ -128,6 +129,10 @@ func (f *faulty) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 
 func (f *faulty) GELU(dst, x backend.Tensor, tanh bool) {
 	or(f.gelu, f.gelu == nil, f.Opaque.GELU)(dst, x, tanh)
+}
+
+func (f *faulty) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq) {
+	or(f.convolve, f.convolve == nil, f.Opaque.Convolve)(dst, x, c, batch)
 }
 
 func (f *faulty) Rotate(x, cos, sin backend.Tensor, heads int) {

@@ -397,6 +397,14 @@ func (o *Opaque) GELU(dst, x backend.Tensor, tanh bool) {
 	o.op(func(*backend.Pass) { o.b.GELU(o.tensor(dst), o.tensor(x), tanh) })
 }
 
+func (o *Opaque) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq) {
+	from := listed(o, batch, func(p *backend.Pass) []backend.Seq { return p.Batch })
+	o.op(func(p *backend.Pass) {
+		own := revealed(o, *c)
+		o.b.Convolve(o.tensor(dst), o.tensor(x), &own, from(p))
+	})
+}
+
 func (o *Opaque) Rotate(x, cos, sin backend.Tensor, heads int) {
 	o.op(func(*backend.Pass) { o.b.Rotate(o.tensor(x), o.tensor(cos), o.tensor(sin), heads) })
 }

@@ -5,11 +5,14 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// network is a small one, for passes: embedding, attention, a wanted part of the output.
+// network is a small one, for passes: embedding, attention, a wanted part of the output. As another
+// network it has attention inside blocks and a convolution.
 type network struct {
 	r     *rig
 	c     attendCase
 	layer *backend.Attention
+	block *backend.Attention // the same, in blocks
+	conv  *backend.Convolution
 	embed backend.Weight // [48, 64]
 	out   backend.Weight // [64, 64]
 	q     backend.Weight
@@ -19,6 +22,9 @@ type network struct {
 func newNetwork(r *rig) *network {
 	n := &network{r: r, c: attendCase{2, 1, 32, dtype.F16}}
 	n.layer = n.c.layer(r)
+	block := *n.layer
+	block.Block = true
+	n.block, n.conv = &block, &backend.Convolution{Base: r.random(2, 64), Delta: r.random(5, 8), Add: true}
 	n.embed, n.out = r.load(backend.Int8, r.quantized(48, 64, 8, 32)), r.load(backend.Int8, r.quantized(64, 64, 8, 32))
 	n.q, n.k, n.v = r.load(backend.Int8, r.matrix(128, 64)), r.load(backend.Int8, r.matrix(32, 64)), r.load(backend.Int8, r.matrix(32, 64))
 	return n
@@ -42,9 +48,11 @@ func (n *network) run(of any, w *workspace, p backend.Pass, twice bool) []float3
 	b.Pass(p, func() {
 		b.Embed(w.x, n.embed, p.IDs)
 		b.MatMul(w.x, backend.Product{Dst: w.q, W: n.q}, backend.Product{Dst: w.k, W: n.k}, backend.Product{Dst: w.v, W: n.v})
-		b.Attend(w.mixed, n.layer, n.c.place(attendLayer), w.q, w.k, w.v, p.Batch)
 		if twice {
-			b.Copy(w.mixed, w.x)
+			b.Attend(w.mixed, n.block, n.c.place(attendLayer), w.q, w.k, w.v, p.Batch)
+			b.Convolve(w.mixed, w.x, n.conv, p.Batch)
+		} else {
+			b.Attend(w.mixed, n.layer, n.c.place(attendLayer), w.q, w.k, w.v, p.Batch)
 		}
 		b.Gather(w.last, w.mixed, p.Want)
 		b.Fill(w.out, -3)

@@ -172,6 +172,7 @@ func (c *checker) shapes() {
 		"SwiGLU":    func() { r.b.SwiGLU(x, x, narrow) },
 		"GELU":      func() { r.b.GELU(narrow, x, true) },
 		"Rotate":    func() { r.b.Rotate(x, narrow.ColRange(0, 16), narrow.ColRange(0, 15), 2) },
+		"Convolve":  func() { r.b.Convolve(y, x, &backend.Convolution{Base: x, Delta: narrow}, []backend.Seq{{N: 3}}) },
 		"Mix":       func() { r.b.Mix(y, x, x, x, 3, 1) },
 		"Top":       func() { _, _ = r.b.Top(x, make([]backend.Ask, 2)) },
 	} {

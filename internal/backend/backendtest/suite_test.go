@@ -713,7 +713,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 	s, b := Brief(t), Open(t, backend.Options{Threads: 1})
 	methods := map[string]bool{}
-	for _, faults := range devices(slices.Concat(memoryFaults, rowFaults, topFaults, drawFaults, layerFaults, towerFaults, inputFaults, forgetful())) {
+	for _, faults := range devices(slices.Concat(memoryFaults, rowFaults, topFaults, drawFaults, layerFaults, towerFaults, blockFaults, inputFaults, forgetful())) {
 		f, wrong := &faulty{Opaque: NewOpaque(b)}, map[string]string{}
 		for _, p := range faults {
 			p.plant(f, f.Opaque)

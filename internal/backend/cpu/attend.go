@@ -181,11 +181,13 @@ func (op *attendOp) layOut() (pages, longest int) {
 // group is layOut with groups of height rows.
 func (op *attendOp) group(height int) (pages, longest int) {
 	op.groups, op.most = op.groups[:0], height*op.share()
-	for i, s := range op.batch {
+	for i := range op.batch {
+		s := &op.batch[i]
 		for r := 0; r < s.N; r += height {
 			n := min(height, s.N-r)
-			skip := op.firstPage(s.Pos + r)
-			own := (s.Pos+r+n+backend.PageTokens-1)/backend.PageTokens - skip
+			skip := op.firstPage(s, r)
+			_, to := op.a.Sees(s, r+n-1)
+			own := (to+backend.PageTokens-1)/backend.PageTokens - skip
 			longest = max(longest, own)
 			for kv := range op.a.KVHeads {
 				op.groups = append(op.groups, attendGroup{seq: i, row: s.First + r, rows: n, kv: kv, skip: skip, first: pages, pages: own})

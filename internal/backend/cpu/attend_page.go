@@ -59,20 +59,15 @@ func (op *attendOp) keep(buf *attendBuffers, span *attendSpan, g *attendGroup, f
 // sees is the positions [from, to) of page p that row i of a group sees.
 func (op *attendOp) sees(g *attendGroup, p, i int) (from, to int) {
 	s := &op.batch[g.seq]
-	end := s.Pos + g.row - s.First + i + 1 - p*backend.PageTokens
-	to = max(0, min(backend.PageTokens, end))
-	if w := op.a.Window; w > 0 {
-		from = min(to, max(0, end-w))
-	}
-	return from, to
+	from, to = op.a.Sees(s, g.row-s.First+i)
+	to = max(0, min(backend.PageTokens, to-p*backend.PageTokens))
+	return min(to, max(0, from-p*backend.PageTokens)), to
 }
 
-// firstPage is the first page that the row at a position sees.
-func (op *attendOp) firstPage(pos int) int {
-	if w := op.a.Window; w > 0 {
-		return max(0, pos+1-w) / backend.PageTokens
-	}
-	return 0
+// firstPage is the first page that row i of a sequence sees.
+func (op *attendOp) firstPage(s *backend.Seq, i int) int {
+	from, _ := op.a.Sees(s, i)
+	return from / backend.PageTokens
 }
 
 // page computes one page's own softmax sums, [queries, value], for the queries of a group.
@@ -192,7 +187,7 @@ func (op *attendOp) merge(g *attendGroup, p, j int, sum []float32, now *kernel.S
 	}
 	out, all := op.output(g, j)
 	s := &op.batch[g.seq]
-	if p == op.firstPage(s.Pos+g.row-s.First+i) {
+	if p == op.firstPage(s, g.row-s.First+i) {
 		copy(out, sum)
 		*all = *now
 		return

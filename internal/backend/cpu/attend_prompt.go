@@ -111,8 +111,8 @@ func (op *attendOp) seesWhole(g *attendGroup, p int) (whole, first bool) {
 	_, to := op.sees(g, p, 0)
 	from, _ := op.sees(g, p, g.rows-1)
 	s := &op.batch[g.seq]
-	pos := s.Pos + g.row - s.First
-	begin, end := op.firstPage(pos), op.firstPage(pos+g.rows-1)
+	row := g.row - s.First
+	begin, end := op.firstPage(s, row), op.firstPage(s, row+g.rows-1)
 	return from == 0 && to == backend.PageTokens && (p > end || p == begin && begin == end), p == begin
 }
 

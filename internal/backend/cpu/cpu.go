@@ -50,6 +50,7 @@ type Backend struct {
 	delta   deltaOp
 	experts expertsOp
 	rowwise rowwiseOp
+	conv    convolveOp
 	mix     mixOp
 	top     topOp
 	spread  spreadOp

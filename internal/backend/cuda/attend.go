@@ -129,7 +129,7 @@ func (b *Backend) splitBytes() int {
 func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor) attendLayer {
 	l := attendLayer{
 		dst: dst, rows: k.Rows, queries: q.Rows, heads: a.Heads, kvHeads: a.KVHeads, key: a.HeadDim, value: a.Values(),
-		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], window: a.Window, latent: a.Latent > 0,
+		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], window: min(a.Window, backend.MaxWindow), latent: a.Latent > 0,
 	}
 	part := [2]int{backend.KeyBytes(at.Type, 1, l.key), backend.ValueBytes(at.Type, 1, l.value)}
 	values, turned := a.KVHeads*l.value, l.key
@@ -140,7 +140,7 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 	}
 	l.layerParam = layerParam{
 		heads: i32(l.heads), kvHeads: i32(l.kvHeads), key: i32(l.key), tail: i32(l.tail), value: i32(l.value), head: i32(a.Queries() / a.Heads),
-		kind: i32(l.kind), page: i32(at.Page), part: [2]int32{i32(part[0]), i32(part[1])}, latent: b32(l.latent), gate: b32(a.Gate), window: i32(l.window),
+		kind: i32(l.kind), page: i32(at.Page), part: [2]int32{i32(part[0]), i32(part[1])}, latent: b32(l.latent), gate: b32(a.Gate), window: i32(l.window), ahead: i32(a.Ahead()),
 		pairs: i32(len(a.Freqs)), interleaved: b32(a.Interleaved), eps: a.Eps, scale: a.ScoreScale(), queries: i32(l.queries),
 		dst: b.at(dst), q: b.at(q), k: b.at(k), v: b.at(v), qNorm: b.at(a.QNorm), kNorm: b.at(a.KNorm),
 		dstStride: i32(dst.Stride), qStride: i32(q.Stride), kStride: i32(k.Stride), vStride: i32(v.Stride),

@@ -170,6 +170,18 @@ func (b *Backend) Rotate(x, cos, sin backend.Tensor, heads int) {
 	})
 }
 
+// Convolve is a short convolution.
+func (b *Backend) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq) {
+	backend.CheckConvolve(dst, x, c)
+	if x.Rows > maxRows {
+		panic(fmt.Sprintf("cuda: convolution of %d rows", x.Rows))
+	}
+	b.begin()
+	taps := c.Base.Rows
+	b.launch("rowwise.convolve", pieces(x.Rows, x.Cols), b.lists(backend.Pass{Batch: batch}), b.at(dst), dst.Stride, b.at(x), x.Stride,
+		b.at(c.Base), c.Base.Stride, b.at(c.Delta), c.Delta.Stride, x.Cols, taps, c.Delta.Cols/taps, c.Add)
+}
+
 // columns is how many columns a warp has at a time.
 func (q *quantized) columns() int {
 	if q.group == 0 {

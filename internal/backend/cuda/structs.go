@@ -41,6 +41,7 @@ type layerParam struct {
 	latent      int32
 	gate        int32
 	window      int32
+	ahead       int32
 	pairs       int32
 	interleaved int32
 	eps         float32
@@ -48,6 +49,7 @@ type layerParam struct {
 	split       int32
 	slots       int32
 	queries     int32
+	_           [4]byte
 	dst         driver.Ptr
 	q           driver.Ptr
 	k           driver.Ptr
@@ -381,7 +383,7 @@ type params interface {
 var (
 	_ [56]byte   = [unsafe.Sizeof(answerParam{})]byte{}
 	_ [1292]byte = [unsafe.Sizeof(turnsParam{})]byte{}
-	_ [200]byte  = [unsafe.Sizeof(layerParam{})]byte{}
+	_ [208]byte  = [unsafe.Sizeof(layerParam{})]byte{}
 	_ [32]byte   = [unsafe.Sizeof(seqParam{})]byte{}
 	_ [64]byte   = [unsafe.Sizeof(recurrentParam{})]byte{}
 	_ [80]byte   = [unsafe.Sizeof(callParam{})]byte{}

@@ -192,6 +192,25 @@ func (d *Device) GELU(dst, x backend.Tensor, tanh bool) {
 	d.do(op{at: either, in: some(x), out: some(dst), run: func(r *run) { r.b.GELU(r.t(dst), r.t(x), tanh) }})
 }
 
+func (d *Device) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq) {
+	read := some(x, c.Base, c.Delta)
+	if c.Add {
+		read = append(read, dst)
+	}
+	d.do(op{at: d.held(c.Base), in: read, out: some(dst), run: func(r *run) {
+		own := &backend.Convolution{Base: r.t(c.Base), Delta: r.t(c.Delta), Add: c.Add}
+		if r.pass != nil {
+			r.b.Convolve(r.t(dst), r.t(x), own, r.pass.Batch)
+			return
+		}
+		list := make([]backend.Seq, len(batch)) // without state, which may be elsewhere
+		for i := range batch {
+			list[i].First, list[i].N = batch[i].First, batch[i].N
+		}
+		r.b.Convolve(r.t(dst), r.t(x), own, list)
+	}})
+}
+
 func (d *Device) Rotate(x, cos, sin backend.Tensor, heads int) {
 	d.do(op{at: either, in: some(x, cos, sin), out: some(x), run: func(r *run) {
 		r.b.Rotate(r.t(x), r.t(cos), r.t(sin), heads)

@@ -113,6 +113,7 @@ var recorded = []struct {
 	{"tower", towerBits, 0x8efd74b430f74e69},
 	{"rotations", inputBits, 0xc1754b15fdb01707},
 	{"zero points", pointBits, 0x1f461463a14aff35},
+	{"convolutions of blocks", tapBits, 0x19dbdc6a5b0c87f0},
 }
 
 // TestArithmeticNamesItsOperations fails when bits were recorded again and the arithmetic still
@@ -132,6 +133,17 @@ func elementaryBits(_ testing.TB, b *bitsOf, _ *Set) {
 	for _, x := range b.numbers(20_000, 100) {
 		sin, cos := exactmath.Sincos32(100 * x)
 		b.add(exactmath.Exp32(x), exactmath.Sigmoid32(x), exactmath.SiLU32(x), exactmath.Softplus32(x), sin, cos, exactmath.RSqrt32(exactmath.Abs32(x)))
+	}
+}
+
+func tapBits(_ testing.TB, b *bitsOf, _ *Set) {
+	for _, group := range []int{1, 3, 16} {
+		n := 40 * group
+		y := b.numbers(n, 2)
+		for range 3 {
+			AddTap(y[5:], b.numbers(n, 1)[5:], b.numbers(40, 1), b.numbers(n, 2)[5:], 5, group)
+		}
+		b.add(y...)
 	}
 }
 

@@ -74,3 +74,17 @@ func addScaled(dst, x []float32, w float32) {
 		dst[i] += float32(w * v)
 	}
 }
+
+// AddTap adds one tap of a convolution to y: a number of base plus one of delta, times a number of x.
+// Neighboring channels have the same number of delta, group by group; y begins with channel first.
+func AddTap(y, base, delta, x []float32, first, group int) {
+	for from := 0; from < len(y); {
+		g := (first + from) / group
+		to := min(len(y), (g+1)*group-first)
+		d, w, in := delta[g], base[from:to], x[from:to]
+		for i := range y[from:to] {
+			y[from+i] += float32((w[i] + d) * in[i])
+		}
+		from = to
+	}
+}

@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
     if (codes.codes) round(a.dst[(size_t)r * a.dstStride + h * a.value + c]);
     return;
   }
-  const int i = (r - w.s.first) * share + h % share, pos = w.s.pos + r - w.s.first, begin = a.firstPage(pos), end = pos / pageTokens + 1;
+  const int i = (r - w.s.first) * share + h % share, pos = w.s.pos + r - w.s.first, begin = a.firstPage(pos), end = a.endPage(w.s, pos);
   const int page = w.s.n * a.heads, step = page * a.columns();  // from one page's to the next
   const bool coded = a.kind == i8;
   const float minus = __int_as_float(0xff800000);

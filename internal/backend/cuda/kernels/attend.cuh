@@ -28,6 +28,8 @@ __device__ __forceinline__ float expDown(float x) {
   return x < -87.33654f ? 0.0f : y;
 }
 
+const int nowhere = -(1 << 29);  // a position from which nothing is seen
+
 // Types of numbers in pages.
 const int f32 = 0, f16 = 1, i8 = 2;
 
@@ -38,7 +40,8 @@ struct Layer {  // shared with Go
   int head;                // numbers from one head's query to the next
   int kind, page;          // type of numbers, and first byte of a page that is the layer's
   int part[2];             // bytes of a head's keys in a page, and of what follows them
-  int latent, gate, window;
+  int latent, gate;
+  int window, ahead;       // positions that a row sees up to its own, 0: all, and from its own on
   int pairs, interleaved;  // of rotation
   float eps, scale;
   int split;               // whether pages may be computed apart
@@ -63,12 +66,15 @@ struct Layer {  // shared with Go
   __device__ int keyGroups() const { return (key + codedGroup - 1) / codedGroup; }
   __device__ int groups() const { return keyGroups() + (tail + codedGroup - 1) / codedGroup; }
   __device__ int columns() const { return (value + 15) / 16 * 16; }
-  // firstPage is the first page that the row at a position sees.
+  // firstPage is the first page that the row at a position sees, end is behind the last position: see
+  // Attention.Sees.
   __device__ int firstPage(int pos) const { return window > 0 ? max(0, pos + 1 - window) / pageTokens : 0; }
-  // The row at a position sees the positions [seesFrom, seesTo) of a page.
-  __device__ int seesTo(int pos, int page) const { return max(0, min(pageTokens, pos + 1 - page * pageTokens)); }
-  __device__ int seesFrom(int pos, int page) const {
-    return window > 0 ? min(seesTo(pos, page), max(0, pos + 1 - page * pageTokens - window)) : 0;
+  __device__ int end(const Seq &s, int pos) const { return min(s.pos + s.n, pos + ahead); }
+  __device__ int endPage(const Seq &s, int pos) const { return (end(s, pos) + pageTokens - 1) / pageTokens; }
+  // sees is the positions [x, y) of a page that the row at a position sees.
+  __device__ int2 sees(const Seq &s, int pos, int page) const {
+    const int to = max(0, min(pageTokens, end(s, pos) - page * pageTokens));
+    return make_int2(window > 0 ? min(to, max(0, pos + 1 - page * pageTokens - window)) : 0, to);
   }
   // rows are what a page has of a head: its keys (part 0), or its values or second parts (part 1).
   __device__ unsigned char *rows(unsigned char *at, int which, int kv) const {
@@ -170,7 +176,7 @@ __device__ __forceinline__ bool work(const Layer &a, const Call *call, int index
   const int chunks = chunk ? (pagesOf(a, w->s) + chunk - 1) / chunk : 1;
   w->first = index / chunks * queries;
   // What the last of the queries sees.
-  w->to = (w->s.pos + (min(w->first + queries, w->s.n * share) - 1) / share) / pageTokens + 1;
+  w->to = a.endPage(w->s, w->s.pos + (min(w->first + queries, w->s.n * share) - 1) / share);
   if (chunk) {
     w->from = w->skip + index % chunks * chunk;
     w->to = min(w->to, w->from + chunk);

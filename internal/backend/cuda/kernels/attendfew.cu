@@ -101,7 +101,6 @@ __device__ __forceinline__ void pieces(const Call *call, const Layer &a, bool sp
     float out[many][2];
 #pragma unroll 1
     for (int p = begin; p < end; p++) {
-      const int seen = uniform(min(pageTokens, w.s.pos + (w.first + n - 1) / share + 1 - p * pageTokens));
 #pragma unroll 1
       for (int i = max(0, p * pageTokens - w.s.pos) + warp; i < w.s.n; i += fewQueries) {
         const int slot = w.s.pos + i - p * pageTokens, row = w.s.first + i;
@@ -115,12 +114,13 @@ __device__ __forceinline__ void pieces(const Call *call, const Layer &a, bool sp
       arrive<1>();
       if (tid < N) {
         const int pos = w.s.pos + (w.first + tid) / share;
-        qs->from[tid] = tid < n ? a.seesFrom(pos, p) : 0;
-        qs->to[tid] = tid < n ? a.seesTo(pos, p) : 0;
+        const int2 sees = a.sees(w.s, pos, p);
+        qs->from[tid] = tid < n ? sees.x : 0;
+        qs->to[tid] = tid < n ? sees.y : 0;
         qs->first[tid] = p == a.firstPage(pos);
       }
       __syncthreads();
-      dots<T, 2, N, true>(keys, a.key, queries, stride, n, qs, 0, tid / 8, pageTokens / 2, seen, a.scale, false);
+      dots<T, 2, N, true>(keys, a.key, queries, stride, n, qs, 0, tid / 8, pageTokens / 2, qs->to[n - 1], a.scale, false);
       __syncthreads();
       ask(p + 1, 0);
       if (warp < n) {

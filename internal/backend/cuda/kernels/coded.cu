@@ -87,14 +87,14 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
     if (tid < queries) told.top[tid] = minus, told.weight[tid] = 0.0f;
     __syncthreads();
     const int c = warp * 8 + 2 * t;
-    int pos[M][2];  // of this thread's queries; none sees anything from -1
+    int pos[M][2];  // of this thread's queries; nothing is seen from nowhere
     float out[M][mostTiles][4];
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         const int q = m * 16 + e * 8 + row;
-        pos[m][e] = q < n ? w.s.pos + (w.first + q) / share : -1;
+        pos[m][e] = q < n ? w.s.pos + (w.first + q) / share : nowhere;
       }
 #pragma unroll
       for (int i = 0; i < mostTiles; i++) out[m][i][0] = out[m][i][1] = out[m][i][2] = out[m][i][3] = 0.0f;
@@ -162,12 +162,12 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           if (m >= halves) continue;
-          const int from = a.seesFrom(pos[m][e], p), to = a.seesTo(pos[m][e], p);
+          const int2 sees = a.sees(w.s, pos[m][e], p);
           float top = minus;
 #pragma unroll
           for (int i = 0; i < 4; i++) {
             const int at = t * 16 + warp * 4 + i;
-            if (at < from || at >= to) s[m][e][i] = minus;
+            if (at < sees.x || at >= sees.y) s[m][e][i] = minus;
             top = fmaxf(top, s[m][e][i]);
           }
           top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
@@ -180,14 +180,15 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           if (m >= halves) continue;
-          const int q = m * 16 + e * 8 + row, from = a.seesFrom(pos[m][e], p), to = a.seesTo(pos[m][e], p);
+          const int q = m * 16 + e * 8 + row;
+          const int2 sees = a.sees(w.s, pos[m][e], p);
           const float top = highest(&told.tops[0][q], queries), by[4] = {valueScales.x, valueScales.y, valueScales.z, valueScales.w};
           float sums[4];
           unsigned most = 0;
 #pragma unroll
           for (int i = 0; i < 4; i++) {
             const int at = t * 16 + warp * 4 + i;
-            const bool seen = at >= from && at < to;
+            const bool seen = at >= sees.x && at < sees.y;
             const float x = seen ? expDown(sub(s[m][e][i], top)) : 0.0f;
             s[m][e][i] = seen ? mul(x, by[i]) : 0.0f;
             most = max(most, __float_as_uint(s[m][e][i]));
@@ -228,8 +229,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
         for (int i = 0; i < 4; i++) x[i] = add(x[i], x[i + 4]);
         const float weight = add(add(x[0], x[2]), add(x[1], x[3]));
         const float top = highest(&told.tops[0][tid], queries), scale = quot(highest(&told.most[0][tid], queries), 65535.0f);
-        const int at = w.s.pos + (w.first + tid) / share;
-        if (a.seesFrom(at, p) < a.seesTo(at, p)) {
+        const int2 range = a.sees(w.s, w.s.pos + (w.first + tid) / share, p);
+        if (range.x < range.y) {
           if (split) {
             a.tops[slotOf(a, w, p, w.first + tid)] = make_float4(top, weight, scale, 0.0f);
             told.old[tid] = 0.0f, told.more[tid] = 1.0f;
@@ -253,7 +254,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
         float old[2] = {0.0f, 0.0f}, more[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-          sees[e] = a.seesFrom(pos[m][e], p) < a.seesTo(pos[m][e], p);
+          const int2 range = a.sees(w.s, pos[m][e], p);
+          sees[e] = range.x < range.y;
           if (sees[e]) old[e] = told.old[q + 8 * e], more[e] = told.more[q + 8 * e];
         }
 #pragma unroll
@@ -340,7 +342,8 @@ extern "C" __global__ void __launch_bounds__(128) coded_any(const Call *call, co
       __syncthreads();
       if (tid < n) {
         const int pos = w.s.pos + (w.first + tid) / share;
-        x.from[tid] = a.seesFrom(pos, p), x.to[tid] = a.seesTo(pos, p);
+        const int2 sees = a.sees(w.s, pos, p);
+        x.from[tid] = sees.x, x.to[tid] = sees.y;
       }
 #pragma unroll 1
       for (int i = tid; i < n * pageTokens; i += 128) {

@@ -235,8 +235,9 @@ __device__ __forceinline__ void floats(const Call *call, const Layer &a) {
       else arrive<1>();
       if (tid < blockQueries) {
         const int pos = w.s.pos + (w.first + tid) / share;
-        qs->from[tid] = tid < n ? a.seesFrom(pos, p) : 0;
-        qs->to[tid] = tid < n ? a.seesTo(pos, p) : 0;
+        const int2 sees = a.sees(w.s, pos, p);
+        qs->from[tid] = tid < n ? sees.x : 0;
+        qs->to[tid] = tid < n ? sees.y : 0;
         qs->first[tid] = p == a.firstPage(pos);
       }
       __syncthreads();

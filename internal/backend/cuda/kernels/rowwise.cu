@@ -256,6 +256,27 @@ extern "C" __global__ void __launch_bounds__(256) gelu(float *dst, int dstStride
   }
 }
 
+// Kernel convolve: short convolution along the rows of a sequence in the call, with a kernel of its own for each row.
+// Layout: float32 rows; kernels [taps][columns], and what a row adds to them, [taps][groups of columns].
+// Grid: x: columns, y: rows.
+// Sums: taps in order, from zero or from what is there; products are rounded.
+extern "C" __global__ void __launch_bounds__(256) convolve(const Call *call, float *dst, int dstStride, const float *x, int stride,
+                                                           const float *base, int baseStride, const float *delta, int deltaStride,
+                                                           int cols, int taps, int groups, int add0) {
+  release();
+  await();
+  const int r = blockIdx.y, owner = call->rowSeq[r];
+  if (owner < 0) return;
+  const int n = min(taps, r - call->seq[owner].first + 1), group = cols / groups;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) {
+    float y = add0 ? dst[(size_t)r * dstStride + i] : 0.0f;
+#pragma unroll 2
+    for (int t = 0; t < n; t++)
+      y = add(y, mul(add(base[(size_t)t * baseStride + i], delta[(size_t)r * deltaStride + t * groups + i / group]), x[(size_t)(r - t) * stride + i]));
+    dst[(size_t)r * dstStride + i] = y;
+  }
+}
+
 // Kernel rotate: rotary position embedding of a vision tower, with given cosines and sines.
 // Layout: float32 rows of heads.
 // Grid: x: pairs, y: rows.
