@@ -1,8 +1,8 @@
 // Package drivertest is a driver without a GPU: package ptx behind the interface of package driver.
 //
-// It is as mean as a driver may be. What is queued on a stream runs when Stream.Wait or Free must
-// have it done and not before, so memory of the host that changes too early or is read too early
-// shows. Every fault of a kernel loses the device. Calls can be made to fail.
+// It is as adverse as a driver may be. Queued work runs only when Stream.Wait or Free needs it,
+// so host memory that changes too early or is read too early shows.
+// Every fault of a kernel loses the device. Calls can be made to fail.
 package drivertest
 
 import (
@@ -215,7 +215,7 @@ func (d *device) Stream() (driver.Stream, error) {
 	return s, nil
 }
 
-// Close reports memory that was not given back.
+// Close reports memory that was not freed.
 func (d *device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

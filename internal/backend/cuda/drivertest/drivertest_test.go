@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest/ptx"
 )
 
-// double doubles n words, one thread each, and reads beyond them for the thread that is told to.
+// double doubles n words, one thread each, and one chosen thread reads beyond them.
 const double = `.version 7.8
 .target sm_90
 .address_size 64
@@ -143,7 +143,7 @@ func TestGraphsReplay(t *testing.T) {
 	ok(t, b.dev.Close())
 }
 
-// A kernel that goes astray loses the device; who did it and where is in the error.
+// A faulty kernel loses the device; the error names the kernel and the line.
 func TestFaultLosesTheDevice(t *testing.T) {
 	b := newBench(t, Options{})
 	ok(t, b.s.Set(b.p, 0, 16))
@@ -201,7 +201,7 @@ func TestErrorsHaveTheDriversNames(t *testing.T) {
 	}
 }
 
-// Calls fail when a test wants them to, and only those that a GPU would not survive lose the device.
+// Calls fail as a test sets them to, and only failures that a GPU would not survive lose the device.
 func TestInjectedFailures(t *testing.T) {
 	code := driver.Code(0)
 	b := newBench(t, Options{Fail: func(call string) driver.Code {

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest/ptx"
 )
 
-// operation is one that was queued; it says which call it was.
+// operation is a queued call, with its name.
 type operation struct {
 	call string
 	run  func() error
@@ -17,10 +17,10 @@ type operation struct {
 type stream struct {
 	d       *device
 	queue   []operation
-	capture *graph // what is being recorded
+	capture *graph // the graph being recorded
 }
 
-// push checks what a driver would at once and queues the rest.
+// push runs the immediate checks of a driver and queues the rest.
 func (s *stream) push(call string, check func() error, run func() error) error {
 	end, err := s.d.begin(call)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *stream) push(call string, check func() error, run func() error) error {
 	return nil
 }
 
-// drain does what is queued. The device is locked.
+// drain runs the queued operations. The device is locked.
 func (s *stream) drain() error {
 	queue := s.queue
 	s.queue = nil
@@ -55,7 +55,7 @@ func (s *stream) drain() error {
 	return nil
 }
 
-// wrap gives an error of the machine the code that a GPU would.
+// wrap gives an error of the machine the code of a GPU.
 func wrap(call string, err error) error {
 	var fault *ptx.Fault
 	var address *ptx.AddressError
