@@ -20,7 +20,7 @@ const (
 	kindPredicate // predicates to a predicate
 	kindBranch
 	kindExit
-	kindSpecial // memory, and what lanes or warps do together
+	kindSpecial // memory, and operations of several lanes or warps
 	kindNothing
 )
 
@@ -30,7 +30,7 @@ type instr struct {
 	kind       kind
 	negated    bool
 	guard      int32 // predicate, -1: none
-	d, a, b, c int32 // d of a branch: where it leads
+	d, a, b, c int32 // d of a branch: its target
 	line       int32
 	f32        func(d, a, b, c *v32)
 	f64        func(d, a, b, c *v64)
@@ -43,7 +43,7 @@ type instr struct {
 	x          *extra
 }
 
-// extra is what only memory instructions and those of many lanes have.
+// extra has the fields of memory instructions and those of many lanes.
 type extra struct {
 	space  space
 	bytes  int // of one element
@@ -56,7 +56,7 @@ type extra struct {
 	op     func(a, b uint64) uint64
 	name   string // of an operation or label
 	mma    mmaShape
-	single bool // a barrier that warps may not come to from several places
+	single bool // a barrier that warps may reach from one place only
 
 	// Of cp.async: the destination, whose base is operand b.
 	to64     bool
@@ -126,7 +126,7 @@ func assemble(k *Kernel) error {
 	return nil
 }
 
-// take removes the next modifier if it is one of those.
+// take removes the next modifier if it is one of any.
 func (a *assembler) take(any ...string) string {
 	if len(a.mods) > 0 && slices.Contains(any, a.mods[0]) {
 		m := a.mods[0]
@@ -136,7 +136,7 @@ func (a *assembler) take(any ...string) string {
 	return ""
 }
 
-// typ takes the next modifier, a type of those.
+// typ takes the next modifier, one of these types.
 func (a *assembler) typ(any ...typ) (typ, error) {
 	if len(a.mods) == 0 {
 		return typeNone, a.wrong("no type")

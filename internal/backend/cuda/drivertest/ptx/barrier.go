@@ -92,7 +92,7 @@ func (w *warp) gather(register int32, mask uint32) (wait bool, f *Fault) {
 	return true, nil
 }
 
-// eachSet calls f for each membermask among lanes, with those that have it.
+// eachSet calls f for each membermask among lanes, with the lanes that have it.
 func (w *warp) eachSet(register int32, mask uint32, f func(set uint32)) {
 	members := &w.r32[register]
 	for mask != 0 {
@@ -102,14 +102,14 @@ func (w *warp) eachSet(register int32, mask uint32, f func(set uint32)) {
 	}
 }
 
-// arrive counts a warp at a barrier; last tells that the phase is over.
+// arrive counts a warp at a barrier; last reports that the phase is over.
 func (w *warp) arrive(in *instr, mask uint32, wait bool) (last, held bool, f *Fault) {
 	b := w.b
 	if mask != w.live {
 		if mask != w.mask {
 			return false, false, w.fault(first(mask), "barrier for lanes %#x of %#x: the others pass it by", mask, w.live)
 		}
-		return false, true, nil // the others may still come
+		return false, true, nil // other lanes may still come
 	}
 	id, count, whole := w.r32[in.a][first(mask)], 0, in.b < 0
 	if !whole {
@@ -167,7 +167,7 @@ func (b *block) expected() int {
 	return n
 }
 
-// release ends a phase: all waiting warps go on, and know what the arrived warps did.
+// release ends a phase: all waiting warps continue, ordered after the arrived warps.
 func (b *block) release(id int) {
 	at := &b.bars[id]
 	for _, w := range at.waiting {
@@ -197,7 +197,7 @@ func waitLanes(w *warp, in *instr, mask uint32) *Fault {
 	if f == nil && last {
 		id := w.barrier
 		w.b.release(id)
-		w.pc-- // together goes on by one itself
+		w.pc-- // together advances by one itself
 	}
 	return f
 }

@@ -17,16 +17,16 @@ type block struct {
 	shared []byte
 	cells  []cell
 	sets   []reader // of cells with several readers, one after another
-	free   []uint64 // sets that are not in use
+	free   []uint64 // unused sets
 	bars   [16]bar
 	rng    rand.PCG
 	steps  int64
 	ready  []*warp
-	fenced bool // has done what may order it after other blocks
+	fenced bool // has executed an operation that may order it after other blocks
 	alone  bool // no other block runs at the same time
 }
 
-// shape is what blocks have in common that can be used for one another.
+// shape identifies blocks that can be reused for one another.
 type shape struct {
 	k               *Kernel
 	threads, shared int
@@ -123,7 +123,7 @@ func (w *warp) fault(lane int, format string, args ...any) *Fault {
 	}
 }
 
-// deadlock says who waits where.
+// deadlock lists the waiting warps and their lines.
 func (b *block) deadlock() *Fault {
 	var waits []string
 	var first *warp

@@ -218,7 +218,7 @@ func (p *parser) operand(depth int) (operand, error) {
 	return operand{}, wrong(t.line, "%v where an operand belongs", t)
 }
 
-// named is what a word means as an operand; one that means nothing else is a label.
+// named is the meaning of a word as an operand; a word without another meaning is a label.
 func (p *parser) named(t token) operand {
 	if r, ok := p.register(t.text); ok {
 		return operand{kind: operandReg, reg: r, name: t.text}

@@ -52,7 +52,7 @@ func compare(a *assembler) error {
 	return nil
 }
 
-// compareWords has a loop for what loops and bounds need, and takes the rest from compareInt.
+// compareWords has loops for the comparisons of loops and bounds, and takes the rest from compareInt.
 func compareWords(op string, signed bool) func(a, b *v32) uint32 {
 	switch {
 	case op == "eq":
@@ -95,7 +95,7 @@ func lessWords(a, b *v32) uint32 {
 	return m
 }
 
-// compareInt compares what of makes of two numbers; sign is the bit that turns order around.
+// compareInt compares of(a) and of(b); sign is the bit that reverses the order.
 func compareInt[T unsigned](op string, sign T, signed bool, of func(T) T) func(a, b *[lanes]T) uint32 {
 	if !signed {
 		sign = 0
@@ -113,7 +113,7 @@ func compareInt[T unsigned](op string, sign T, signed bool, of func(T) T) func(a
 	}
 }
 
-// ways says which of less (1), more (-1) and equal make op true, or all but them.
+// ways says which of less (1), more (-1) and equal make op true, or, with not, false.
 func ways(op string) (less int, equal bool, not uint32) {
 	switch op[:2] {
 	case "eq":
@@ -130,8 +130,8 @@ func ways(op string) (less int, equal bool, not uint32) {
 	return -1, true, 0
 }
 
-// compareFloat is false where one is no number, and true for the forms with u; num and nan ask
-// for just that.
+// compareFloat is false if an operand is NaN, and true for the forms with u; num and nan test
+// just that.
 func compareFloat[T unsigned](op string, value func(T) float64) func(a, b *[lanes]T) uint32 {
 	unordered := len(op) == 3 && op[2] == 'u' || op == "nan"
 	less, equal, not := 0, false, uint32(0)

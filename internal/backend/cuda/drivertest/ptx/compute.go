@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// compute executes an instruction whose lanes have nothing to do with each other. Where all take
-// part the result goes to its register at once.
+// compute executes an instruction of independent lanes. If all lanes take
+// part the result is written to its register directly.
 func (w *warp) compute(in *instr, mask uint32) {
 	all := mask == allLanes
 	d32, d64 := &w.t32, &w.t64
@@ -68,7 +68,7 @@ func choose[T unsigned](d, a, b *[lanes]T, p uint32) {
 	}
 }
 
-// blend32 takes the lanes of mask of a result.
+// blend32 writes the lanes of mask of a result.
 func (w *warp) blend32(d int32, mask uint32) {
 	if mask == allLanes {
 		w.r32[d] = w.t32
@@ -97,7 +97,7 @@ func (w *warp) setPredicate(d int32, value, mask uint32) {
 	w.p[d] = w.p[d]&^mask | value&mask
 }
 
-// where says at which line which lanes are.
+// where lists the lines of the lanes.
 func (w *warp) where() string {
 	var at []string
 	for _, g := range w.others {

@@ -45,7 +45,7 @@ func convert(a *assembler) error {
 				d[i] = f(uint64(a[i]))
 			}
 		}
-		switch { // what every address needs
+		switch { // the conversions of addresses
 		case to.bits() == 64 && !to.float() && from == typeS32:
 			a.in.wide = func(d *v64, a, _ *v32, _ *v64) {
 				for i := range d {
@@ -133,7 +133,7 @@ func (a *assembler) conversion(to, from typ, mode string) (func(x uint64) uint64
 	}, nil
 }
 
-// convertNone converts what is no number: between 32 and 64 bits its upper digits stay.
+// convertNone converts a NaN: between 32 and 64 bits its upper digits stay.
 func convertNone(to, from typ, x uint64) uint64 {
 	switch {
 	case to == typeF64 && from == typeF32:
@@ -181,8 +181,8 @@ func round(mode string, v float64) float64 {
 	return math.Ceil(v)
 }
 
-// toInt is an integer of a whole number: the nearest there is, and for what is no number 0, or
-// 1<<63 where 64 bits go in or out.
+// toInt converts a whole number to an integer: the nearest there is, and for NaN 0, or
+// 1<<63 for operands or results of 64 bits.
 func toInt(to, from typ, v float64) uint64 {
 	if v != v {
 		if from == typeF64 || to.bits() == 64 {
@@ -278,7 +278,7 @@ func move(a *assembler) error {
 		if t.bits() < 32 || t.bits() == 32 && s.space != spaceShared {
 			return a.wrong("an address in %d bits", t.bits())
 		}
-		s.kind = operandInt // what it is from now on
+		s.kind = operandInt // its kind from now on
 		if t == typeF32 || t == typeF64 {
 			return a.wrong("an address as a float")
 		}
@@ -286,7 +286,7 @@ func move(a *assembler) error {
 	return a.operands(t, 1)
 }
 
-// moveVector packs two halves of a word, or takes them apart.
+// moveVector packs two halves of a word, or splits them.
 func (a *assembler) moveVector(t typ, d, s *operand) error {
 	half := map[typ]typ{typeB32: typeB16, typeB64: typeB32}[t]
 	if half == typeNone {

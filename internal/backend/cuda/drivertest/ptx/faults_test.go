@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A kernel may read before it waits what those before the last wrote, if the last waited before it let others begin.
+// A kernel may read output of earlier launches before it waits, if the previous launch waited before it let others begin.
 func TestWhatWasWaitedForMayBeRead(t *testing.T) {
 	const head = ".version 7.8\n.target sm_90\n.address_size 64\n"
 	const body = "(.param .u64 to) { .reg .b32 %r<4>; .reg .b64 %rd<4>; ld.param.u64 %rd1, [to]; mov.u32 %r1, 7; "
@@ -32,7 +32,7 @@ func TestWhatWasWaitedForMayBeRead(t *testing.T) {
 	}
 }
 
-// Nor may a kernel end that has waited for none: who waits for it would not wait for those before.
+// A kernel that does not wait is a fault: a kernel that waits for it would not wait for those before it.
 func TestKernelWithoutGridWaitIsFound(t *testing.T) {
 	m, err := Parse(".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry idle() { ret; }\n")
 	if err != nil {

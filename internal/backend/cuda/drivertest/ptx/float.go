@@ -6,9 +6,9 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// Results of 16 and 32 bits that are no number have one bit pattern on the hardware, whatever went
-// in. Those of 64 bits are the operand that is none, made quiet, or nan64 if there is no such
-// operand: an H200 does so, and TestInstructionsEqualHardware has what it gave.
+// NaN results of 16 and 32 bits have one bit pattern on the hardware, for any operands.
+// Those of 64 bits are the NaN operand, made quiet, or nan64 if there is no such
+// operand: an H200 does so, and TestInstructionsEqualHardware has its results.
 const (
 	nan16 = 0x7fff
 	nan32 = 0x7fffffff
@@ -26,7 +26,7 @@ func bits32(x float32) uint32 {
 	return math.Float32bits(x)
 }
 
-// bits64 is a result of operands, of which the first that is no number goes on.
+// bits64 is the bits of x; if x is NaN, of the first NaN operand.
 func bits64(x float64, operands ...uint64) uint64 {
 	if x == x {
 		return math.Float64bits(x)
@@ -137,7 +137,7 @@ func sqrtF64(d, a, _, _ *v64) {
 	}
 }
 
-// extremeFloat returns the other if one is no number; -0 is less than 0.
+// extremeFloat returns the other operand if one is NaN; -0 is less than 0.
 func extremeFloat(t typ, most bool) func(a, b uint64) uint64 {
 	value := func(x uint64) float64 {
 		if t == typeF32 {

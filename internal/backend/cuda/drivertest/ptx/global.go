@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// Global memory between blocks: a word of four bytes has a stamp of who wrote it last and one of
-// who read it: launch, block, whether by an atomic operation, and which of its bytes. Blocks run at
-// the same time, so stamps are changed atomically; whichever of two accesses that race comes
-// second finds the other.
+// Global memory between blocks: a word of four bytes has a stamp of its last writer and one of
+// its last reader: launch, block, whether by an atomic operation, and which of its bytes. Blocks run at
+// the same time, so stamps are changed atomically; the second of two racing
+// accesses finds the first.
 const (
 	stampLaunch = 40
 	stampBlock  = 8
@@ -80,7 +80,7 @@ func (w *warp) stampRead(words []usage, mine, address uint64, lane int) *Fault {
 	return nil
 }
 
-// noteReader changes the stamp r of who has read a word to one that has mine too.
+// noteReader adds the reader mine to the stamp r of a word.
 func (b *block) noteReader(at *uint64, r, mine uint64) {
 	for {
 		next := mine
@@ -103,8 +103,8 @@ func (b *block) noteReader(at *uint64, r, mine uint64) {
 	}
 }
 
-// foreign is the fault of an access, mine, to what another block of the launch did with stamp s, or
-// what a launch did that may not have ended yet.
+// foreign is the fault of an access, mine, to a word that another block of the launch accessed with stamp s, or
+// a launch that may not have ended yet.
 func (w *warp) foreign(s, mine uint64, lane int, address uint64, do, did string) *Fault {
 	b := w.b
 	switch {

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// Tensor cores add halves in an order of their own, and round as they like. So products of halves are executed only if every sum is
+// Tensor cores add halves in an unspecified order and rounding. So products of halves are executed only if every sum is
 // exact in any order: numbers are whole multiples of a unit, and no sum has more digits than a float.
 const maxSum = 1 << 24
 
@@ -46,8 +46,8 @@ func multiples(list []uint32) (n []int64, unit int, most uint64, ok bool) {
 	return n, unit, most, true
 }
 
-// halves adds products of halves to accumulators, and returns what is wrong, or nothing. Fragments, by the manual: lane l has row
-// l/4 (and 8 more) of A and column l/4 of B; two halves of a register are columns 2(l%4) and one more of A, and rows of B.
+// halves adds products of halves to accumulators, and returns the error, or "". Fragments, by the manual: lane l has row
+// l/4 (and 8 more) of A and column l/4 of B; the halves of a register are columns 2(l%4) and one more of A, and rows of B.
 func (w *warp) halves(m *mmaShape) string {
 	a, b := make([]uint32, 16*16), make([]uint32, 8*16) // by row, and by column
 	for lane := range lanes {

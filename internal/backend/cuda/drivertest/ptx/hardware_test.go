@@ -10,9 +10,9 @@ import (
 )
 
 // Instructions give the bits that an H200 gave (driver 580, compiled by it from this text) where the
-// manual leaves a choice: what is no number, division by zero, fields and shuffles out of range.
+// manual leaves a choice: NaN, division by zero, fields and shuffles out of range.
 // A line of testdata/h200.txt is the kind of register 9, the instruction, and the result of each of
-// 32 lanes. Which of two operands that are no numbers goes on is the compiler's choice; the lines
+// 32 lanes. The compiler chooses which of two NaN operands is the result; the lines
 // have one such case.
 func TestInstructionsEqualHardware(t *testing.T) {
 	edges := []uint64{

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// cell is what is known of a piece of shared memory: who wrote it last, who has read it since, and
-// who has changed it by atomic operations since. write is a tick of a warp's clock and the thread,
-// with a flag while a copy is on its way. The others are lanes of a warp at a tick, or if several
-// warps did it that are not in order, the number of a set, with setFlag. 0 is no warp: ticks begin at 1.
+// cell is the history of a piece of shared memory: its last writer, its readers since, and
+// its atomic operations since. write is a tick of a warp's clock and the thread,
+// with a flag while a copy is pending. read and atom are lanes of a warp at a tick, or for several
+// unordered warps, the number of a set, with setFlag. 0 is no warp: ticks begin at 1.
 type cell struct{ write, read, atom uint64 }
 
 const (
@@ -55,10 +55,10 @@ func (w *warp) stamp(lane int) uint64 {
 	return uint64(w.tick)<<cellTick | uint64(w.id*lanes+lane)<<cellThread
 }
 
-// key is what the lanes of w stand under as readers now.
+// key identifies the lanes of w as readers at the current tick.
 func (w *warp) key() uint64 { return uint64(w.tick)<<setTick | uint64(w.id)<<setWarp }
 
-// after reports whether the write of stamp s happened before what the lane does now: the lane did
+// after reports whether the write of stamp s happened before the lane's current access: the lane wrote
 // it itself, or barriers and warp synchronization order it.
 func (w *warp) after(s uint64, lane int) bool {
 	tick, thread := uint32(s>>cellTick), int(s>>cellThread&1023)
@@ -85,7 +85,7 @@ func (w *warp) afterLanes(warp int, tick, mask uint32, lane int) bool {
 	return true
 }
 
-// afterAll is after for all who have read or changed a cell.
+// afterAll is after for all readers or writers of a cell.
 func (w *warp) afterAll(s uint64, lane int) bool {
 	if s&setFlag == 0 {
 		return w.afterLanes(int(s>>setWarp&31), uint32(s>>setTick), uint32(s), lane)
@@ -98,7 +98,7 @@ func (w *warp) afterAll(s uint64, lane int) bool {
 	return true
 }
 
-// race is the fault of what a lane does with what others did.
+// race is the fault of an access that is not ordered after another one.
 func (w *warp) race(lane int, address uint64, do, did string) *Fault {
 	return w.fault(lane, "race on shared memory at %d: this would %s what another thread %s, and no barrier is between them", address, do, did)
 }
@@ -167,7 +167,7 @@ func (w *warp) readable(c *cell, address uint64, lane int) *Fault {
 	return nil
 }
 
-// note adds a lane to those of a cell. One that all earlier ones happened before stands for them.
+// note adds a lane to the readers or writers of a cell. It replaces those that happened before it.
 func (w *warp) note(of *uint64, lane int) {
 	b, key := w.b, w.key()
 	old := *of
@@ -225,8 +225,8 @@ func (w *warp) claim(address uint64, n, lane int, flag uint64, same func() bool)
 	return nil
 }
 
-// atomicShared marks n bytes as changed by an atomic operation: those of other threads may come
-// before or after it.
+// atomicShared marks n bytes as changed by an atomic operation, which needs no order with atomic operations
+// of other threads.
 func (w *warp) atomicShared(address uint64, n, lane int) ([]byte, *Fault) {
 	b := w.b
 	if f := w.bounds(spaceShared, address, n, len(b.shared), lane); f != nil {
@@ -245,7 +245,7 @@ func (w *warp) atomicShared(address uint64, n, lane int) ([]byte, *Fault) {
 	return b.shared[address:][:n], nil
 }
 
-// syncWarp orders what the lanes of mask did before what they do next.
+// syncWarp orders the past accesses of the lanes of mask before their next ones.
 func (w *warp) syncWarp(mask uint32) {
 	if mask&w.live == w.live {
 		w.known[w.id] = w.tick

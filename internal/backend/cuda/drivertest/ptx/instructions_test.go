@@ -13,8 +13,8 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// instruction is one of TestInstructions: text that computes register 9 of a kind from registers
-// 1, 2 and 3, and the same in Go, from what is in memory.
+// instruction is a case of TestInstructions: text that computes register 9 of a kind from registers
+// 1, 2 and 3, and the same in Go, from memory.
 type instruction struct {
 	text string
 	kind string // r, rd, f, fd, rs or p
@@ -81,7 +81,7 @@ func wholeDouble(width int, signed bool, none uint64, round func(float64) float6
 	return func(a, _, _ uint64) uint64 { return nearest(width, signed, none, round(f64(a))) }
 }
 
-// f64Or is the bits of a number. What is none is for TestInstructionsEqualHardware.
+// f64Or is the bits of a number. TestInstructionsEqualHardware checks NaN.
 func f64Or(x float64) uint64 {
 	if x != x {
 		return anyNone
@@ -312,7 +312,7 @@ func columnBytes(v []uint64) []byte {
 	return out
 }
 
-// Instructions give what Go's arithmetic gives, over edges and numbers at random.
+// Instructions agree with Go's arithmetic, for edge cases and random numbers.
 func TestInstructions(t *testing.T) {
 	columns := instructionInputs()
 	text := instructionText()

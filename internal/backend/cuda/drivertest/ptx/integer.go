@@ -7,7 +7,7 @@ import (
 
 type unsigned interface{ ~uint32 | ~uint64 }
 
-// each2 and each3 make a function of vectors of one of numbers: for what is rare.
+// each2 and each3 apply a function of numbers to vectors, for rare operations.
 func each2[T unsigned](f func(a, b T) T) func(d, a, b, c *[lanes]T) {
 	return func(d, a, b, _ *[lanes]T) {
 		for i := range d {
@@ -74,7 +74,7 @@ func notInt[T unsigned](d, a, _, _ *[lanes]T) {
 	}
 }
 
-// A shift by the width or more leaves nothing, or the sign: what Go's operators do.
+// A shift by the width or more leaves nothing, or the sign, as with Go's operators.
 func shlInt[T unsigned](d, a, b, _ *[lanes]T) {
 	for i := range d {
 		d[i] = a[i] << b[i]
@@ -124,7 +124,7 @@ func high32(signed bool) func(a, b uint32) uint32 {
 func high64(signed bool) func(a, b uint64) uint64 {
 	return func(a, b uint64) uint64 {
 		h, _ := bits.Mul64(a, b)
-		if signed { // what a negative factor took for 2^64 more
+		if signed { // corrects the unsigned product of negative factors
 			h -= uint64(int64(a)>>63)&b + uint64(int64(b)>>63)&a
 		}
 		return h

@@ -198,7 +198,7 @@ func TestTensorCores(t *testing.T) {
 	}
 }
 
-// What a GPU leaves undefined is a fault with a reason; what it allows is none.
+// Undefined behavior of a GPU is a fault with a reason; allowed behavior is not.
 func TestFaults(t *testing.T) {
 	for body, want := range map[string]string{
 		"ld.global.u32 %r9, [%rd4+4096];":                                                            "of an allocation of 256",
@@ -248,7 +248,7 @@ func TestBlocksThatMeetAreFound(t *testing.T) {
 		"mov.u32 %r9, 5;":    "",                      // all the same
 		"atom.global.add.u32 %r9, [%rd4+512], 1; mov.u32 %r9, 0;":                                                             "",
 		"setp.eq.s32 %p1, %r11, 0; @%p1 st.global.u32 [%rd4+512], %r10; @!%p1 ld.global.u32 %r8, [%rd4+512]; mov.u32 %r8, 0;": "race on global memory",
-		// What a block counts before it reads what others wrote puts it after them, if counting orders.
+		// A counter orders a block after the writes of others, if the atomic has acquire and release semantics.
 		"atom.acq_rel.gpu.global.add.u32 %r9, [%rd4+516], 1; setp.eq.s32 %p1, %r11, 0; @%p1 st.global.u32 [%rd4+512], %r10; @!%p1 ld.global.u32 %r8, [%rd4+512]; mov.u32 %r8, 0; mov.u32 %r9, 0;": "",
 		"atom.relaxed.gpu.global.add.u32 %r9, [%rd4+516], 1; setp.eq.s32 %p1, %r11, 0; @%p1 st.global.u32 [%rd4+512], %r10; @!%p1 ld.global.u32 %r8, [%rd4+512]; mov.u32 %r8, 0; mov.u32 %r9, 0;": "race on global memory",
 	} {
@@ -262,8 +262,8 @@ func TestBlocksThatMeetAreFound(t *testing.T) {
 	}
 }
 
-// Warps that come from several places may meet at a barrier that is not aligned, and at no other: what a
-// language's barrier for the whole block is compiled to is aligned.
+// Warps may reach an unaligned barrier from several places, but not an aligned one. Compilers
+// make barriers of the whole block aligned.
 func TestBarriersInSeveralPlaces(t *testing.T) {
 	for barrier, allowed := range map[string]bool{"bar.sync 0;": false, "barrier.cta.sync.aligned 0;": false, "barrier.cta.sync 0;": true, "barrier.cta.sync 3, 64;": true} {
 		r := newRig(t, Options{Steps: 1 << 16}, warpText("setp.lt.s32 %p1, %r10, 32; @%p1 bra L; "+barrier+" bra.uni M; L: "+barrier+" M:"))

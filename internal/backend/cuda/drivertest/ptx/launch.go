@@ -15,9 +15,9 @@ type Launch struct {
 	Shared int    // bytes of dynamic shared memory
 	Params []byte // laid out as Kernel.Params says
 
-	// Dependent lets the kernel begin before those before it have ended: what they write may not
-	// be touched before griddepcontrol.wait. If all threads of the one before waited before they did
-	// griddepcontrol.launch_dependents, that one alone may not have ended.
+	// Dependent lets the kernel begin before earlier ones have ended: it may not touch what they write
+	// before griddepcontrol.wait. If all threads of the previous one waited before they did
+	// griddepcontrol.launch_dependents, only that one may still run.
 	Dependent bool
 }
 
@@ -56,7 +56,7 @@ func (m *Machine) Launch(l Launch) error {
 	switch {
 	case !l.Dependent:
 		m.floor = m.launch
-	case !m.early.Load(): // those before the last had ended before it let this one begin
+	case !m.early.Load(): // launches before the last had ended before it let this one begin
 		m.floor = m.launch - 1
 	}
 	m.waits.Store(false)

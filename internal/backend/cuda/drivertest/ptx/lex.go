@@ -2,7 +2,7 @@ package ptx
 
 import "fmt"
 
-// A SyntaxError is what is wrong with a text, and where.
+// A SyntaxError is an error of a text with its line.
 type SyntaxError struct {
 	Line int
 	What string

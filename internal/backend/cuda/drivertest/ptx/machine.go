@@ -22,16 +22,16 @@ type Machine struct {
 	launch      uint64      // number of the last one
 	floor       uint64      // the last that began after all before it had ended
 	waits       atomic.Bool // a thread of the launch has done griddepcontrol.wait
-	early       atomic.Bool // one has let the next launch begin before it has done so
+	early       atomic.Bool // a thread has let the next launch begin before it waited
 	atomics     sync.Mutex
 
-	mu   sync.Mutex // of what is below
+	mu   sync.Mutex // protects the fields below
 	idle map[shape][]*block
 	kept int // blocks in idle
 }
 
-// A Fault is what a kernel did that no kernel may do. Its launch has ended, and what the launch
-// wrote is worth nothing.
+// A Fault is a forbidden operation of a kernel. Its launch has ended, and the output of the
+// launch is undefined.
 type Fault struct {
 	Kernel string
 	Block  [3]int
@@ -60,15 +60,15 @@ func NewMachine(o Options) *Machine {
 	return &Machine{options: o, floor: 1}
 }
 
-// Addresses: an allocation's number above, the place in it below, so one that leaves its
-// allocation meets no other. Windows of generic addresses lie above all of them.
+// An address is an allocation's number in the high bits and an offset in the low bits, so an overrun
+// cannot reach another allocation. Windows of generic addresses are above all of them.
 const (
 	placeBits    = 40
 	sharedWindow = 1 << 62
 	localWindow  = 1<<62 + 1<<61
 )
 
-// allocation is memory of its own, with who used it last, for each word of four bytes.
+// allocation is a piece of memory with the last user of each word of four bytes.
 type allocation struct {
 	data []byte
 	used []usage
@@ -106,7 +106,7 @@ func (m *Machine) Alloc(bytes int64) (uint64, error) {
 	return uint64(len(m.allocations)) << placeBits, nil
 }
 
-// Free gives memory back; its address is never used again.
+// Free frees memory; its address is never used again.
 func (m *Machine) Free(address uint64) error {
 	i := address>>placeBits - 1
 	if i >= uint64(len(m.allocations)) || m.allocations[i] == nil || address<<(64-placeBits) != 0 {

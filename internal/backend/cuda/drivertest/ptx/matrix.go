@@ -90,7 +90,7 @@ func matrixLanes(w *warp, in *instr, mask uint32) *Fault {
 	switch {
 	case w.live != allLanes || mask != w.mask: // ended, or guarded
 		return w.fault(first(mask), "mma by lanes %#x only", mask)
-	case mask != allLanes: // the others may still come
+	case mask != allLanes: // other lanes may still come
 		w.held = true
 		return nil
 	}
@@ -128,8 +128,8 @@ func matrixLanes(w *warp, in *instr, mask uint32) *Fault {
 	return nil
 }
 
-// products adds a times b to the accumulators. Signed bytes have 128 more: what that adds is taken
-// away again.
+// products adds a times b to the accumulators. Signed bytes are raised by 128; the surplus is subtracted
+// again.
 func (w *warp) products(m *mmaShape, a *[16][32]uint8, b *[4][32]uint64) {
 	var sumB [8]uint32
 	for n := range 8 {

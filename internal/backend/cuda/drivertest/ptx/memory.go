@@ -10,7 +10,7 @@ var stored = []typ{typeB8, typeU8, typeS8, typeB16, typeU16, typeS16, typeB32, t
 
 var spaces = map[string]space{"": spaceGeneric, "global": spaceGlobal, "shared": spaceShared, "local": spaceLocal, "param": spaceParam}
 
-// access takes the modifiers that loads and stores have in common: space, caching, width.
+// access takes the modifiers of loads and stores: space, caching, width.
 func (a *assembler) access() (typ, int, error) {
 	a.take("volatile", "weak")
 	a.in.kind = kindSpecial
@@ -352,7 +352,7 @@ func (w *warp) fetch(s space, address uint64, n, lane int) ([]byte, *Fault) {
 	return w.local[at : at+n], nil
 }
 
-// deposit writes what a lane stores, after every check.
+// deposit writes the value of a lane's store, after every check.
 func (w *warp) deposit(s space, address uint64, data []byte, lane int) *Fault {
 	s, address = locate(s, address)
 	switch s {

@@ -39,7 +39,7 @@ func (a *assembler) put(t typ, f32 func(d, a, b, c *v32), f64 func(d, a, b, c *v
 	}
 }
 
-// nearest takes .rn, which arithmetic in floats must have: without it a compiler may fuse.
+// nearest takes .rn, which float arithmetic must have: without it a compiler may fuse.
 func (a *assembler) nearest() error {
 	if a.take("rn") == "" {
 		return a.wrong("arithmetic without .rn")

@@ -37,8 +37,8 @@ type Kernel struct {
 	Name         string
 	Params       []Param
 	ParamBytes   int
-	MaxThreads   int // of a block, 1024 if the text does not say
-	SharedBytes  int // without what a launch adds
+	MaxThreads   int // of a block, 1024 if the text sets none
+	SharedBytes  int // without those of a launch
 	LocalBytes   int // of a thread
 	Instructions int
 
@@ -53,7 +53,7 @@ type Kernel struct {
 	granule    int // shift of the narrowest access to shared memory
 }
 
-// class says in which file a register is.
+// class is the register file of a register.
 type class uint8
 
 const (
@@ -102,13 +102,13 @@ type statement struct {
 	args    []operand
 }
 
-// variable is what a name stands for in a space; offset is settled before kernels are assembled.
+// variable is a name in a space; offset is set before kernels are assembled.
 type variable struct {
 	space  space
 	offset int
 }
 
-// limits that a text must keep, so that one of strangers costs no more than its own size.
+// Limits of a text, so that the cost of an untrusted one is proportional to its size.
 const (
 	maxRegisters = 1 << 16
 	maxShared    = 227 << 10
@@ -155,7 +155,7 @@ func (p *parser) next() token {
 	return t
 }
 
-// accept takes the next token if it is that text.
+// accept takes the next token if it equals text.
 func (p *parser) accept(text string) bool {
 	if t := p.peek(); t.text == text && t.kind != tokenString && t.kind != tokenEnd {
 		p.next()
@@ -208,7 +208,7 @@ func (p *parser) directive() error {
 		if v := p.next(); v.text != "64" {
 			return wrong(v.line, "addresses of %v bits: only 64", v)
 		}
-	case ".visible", ".weak": // linking is none of our business
+	case ".visible", ".weak": // linking does not matter here
 	case ".extern":
 		if err := p.expect(".shared"); err != nil {
 			return err
@@ -295,7 +295,7 @@ func (p *parser) kernel(line int) error {
 				err = wrong(t.line, ".maxntid of %d threads", n)
 			}
 			p.k.MaxThreads = n
-		case ".reqntid", ".minnctapersm", ".maxnreg": // how to compile, not what
+		case ".reqntid", ".minnctapersm", ".maxnreg": // hints for the compiler
 			_, err = p.hint()
 		default:
 			err = wrong(t.line, "%v is not a directive of a kernel that is known here", t)

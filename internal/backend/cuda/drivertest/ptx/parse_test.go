@@ -25,7 +25,7 @@ func TestScanFindsWhatACompilerMayChange(t *testing.T) {
 	}
 }
 
-// What is not known is an error with its line.
+// Unknown text is an error with its line.
 func TestUnknownTextIsAnError(t *testing.T) {
 	for body, want := range map[string]string{
 		"frob.u32 %r1, %r2;":                                  "not an instruction",
@@ -71,7 +71,7 @@ func TestUnknownTextIsAnError(t *testing.T) {
 	}
 }
 
-// No text makes the parser panic, and what it accepts runs, ends or faults.
+// No text makes the parser panic, and accepted text runs, ends or faults.
 func FuzzParse(f *testing.F) {
 	f.Add(kernelText(f, "mix"))
 	f.Add(warpText("shfl.sync.bfly.b32 %r9|%p1, %r1, 1, 31, -1; bar.sync 0; L: @%p1 bra L;"))

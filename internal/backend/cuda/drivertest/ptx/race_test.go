@@ -4,7 +4,7 @@ package ptx
 
 import "testing"
 
-// TestRace has blocks on several threads that meet in an atomic operation and write to places of their own: make race runs it.
+// TestRace runs blocks on several threads that share an atomic counter and write to separate words: make race runs it.
 func TestRace(t *testing.T) {
 	const blocks = 16
 	body := "atom.global.add.u32 %r9, [%rd4], 1; mul.wide.u32 %rd6, %r11, 256; add.s64 %rd5, %rd5, %rd6; add.s64 %rd5, %rd5, 256;"

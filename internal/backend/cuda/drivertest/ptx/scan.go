@@ -9,8 +9,8 @@ type Finding struct {
 	What   string
 }
 
-// Scan looks at the floating point of a text, whether or not Parse knows all of its instructions:
-// only forms that round to nearest are never changed later. It returns what is not so.
+// Scan checks the floating-point instructions of a text, whether or not Parse supports all of its
+// instructions: compilers keep only forms that round to nearest. It returns the others.
 func Scan(text string) ([]Finding, error) {
 	tokens, err := lex(text)
 	if err != nil {
@@ -49,7 +49,7 @@ func exactSums(words []string) bool {
 	return strings.HasSuffix(strings.Join(words, "."), ".m16n8k16.row.col.f32.f16.f16.f32")
 }
 
-// uncertain says why an instruction may not be here, or nothing.
+// uncertain is the reason against an instruction, or "".
 func uncertain(words []string) string {
 	has := func(w string) bool {
 		for _, x := range words[1:] {

@@ -1,6 +1,6 @@
 package ptx
 
-// typ is a type of the language; its number says nothing.
+// typ is a type of the language; the values have no meaning.
 type typ uint8
 
 const (

@@ -17,8 +17,8 @@ type group struct {
 	held bool // waits for lanes that are elsewhere
 }
 
-// warp is 32 threads. The lanes of mask run, at pc; others wait for them, because they are further
-// on in the text: the lowest goes first, and lanes that meet go on together.
+// warp is 32 threads. The lanes of mask run, at pc; the rest wait, because they are further
+// on in the text: the lowest line goes first, and lanes at the same line go on together.
 type warp struct {
 	b    *block
 	id   int
@@ -38,9 +38,9 @@ type warp struct {
 	others []group
 
 	barrier int                   // that it waits at
-	tick    uint32                // counts what orders its memory accesses
-	known   [32]uint32            // of each warp: what it did up to this tick happened before what all lanes do now
-	seen    *[lanes][lanes]uint32 // the same of lanes, for each lane, where only some have met
+	tick    uint32                // clock of its memory accesses
+	known   [32]uint32            // by warp: its accesses up to this tick happened before the current ones of all lanes
+	seen    *[lanes][lanes]uint32 // the same by lane, for each lane, if only some have synchronized
 	waited  uint32                // lanes that have done griddepcontrol.wait
 
 	async   [lanes]asyncQueue
@@ -55,7 +55,7 @@ func newWarp(b *block, id int) *warp {
 	w.r32 = make([]v32, k.count[class32]+specialCount+len(k.words))
 	w.r64 = make([]v64, k.count[class64]+len(k.longs))
 	w.p = make([]uint32, k.count[classPred])
-	for i := range w.r32 { // a kernel that reads what it never wrote shall not find zeros
+	for i := range w.r32 { // a kernel that reads an unset register shall not find zeros
 		for lane := range w.r32[i] {
 			w.r32[i][lane] = 0x7fa5a5a5
 		}
@@ -144,7 +144,7 @@ func (w *warp) run() *Fault {
 		case in.kind == kindBranch:
 			w.branch(in.d, mask)
 			if in.d <= w.pc {
-				if w.b.steps += 64; w.b.steps > w.b.m.options.Steps { // loops are what has no end
+				if w.b.steps += 64; w.b.steps > w.b.m.options.Steps { // only loops can run forever
 					return w.fault(first(mask), "more than %d instructions in a block: is there an end?", w.b.m.options.Steps)
 				}
 			}
@@ -210,7 +210,7 @@ func (w *warp) exit(mask uint32) {
 	}
 }
 
-// hold puts the running lanes aside until others have come to the same instruction.
+// hold suspends the running lanes until the rest have reached the same instruction.
 func (w *warp) hold() *Fault {
 	w.held = false
 	w.others = append(w.others, group{w.pc, w.mask, true})
