@@ -1,9 +1,9 @@
-// Package batch runs files of requests. It knows what a file may hold, which results there are
-// and what state a batch is in; it knows nothing of HTTP, of models or of a particular queue.
+// Package batch runs files of requests. It knows the format of a file, the results
+// and the state of a batch, but not HTTP, models or a particular queue.
 //
-// The truth is a file of requests, which never changes, and results, each under the hash of all
-// that determines it. What a queue holds is only a hint that a result may be missing: hints can
-// be lost, doubled or late, and nothing else is.
+// The file of requests, which never changes, and the results, each under the hash of all
+// its inputs, are authoritative. A queue holds only hints that a result may be missing: hints may
+// be lost, duplicated or delayed; results may not.
 package batch
 
 import (
@@ -19,19 +19,19 @@ var (
 	ErrExists   = errors.New("it exists already")
 	ErrConflict = errors.New("it was changed concurrently")
 	ErrFull     = errors.New("no space is left")
-	// ErrUnreachable says that the store cannot be asked now.
+	// ErrUnreachable reports that the store does not answer.
 	ErrUnreachable = errors.New("it cannot be reached")
 )
 
-// Store keeps files, results and the states of batches. What is missing is fs.ErrNotExist.
-// It is safe for concurrent use, by several processes where their stores are the same place.
+// Store keeps files, results and the states of batches. A missing key is fs.ErrNotExist.
+// It is safe for concurrent use, also by several processes with the same location.
 type Store interface {
-	// Create keeps what r has under a new key, or nothing: ErrExists, ErrFull. It has returned
-	// only when a crash of the machine would not undo it.
+	// Create stores the contents of r under a new key, or nothing: ErrExists, ErrFull. When it
+	// returns, a crash of the machine does not undo it.
 	Create(ctx context.Context, key string, r io.Reader) error
-	// Open reads what was created.
+	// Open reads a created value.
 	Open(ctx context.Context, key string) (io.ReadCloser, error)
-	// Range reads a part of what was created.
+	// Range reads a part of a created value.
 	Range(ctx context.Context, key string, offset, length int64) ([]byte, error)
 
 	// Put changes a small record whose revision is still rev, 0 for one that is not there, and
@@ -40,20 +40,20 @@ type Store interface {
 	// Get reads a record.
 	Get(ctx context.Context, key string) (data []byte, rev uint64, err error)
 
-	// Delete removes what there is under a key, if anything.
+	// Delete removes a key, if it exists.
 	Delete(ctx context.Context, key string) error
 	// List lists the keys that begin with a prefix, in order.
 	List(ctx context.Context, prefix string) iter.Seq2[string, error]
 }
 
-// Sweeper is a Store that may have what no key leads to, as when a process was killed while it
-// created something.
+// Sweeper is a Store that may have unreferenced data, for example of a process that was killed during
+// Create.
 type Sweeper interface {
-	// Sweep deletes what no key leads to and was stored before a time.
+	// Sweep deletes unreferenced data that was stored before a time.
 	Sweep(ctx context.Context, before time.Time) error
 }
 
-// Hint says that the result of a line may be missing.
+// Hint is a line whose result may be missing.
 type Hint struct {
 	Batch  string `json:"batch"`
 	Model  string `json:"model"` // its fingerprint: any worker with that model can run the line
@@ -86,8 +86,8 @@ type Delivery interface {
 	Working() error
 	Done() error
 	Later(after time.Duration) error
-	// Return gives it back at once, as if it had not been delivered: who has it does not go on for
-	// reasons of its own.
+	// Return gives it back at once, and does not count as a delivery: the worker stops for
+	// reasons unrelated to the line.
 	Return() error
 }
 

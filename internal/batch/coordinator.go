@@ -19,13 +19,13 @@ import (
 // Times of a coordinator.
 const (
 	DefaultWindow = 24 * time.Hour
-	DefaultKeep   = 30 * 24 * time.Hour // of files, and of batches that are over
+	DefaultKeep   = 30 * 24 * time.Hour // of files, and of ended batches
 
 	pollEvery      = 2 * time.Second // for results of workers elsewhere
 	reconcileEvery = time.Minute     // for hints that were lost
 
-	// listShare is how much longer than the last look for results of a batch the next one waits, so
-	// that looking for many takes a twentieth of the time.
+	// listShare: a batch waits listShare times the duration of its last listing of results before the next, so
+	// that listing takes a twentieth of the time.
 	listShare = 20
 	// maxPublish is how many hints of a batch are published before other batches are looked at.
 	maxPublish = 512
@@ -34,21 +34,21 @@ const (
 // ErrModel is wrapped by the error for a model that there is not.
 var ErrModel = errors.New("the model does not exist")
 
-// Options are what a coordinator needs.
+// Options configure a coordinator.
 type Options struct {
 	Store Store
 	Queue Queue
 	// Fingerprint identifies the model that lines name, and loads it if need be: ErrModel.
 	Fingerprint func(ctx context.Context, model string) (string, error)
-	// Work is told, again and again, of models that there are lines for; nil: workers are elsewhere.
+	// Work is called repeatedly with models that have lines; nil: workers are elsewhere.
 	Work func(model, fingerprint string)
 	Now  func() time.Time // nil: time.Now
 	Log  *slog.Logger     // nil: the default
 }
 
-// Coordinator takes files and batches, has their lines queued and puts the results together. All it
-// knows is in the store: one that is killed at any time goes on when it is started again, and several
-// may work on the same store.
+// Coordinator takes files and batches, queues their lines and collects the results. Its whole
+// state is in the store: after a crash it continues when it is started again, and several
+// coordinators may share a store.
 type Coordinator struct {
 	o    Options
 	wake chan struct{}
@@ -56,15 +56,15 @@ type Coordinator struct {
 
 	mu    sync.Mutex        // protects what follows
 	work  map[string]*tally // of batches that are not over
-	over  map[string]bool   // batches that are
+	over  map[string]bool   // ended batches
 	swept time.Time
 
-	sweptAll time.Time // of the store's own
+	sweptAll time.Time // of unreferenced data
 }
 
-// tally is what is known of a batch that runs.
+// tally is the progress of a running batch.
 type tally struct {
-	mu         sync.Mutex // held by who changes the rest
+	mu         sync.Mutex // held to change the rest
 	plan       *Plan
 	done       map[string]outcome // by key of the result
 	reconciled time.Time
@@ -82,7 +82,7 @@ type standing struct {
 	tokens Usage
 }
 
-// outcome is what is counted of a result.
+// outcome is the counted part of a result.
 type outcome struct {
 	ok    bool
 	usage Usage
@@ -99,7 +99,7 @@ func NewCoordinator(o Options) *Coordinator {
 	return &Coordinator{o: o, id: randomID, wake: make(chan struct{}, 1), work: map[string]*tally{}, over: map[string]bool{}}
 }
 
-// Wake has Run look at the batches now.
+// Wake makes Run check the batches now.
 func (c *Coordinator) Wake() {
 	select {
 	case c.wake <- struct{}{}:
@@ -107,8 +107,8 @@ func (c *Coordinator) Wake() {
 	}
 }
 
-// Stored says that a worker has stored a result of a batch. When it seems to be the last one, the
-// batch is looked at; until then now and then is often enough.
+// Stored reports that a worker has stored a result of a batch. If it seems to be the last one, the
+// batch is checked at once; otherwise at the regular interval.
 func (c *Coordinator) Stored(batch string) {
 	c.mu.Lock()
 	t := c.work[batch]
@@ -135,14 +135,14 @@ func (c *Coordinator) Run(ctx context.Context) {
 	}
 }
 
-// Step does what there is to do for all batches, once. What fails is tried again by the next.
+// Step advances all batches once. Failures are retried by the next step.
 func (c *Coordinator) Step(ctx context.Context) error { return c.step(ctx, true) }
 
 // step is Step. Unless all of it is wanted now, results that take long to list are looked for less
 // often.
 func (c *Coordinator) step(ctx context.Context, all bool) error {
 	var list []string
-	over := map[string]bool{} // those that are still there
+	over := map[string]bool{} // still existing
 	for key, err := range c.o.Store.List(ctx, "batches/") {
 		if err != nil {
 			return err
@@ -171,7 +171,7 @@ func (c *Coordinator) step(ctx context.Context, all bool) error {
 	return errors.Join(failed, c.sweep(ctx))
 }
 
-// tally is what is known of a batch.
+// tally is the progress of a batch.
 func (c *Coordinator) tally(id string) *tally {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +192,7 @@ func (c *Coordinator) record(ctx context.Context, id string) (r Record, rev uint
 	return r, rev, err
 }
 
-// change changes a batch by f, which reports whether it did, however others change it meanwhile.
+// change changes a batch by f, which reports whether it did; concurrent changes are retried.
 func (c *Coordinator) change(ctx context.Context, id string, f func(*Record) bool) (Record, error) {
 	for {
 		r, rev, err := c.record(ctx, id)
@@ -212,7 +212,7 @@ func (c *Coordinator) change(ctx context.Context, id string, f func(*Record) boo
 	}
 }
 
-// happen has an event happen to a batch, with what f changes beside its state.
+// happen applies an event to a batch, with further changes by f.
 func (c *Coordinator) happen(ctx context.Context, id string, e Event, f func(*Record)) (Record, error) {
 	return c.change(ctx, id, func(r *Record) bool {
 		after, ok := r.After(e, c.o.Now())
@@ -225,7 +225,7 @@ func (c *Coordinator) happen(ctx context.Context, id string, e Event, f func(*Re
 	})
 }
 
-// advance takes a batch one state further, and reports whether to look again.
+// advance takes a batch one state further, and reports whether to check again.
 func (c *Coordinator) advance(ctx context.Context, id string, all bool) (again bool, err error) {
 	r, _, err := c.record(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -256,7 +256,7 @@ func (c *Coordinator) advance(ctx context.Context, id string, all bool) (again b
 	}
 }
 
-// plan reads the file of a batch again, which is what it was.
+// plan reads the file of a batch again; it has not changed.
 func (c *Coordinator) plan(ctx context.Context, r *Record) (*Plan, []Fault, error) {
 	content, err := c.o.Store.Open(ctx, contentKey(r.Input))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -269,7 +269,7 @@ func (c *Coordinator) plan(ctx context.Context, r *Record) (*Plan, []Fault, erro
 	return p, faults, errors.Join(err, content.Close())
 }
 
-// locate gives every line the key of its result.
+// locate sets the result key of every line.
 func (p *Plan) locate(ctx context.Context, s Store, r *Record) error {
 	content, err := s.Open(ctx, contentKey(r.Input))
 	if err != nil {
@@ -289,7 +289,7 @@ func (p *Plan) locate(ctx context.Context, s Store, r *Record) error {
 	return errors.Join(err, content.Close())
 }
 
-// validate looks at the file of a batch.
+// validate validates the file of a batch.
 func (c *Coordinator) validate(ctx context.Context, r *Record) error {
 	p, faults, err := c.plan(ctx, r)
 	if err != nil {
@@ -324,7 +324,7 @@ func (c *Coordinator) validate(ctx context.Context, r *Record) error {
 	return nil
 }
 
-// progress looks which results there are and has the others made. It reports whether there are all.
+// progress lists the results and queues missing ones. It reports whether all exist.
 func (c *Coordinator) progress(ctx context.Context, r *Record, all bool) (again bool, err error) {
 	t := c.tally(r.ID)
 	t.mu.Lock()
@@ -334,7 +334,7 @@ func (c *Coordinator) progress(ctx context.Context, r *Record, all bool) (again 
 		if err != nil {
 			return false, err
 		}
-		if faults != nil { // the file is gone: deliver what there is
+		if faults != nil { // the file is gone: deliver the existing results
 			_, err = c.happen(ctx, r.ID, Late, nil)
 			return true, err
 		}
@@ -355,7 +355,7 @@ func (c *Coordinator) progress(ctx context.Context, r *Record, all bool) (again 
 		return false, nil
 	}
 	outstanding := 0
-	if due { // before the results are listed: who finishes a hint has stored its result
+	if due { // before the results are listed: a worker finishes a hint after storing its result
 		if outstanding, err = c.o.Queue.Outstanding(ctx, r.Fingerprint, r.ID); err != nil {
 			return false, err
 		}
@@ -383,9 +383,9 @@ func (c *Coordinator) progress(ctx context.Context, r *Record, all bool) (again 
 	return false, nil
 }
 
-// publish publishes some of the hints of a batch. The rest follow when other batches were looked at:
-// tens of thousands take seconds, and a batch may be canceled meanwhile. After an error it goes on
-// from there the next time.
+// publish publishes some hints of a batch. The rest follow after a check of other batches:
+// tens of thousands take seconds, and a batch may be canceled meanwhile. After an error it continues
+// there the next time.
 func (c *Coordinator) publish(ctx context.Context, t *tally) error {
 	n := min(len(t.publishing), maxPublish)
 	if err := c.o.Queue.Publish(ctx, t.publishing[:n]); err != nil {
@@ -464,7 +464,7 @@ func readResult(ctx context.Context, s Store, key string) (*Result, error) {
 	return &r, nil
 }
 
-// newID is an identifier; those that are made later come later in order.
+// newID is an identifier; later ones sort after earlier ones.
 func (c *Coordinator) newID(prefix string) string {
 	return fmt.Sprintf("%s%011x%s", prefix, c.o.Now().UnixMilli(), c.id())
 }

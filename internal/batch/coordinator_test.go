@@ -401,7 +401,7 @@ func TestFilesExpire(t *testing.T) {
 	}
 }
 
-// flaky fails one call of a store, before or after it does what it is asked.
+// flaky fails one call of a store, before or after its effect.
 type flaky struct {
 	Store
 	calls, at int

@@ -29,7 +29,7 @@ type Page struct {
 	Purpose   string // of files; "": any
 }
 
-// CreateFile keeps what r has as a file. keep is how long; 0: as long as by default.
+// CreateFile stores the contents of r as a file for the time keep; 0: the default.
 func (c *Coordinator) CreateFile(ctx context.Context, owner, filename, purpose string, keep time.Duration, r io.Reader) (File, error) {
 	u, err := c.Upload(ctx, r)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Coordinator) CreateFile(ctx context.Context, owner, filename, purpose s
 	return u.Keep(ctx, owner, filename, purpose, keep)
 }
 
-// Upload is the content of a file that has none of its facts yet. It ends with Keep or Drop.
+// Upload is the content of a file whose record does not exist yet. It ends with Keep or Drop.
 type Upload struct {
 	c    *Coordinator
 	id   string
@@ -196,7 +196,7 @@ func (c *Coordinator) DeleteFile(ctx context.Context, owner, id string) error {
 	return c.remove(ctx, id)
 }
 
-// remove deletes a file: first its content, so that what is left of one can be swept.
+// remove deletes a file: first its content, so that a partly removed file can be swept.
 func (c *Coordinator) remove(ctx context.Context, id string) error {
 	if err := c.o.Store.Delete(ctx, contentKey(id)); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (c *Coordinator) inputs(ctx context.Context) (map[string]string, error) {
 	return used, err
 }
 
-// sweep deletes what has expired, once a minute, and once an hour what no key leads to.
+// sweep deletes expired data once a minute, and unreferenced data once an hour.
 func (c *Coordinator) sweep(ctx context.Context) error {
 	now := c.o.Now()
 	c.mu.Lock()
@@ -279,7 +279,7 @@ func (c *Coordinator) sweepUploads(ctx context.Context, now time.Time, files []f
 	return nil
 }
 
-// sweepBatches deletes batches that have long been over, and what others have left of their results.
+// sweepBatches deletes batches that ended long ago, and their remaining results.
 func (c *Coordinator) sweepBatches(ctx context.Context, now time.Time) error {
 	list, err := all[Record](ctx, c.o.Store, "batches/")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// finalize puts the results of a batch together, in the order of its lines. It may be interrupted
-// and repeated: what it writes has names that follow from the batch's, and is written whole or not.
+// finalize writes the results of a batch, in the order of its lines. It may be interrupted
+// and repeated: names of its output are a function of the batch's, and files are written atomically.
 func (c *Coordinator) finalize(ctx context.Context, r *Record) error {
 	if r.Fingerprint != "" {
 		if err := c.o.Queue.Drop(ctx, r.Fingerprint, r.ID); err != nil {
@@ -61,7 +61,7 @@ func removeAll(ctx context.Context, s Store, prefix string) error {
 	return nil
 }
 
-// replan makes the plan of a batch if there is none: it may have been another coordinator's.
+// replan makes the plan of a batch if another coordinator validated it.
 func (c *Coordinator) replan(ctx context.Context, r *Record, t *tally) error {
 	if t.plan != nil || r.Fingerprint == "" {
 		return nil
@@ -90,7 +90,7 @@ func (t *tally) lost(there map[string]bool) (n int) {
 	return n
 }
 
-// outputs writes the files of a batch, and says what is in them.
+// outputs writes the files of a batch, and returns their counts and names.
 func (c *Coordinator) outputs(ctx context.Context, r *Record, t *tally) (n Counts, u Usage, output, failed string, err error) {
 	n.Total = r.Counts.Total
 	if t.plan == nil { // it was never one, or its file is gone
@@ -113,9 +113,9 @@ func (c *Coordinator) outputs(ctx context.Context, r *Record, t *tally) (n Count
 	return n, u, output, failed, nil
 }
 
-// outputFile writes one of the files of a batch, if there are lines for it: that of the answers, or,
-// if answered is not nil, that of the lines which are not in there. It returns the custom ids of what
-// is there, one for each line: a coordinator before this one may have written it.
+// outputFile writes one of the files of a batch, if it has lines: the answers, or,
+// if answered is not nil, the lines without an answer there. It returns the custom ids of the
+// file, one for each line: an earlier coordinator may have written it.
 func (c *Coordinator) outputFile(ctx context.Context, r *Record, p *Plan, answered map[string]bool) (id string, ids []string, u Usage, err error) {
 	purpose, suffix := "batch_output", "_output.jsonl"
 	if answered != nil {
@@ -162,8 +162,8 @@ func (c *Coordinator) outputFile(ctx context.Context, r *Record, p *Plan, answer
 	return id, ids, u, err
 }
 
-// outputs yields the lines of a file, nil at the end: the answers, or, if answered is not nil, what
-// did not become one. An answer that came after those were written came too late.
+// outputs yields the lines of a file, nil at the end: the answers, or, if answered is not nil, the failed
+// lines. An answer that came after the answers were written is too late.
 func (p *Plan) outputs(ctx context.Context, s Store, r *Record, answered map[string]bool) func() ([]byte, error) {
 	at := 0
 	return func() ([]byte, error) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A worker may store an answer while the files of a batch that has expired are written. The line is in
-// one of them all the same.
+// A worker may store an answer while the files of an expired batch are written. The line is still in
+// exactly one of them.
 func TestLateAnswerIsInOneFile(t *testing.T) {
 	s := &lateStore{Store: lazyFolder(t, t.TempDir())}
 	x := newSite(t, s, newClock())
@@ -59,7 +59,7 @@ func (s *lateStore) Create(ctx context.Context, key string, r io.Reader) error {
 	return err
 }
 
-// Two workers that give the same answer do not differ, whatever is in its text.
+// Two workers with the same answer do not diverge, whatever its text is.
 func TestSameAnswersDoNotDiverge(t *testing.T) {
 	w := &Worker{Store: lazyFolder(t, t.TempDir()), Log: slog.New(slog.DiscardHandler), Diverged: func() { t.Error("they differ") }}
 	res := &Result{Status: 200, Body: []byte(`{"choices":[{"text":"<b> & more"}]}`)}

@@ -17,7 +17,7 @@ import (
 	"sync"
 )
 
-// Folder is a Store of plain files. What is there is whole: a file gets its name when it has been
+// Folder is a Store of plain files. Files are complete: a file is renamed when it has been
 // written to the disk. One process at a time has the folder.
 type Folder struct {
 	dir  string
@@ -60,11 +60,11 @@ func OpenFolder(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// Close lets others have the folder.
+// Close releases the folder for other processes.
 func (f *Folder) Close() error { return f.lock.Close() }
 
-// validKey is how keys look: none leads out of a folder, or is a name that a system has other plans
-// for.
+// validKey is the form of keys: none leads out of a folder, or is a reserved file name of an operating
+// system.
 var validKey = regexp.MustCompile(`^[a-z]+(/[A-Za-z0-9_-]{1,128})+$`)
 
 // path is the file of a key.
@@ -92,7 +92,7 @@ func (f *Folder) Create(_ context.Context, key string, r io.Reader) error {
 	})
 }
 
-// place writes a file and gives it its name, if check still says so.
+// place writes a file and renames it, if check still succeeds.
 func (f *Folder) place(path string, r io.Reader, check func() error) (err error) {
 	temp, err := os.CreateTemp(filepath.Join(f.dir, tempFolder), tempPrefix)
 	if err != nil {
@@ -133,7 +133,7 @@ func (f *Folder) sync(dir string) error {
 	return syncFolder(dir)
 }
 
-// mkdir makes a folder and those above it, so that a crash does not undo it.
+// mkdir creates a folder and its parents, durably.
 func (f *Folder) mkdir(dir string) error {
 	if _, err := os.Stat(dir); err == nil || dir == f.dir {
 		return err

@@ -41,7 +41,7 @@ func (s *fullStore) Put(ctx context.Context, key string, data []byte, rev uint64
 }
 
 // A disk that is full for an hour loses nothing: new files and batches are refused, results wait for
-// space, and no line is computed twice or given up.
+// space, and no line is computed twice or abandoned.
 func TestFullDiskLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := lazyFolder(t, t.TempDir())
@@ -83,7 +83,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 }
 
 // A model that is busy for an hour fails no line, however often its worker is stopped meanwhile: that
-// was no attempt.
+// is not an attempt.
 func TestBusyModelFailsNoLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t, lazyFolder(t, t.TempDir()), newClock())

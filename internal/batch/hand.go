@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// hand is the lines that a worker has taken: those that run, each in a slot, and those that wait.
-// Of lines with a common prefix that is not in the model's cache yet, one goes ahead and the others
-// wait until it has processed its prompt: all of them at once would all compute the prefix. Lines of
+// hand is the lines that a worker has fetched: running ones, each in a slot, and waiting ones.
+// Among lines with a common prefix that is not in the model's cache yet, one starts first and the rest
+// wait until it has processed its prompt: at once they would all compute the prefix. Lines of
 // other prefixes run meanwhile.
 type hand struct {
 	slots int
@@ -21,7 +21,7 @@ type hand struct {
 	changed  chan struct{} // closed when something of this has changed
 }
 
-// held is a line in hand.
+// held is a fetched line.
 type held struct {
 	Delivery
 	prefixes []string
@@ -29,7 +29,7 @@ type held struct {
 	waited   int // times that it was found waiting
 }
 
-// common is a prefix of lines in hand.
+// common is a prefix of fetched lines.
 type common struct {
 	lines int   // that have it
 	ready bool  // a line has processed it
@@ -58,9 +58,9 @@ func (h *hand) wake() {
 	h.changed = make(chan struct{})
 }
 
-// room is how many lines to fetch: as many as there are slots that no line in hand can have, as long
-// as few lines wait. Those are withheld from other workers, and the more prefixes are begun, the
-// fewer of them stay in a small cache. It also returns what is closed when that may have changed.
+// room is the number of lines to fetch: one for each slot that no fetched line can use, as long
+// as few lines wait. Waiting lines are withheld from other workers, and the more prefixes are begun, the
+// fewer of them stay in a small cache. changed is closed when that may have changed.
 func (h *hand) room() (n int, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *hand) room() (n int, changed <-chan struct{}) {
 	return n, h.changed
 }
 
-// add takes lines.
+// add adds fetched lines.
 func (h *hand) add(list []Delivery) {
 	h.change(func() {
 		for _, d := range list {
@@ -86,7 +86,7 @@ func (h *hand) add(list []Delivery) {
 	})
 }
 
-// next is a line that is to run now, nil if there is none. It also returns what is closed when that
+// next is a line to run now, nil if there is none. The channel is closed when that
 // may have changed.
 func (h *hand) next() (*held, <-chan struct{}) {
 	h.mu.Lock()
@@ -104,9 +104,9 @@ func (h *hand) next() (*held, <-chan struct{}) {
 	return l, h.changed
 }
 
-// startable is the first line that may run, nil if there is none; mu is held. In the first slot, whose
-// line is served beside other requests, one that has waited for long need not wait any longer: who is
-// ahead of it may be served after all of them.
+// startable is the first line that may run, nil if there is none; mu is held. The first slot runs with the
+// priority of other requests. A line that has waited for long may take it, even if the line ahead of it
+// has not processed the prefix: that one may be starved.
 func (h *hand) startable() *held {
 	if len(h.free) == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (h *hand) startable() *held {
 	return nil
 }
 
-// prompted says that a line has processed its prompt: its prefixes are in the cache.
+// prompted records that a line has processed its prompt: its prefixes are in the cache.
 func (h *hand) prompted(l *held) {
 	h.change(func() {
 		for _, p := range l.prefixes {
@@ -133,8 +133,8 @@ func (h *hand) prompted(l *held) {
 	})
 }
 
-// done says that a line has ended, somehow. Where it was ahead and did not get as far as its prompt,
-// another goes ahead.
+// done records that a line has ended. If it was ahead and did not process its prompt,
+// another line goes ahead.
 func (h *hand) done(l *held) {
 	h.change(func() {
 		h.forget(l)
@@ -156,8 +156,8 @@ func (h *hand) forget(l *held) {
 	}
 }
 
-// look is called now and then: lines that are found waiting for the second time have waited for long.
-// It returns all that wait.
+// look is called periodically: lines that wait at two calls have waited for long.
+// It returns all waiting lines.
 func (h *hand) look() (list []*held) {
 	h.change(func() {
 		for _, l := range h.waiting {
@@ -168,7 +168,7 @@ func (h *hand) look() (list []*held) {
 	return list
 }
 
-// empty takes the lines that wait out of the hand.
+// empty removes and returns the waiting lines.
 func (h *hand) empty() (list []*held) {
 	h.change(func() {
 		list, h.waiting = h.waiting, nil

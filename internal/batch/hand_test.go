@@ -123,8 +123,8 @@ func TestHandLetsOneGoAhead(t *testing.T) {
 	}
 }
 
-// Who found no room because a line was about to start hears that it has started: there may be slots
-// left, and lines in the queue.
+// A fetch that found no free slot because a line was about to start is woken when it has started: there
+// may be slots left, and lines in the queue.
 func TestHandHasRoomWhenALineStarts(t *testing.T) {
 	h, queue := newHand(4), NewMemory()
 	if err := queue.Publish(t.Context(), []Hint{{Line: 1}}); err != nil {
@@ -150,8 +150,8 @@ func TestHandHasRoomWhenALineStarts(t *testing.T) {
 	}
 }
 
-// The line that goes ahead may be served after all other requests; the one that is served beside them
-// does not wait for it for ever.
+// The line that goes ahead may be starved by other requests; the line in the first slot does not wait
+// for it forever.
 func TestHandGoesOnWithoutWhoIsAhead(t *testing.T) {
 	h, queue := newHand(2), NewMemory()
 	if err := queue.Publish(t.Context(), []Hint{{Line: 1, Prefixes: "a"}, {Line: 2, Prefixes: "b"}, {Line: 3, Prefixes: "b"}}); err != nil {
@@ -177,8 +177,7 @@ func TestHandGoesOnWithoutWhoIsAhead(t *testing.T) {
 	}
 }
 
-// cacheRun answers as a model with a cache of first messages does, and counts those that it did not
-// have.
+// cacheRun answers like a model with a cache of first messages, and counts misses.
 type cacheRun struct {
 	mu     sync.Mutex
 	known  map[string]bool
@@ -202,7 +201,7 @@ func (c *cacheRun) run(_ context.Context, call Call, _ string, request []byte) (
 	return &Result{Status: 200, Body: []byte(`{"choices":[]}`)}, nil
 }
 
-// A worker with a real queue computes each prefix once, whatever it runs beside each other.
+// A worker with a real queue computes each prefix once, whatever lines run concurrently.
 func TestWorkerComputesPrefixesOnce(t *testing.T) {
 	const groups, size = 20, 8
 	var content strings.Builder

@@ -22,10 +22,10 @@ const (
 	maxCustomID = 512
 )
 
-// Endpoints are those that a batch can ask.
+// Endpoints are the supported endpoints of a batch.
 var Endpoints = []string{"/v1/chat/completions", "/v1/completions", "/v1/responses"}
 
-// Fault is what is wrong with a file or with a line of it.
+// Fault is an error of a file or of a line.
 type Fault struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -37,28 +37,28 @@ type Fault struct {
 type Request struct {
 	CustomID string
 	Endpoint string
-	Model    string // as the body names it; "": it names none
+	Model    string // as in the body; "": none
 	Body     []byte // in canonical form
 }
 
-// Line is where a request is in its file, or what is wrong with it.
+// Line is the position of a request in its file, or its fault.
 type Line struct {
 	Number         int // from 1
 	Offset, Length int64
-	CustomID       string // "": it has none
+	CustomID       string // "": none
 	Fault          *Fault // nil: it can be run
 	Key            string // of its result, once the model is known
 
 	order    []byte   // lines with a common prefix have neighboring ones; nil once they are in order
-	prefixes []uint64 // of its prompt, which other lines may have too, the shortest first
+	prefixes []uint64 // of its prompt, which other lines may share, the shortest first
 }
 
 // Plan is a file that is a batch.
 type Plan struct {
 	Lines []Line // in the order of the file
-	Model string // that all of them name; "": none
+	Model string // of all lines; "": none
 
-	inOrder []*Line // those that can be run, as they should be
+	inOrder []*Line // runnable lines, in the order to run them
 }
 
 // EndpointOf is the endpoint of the first line of a file that names one, with the number of the
@@ -77,7 +77,7 @@ func EndpointOf(r io.Reader) (endpoint string, line int, err error) {
 }
 
 // Validate reads a file of requests to an endpoint. A line that cannot be run has a fault and the
-// others run; faults say why the file is no batch. An error is one of reading.
+// others run; faults say why the file is not a batch. An error is one of reading.
 func Validate(r io.Reader, endpoint string) (*Plan, []Fault, error) {
 	v := &validation{endpoint: endpoint, seen: map[string]int{}}
 	err := scan(r, v.line)
@@ -116,7 +116,7 @@ func (v *validation) fault(line int, code, param, format string, args ...any) {
 	}
 }
 
-// line takes a line; raw is nil if it is too long to be one.
+// line adds a line; raw is nil if it is too long.
 func (v *validation) line(number int, offset, length int64, raw []byte) {
 	q, fault := parse(raw)
 	l := Line{Number: number, Offset: offset, Length: length, CustomID: q.CustomID, Fault: fault}
@@ -149,8 +149,8 @@ var (
 	errTooLong = errors.New("too many bytes")
 )
 
-// scan calls f with every line that is not blank, without what ends it. raw is valid until f
-// returns, and nil for one that is longer than MaxLine.
+// scan calls f with every line that is not blank, without its end. raw is valid until f
+// returns, and nil for a line longer than MaxLine.
 func scan(r io.Reader, f func(number int, offset, length int64, raw []byte)) error {
 	b := bufio.NewReaderSize(r, 64<<10)
 	var line []byte
@@ -189,7 +189,7 @@ func scan(r io.Reader, f func(number int, offset, length int64, raw []byte)) err
 	}
 }
 
-// trim takes off white space, and a byte order mark at the beginning of a file.
+// trim removes white space, and a byte order mark at the beginning of a file.
 func trim(line []byte, first bool) (raw []byte, skipped int) {
 	raw = line
 	if first {
@@ -199,7 +199,7 @@ func trim(line []byte, first bool) (raw []byte, skipped int) {
 	return bytes.TrimRight(raw, " \t\r\n"), len(line) - len(raw)
 }
 
-// parse reads a line. Of one with a fault it returns what could be read.
+// parse reads a line. With a fault it returns the part that could be read.
 func parse(raw []byte) (q Request, fault *Fault) {
 	bad := func(param, format string, args ...any) (Request, *Fault) {
 		return q, &Fault{Code: "invalid_request", Param: param, Message: fmt.Sprintf(format, args...)}
@@ -264,7 +264,7 @@ func object(raw []byte) (map[string]json.RawMessage, error) {
 		return nil, json.Unmarshal(raw, new(json.RawMessage))
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
-	if t, _ := d.Token(); t != json.Delim('{') { // what is valid has no errors
+	if t, _ := d.Token(); t != json.Delim('{') { // valid JSON gives no errors
 		return nil, errors.New("want an object")
 	}
 	fields := map[string]json.RawMessage{}
@@ -289,8 +289,8 @@ func detail(err error) string {
 	return ": " + err.Error()
 }
 
-// canonical is the JSON of an object with its members in order and without white space. What is
-// inside of members stays as it is: the order of a schema's properties decides what is generated.
+// canonical is the JSON of an object with sorted members and without white space. The contents
+// of members are unchanged: the order of a schema's properties affects the answer.
 func canonical(fields map[string]json.RawMessage) []byte {
 	names := make([]string, 0, len(fields))
 	for name := range fields {

@@ -103,7 +103,7 @@ func TestValidateOrdersLinesByCommonPrefix(t *testing.T) {
 	}
 }
 
-// ends is held against reading a list at once; it takes no memory for elements that do not count.
+// ends is compared with reading a list at once; it takes no memory for skipped elements.
 func TestEndsReadsOneElementAtATime(t *testing.T) {
 	for n := range 20 {
 		list := make([]any, n)

@@ -20,9 +20,9 @@ type Memory struct {
 	file string // keeps tried; "": nothing is kept
 
 	mu      sync.Mutex               // protects what follows
-	models  map[string][]*Hint       // that wait, in order
-	known   map[string]map[int]*Hint // of a batch, by line: those that are not finished
-	tried   map[string]map[int]int   // of a batch, by line: deliveries of those that are not finished
+	models  map[string][]*Hint       // waiting hints, in order
+	known   map[string]map[int]*Hint // unfinished hints of a batch, by line
+	tried   map[string]map[int]int   // deliveries of unfinished hints of a batch, by line
 	changed chan struct{}            // closed when hints were added
 }
 
@@ -123,7 +123,7 @@ func (m *Memory) Fetch(ctx context.Context, model string, n int) ([]Delivery, er
 	}
 }
 
-// take delivers up to n hints of those that wait for a model; mu is held. If their attempts cannot be
+// take delivers up to n waiting hints of a model; mu is held. If their attempts cannot be
 // saved, they stay.
 func (m *Memory) take(model string, n int) (list []Delivery, err error) {
 	waiting := m.models[model]
@@ -168,8 +168,8 @@ func (m *Memory) Drop(_ context.Context, _, batch string) error {
 	return m.save()
 }
 
-// memoryDelivery is a hint of a Memory. Who has it is in the same process, so it is never given to
-// another.
+// memoryDelivery is a hint of a Memory. Its worker is in the same process, so it is never
+// reassigned.
 type memoryDelivery struct {
 	m        *Memory
 	hint     *Hint
@@ -195,7 +195,7 @@ func (d *memoryDelivery) Done() error {
 	return d.m.save()
 }
 
-// known tells whether the hint is still in the queue; mu is held.
+// known reports whether the hint is still in the queue; mu is held.
 func (d *memoryDelivery) known() bool { return d.m.known[d.hint.Batch][d.hint.Line] == d.hint }
 
 // Later implements Delivery.

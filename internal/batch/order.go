@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxOrder is how much of a request decides its place: what is the same for longer than that stays
+	// maxOrder is the length of the sort key: requests that are equal for longer stay
 	// in the order of the file.
 	maxOrder = 16 << 10
 	// Where a prompt may be cut so that the prefix is shared with another line: after its first and last
@@ -18,11 +18,11 @@ const (
 	cutEvery            = 4 << 10
 )
 
-// order is what lines are sorted by, so that those with a common prefix follow one another: tools,
+// order is the sort key of a line, which groups lines with a common prefix: tools,
 // which templates write first, and then the conversation from its first message, or the text.
-// Rendered prompts would be exact, but need the model's template, and who plans a batch need not
+// Rendered prompts would be exact, but need the model's template, and a coordinator need not
 // have the model; messages are rendered one after the other, so equal bytes here are equal tokens
-// there. It also returns hashes of the prefixes that other lines may have, the shortest first.
+// there. prefixes are hashes of prefixes that other lines may share, the shortest first.
 func order(body []byte) (key []byte, prefixes []uint64) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil {
@@ -43,15 +43,15 @@ func order(body []byte) (key []byte, prefixes []uint64) {
 	sum, from := fnv.New64a(), 0
 	for _, at := range slices.Compact(cuts) {
 		if at <= len(key) {
-			_, _ = sum.Write(key[from:at]) // a hash takes all
+			_, _ = sum.Write(key[from:at]) // a hash does not fail
 			prefixes, from = append(prefixes, sum.Sum64()), at
 		}
 	}
 	return slices.Clip(key), prefixes
 }
 
-// ends are where the first and the last elements of a list end, or where a value ends that is none,
-// if the value begins at some place.
+// ends are the ends of the first and the last elements of a list, or the end of a value that is not a
+// list, if the value begins at at.
 func ends(value json.RawMessage, at int) (list []int) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	if t, err := d.Token(); err != nil || t != json.Delim('[') || !d.More() {
@@ -69,8 +69,8 @@ func ends(value json.RawMessage, at int) (list []int) {
 	return list
 }
 
-// arrange puts the lines in order, and forgets of their prefixes what is no other line's and what is
-// had by the same lines as a longer one.
+// arrange sorts the lines, and drops prefixes that no other line has and those with
+// the same lines as a longer one.
 func (p *Plan) arrange() {
 	shared := map[uint64]int{}
 	for i := range p.Lines {
@@ -99,7 +99,7 @@ func (p *Plan) arrange() {
 func (l *Line) hint(r *Record) Hint {
 	h := Hint{Batch: r.ID, Model: r.Fingerprint, File: contentKey(r.Input), Line: l.Number, Offset: l.Offset, Length: l.Length}
 	owner := fnv.New64a()
-	_, _ = owner.Write([]byte(r.Owner)) // a hash takes all
+	_, _ = owner.Write([]byte(r.Owner)) // a hash does not fail
 	for i, x := range l.prefixes {
 		if i > 0 {
 			h.Prefixes += " "

@@ -101,7 +101,7 @@ func TestCoordinatorListsLessOftenWhatTakesLong(t *testing.T) {
 	poll(0)
 	x.work(t, "")
 	x.Stored(b.ID)
-	poll(3) // to know that all is there, to count its tokens, and to remove it
+	poll(3) // to find all results, to count their tokens, and to remove them
 	if b = x.status(t, b.ID); b.Status != Completed {
 		t.Errorf("%s, %+v", b.Status, b.Counts)
 	}

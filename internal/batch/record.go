@@ -21,22 +21,22 @@ const (
 	Cancelled  Status = "cancelled"
 )
 
-// Over reports whether a batch stays as it is.
+// Over reports whether the status is final.
 func (s Status) Over() bool {
 	return slices.Contains([]Status{Failed, Completed, Expired, Cancelled}, s)
 }
 
-// Event is what happens to a batch.
+// Event is an event of a batch.
 type Event int
 
-// What happens to a batch.
+// Events of a batch.
 const (
 	Valid   Event = iota // its file is one
-	Invalid              // its file is none
+	Invalid              // its file is not valid
 	Done                 // all of its lines have results
 	Late                 // its time is over
-	Cancel               // its owner does not want the rest
-	Written              // its output is there
+	Cancel               // its owner cancels it
+	Written              // its output is written
 	Lost                 // a result is gone before its output was there
 )
 
@@ -77,7 +77,7 @@ type Batch struct {
 	Metadata     map[string]string `json:"metadata"`
 }
 
-// Faults are why a file is no batch.
+// Faults are why a file is not a batch.
 type Faults struct {
 	Object string  `json:"object"`
 	Data   []Fault `json:"data"`
@@ -103,13 +103,13 @@ type Usage struct {
 	Total int64 `json:"total_tokens"`
 }
 
-// Record is what is kept of a batch.
+// Record is the stored state of a batch.
 type Record struct {
 	Batch
 	Owner       string `json:"owner"`         // "": there are no owners
 	Fingerprint string `json:"fingerprint"`   // of the model, once it is validated
-	KeepOutput  int64  `json:"keep_output_s"` // how long its output is kept; 0: as long as by default
-	Ending      Status `json:"ending"`        // what it is when its output is written
+	KeepOutput  int64  `json:"keep_output_s"` // how long its output is kept; 0: the default
+	Ending      Status `json:"ending"`        // its status after its output is written
 }
 
 // next is the state after an event, and whether the event can happen in a state.
@@ -128,13 +128,13 @@ func next(s Status, e Event) (Status, bool) {
 	case s == Finalizing && e == Lost:
 		return InProgress, true
 	case (s == Finalizing || s == Cancelling) && e == Written:
-		return Completed, true // or what it is ending as
+		return Completed, true // or its Ending
 	}
 	return s, false
 }
 
-// After is the record after an event, and whether the event can happen to it. Times do not go back,
-// whatever a clock does.
+// After is the record after an event, and whether the event applies to it. Times never
+// decrease, even if the clock does.
 func (r Record) After(e Event, now time.Time) (Record, bool) {
 	status, ok := next(r.Status, e)
 	if !ok {
@@ -198,7 +198,7 @@ type File struct {
 	Status    string  `json:"status"`
 }
 
-// fileRecord is what is kept of a file beside its content.
+// fileRecord is the stored metadata of a file.
 type fileRecord struct {
 	File
 	Owner string `json:"owner"`

@@ -15,22 +15,22 @@ import (
 // Result is the result of a line. Its body is a function of model, request and seed, and of the Call's
 // Key and Created.
 type Result struct {
-	Status int             `json:"status,omitempty"` // of HTTP; 0: it could not be asked
+	Status int             `json:"status,omitempty"` // of HTTP; 0: there was no answer
 	Body   json.RawMessage `json:"body,omitempty"`
 	Error  *Fault          `json:"error,omitempty"` // why it could not
-	Cached int             `json:"cached"`          // tokens of the prompt that had been processed before
+	Cached int             `json:"cached"`          // tokens of the prompt that were in the cache
 }
 
 // OK reports whether a result is an answer.
 func (r *Result) OK() bool { return r.Error == nil && r.Status >= 200 && r.Status < 300 }
 
-// hash is one of texts that cannot be taken for others.
+// hash is a hash of parts with their lengths, so that no two lists of parts have the same input.
 func hash(parts ...[]byte) [sha256.Size]byte {
 	h := sha256.New()
 	for _, p := range parts {
 		var n [8]byte
 		binary.LittleEndian.PutUint64(n[:], uint64(len(p)))
-		_, _ = h.Write(n[:]) // a hash takes all
+		_, _ = h.Write(n[:]) // a hash does not fail
 		_, _ = h.Write(p)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
@@ -46,8 +46,8 @@ func name(prefix string, parts ...string) string {
 	return prefix + base32.StdEncoding.EncodeToString(sum[:])[:26]
 }
 
-// Seed is that of a line which has none: a function of its batch and its custom id. It has 53 bits,
-// which every reader of JSON takes.
+// Seed is the seed of a line without one: a function of its batch and its custom id. It has 53 bits,
+// which every JSON parser supports.
 func Seed(batch, customID string) uint64 {
 	sum := hash([]byte("seed"), []byte(batch), []byte(customID))
 	return binary.LittleEndian.Uint64(sum[:8]) >> 11
@@ -66,9 +66,9 @@ func (q *Request) seeded(batch string) []byte {
 	return canonical(fields)
 }
 
-// resultKey is where the result of a request is: under all that determines it. Results are kept for
-// each batch by itself, so that no tenant can tell by the time it takes what another has asked, and
-// what a batch leaves can be removed with it.
+// resultKey is the key of the result of a request: a hash of all its inputs. Results are separate for
+// each batch, so that response times do not reveal to a tenant what another has asked, and
+// they can be removed with the batch.
 func resultKey(batch, model, endpoint string, request []byte) string {
 	sum := hash([]byte(model), []byte(endpoint), request)
 	return "results/" + batch + "/" + hex.EncodeToString(sum[:])
@@ -143,12 +143,12 @@ func (l *Line) output(batch string, r *Result) []byte {
 	default:
 		o.Response = &lineResponse{r.Status, name("req_", batch, at), r.Body}
 	}
-	data, _ := encode(o) // what is in it was parsed
+	data, _ := encode(o) // parsed JSON can be encoded
 	return data
 }
 
-// encode is the JSON of a result or of a line of output, and a line feed. Responses in it stay as
-// they are, byte for byte.
+// encode is the JSON of a result or of a line of output, and a line feed. Responses in it are
+// unchanged, byte for byte.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -53,7 +53,7 @@ func TestBatchResumesAfterAnyFailure(t *testing.T) {
 	}
 }
 
-// workOnce does what is queued, once, whatever comes of it.
+// workOnce runs the queued lines once and ignores errors.
 func (x *site) workOnce(t *testing.T) {
 	m := x.queue.(*Memory)
 	w := &Worker{Store: x.store, Queue: x.queue, Model: "fingerprint of ", Run: x.run, Log: x.o.Log}
@@ -75,7 +75,7 @@ func (x *site) workOnce(t *testing.T) {
 	}
 }
 
-// finish takes a batch to its end.
+// finish runs a batch to its end.
 func (x *site) finish(t *testing.T, id string) {
 	t.Helper()
 	for range 4 {
@@ -96,7 +96,7 @@ func answers(x *site, t *testing.T, b Batch) (output, failed string) {
 }
 
 // TestRecordEventsLeadToAnEnd plays random events: states follow the protocol, times do not go back,
-// and what is over stays.
+// and a final status stays.
 func TestRecordEventsLeadToAnEnd(t *testing.T) {
 	follows := map[Status][]Status{
 		Validating: {InProgress, Failed, Cancelling, Finalizing}, InProgress: {Finalizing, Cancelling},

@@ -39,7 +39,7 @@ func (c *Coordinator) Submit(ctx context.Context, s Submission) (Batch, error) {
 	return r.Batch, nil
 }
 
-// Batch is a batch of an owner as it is now: fs.ErrNotExist.
+// Batch is the current state of a batch of an owner: fs.ErrNotExist.
 func (c *Coordinator) Batch(ctx context.Context, owner, id string) (Batch, error) {
 	if !validKey.MatchString(batchKey(id)) {
 		return Batch{}, fs.ErrNotExist
@@ -87,7 +87,7 @@ func (c *Coordinator) Batches(ctx context.Context, owner string, p Page) ([]Batc
 	return batches, more, nil
 }
 
-// Cancel ends a batch of an owner; what is done of it is delivered: fs.ErrNotExist, ErrOver.
+// Cancel ends a batch of an owner; finished results are delivered: fs.ErrNotExist, ErrOver.
 func (c *Coordinator) Cancel(ctx context.Context, owner, id string) (Batch, error) {
 	b, err := c.Batch(ctx, owner, id)
 	if err != nil {

@@ -41,9 +41,9 @@ var LineOutcomes = []string{LineCompleted, LineFailed, LineFound, LineRetried}
 type Call struct {
 	Owner   string    // of the batch
 	Key     string    // of the result: identifiers in the response are a function of it
-	Created time.Time // the response was created at
-	// First is true for one of the lines that run at a time. It may run with the priority of other
-	// requests, so that a batch goes on whatever their number.
+	Created time.Time // creation time of the response
+	// First is true for one running line at a time. It may run with the priority of other
+	// requests, so that a batch makes progress under any load.
 	First bool
 	// Prompted is to be called when the prompt has been processed: lines with the same prefix find it
 	// then. It may be called again, or not at all, and may be nil.
@@ -59,11 +59,11 @@ type Worker struct {
 	Concurrent int                  // lines at a time
 	Log        *slog.Logger         // nil: the default
 	Counted    func(outcome string) // called for every line; may be nil
-	Diverged   func()               // called when a result is not what it was; may be nil
-	Stored     func(batch string)   // called when a result is there; may be nil
+	Diverged   func()               // called if a result differs from the stored one; may be nil
+	Stored     func(batch string)   // called after a result was stored; may be nil
 }
 
-// Work answers lines until ctx ends. It waits for those under way.
+// Work answers lines until ctx ends. It waits for running lines.
 func (w *Worker) Work(ctx context.Context) error {
 	if w.Log == nil {
 		w.Log = slog.Default()
@@ -101,7 +101,7 @@ func (w *Worker) Work(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// fetch has lines in hand for all slots, until ctx ends.
+// fetch fetches lines for all slots, until ctx ends.
 func (w *Worker) fetch(ctx context.Context, h *hand) {
 	for ctx.Err() == nil {
 		n, changed := h.room()
@@ -121,7 +121,7 @@ func (w *Worker) fetch(ctx context.Context, h *hand) {
 	}
 }
 
-// tell logs that the queue was not told of a line.
+// tell logs that the queue could not be updated.
 func (w *Worker) tell(d Delivery, err error) {
 	if err != nil {
 		w.Log.Warn("batch: reporting a line to the queue failed", "batch", d.Hint().Batch, "line", d.Hint().Line, "error", err) // it will say it again
@@ -138,7 +138,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// handle makes the result of a line, and says what became of it.
+// handle computes the result of a line, and reports it to the queue.
 func (w *Worker) handle(ctx context.Context, d Delivery, c Call) {
 	outcome, err := w.line(ctx, d, c)
 	h := d.Hint()
@@ -161,7 +161,7 @@ func (w *Worker) handle(ctx context.Context, d Delivery, c Call) {
 	}
 }
 
-// line makes the result of a line, if there is none. An error means that it is to be tried again.
+// line computes the result of a line, if it does not exist. An error means a retry.
 func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, err error) {
 	h := d.Hint()
 	data, _, err := w.Store.Get(ctx, batchKey(h.Batch))
@@ -185,7 +185,7 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 	q, fault := parse(raw)
 	if fault != nil || q.Endpoint != r.Endpoint || !slices.Contains(Endpoints, q.Endpoint) {
 		w.Log.Error("batch: a queue message does not refer to a request", "batch", h.Batch, "line", h.Line)
-		return "", nil // the reconciler knows better
+		return "", nil // the coordinator queues missing lines again
 	}
 	request := q.seeded(h.Batch)
 	key := resultKey(h.Batch, w.Model, q.Endpoint, request)
@@ -199,7 +199,7 @@ func (w *Worker) line(ctx context.Context, d Delivery, c Call) (outcome string, 
 	defer w.keep(ctx, cancel, d)()
 	res := &Result{Error: &Fault{Code: "too_many_attempts", Message: fmt.Sprintf("the line was tried %d times and did not end", maxAttempts)}}
 	if d.Attempts() <= maxAttempts {
-		// Where the model is busy the line waits with its slot: that is no attempt at it.
+		// If the model is busy the line waits in its slot: that does not count as an attempt.
 		for wait := retryAfter; ; wait = min(2*wait, maxWait) {
 			res, err = w.answer(ctx, d, &r, q.Endpoint, request, key, c)
 			if !errors.Is(err, errBusy) || ctx.Err() != nil {

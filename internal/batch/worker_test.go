@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// slowDelivery is a delivery whose Working takes a while to arrive, and the calls in the order in
-// which they have arrived.
+// slowDelivery is a delivery whose Working takes a while, and the calls in the order of
+// arrival.
 type slowDelivery struct {
 	Delivery
 	calls []string
@@ -27,8 +27,8 @@ func (d *slowDelivery) Done() error {
 	return d.Delivery.Done()
 }
 
-// TestQueueHearsNothingAfterDone has a line end while the queue is being told that it is worked on:
-// the queue must hear that first, for it knows no line that is done.
+// TestQueueHearsNothingAfterDone ends a line while the queue is told that it is being worked on:
+// that call must arrive first, because the queue forgets finished lines.
 func TestQueueHearsNothingAfterDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSite(t, lazyFolder(t, t.TempDir()), newClock())
