@@ -209,7 +209,7 @@ type faultyDelivery struct{ batch.Delivery }
 
 func (faultyDelivery) Attempts() int { return 1 }
 
-// countingDelivery counts what is given back as tried.
+// countingDelivery counts returned hints as attempts.
 type countingDelivery struct{ batch.Delivery }
 
 func (d countingDelivery) Return() error { return d.Later(0) }

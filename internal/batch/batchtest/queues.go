@@ -18,7 +18,7 @@ type QueueCheck struct {
 	Check func(context.Context, batch.Queue) error
 }
 
-// QueueChecks are the properties of queues. Each wants an empty queue.
+// QueueChecks are the properties of queues. Each needs an empty queue.
 var QueueChecks = []QueueCheck{
 	{"GivesOutInOrder", givesOutInOrder},
 	{"KeepsModelsApart", keepsModelsApart},
@@ -31,7 +31,7 @@ var QueueChecks = []QueueCheck{
 	{"TakesAnyName", takesAnyName},
 }
 
-// Queues runs the checks, each with a queue of its own.
+// Queues runs the checks, each with a new queue.
 func Queues(t *testing.T, open func(*testing.T) batch.Queue) {
 	for _, c := range QueueChecks {
 		t.Run(c.Name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func Queues(t *testing.T, open func(*testing.T) batch.Queue) {
 	}
 }
 
-// hints are those of a batch, from a line to another.
+// hints are those of the lines [from, to] of a batch.
 func hints(model, name string, from, to int) []batch.Hint {
 	var list []batch.Hint
 	for line := from; line <= to; line++ {
@@ -54,7 +54,7 @@ func hints(model, name string, from, to int) []batch.Hint {
 	return list
 }
 
-// fetch wants a number of hints.
+// fetch fetches exactly n hints.
 func fetch(ctx context.Context, q batch.Queue, model string, n int) (list []batch.Delivery, err error) {
 	for len(list) < n {
 		got, err := q.Fetch(ctx, model, n-len(list))
@@ -69,7 +69,7 @@ func fetch(ctx context.Context, q batch.Queue, model string, n int) (list []batc
 	return list, nil
 }
 
-// none wants no hint, and knows it by one that was published last.
+// none fails if there is a hint besides one that it publishes last.
 func none(ctx context.Context, q batch.Queue, model string) error {
 	last := hints(model, "last", 1, 1)
 	if err := q.Publish(ctx, last); err != nil {
@@ -221,7 +221,7 @@ func dropsOneBatch(ctx context.Context, q batch.Queue) error {
 	if err != nil {
 		return err
 	}
-	_ = had[0].Done() // who works on a batch that was dropped may not know it; whether it is an error is the queue's choice
+	_ = had[0].Done() // the worker of a dropped batch may not know; the queue may return an error
 	got, err := fetch(ctx, q, "m", 2)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func comesBackLater(ctx context.Context, q batch.Queue) error {
 	return nil
 }
 
-// takesBack gives a hint back more often than it may be tried, after it was tried once.
+// takesBack returns a hint more often than the maximum number of attempts, after one attempt.
 func takesBack(ctx context.Context, q batch.Queue) error {
 	if err := q.Publish(ctx, hints("m", "b", 1, 1)); err != nil {
 		return err
@@ -343,7 +343,7 @@ func takesAnyName(ctx context.Context, q batch.Queue) error {
 	return nil
 }
 
-// Silence checks queues that give the hints of a silent worker to others, after a while.
+// Silence checks queues that reassign the hints of a silent worker after a while.
 func Silence(ctx context.Context, q batch.Queue, while time.Duration) error {
 	if err := q.Publish(ctx, hints("m", "b", 1, 1)); err != nil {
 		return err
@@ -360,14 +360,14 @@ func Silence(ctx context.Context, q batch.Queue, while time.Duration) error {
 		second, err = fetch(ctx, q, "m", 1)
 		next <- err
 	}()
-	// As long as it is heard of, it stays where it is: unless this process was not awake.
+	// As long as it is renewed, it stays: unless this process was suspended.
 	for began := time.Now(); time.Since(began) < 2*while; {
 		select {
 		case err := <-next:
 			if longest = max(longest, time.Since(heard)); longest < while/2 {
 				return fmt.Errorf("a hint was given to another worker, though it was heard of every %v of %v: %w", longest, while, err)
 			}
-			return nil // too busy a machine to tell
+			return nil // the machine is too busy to tell
 		case <-time.After(while / 20):
 		}
 		if err := first[0].Working(); err != nil {

@@ -1,5 +1,5 @@
-// Package batchtest has what every store and every queue of batches must do, as checks that their
-// tests run. It knows none of them.
+// Package batchtest has the contracts of stores and queues of batches, as checks that their
+// tests run. It knows no implementation.
 package batchtest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/foretoken/foretoken/internal/batch"
 )
 
-// patience is how long a check may take. Only a fault takes that long, however busy the machine is.
+// patience is the time limit of a check. Only a fault takes that long, however busy the machine is.
 const patience = 5 * time.Minute
 
 // StoreCheck is one property of stores.
@@ -30,7 +30,7 @@ type StoreCheck struct {
 	Check func(context.Context, batch.Store) error
 }
 
-// StoreChecks are the properties of stores. Each wants a store where nothing was created.
+// StoreChecks are the properties of stores. Each needs an empty store.
 var StoreChecks = []StoreCheck{
 	{"CreatesOnce", createsOnce},
 	{"KeepsLargeValues", keepsLargeValues},
@@ -44,7 +44,7 @@ var StoreChecks = []StoreCheck{
 	{"IsAMap", isAMap},
 }
 
-// Stores runs the checks, each with a store of its own.
+// Stores runs the checks, each with a new store.
 func Stores(t *testing.T, open func(*testing.T) batch.Store) {
 	for _, c := range StoreChecks {
 		t.Run(c.Name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func Stores(t *testing.T, open func(*testing.T) batch.Store) {
 	}
 }
 
-// want compares what there is under a key.
+// want compares the value of a key with data.
 func want(ctx context.Context, s batch.Store, key, data string) error {
 	r, err := s.Open(ctx, key)
 	if err != nil {
