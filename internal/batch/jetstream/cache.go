@@ -18,7 +18,7 @@ import (
 // right or it is not there. Several processes may share a folder.
 type cache struct {
 	root *os.Root
-	size int64 // what the files may have together
+	size int64 // maximum bytes of all files
 
 	mu sync.Mutex // one download at a time: other readers of the same file wait for it
 }
@@ -28,7 +28,7 @@ const (
 	partial      = ".part" // the end of the name of a file that is not whole
 )
 
-// newCache opens a folder, and makes it where there is none.
+// newCache opens a folder, and creates it if necessary.
 func newCache(dir string, size int64) (*cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func newCache(dir string, size int64) (*cache, error) {
 // open opens an object's file, downloaded if it is not there.
 func (c *cache) open(ref reference, download func(io.Writer) error) (*os.File, error) {
 	if filepath.Base(ref.Object) != ref.Object || !filepath.IsLocal(ref.Object) {
-		return nil, errors.New("the reference has an invalid object name") // a name that was not ours
+		return nil, errors.New("the reference has an invalid object name") // not written by this program
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *cache) open(ref reference, download func(io.Writer) error) (*os.File, e
 	return nil, fmt.Errorf("%s: other processes repeatedly remove it from the cache", ref.Object)
 }
 
-// fetch downloads an object to a file of its own, which then gets the object's name; mu is held.
+// fetch downloads an object to a temporary file, which is then renamed; mu is held.
 func (c *cache) fetch(ref reference, download func(io.Writer) error) error {
 	c.evict(ref.Size)
 	part := rand.Text() + partial
@@ -90,7 +90,7 @@ func (c *cache) remove(ref reference) {
 	}
 }
 
-// evict makes room, oldest first. Who reads a file may go on.
+// evict frees space, oldest first. Open files stay readable.
 func (c *cache) evict(room int64) {
 	entries, err := fs.ReadDir(c.root.FS(), ".")
 	if err != nil {

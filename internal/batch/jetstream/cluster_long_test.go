@@ -20,8 +20,8 @@ import (
 const (
 	// clusterLines is how many lines a cluster works on while its nodes are killed.
 	clusterLines = 3000
-	// clusterTime is for all of it, and less than what a test program has by default: a cluster that
-	// does not get ready on a busy machine is said to be one, and no hanging test.
+	// clusterTime is the limit for all tests, below the default limit of a test program: a cluster that
+	// does not get ready on a busy machine is reported as such, not as a hanging test.
 	clusterTime = 8 * time.Minute
 )
 
@@ -121,7 +121,7 @@ func checkCluster(ctx context.Context, t *testing.T, c *jetstream.Conn, s batch.
 	}
 	for _, x := range batchtest.QueueChecks {
 		if x.Name != "KeepsModelsApart" && x.Name != "TakesAnyName" {
-			continue // hints of the others are those of this test, which would be left out
+			continue // their hints equal those of this test and would be left out
 		}
 		if err := x.Check(ctx, c.Queue()); err != nil {
 			t.Errorf("%s: %v", x.Name, err)

@@ -1,6 +1,6 @@
-// Package jetstream keeps what batches of several machines need in NATS JetStream: hints in a work
-// queue, files, results and records. It is a client of a NATS server or of a cluster. It knows nothing
-// of models and of what a line asks.
+// Package jetstream stores batches of several machines in NATS JetStream: hints in a work
+// queue, files, results and records. It is a client of a NATS server or of a cluster. It knows
+// neither models nor the contents of lines.
 package jetstream
 
 import (
@@ -25,15 +25,15 @@ import (
 // Options of a connection.
 type Options struct {
 	Log *slog.Logger // nil: nothing is logged
-	// How long a worker may be silent before its hints go to others: 30 seconds if 0.
+	// Time after which the hints of a silent worker are reassigned: 30 seconds if 0.
 	AckWait time.Duration
-	// What hints may take, 1 GiB if 0. Beyond it there is batch.ErrFull.
+	// Maximum bytes of hints, 1 GiB if 0. Beyond it there is batch.ErrFull.
 	MaxBytes int64
 
 	// Servers of one cluster, such as nats://a:4222 or tls://b:4222.
 	Servers []string
-	// Files in PEM with who may have signed the servers' certificates, and with what this
-	// client shows. Any of them makes TLS a must.
+	// PEM files: the authorities of the servers' certificates, and the certificate and key of this
+	// client. Any of them requires TLS.
 	CA, Cert, Key string
 	// File with the user's token and seed, as nsc writes it.
 	Credentials string
@@ -59,11 +59,11 @@ type Conn struct {
 	settled  bool // the stream of hints was there once
 
 	mu        sync.Mutex
-	stream    js.Stream // of hints; nil until it is known to be there
+	stream    js.Stream // of hints; nil until it is known to exist
 	consumers map[string]js.Consumer
 }
 
-// Dial connects to a cluster. The error names what cannot be reached.
+// Dial connects to a cluster. The error names the unreachable servers.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	address, err := addresses(o.Servers)
 	if err != nil {
@@ -108,7 +108,7 @@ func (o *Options) remedy(err error) string {
 	return ": if the servers require a client certificate, set --queue-cert and --queue-key"
 }
 
-// addresses are the servers for people, without what may be secret in their URLs.
+// addresses are the servers for people, without credentials in their URLs.
 func addresses(servers []string) (string, error) {
 	if len(servers) == 0 {
 		return "", errors.New("queue: no server is given, want nats://HOST:PORT")
@@ -142,7 +142,7 @@ func (o *Options) conn(address string) *Conn {
 	return c
 }
 
-// options are what all connections have. What fails later is logged, and nothing else happens.
+// options are those of all connections. Later failures are only logged.
 func (c *Conn) options() []nats.Option {
 	return []nats.Option{
 		nats.Name("foretoken"),
@@ -179,16 +179,16 @@ func (c *Conn) use(ctx context.Context, nc *nats.Conn) (err error) {
 // Close ends the connection.
 func (c *Conn) Close() { c.nc.Close() }
 
-// Address says where the servers are.
+// Address is the addresses of the servers.
 func (c *Conn) Address() string { return c.address }
 
-// Connected tells whether a server can be reached now.
+// Connected reports whether a server can be reached now.
 func (c *Conn) Connected() bool { return c.nc.IsConnected() }
 
 // Queue is the queue of hints.
 func (c *Conn) Queue() batch.Queue { return (*queue)(c) }
 
-// explained gives errors of servers the meaning that batches know.
+// explained maps errors of servers to those of package batch.
 func explained(err error) error {
 	var api *js.APIError
 	switch {
@@ -226,7 +226,7 @@ func full(e *js.APIError) bool {
 	return false
 }
 
-// gone tells that what was there when it was last used is not there any more.
+// gone reports that something that existed at the last use no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, js.ErrStreamNotFound) || errors.Is(err, js.ErrConsumerNotFound) || errors.Is(err, js.ErrConsumerDeleted) ||
 		errors.Is(err, js.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)

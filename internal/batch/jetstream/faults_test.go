@@ -22,7 +22,7 @@ func hints(n int) []batch.Hint {
 	return list
 }
 
-// fetch wants a number of hints.
+// fetch fetches exactly n hints.
 func fetch(t *testing.T, q batch.Queue, n int) (list []batch.Delivery) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -98,7 +98,7 @@ func TestFullQueueSaysSo(t *testing.T) {
 	}
 }
 
-// Messages of others are no hints, and do not come again.
+// Foreign messages are not hints, and are not delivered again.
 func TestForeignMessagesAreRemoved(t *testing.T) {
 	c := remote(t, jetstream.Options{})
 	q := c.Queue()
@@ -118,7 +118,7 @@ func TestForeignMessagesAreRemoved(t *testing.T) {
 	waitFor(t, q, 0)
 }
 
-// The cache is smaller than what is read, and two processes share it.
+// The cache is smaller than the files that are read, and two processes share it.
 func TestCacheStaysSmall(t *testing.T) {
 	const size = 1 << 20
 	dir := t.TempDir()
@@ -158,7 +158,7 @@ func TestCacheStaysSmall(t *testing.T) {
 			t.Fatalf("the cache has %d bytes, at most %d", total, size)
 		}
 	}
-	for i := range 6 { // each is one object, and none is left
+	for i := range 6 { // each is one object, and none remains
 		if err := stores[1].Delete(t.Context(), fmt.Sprintf("content/%d", i)); err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +168,7 @@ func TestCacheStaysSmall(t *testing.T) {
 	}
 }
 
-// What an object's servers send is checked: a wrong file is an error, not a wrong line.
+// Objects from the servers are checked: a wrong file is an error, not a wrong line.
 func TestWrongReferencesAreRefused(t *testing.T) {
 	s, err := remote(t, jetstream.Options{}).Store(t.Context(), t.TempDir(), 1<<20)
 	if err != nil {
@@ -185,7 +185,7 @@ func TestWrongReferencesAreRefused(t *testing.T) {
 	}
 }
 
-// What a killed process has left of a file is swept, and nothing else.
+// Parts of files of a killed process are swept, and nothing else.
 func TestSweepDeletesUnreferencedObjects(t *testing.T) {
 	s, err := remote(t, jetstream.Options{}).Store(t.Context(), t.TempDir(), 1<<20)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Names of ours may have any byte; a token of a subject may not. What is no letter, digit, - or _
-// is written as = and two digits, so different names stay different.
+// Our names may have any byte; a token of a subject may not. Bytes other than letters, digits, - and _
+// are written as = and two digits, so different names stay different.
 
 const plain = "-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -49,7 +49,7 @@ func untoken(t string) (name string, ok bool) {
 }
 
 // path is a key of a store as a subject: a token for each part between slashes, so that the
-// servers can find those that begin alike.
+// servers can filter by prefix.
 func path(key string) string {
 	parts := strings.Split(key, "/")
 	for i, p := range parts {

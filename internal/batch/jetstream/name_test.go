@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/batch/jetstream"
 )
 
-// Every name has a token of its own, which servers take, and back.
+// Every name has a distinct token, which servers accept, and back.
 func FuzzTokens(f *testing.F) {
 	for _, s := range []string{"", "=", "a", "a.b", "batch_Az-09", "*", ">", "a b", "ä", "\x00", "==", "=3d"} {
 		f.Add(s)

@@ -70,7 +70,7 @@ func (s *Store) writeObject(ctx context.Context, key string, r io.Reader) (refer
 			return ref, err
 		}
 		if n > 0 {
-			_, _ = sum.Write(part[1 : 1+n]) // a hash takes all
+			_, _ = sum.Write(part[1 : 1+n]) // a hash does not fail
 			if _, err := s.write(ctx, partKey(ref.Object, i), part[:1+n], 0); err != nil {
 				return ref, err
 			}
@@ -142,7 +142,7 @@ func (s *Store) Sweep(ctx context.Context, before time.Time) error {
 	return nil
 }
 
-// refers tells whether a key refers to an object.
+// refers reports whether a key refers to an object.
 func (s *Store) refers(ctx context.Context, key, name string) (bool, error) {
 	data, _, err := s.read(ctx, key)
 	if errors.Is(err, fs.ErrNotExist) {

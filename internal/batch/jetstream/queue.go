@@ -59,7 +59,7 @@ func (c *Conn) work(ctx context.Context) (js.Stream, error) {
 	return s, nil
 }
 
-// consumer is who hands out the hints of a model. All workers share it.
+// consumer is the JetStream consumer of a model's hints. All workers share it.
 func (c *Conn) consumer(ctx context.Context, model string) (js.Consumer, error) {
 	c.mu.Lock()
 	known := c.consumers[model]
@@ -87,7 +87,7 @@ func (c *Conn) consumer(ctx context.Context, model string) (js.Consumer, error) 
 	return consumer, nil
 }
 
-// forget what is known of the servers: an error says that it is not so any more.
+// forget drops cached handles: an error says that they are stale.
 func (c *Conn) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *Conn) forget() {
 	clear(c.consumers)
 }
 
-// again does what f does, once more if something that was there is not there any more.
+// again calls f, and once more if a cached handle was stale.
 func (c *Conn) again(f func() error) error {
 	err := f()
 	if gone(err) {
@@ -186,7 +186,7 @@ func (q *queue) Fetch(ctx context.Context, model string, n int) ([]batch.Deliver
 	}
 }
 
-// fetch takes what there is, or waits for one and takes what came with it.
+// fetch returns available hints, or waits for one and returns those that came with it.
 func (q *queue) fetch(ctx context.Context, model string, n int) (got []batch.Delivery, err error) {
 	consumer, err := q.conn().consumer(ctx, model)
 	if err != nil {
@@ -200,7 +200,7 @@ func (q *queue) fetch(ctx context.Context, model string, n int) (got []batch.Del
 	defer cancel()
 	got, err = q.take(consumer.Fetch(1, js.FetchContext(wait)))
 	if wait.Err() != nil && len(got) == 0 {
-		return nil, nil // nothing came; the caller knows whether it may go on
+		return nil, nil // no hint came; the caller may try again
 	}
 	if err != nil || n == len(got) || len(got) == 0 {
 		return got, err
@@ -209,8 +209,8 @@ func (q *queue) fetch(ctx context.Context, model string, n int) (got []batch.Del
 	return append(got, more...), err
 }
 
-// take reads the messages of one request. Those that are no hints are removed: they would come
-// again for ever.
+// take reads the messages of one request. Messages that are not hints are removed: they would be
+// delivered forever.
 func (q *queue) take(b js.MessageBatch, err error) (got []batch.Delivery, _ error) {
 	if err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func (q *queue) take(b js.MessageBatch, err error) (got []batch.Delivery, _ erro
 		}
 		if err != nil {
 			q.log.Warn("queue has a malformed message: it is removed", "subject", m.Subject(), "error", err)
-			_ = m.Term() // where this fails it comes again, and so does the warning
+			_ = m.Term() // if this fails, the message and the warning come again
 			continue
 		}
 		got = append(got, d)
@@ -279,7 +279,7 @@ func subject(model, name string) string {
 	return workSubject + "." + token(model) + "." + token(name)
 }
 
-// message is a hint as it is sent.
+// message is the encoding of a hint.
 type message struct {
 	batch.Hint
 	Tried int `json:"tried,omitempty"` // how often it was delivered in messages before this one
@@ -301,8 +301,8 @@ func (d *delivery) Working() error   { return d.msg.InProgress() }
 func (d *delivery) Done() error                     { return d.msg.Ack() }
 func (d *delivery) Later(after time.Duration) error { return d.msg.NakWithDelay(after) }
 
-// Return sends the hint again, for servers count every delivery of a message, and then ends this one.
-// Where that is lost it comes twice.
+// Return sends the hint again, because servers count every delivery of a message, and then ends this one.
+// If the end is lost the hint comes twice.
 func (d *delivery) Return() error {
 	data, err := json.Marshal(message{d.hint, d.attempts - 1})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
-// A server with TLS and users lets in who is one of them, and the others are told why not, in a line.
+// A server with TLS and users admits its users, and refuses others with a reason in one line.
 func TestSecureServersWantCertificateAndUser(t *testing.T) {
 	t.Parallel()
 	node, server := natstest.Secure(t)

@@ -21,15 +21,15 @@ import (
 	"github.com/foretoken/foretoken/internal/batch"
 )
 
-// Names in the servers. The last message of stateSubject.<path of a key> is what there is under it.
+// Names in the servers. The last message of stateSubject.<path of a key> is the value of the key.
 const (
 	stateStream  = "FT_STATE"
 	stateSubject = "ft.state"
 )
 
-// The first byte of a message says what follows.
+// The first byte of a message is the kind of the rest.
 const (
-	kindValue  = 'v' // what was created
+	kindValue  = 'v' // a created value
 	kindObject = 'o' // a reference to it, as an object of several messages
 	kindRecord = 'r'
 )
@@ -40,21 +40,21 @@ const maxInline = 256 << 10
 // Store implements batch.Store, for all processes that are connected to the same servers.
 type Store struct {
 	c      *Conn
-	stream js.Stream // a handle: who has it need not ask for the stream each time
+	stream js.Stream // a handle: saves a request for the stream each time
 	cache  *cache
 }
 
 var _ batch.Store = (*Store)(nil)
 
-// reference says where a large value is.
+// reference is the location of a large value.
 type reference struct {
 	Object string `json:"object"`
 	Size   int64  `json:"size"`
 	Sum    string `json:"sum"` // SHA-256
 }
 
-// Store opens what the servers keep, and makes it where there is none. Files that were read are
-// kept in a folder of this machine, up to a size.
+// Store opens the store of the servers, and creates it if necessary. Files that were read are
+// cached in a folder of this machine, up to a size.
 func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error) {
 	s := &Store{c: c}
 	// Replicas that lag behind may not answer: every reader sees what was written.
@@ -74,15 +74,15 @@ func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error
 	return s, nil
 }
 
-// patience is how long an operation goes on when servers are about to agree on a leader, and
+// patience is how long an operation is retried while servers elect a leader, and
 // maxTransfer how long a file may take.
 const (
 	patience    = 30 * time.Second
 	maxTransfer = 5 * time.Minute
 )
 
-// retried does what f does until it succeeds, fails for good or has failed for too long. Each time
-// it may take so long: a server that dies with a request answers nothing.
+// retried calls f until it succeeds, fails permanently or has failed for too long. each limits one
+// call: a server that dies does not answer.
 func retried(ctx context.Context, each time.Duration, f func(context.Context) error) error {
 	began := time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -98,14 +98,14 @@ func retried(ctx context.Context, each time.Duration, f func(context.Context) er
 	}
 }
 
-// limited does what f does within a time.
+// limited calls f with a time limit.
 func limited(ctx context.Context, most time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return f(ctx)
 }
 
-// transient tells errors that go away when servers have found each other again.
+// transient reports errors that end when the cluster has recovered.
 func transient(err error) bool {
 	var api *js.APIError
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, js.ErrNoStreamResponse) ||
@@ -113,7 +113,7 @@ func transient(err error) bool {
 		errors.As(err, &api) && api.Code == 503 && !full(api)
 }
 
-// write makes a message the last one of a key, if the last one is rev; 0: if there is none.
+// write makes a message the last one of a key, if the last revision is rev; 0: if there is none.
 func (s *Store) write(ctx context.Context, key string, data []byte, rev uint64) (next uint64, err error) {
 	tries := 0
 	err = retried(ctx, apiTimeout, func(ctx context.Context) error {
@@ -135,13 +135,13 @@ func (s *Store) write(ctx context.Context, key string, data []byte, rev uint64) 
 	return 0, batch.ErrConflict
 }
 
-// stale tells that the last message of a subject was another one.
+// stale reports that the last message of a subject was another one.
 func stale(err error) bool {
 	var api *js.APIError
 	return errors.As(err, &api) && (api.ErrorCode == js.JSErrCodeStreamWrongLastSequence || api.ErrorCode == js.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// read is what the last message of a key has.
+// read is the last message of a key.
 func (s *Store) read(ctx context.Context, key string) (data []byte, rev uint64, err error) {
 	m, err := s.message(ctx, key)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Store) Create(ctx context.Context, key string, r io.Reader) error {
 	return err
 }
 
-// value is what was created under a key: its bytes, or a file of the cache with them, which the
+// value is the created value of a key: its bytes, or a file of the cache with them, which the
 // caller closes.
 func (s *Store) value(ctx context.Context, key string) (data []byte, file *os.File, err error) {
 	data, _, err = s.read(ctx, key)
@@ -284,7 +284,7 @@ func (s *Store) purge(ctx context.Context, subject string) error {
 	}))
 }
 
-// List lists keys. The servers find those with the same parts up to the last slash of the prefix.
+// List lists keys. The servers filter by the part of the prefix up to its last slash.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	filter := ">"
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
