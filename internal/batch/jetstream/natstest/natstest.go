@@ -1,5 +1,5 @@
-// Package natstest runs NATS servers as processes, for tests that kill them. The program is a module of its
-// own, in the folder server, which the go command builds at the first use and keeps in its cache.
+// Package natstest runs NATS servers as processes, for tests that kill them. The program is a separate module
+// in the folder server, which the go command builds at the first use and keeps in its cache.
 package natstest
 
 import (
@@ -43,7 +43,7 @@ func (s Security) Key() string { return filepath.Join(string(s), "key.pem") }
 // Credentials is the file of a user of the node.
 func (s Security) Credentials() string { return filepath.Join(string(s), "users.creds") }
 
-// Strangers is the file of a user that the node does not know.
+// Strangers is the file of a user whom the node does not know.
 func (s Security) Strangers() string { return filepath.Join(string(s), "strangers.creds") }
 
 // program builds the server and returns its path in the cache of the go command, which has it from the
@@ -66,7 +66,7 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// output runs a command and returns what it prints.
+// output runs a command and returns its output.
 func output(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -142,8 +142,8 @@ func Secure(t testing.TB) (*Node, string) {
 	return n, fmt.Sprintf("tls://127.0.0.1:%d", n.Port)
 }
 
-// Cluster starts size nodes that know each other, and returns their URLs. They end with the test. Several
-// need a moment before they have a leader.
+// Cluster starts size nodes that know each other, and returns their URLs. They end with the test. A cluster
+// needs a moment to elect a leader.
 func Cluster(t testing.TB, size int) (nodes []*Node, servers []string) {
 	t.Helper()
 	dir := t.TempDir()
