@@ -33,7 +33,7 @@ type security struct {
 	System   string            // the account of the node itself
 }
 
-// secure protects a server by what a folder has. An empty folder is filled.
+// secure protects a server by the files of a folder. An empty folder is filled.
 func secure(dir string, o *server.Options) error {
 	s := &security{dir: dir, Accounts: map[string]string{}}
 	file := s.file("security.json")
