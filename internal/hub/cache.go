@@ -18,12 +18,12 @@ type Cache string
 type Model struct {
 	Repo       Repo
 	Folder     string
-	Size       int64      // bytes on disk, what has arrived of unfinished files included
-	Unfinished int64      // bytes of Size that are of unfinished files
+	Size       int64      // bytes on disk, including unfinished files
+	Unfinished int64      // bytes of Size in unfinished files
 	Snapshots  []Snapshot // the newest first
 }
 
-// Snapshot is what is there of one commit.
+// Snapshot is the cached files of one commit.
 type Snapshot struct {
 	Repo   Repo
 	Commit string
@@ -50,7 +50,7 @@ func (c Cache) Repos() ([]Repo, error) {
 	return repos, nil
 }
 
-// Model is what the cache holds of a repository; ErrNotCached if that is nothing.
+// Model is the cached part of a repository; ErrNotCached if there is none.
 func (c Cache) Model(repo Repo) (*Model, error) {
 	m := &Model{Repo: repo, Folder: filepath.Join(string(c), repo.folder())}
 	if _, err := os.Stat(m.Folder); errors.Is(err, fs.ErrNotExist) {
@@ -94,14 +94,14 @@ func (c Cache) Model(repo Repo) (*Model, error) {
 	return m, nil
 }
 
-// snapshot reads the folder of a commit. unlinked is the size of what is not in a blob.
+// snapshot reads the folder of a commit. unlinked is the size of files that are not links to blobs.
 func (m *Model) snapshot(commit string) (s Snapshot, unlinked int64, err error) {
 	s = Snapshot{Repo: m.Repo, Commit: commit, Folder: filepath.Join(m.Folder, snapshotsFolder, commit)}
 	err = filepath.WalkDir(s.Folder, func(at string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
-		info, err := os.Stat(at) // of what a link leads to
+		info, err := os.Stat(at) // of the target of a link
 		if err != nil || !info.Mode().IsRegular() {
 			return nil // a link without a blob is a file that is not there
 		}
@@ -236,8 +236,8 @@ func (m *Model) Snapshot(revision string) (*Snapshot, error) {
 	return nil, fmt.Errorf("hub: revision %q of %s is %w; cached revisions: %s", revision, m.Repo, ErrNotCached, strings.Join(known, ", "))
 }
 
-// Path is what to open of a snapshot: its folder, the GGUF file in it, or a folder in it. Of a
-// file in parts it is the first.
+// Path is the path to open of a snapshot: its folder, the GGUF file in it, or a folder in it. For a
+// file in parts it is the first part.
 func (s *Snapshot) Path() (string, error) {
 	if slices.ContainsFunc(s.Files, func(f string) bool { return matchesWhole(weightFiles, f) && f != indexFile }) {
 		return s.Folder, nil

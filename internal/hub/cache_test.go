@@ -168,7 +168,7 @@ func TestRemoveKeepsWhatOthersNeed(t *testing.T) {
 	}
 }
 
-// A link that leads out of the repository is removed; what it leads to is not.
+// A link that leads out of the repository is removed; its target is not.
 func TestRemoveStaysInside(t *testing.T) {
 	c := officialCache(t)
 	outside := filepath.Join(t.TempDir(), "precious")

@@ -8,8 +8,8 @@ import (
 // CardFile is the name of a repository's model card.
 const CardFile = "README.md"
 
-// BaseModels are the repositories that a model card names under base_model in the YAML at its
-// beginning: what the model was made from. Names that are none are left out.
+// BaseModels are the repositories that a model card lists under base_model in the YAML at its
+// beginning: the sources of the model. Invalid names are left out.
 func BaseModels(card []byte) []Repo {
 	text, ok := strings.CutPrefix(strings.ReplaceAll(strings.TrimPrefix(string(card), "\uFEFF"), "\r\n", "\n"), "---\n")
 	text, _, closed := strings.Cut(text, "\n---")

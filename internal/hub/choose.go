@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// What a model needs besides its weights, and the weights in the format that all tools
+// Files that a model needs besides its weights, and the weights in the format that all tools
 // read. Pickles (*.bin, *.pt) run code when they are read, and nothing here reads them.
 var (
 	textFiles = []string{
@@ -21,11 +21,11 @@ var (
 	modelFiles = []string{"model*.safetensors", "mtp.safetensors", "mtp/*.safetensors"}
 )
 
-// indexFile says which files of weights there are.
+// indexFile lists the files of weights.
 const indexFile = "model.safetensors.index.json"
 
-// Choose picks the files to fetch: those that match a pattern of include, or if there is
-// none those that a model is made of; without those that match a pattern of exclude. A
+// Choose picks the files to fetch: those that match a pattern of include, or without include
+// the usual files of a model; minus those that match a pattern of exclude. A
 // pattern with a slash is matched against the whole path, one without against each part of it.
 func (l *Listing) Choose(include, exclude []string) ([]File, error) {
 	for _, p := range slices.Concat(include, exclude) {
@@ -47,7 +47,7 @@ func (l *Listing) Choose(include, exclude []string) ([]File, error) {
 	return files, nil
 }
 
-// usual are the files of a model: what is text, and weights as safetensors or, if there
+// usual are the files of a model: text files, and weights as safetensors or, if there
 // are none, the only GGUF file, or the only folder with safetensors.
 func (l *Listing) usual(exclude []string) ([]File, error) {
 	texts := l.matching(func(f string) bool { return matchesWhole(textFiles, f) })
@@ -126,8 +126,8 @@ type variant struct {
 
 var splitPart = regexp.MustCompile(`-\d{5}-of-\d{5}\.gguf$`)
 
-// variantsOf are the models among GGUF files. What only belongs to one, such as the part
-// that sees pictures, is not among them.
+// variantsOf are the models among GGUF files, without files that belong to a model, such as a
+// vision projector.
 func variantsOf(files []File) []variant {
 	var found []variant
 	for _, f := range files {

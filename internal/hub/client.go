@@ -23,7 +23,7 @@ const (
 	maxParallel     = 64
 	filesAtOnce     = 4                // a few, so that a model arrives file by file
 	chunkBytes      = 16 << 20         // of one request for a part of a file
-	stallTime       = 60 * time.Second // after which a silent connection is given up
+	stallTime       = 60 * time.Second // after which a silent connection is closed
 	maxRedirects    = 10
 )
 
@@ -31,8 +31,8 @@ const (
 type Options struct {
 	Cache    string // folder of the cache
 	Endpoint string // address of the hub; empty: DefaultEndpoint
-	Token    string // shows who asks; it is sent to the endpoint and nowhere else
-	Agent    string // what the program calls itself
+	Token    string // of the user; it is sent only to the endpoint
+	Agent    string // User-Agent of the program
 	Offline  bool   // send no request
 	Parallel int    // connections at a time, each with 16 MiB of memory; 0: 8
 
@@ -51,7 +51,7 @@ type Client struct {
 	http     *http.Client
 	buffers  chan []byte // one for each connection; nil until it is used
 
-	// What tests replace.
+	// Replaced by tests.
 	chunk   int
 	stall   time.Duration
 	sleep   func(context.Context, time.Duration) error
@@ -91,8 +91,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// newHTTP returns the connections. HTTP/2 is off: it would send all parts of all files
-// through one connection, and one is what parallel parts are to be faster than.
+// newHTTP returns the HTTP client. HTTP/2 is off: it would send all parts of all files
+// through one connection, which parallel parts are to beat.
 func newHTTP(o Options) *http.Client {
 	http1 := new(http.Protocols)
 	http1.SetHTTP1(true)
@@ -106,19 +106,19 @@ func newHTTP(o Options) *http.Client {
 			ReadBufferSize:      64 << 10,
 			Protocols:           http1,
 		},
-		// The token may go along to some places only: see ask.
+		// The token may be sent to some hosts only: see ask.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// ours reports whether an address is of the hub itself, to which the token may be sent.
+// ours reports whether an address belongs to the hub itself, to which the token may be sent.
 func (c *Client) ours(at *url.URL) bool {
 	return at.Scheme == c.endpoint.Scheme && at.Host == c.endpoint.Host
 }
 
-// ask sends a request and hands a good answer to read, with the address it came from.
-// Redirects are followed; but a HEAD asks for a file's whereabouts, and ends where it is
-// told an address outside of the hub: there, signed addresses are good for GET only.
+// ask sends a request and passes a successful answer to read, with its address.
+// It follows redirects. A HEAD request looks up the address of a file, and ends at the first
+// address outside of the hub: signed addresses are valid for GET only.
 // span is the value of the Range header, if not empty.
 func (c *Client) ask(ctx context.Context, method string, at *url.URL, span string, read func(*http.Response, *url.URL) error) error {
 	for range maxRedirects {
@@ -149,7 +149,7 @@ func (c *Client) ask(ctx context.Context, method string, at *url.URL, span strin
 	return &fatalError{fmt.Errorf("hub: %s: more than %d redirects", shown(at), maxRedirects)}
 }
 
-// exchange sends one request and hands the answer to read. It gives up when nothing
+// exchange sends one request and passes the answer to read. It gives up if no data
 // arrives for too long.
 func (c *Client) exchange(ctx context.Context, method string, at *url.URL, span string, read func(*http.Response) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -160,7 +160,7 @@ func (c *Client) exchange(ctx context.Context, method string, at *url.URL, span 
 	if err != nil {
 		return &fatalError{fmt.Errorf("hub: %s: %w", shown(at), err)}
 	}
-	request.Header.Set("Accept-Encoding", "identity") // sizes and hashes are of the files as they are
+	request.Header.Set("Accept-Encoding", "identity") // sizes and hashes are those of the uncompressed files
 	if c.agent != "" {
 		request.Header.Set("User-Agent", c.agent)
 	}
@@ -190,7 +190,7 @@ func stalled(ctx context.Context) error {
 	return nil
 }
 
-// watched is a body that is given up when it stalls.
+// watched is a body that is closed if it stalls.
 type watched struct {
 	io.ReadCloser
 	idle  *time.Timer
@@ -207,12 +207,12 @@ func (w *watched) Read(p []byte) (int, error) {
 const (
 	maxFailures = 6                // in a row
 	firstWait   = 1 * time.Second  // doubled with each failure
-	longestWait = 30 * time.Second // of our own accord
+	longestWait = 30 * time.Second // if the server names no time
 	patience    = 5 * time.Minute  // if the server asks for it
 )
 
-// again reports whether what went wrong may go well another time, and when. failures is
-// how often it has gone wrong before.
+// again reports whether to retry after an error, and when. failures is
+// the number of failures before.
 func (c *Client) again(err error, failures int) (wait time.Duration, ok bool) {
 	var fatal *fatalError
 	var status *statusError

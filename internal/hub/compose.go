@@ -24,7 +24,7 @@ func (p Piece) check() error {
 	return nil
 }
 
-// ReadPiece fetches a range of bytes into memory, past the cache, and nothing else of the file.
+// ReadPiece fetches only a range of bytes of a file, into memory, without the cache.
 // There is no hash to compare it with.
 func (c *Client) ReadPiece(ctx context.Context, l *Listing, p Piece) ([]byte, error) {
 	if err := p.check(); err != nil {
@@ -61,8 +61,8 @@ func (m *Composition) size() (int64, error) {
 }
 
 // Compose puts a composition into the cache as the named file of a listing that was fetched
-// before. Only the pieces are requested. The file appears whole or not at all; composing that
-// was interrupted goes on from where it was. report is that of Fetch.
+// before. Only the pieces are requested. The file appears atomically; an interrupted composition
+// is resumed. report is that of Fetch.
 func (c *Client) Compose(ctx context.Context, m *Composition, l *Listing, name string, report func(Event)) error {
 	size, err := m.size()
 	if err != nil {

@@ -61,7 +61,7 @@ func TestComposeRequestsPiecesOnly(t *testing.T) {
 	if n := h.count(store); n != 5 {
 		t.Errorf("%d requests for parts, want 5: %v", n, h.seen())
 	}
-	// Removing the model takes the file along, and another snapshot would share it.
+	// Removing the model removes the file, and another snapshot would share it.
 	target, err := os.Readlink(composed(c))
 	if err != nil || !strings.HasPrefix(target, "../../blobs/") {
 		t.Errorf("the file leads to %s, %v", target, err)
@@ -185,7 +185,7 @@ func TestBaseModelsOfACard(t *testing.T) {
 	}
 }
 
-// FuzzBaseModels: whatever a card says, the names are those of repositories.
+// FuzzBaseModels: for any card, the names are valid repositories.
 func FuzzBaseModels(f *testing.F) {
 	f.Add([]byte("---\nbase_model: Qwen/Qwen3.8-27B\n---\n"))
 	f.Add([]byte("---\nbase_model:\n- a/b\n- 'c/d'\n---"))

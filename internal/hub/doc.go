@@ -1,12 +1,12 @@
-// Package hub fetches models from the Hugging Face hub, or anything that answers as it
-// does, and keeps them in the cache folder that all tools of that hub share.
+// Package hub fetches models from the Hugging Face hub, or a compatible server, and keeps
+// them in the cache folder that all tools of that hub share.
 //
 // It knows the hub's API, the layout of the cache and which files of a repository are
-// worth fetching. It does not know what is in them: whether a model can be run is for
-// others to say. It reads no environment: where the cache is, which hub and what token are
-// options. Names, sizes and bytes that come over the network are untrusted: names stay
-// inside the cache, nothing grows beyond its announced size, and a file gets its place in
-// the cache only when its hash is the one that was announced.
+// worth fetching, but not their contents: other packages say whether a model can be run.
+// It reads no environment: cache folder, hub and token are
+// options. Names, sizes and bytes from the network are untrusted: names stay
+// inside the cache, no file grows beyond its announced size, and a file enters
+// the cache only if its hash is the announced one.
 //
 // The cache of a repository:
 //

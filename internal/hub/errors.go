@@ -26,12 +26,12 @@ var (
 	errStalled = errors.New("the transfer has stalled")
 )
 
-// fatalError goes wrong again however often it is tried.
+// fatalError is an error that retries do not change.
 type fatalError struct{ error }
 
 func (e *fatalError) Unwrap() error { return e.error }
 
-// statusError is an answer other than the one that was asked for.
+// statusError is an answer with another status than requested.
 type statusError struct {
 	at      string
 	ours    bool // the hub itself said so
@@ -81,7 +81,7 @@ func (e *statusError) refused() bool {
 // rateReset is the hub's own header for the seconds until a limit is lifted.
 var rateReset = regexp.MustCompile(`\br=0\b.*\bt=([0-9]{1,9})\b`)
 
-// retryAfter is how long an answer asks us to wait, 0 if it does not say.
+// retryAfter is the delay that an answer asks for, 0 if none.
 func (c *Client) retryAfter(h http.Header) time.Duration {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if m := rateReset.FindStringSubmatch(h.Get("RateLimit")); value == "" && m != nil {
@@ -96,7 +96,7 @@ func (c *Client) retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// explain says what an error of the hub's API means for the user.
+// explain translates an error of the hub's API for the user.
 func (c *Client) explain(err error, repo Repo, revision string) error {
 	var e *statusError
 	if !errors.As(err, &e) || !e.ours {
@@ -129,7 +129,7 @@ func noAnswer(at *url.URL, err error) error {
 	return fmt.Errorf("hub: %s is %w: %w", shown(at), ErrUnreachable, err)
 }
 
-// cutShort is the error of an answer: one that says what it is, or else of the network.
+// cutShort is the error of an interrupted answer: a known one, or a network error.
 func cutShort(at *url.URL, err error) error {
 	var status *statusError
 	var fatal *fatalError
@@ -139,7 +139,7 @@ func cutShort(at *url.URL, err error) error {
 	return fmt.Errorf("hub: %s: the connection broke: %w", shown(at), err)
 }
 
-// diskError adds what helps to an error of the file system.
+// diskError adds advice to an error of the file system.
 func (c Cache) diskError(err error) error {
 	switch {
 	case err == nil:

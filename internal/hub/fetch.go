@@ -19,31 +19,31 @@ import (
 	"time"
 )
 
-// State is what is being done about a file.
+// State is the state of a file.
 type State int
 
 // The states of a file.
 const (
-	Fetching State = iota // bytes are arriving, or those that are here are checked
+	Fetching State = iota // bytes are arriving, or existing bytes are checked
 	Waiting               // another program is fetching the same file
 	Retrying              // something went wrong, and is tried again
 	Finished              // the file is in its place
 )
 
-// Event says how far a file is.
+// Event is the progress of a file.
 type Event struct {
 	File  File
 	State State
 	Done  int64 // bytes of the file that are here; it falls when they turn out to be wrong
 
-	Err  error         // what went wrong, if Retrying
-	Wait time.Duration // until it is tried again, if Retrying
+	Err  error         // the error, if Retrying
+	Wait time.Duration // until the retry, if Retrying
 }
 
 // Fetch brings files of a listing into the cache, except those that are there, and returns
-// the folder that holds them. When all are there, the listing's revision stands for its
-// commit. Fetching that was interrupted, by an error or the end of ctx, goes on from where
-// it was when it is asked for again. report, if not nil, is told of progress, one call at a
+// their folder. When all are there, the listing's revision stands for its
+// commit. A Fetch that was interrupted, by an error or the end of ctx, is resumed by the next
+// one. report, if not nil, is called with progress, one call at a
 // time.
 func (c *Client) Fetch(ctx context.Context, l *Listing, files []File, report func(Event)) (folder string, err error) {
 	f := &fetch{c: c, l: l, root: filepath.Join(string(c.cache), l.Repo.folder()), report: report}
@@ -59,7 +59,7 @@ func (c *Client) Fetch(ctx context.Context, l *Listing, files []File, report fun
 	if err := f.checkSpace(files); err != nil {
 		return "", err
 	}
-	// Small ones first: what is wrong with the network or the disk shows there.
+	// Small files first: they reveal problems of the network or the disk.
 	files = slices.SortedFunc(slices.Values(files), func(a, b File) int { return cmp.Compare(a.Size, b.Size) })
 	if err := f.all(ctx, files); err != nil {
 		return "", err
@@ -83,7 +83,7 @@ func (c *Client) Read(ctx context.Context, l *Listing, file File, limit int) ([]
 		return nil, c.explain(err, l.Repo, l.Revision)
 	}
 	sum := file.newHash()
-	_, _ = sum.Write(data) // a hash takes everything
+	_, _ = sum.Write(data) // a hash does not fail
 	return data, file.verify(sum)
 }
 
@@ -106,7 +106,7 @@ func (f *fetch) tell(e Event) {
 	f.report(e)
 }
 
-// all fetches the files, a few at a time, until one goes wrong.
+// all fetches the files, a few at a time, until one fails.
 func (f *fetch) all(parent context.Context, files []File) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -120,7 +120,7 @@ func (f *fetch) all(parent context.Context, files []File) error {
 		group.Go(func() {
 			for file := range queue {
 				if err := f.file(ctx, file); err != nil {
-					cancel(err) // the first counts: the others may be due to it
+					cancel(err) // the first error counts: the rest may be due to it
 					return
 				}
 			}
@@ -188,20 +188,20 @@ func (f *fetch) blob(ctx context.Context, file File, blob string) error {
 		if !resumed {
 			return errors.Join(err, os.Remove(partial))
 		}
-		f.tell(Event{File: file, State: Retrying, Err: err}) // what an earlier run left may be to blame
+		f.tell(Event{File: file, State: Retrying, Err: err}) // data of an earlier run may be the cause
 	}
 	if err := errors.Join(out.Sync(), out.Close()); err != nil {
 		return f.c.cache.diskError(err)
 	}
 	err = os.Rename(partial, blob)
 	if errors.Is(err, fs.ErrNotExist) && hasSize(blob, file.Size) {
-		return nil // where locks do not work, another program was faster
+		return nil // without working locks, another program was faster
 	}
 	return f.c.cache.diskError(err)
 }
 
-// contents completes the partial file out and verifies it. resumed tells whether part of it
-// was there.
+// contents completes the partial file out and verifies it. resumed reports whether part of it
+// existed.
 func (f *fetch) contents(ctx context.Context, file File, out *os.File) (resumed bool, err error) {
 	info, err := out.Stat()
 	if err != nil {
@@ -226,7 +226,7 @@ func (f *fetch) contents(ctx context.Context, file File, out *os.File) (resumed 
 	return have > 0, file.verify(sum)
 }
 
-// checkSpace checks that the disk has space for what is missing.
+// checkSpace checks that the disk has space for the missing bytes.
 func (f *fetch) checkSpace(files []File) error {
 	need := int64(0)
 	for _, file := range files {
@@ -258,14 +258,14 @@ func (f File) newHash() hash.Hash {
 		return sha256.New()
 	}
 	sum := sha1.New()
-	_, _ = fmt.Fprintf(sum, "blob %d\x00", f.Size) // a hash takes everything
+	_, _ = fmt.Fprintf(sum, "blob %d\x00", f.Size) // a hash does not fail
 	return sum
 }
 
-// hashError is of contents that are not what was announced.
+// hashError reports contents with another hash than announced.
 type hashError struct{ error }
 
-// verify compares the hash of what has arrived.
+// verify compares the hash of the received bytes.
 func (f File) verify(sum hash.Hash) error {
 	want, err := hex.DecodeString(f.Hash)
 	if err == nil && bytes.Equal(sum.Sum(nil), want) {

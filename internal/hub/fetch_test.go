@@ -102,7 +102,7 @@ func TestFetchSurvivesCutConnections(t *testing.T) {
 	}
 }
 
-// A part that never arrives whole ends the try; what came before it stays for the next.
+// A part that never arrives whole ends the attempt; earlier parts stay for the next.
 func TestFetchInterruptedLeavesAPrefix(t *testing.T) {
 	h := newFakeHub(t, someFiles())
 	model := h.files["model.safetensors"]
@@ -115,7 +115,7 @@ func TestFetchInterruptedLeavesAPrefix(t *testing.T) {
 	} {
 		c, _ := h.client(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		var before sync.WaitGroup // parts before the one that goes wrong
+		var before sync.WaitGroup // parts before the failing one
 		before.Add(4)
 		h.set(func(w http.ResponseWriter, r *http.Request) bool {
 			switch span := r.Header.Get("Range"); {
@@ -157,7 +157,7 @@ func TestFetchInterruptedLeavesAPrefix(t *testing.T) {
 	}
 }
 
-// Whatever a program that was killed left behind, the next one makes it whole.
+// The next Fetch completes whatever a killed program left.
 func TestFetchGoesOnFromWhatAKilledProgramLeft(t *testing.T) {
 	h := newFakeHub(t, someFiles())
 	model := h.files["model.safetensors"]
@@ -298,7 +298,7 @@ func TestFetchRefusesLies(t *testing.T) {
 	}
 }
 
-// The hub names another file than it listed: nothing of it is asked for.
+// The hub names another file than it listed: nothing of it is requested.
 func TestFetchHoldsTheHubToItsList(t *testing.T) {
 	for header, value := range map[string]string{"X-Linked-Size": "7501", "X-Linked-Etag": `"` + strings.Repeat("0", 64) + `"`} {
 		h := newFakeHub(t, someFiles())
@@ -439,7 +439,7 @@ func TestFetchWaitsForAnotherProgram(t *testing.T) {
 		if d != lockPoll {
 			t.Errorf("waits for %v", d)
 		}
-		_ = os.Remove(path) // as some clients do: the next one must not lock what is gone
+		_ = os.Remove(path) // as some clients do: the next one must not lock a deleted file
 		_ = other.Close()
 		return clock.sleep(ctx, d)
 	}

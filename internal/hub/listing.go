@@ -14,19 +14,19 @@ import (
 	"strings"
 )
 
-// Limits on what a hub may say about a repository.
+// Limits on the description of a repository.
 const (
 	maxAnswer = 32 << 20 // bytes
 	maxFiles  = 100_000
 )
 
-// mainRevision is the branch that is meant when none is named.
+// mainRevision is the default branch.
 const mainRevision = "main"
 
-// Listing is what a repository holds at one commit.
+// Listing is the files of a repository at one commit.
 type Listing struct {
 	Repo     Repo
-	Revision string // as it was asked for
+	Revision string // as requested
 	Commit   string
 	Files    []File // by path
 }
@@ -39,7 +39,7 @@ type File struct {
 	Hash string
 }
 
-// List asks the hub what a revision of a repository holds. Without a revision it is main.
+// List asks the hub for the files of a revision of a repository. Without a revision it is main.
 func (c *Client) List(ctx context.Context, repo Repo, revision string) (*Listing, error) {
 	if revision == "" {
 		revision = mainRevision
@@ -112,7 +112,7 @@ type treeEntry struct {
 	} `json:"lfs"`
 }
 
-// filesOf are the files among the entries, none of which can do harm by its name or size.
+// filesOf are the files among the entries, with safe names and sizes.
 func filesOf(entries []treeEntry) ([]File, error) {
 	var files []File
 	for _, e := range entries {
@@ -167,8 +167,8 @@ func (c *Client) getJSON(ctx context.Context, at *url.URL, v any) (next *url.URL
 
 var nextLink = regexp.MustCompile(`<([^<>]*)>\s*;\s*rel="?next"?`)
 
-// nextPage is the address after the given one, by the Link header. Only its query counts:
-// mirrors of a hub hand on the header with the address of what they mirror.
+// nextPage is the address of the next page, by the Link header. Only its query counts:
+// mirrors of a hub pass the header on with the address of the original.
 func nextPage(at *url.URL, h http.Header) *url.URL {
 	m := nextLink.FindStringSubmatch(h.Get("Link"))
 	if m == nil {

@@ -241,7 +241,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// FuzzListing checks that whatever a hub may list is what the rest relies on.
+// FuzzListing checks that an accepted listing satisfies the assumptions of its users.
 func FuzzListing(f *testing.F) {
 	f.Add([]byte(`[{"type":"file","path":"config.json","oid":"05c6e9dfec32e8fee1aaaa5c0a94ad2c9736f878","size":24}]`))
 	f.Add([]byte(`[{"type":"file","path":"mtp/w","oid":"","size":1,"lfs":{"oid":"` + strings.Repeat("0", 64) + `","size":9}},{"type":"directory","path":".."}]`))

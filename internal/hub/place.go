@@ -19,9 +19,9 @@ const (
 	partialSuffix   = ".incomplete"
 )
 
-// place makes pointer lead to the blob. On file systems without links, such as those of
+// place makes pointer a link to the blob. On file systems without links, such as those of
 // memory sticks, pointer becomes the file itself: a fresh blob is moved there, and one
-// that others may lead to is copied.
+// that others may refer to is copied.
 func (c *Client) place(blob, pointer string, fresh bool) error {
 	folder := filepath.Dir(pointer)
 	if err := os.MkdirAll(folder, 0o777); err != nil {

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Remove takes a snapshot out of the cache, with the contents that no other snapshot of
-// the repository needs, and the repository with its last one.
+// Remove removes a snapshot from the cache, with the contents that no other snapshot of
+// the repository needs, and the repository with its last snapshot.
 func (c Cache) Remove(s *Snapshot) error {
 	m, err := c.Model(s.Repo)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c Cache) Remove(s *Snapshot) error {
 	return c.removePaths(paths)
 }
 
-// RemoveAll takes a repository out of the cache, with whatever there is of it.
+// RemoveAll removes a repository from the cache.
 func (c Cache) RemoveAll(repo Repo) error {
 	folder := filepath.Join(string(c), repo.folder())
 	if _, err := os.Lstat(folder); errors.Is(err, fs.ErrNotExist) {
@@ -58,8 +58,8 @@ func (c Cache) RemoveAll(repo Repo) error {
 	})
 }
 
-// removePaths removes files and folders in the given order. What leads to others comes
-// first: if this is interrupted, nothing leads to a hole.
+// removePaths removes files and folders in the given order, links before their targets:
+// if this is interrupted, no link is broken.
 func (c Cache) removePaths(paths []string) error {
 	for _, path := range paths {
 		if err := os.RemoveAll(path); err != nil {
@@ -69,8 +69,8 @@ func (c Cache) removePaths(paths []string) error {
 	return nil
 }
 
-// blobs are the paths of the contents that the snapshot's links lead to. A link that leads
-// out of the repository is none of ours.
+// blobs are the paths of the targets of the snapshot's links, without those outside of
+// the repository.
 func (s *Snapshot) blobs() []string {
 	folder := filepath.Join(filepath.Dir(filepath.Dir(s.Folder)), blobsFolder)
 	var found []string
@@ -78,7 +78,7 @@ func (s *Snapshot) blobs() []string {
 		path := filepath.Join(s.Folder, filepath.FromSlash(name))
 		target, err := os.Readlink(path)
 		if err != nil {
-			continue // the file itself, which goes with its folder
+			continue // a regular file, which is removed with its folder
 		}
 		if !filepath.IsAbs(target) {
 			target = filepath.Join(filepath.Dir(path), target)

@@ -11,7 +11,7 @@ import (
 // Repo is the well-formed id of a model repository: ORG/NAME, or NAME for a few old ones.
 type Repo string
 
-// folderPrefix begins the folders of models in the cache; those of data sets differ.
+// folderPrefix is the prefix of folders of models in the cache; those of data sets differ.
 const folderPrefix = "models--"
 
 var (

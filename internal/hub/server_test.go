@@ -41,7 +41,7 @@ type fakeHub struct {
 	fault    func(w http.ResponseWriter, r *http.Request) bool
 	requests []string // "hub GET /path" or "store GET /path bytes=0-9"
 	leaks    []string // tokens that the store was sent
-	signed   int      // how many addresses were given out
+	signed   int      // number of addresses given out
 }
 
 func newFakeHub(t testing.TB, files map[string][]byte) *fakeHub {

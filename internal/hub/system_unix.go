@@ -22,7 +22,7 @@ func tryLock(file *os.File) (bool, error) {
 	return false, &os.PathError{Op: "lock", Path: file.Name(), Err: err}
 }
 
-// freeBytes is what the disk of a folder has left for us.
+// freeBytes is the free space on the disk of a folder for this user.
 func freeBytes(folder string) (int64, bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(folder, &s); err != nil {

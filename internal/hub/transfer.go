@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 )
 
-// enoughBytes is what a try must bring for the failures before it to be forgotten.
+// enoughBytes is the progress of an attempt that resets the count of failures.
 const enoughBytes = 64 << 10
 
 // transfer is a file on its way.
@@ -24,8 +24,8 @@ type transfer struct {
 	file File
 	done atomic.Int64 // bytes that are here
 
-	mu sync.Mutex // protects at, and is held while it is asked for
-	at *url.URL   // where the contents are; nil: not known
+	mu sync.Mutex // protects at, and is held during its request
+	at *url.URL   // address of the contents; nil: not known
 }
 
 func (f *fetch) transfer(file File) *transfer { return &transfer{f: f, c: f.c, file: file} }
@@ -58,7 +58,7 @@ func (t *transfer) run(ctx context.Context, out *os.File, sum io.Writer, from, t
 		<-p.filled
 		if failed == nil {
 			done = p.start + int64(p.n)
-			_, _ = sum.Write(p.data[:p.n]) // a hash takes everything
+			_, _ = sum.Write(p.data[:p.n]) // a hash does not fail
 			_, err := out.WriteAt(p.data[:p.n], at+p.start-from)
 			if failed = p.err; err != nil {
 				failed = t.c.cache.diskError(err)
@@ -75,8 +75,8 @@ func (t *transfer) run(ctx context.Context, out *os.File, sum io.Writer, from, t
 	return failed
 }
 
-// dispatch starts the parts in the order of the file, as buffers come free. The first of
-// those under way always has one, and so the file goes on.
+// dispatch starts the parts in the order of the file, as buffers become free. The first of
+// the running parts always has a buffer, so the file makes progress.
 func (t *transfer) dispatch(ctx context.Context, parts chan<- *part, from, to int64) {
 	defer close(parts)
 	for start := from; start < to; {
@@ -100,8 +100,8 @@ func (t *transfer) dispatch(ctx context.Context, parts chan<- *part, from, to in
 	}
 }
 
-// fill fetches the bytes of the file from start on into data, with as many tries as it
-// takes. It returns how many are there.
+// fill fetches the bytes of the file from start on into data, with as many attempts as
+// needed. It returns the number of bytes in data.
 func (t *transfer) fill(ctx context.Context, data []byte, start int64) (n int, err error) {
 	var stale *url.URL // an address that is not good any more
 	for failures := 0; n < len(data); failures++ {
@@ -134,8 +134,8 @@ func (t *transfer) fill(ctx context.Context, data []byte, start int64) (n int, e
 	return n, nil
 }
 
-// where is the address of the contents: what the hub names, asked once for all parts, and
-// again if it named the stale one.
+// where is the address of the contents, requested from the hub once for all parts, and
+// again if it is the stale one.
 func (t *transfer) where(ctx context.Context, stale *url.URL) (*url.URL, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,8 +157,8 @@ func (t *transfer) where(ctx context.Context, stale *url.URL) (*url.URL, error) 
 	return t.at, err
 }
 
-// get fetches what is missing of data, of which have bytes are there, by one request. It
-// returns how many are there then.
+// get fetches the missing bytes of data, of which have exist, by one request. It
+// returns the new number of bytes.
 func (t *transfer) get(ctx context.Context, at *url.URL, data []byte, start int64, have int) (n int, err error) {
 	n = have
 	first, last := start+int64(have), start+int64(len(data))-1
@@ -168,7 +168,7 @@ func (t *transfer) get(ctx context.Context, at *url.URL, data []byte, start int6
 			if err := t.checkRange(r.Header.Get("Content-Range"), first, last); err != nil {
 				return err
 			}
-		case r.StatusCode == http.StatusOK && whole: // not the part that was asked for, but all
+		case r.StatusCode == http.StatusOK && whole: // the whole file instead of the requested part
 			t.arrived(int64(-n))
 			n = 0
 		default:
@@ -201,7 +201,7 @@ func (t *transfer) tooLong(at *url.URL) error {
 	return &fatalError{fmt.Errorf("hub: %s sends more than the %[3]d bytes of %[2]s: use another HF_ENDPOINT", shown(at), t.file.Path, t.file.Size)}
 }
 
-// checkRange compares the part that a server sends with the one that was asked for.
+// checkRange compares the range that a server sends with the requested one.
 func (t *transfer) checkRange(header string, first, last int64) error {
 	want := fmt.Sprintf("bytes %d-%d/", first, last)
 	total, ok := strings.CutPrefix(header, want)
