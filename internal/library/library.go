@@ -30,8 +30,8 @@ type Options struct {
 	Size func(name string) int64
 	// Names lists the models there are, in the order they are shown. It may change.
 	Names func() []string
-	// Memory is the maximum bytes of the weights of all loaded models, the one that is being
-	// loaded included. Those in use stay; the least recently used of the others go. 0:
+	// Memory is the maximum bytes of the weights of all loaded models, including the one being
+	// loaded. Models in use stay; the least recently used of the rest are unloaded. 0:
 	// unlimited.
 	Memory int64
 	// KeepAlive is how long a model stays after its last use; 0: until its memory is needed.
@@ -40,7 +40,7 @@ type Options struct {
 	Log       *slog.Logger // nil: the default one
 }
 
-// Library is several models in one process, loaded when they are first asked for. It may be
+// Library is several models in one process, loaded at their first use. It may be
 // used from several goroutines; loading one model does not delay another.
 type Library struct {
 	o    Options
@@ -74,7 +74,7 @@ func New(o Options) *Library {
 	return l
 }
 
-// Use returns a model, loaded if need be. done must be called when it is no longer used.
+// Use returns a model, loaded if necessary. The caller calls done when it no longer uses it.
 func (l *Library) Use(ctx context.Context, name string) (m *foretoken.Model, done func(), err error) {
 	if names := l.o.Names(); !slices.Contains(names, name) {
 		return nil, nil, fmt.Errorf("%w %.200q; available: %q", ErrUnknown, name, names)
@@ -108,7 +108,7 @@ func (l *Library) Use(ctx context.Context, name string) (m *foretoken.Model, don
 	return e.model, sync.OnceFunc(func() { l.release(e) }), nil
 }
 
-// load opens an entry's model. If it turns out larger than was thought, others go afterwards.
+// load opens an entry's model. If it is larger than estimated, others are unloaded afterwards.
 func (l *Library) load(e *entry) {
 	m, err := l.open(e)
 	l.mu.Lock()
@@ -158,8 +158,8 @@ func (l *Library) keepAlive(e *entry) {
 	e.expiry = time.AfterFunc(l.o.KeepAlive, func() { l.expire(e) })
 }
 
-// expire unloads an entry that was not used since. One that is still being loaded, for a caller that
-// has given up, has its time when it is there.
+// expire unloads an entry that was not used since. If it is still being loaded, for a caller that
+// has given up, its idle time begins when it is loaded.
 func (l *Library) expire(e *entry) {
 	l.mu.Lock()
 	idle := e.model != nil && e.users == 0 && l.loaded[e.name] == e && time.Since(e.used) >= l.o.KeepAlive
@@ -172,8 +172,8 @@ func (l *Library) expire(e *entry) {
 	}
 }
 
-// excess removes entries until the others fit, the least recently used first. The mutex is
-// held; the entries are for the caller to discard.
+// excess removes entries until the rest fit, the least recently used first. The mutex is
+// held; the caller discards the entries.
 func (l *Library) excess() []*entry {
 	var idle, leaving []*entry
 	total := int64(0)
@@ -217,8 +217,8 @@ type Status struct {
 }
 
 // Status lists the models that are loaded or being loaded, sorted by the library's names.
-// They may be closed at any time: all that can be asked of them without Use is what they are
-// and their Stats.
+// They may be closed at any time: without Use, only their description
+// and Stats may be read.
 func (l *Library) Status() []Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,9 +233,9 @@ func (l *Library) Status() []Status {
 // Names lists the models there are.
 func (l *Library) Names() []string { return l.o.Names() }
 
-// Drain lets all answers of all models end, or ends them when ctx does, and closes the
+// Drain waits for all answers of all models, or ends them when ctx ends, and closes the
 // models. Nothing is loaded after it; a model that is still being loaded when ctx ends is
-// given up.
+// abandoned.
 func (l *Library) Drain(ctx context.Context) error {
 	defer l.stop()
 	l.mu.Lock()
@@ -261,7 +261,7 @@ func (l *Library) Drain(ctx context.Context) error {
 		select {
 		case <-e.ready:
 		default:
-			continue // still being loaded: it is given up
+			continue // still being loaded: it is abandoned
 		}
 		if e.model != nil {
 			errs = append(errs, e.close())

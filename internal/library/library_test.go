@@ -33,8 +33,8 @@ func checkpointFolder(t *testing.T) string {
 	return dir
 }
 
-// TestLibraryFreesMemoryBeforeItLoads has memory for one model and a half, and checks whenever one
-// is about to be loaded that what had to go is closed by then, its memory given back, while one
+// TestLibraryFreesMemoryBeforeItLoads has memory for one model and a half, and checks at every
+// load that the unloaded models are closed and their memory is free, while one
 // in use stays.
 func TestLibraryFreesMemoryBeforeItLoads(t *testing.T) {
 	dir := checkpointFolder(t)
@@ -85,8 +85,8 @@ func TestLibraryFreesMemoryBeforeItLoads(t *testing.T) {
 	}
 }
 
-// TestLibraryKeepsWhatIsBeingLoaded has the only one who asked for a model give up, and its time be
-// over, while it is being loaded: it goes when it is there.
+// TestLibraryKeepsWhatIsBeingLoaded cancels the only request for a model, and lets its idle time
+// pass, while it is being loaded: it is unloaded after that.
 func TestLibraryKeepsWhatIsBeingLoaded(t *testing.T) {
 	loading := make(chan struct{})
 	l := New(Options{
@@ -117,7 +117,7 @@ func TestLibraryKeepsWhatIsBeingLoaded(t *testing.T) {
 	}
 }
 
-// TestLibrarySurvivesPanics has loading and the question for a size panic: all who wait get an
+// TestLibrarySurvivesPanics makes loading and the size estimate panic: all waiting requests get an
 // error with the stack, and the next request tries again.
 func TestLibrarySurvivesPanics(t *testing.T) {
 	for _, where := range []string{"load", "size"} {
@@ -199,7 +199,7 @@ func TestLibraryLoadsAndUnloads(t *testing.T) {
 		t.Errorf("a was loaded %d times", loads["a"])
 	}
 	use("pinned")()
-	held := use("b") // the least recently used of the others has to go
+	held := use("b") // the least recently used of the rest is unloaded
 	if got := len(l.Status()); got != 2 || loads["b"] != 1 {
 		t.Errorf("%d models are loaded, want 2", got)
 	}
@@ -239,7 +239,7 @@ func TestLibraryLetsModelsExpire(t *testing.T) {
 			Load:  func(context.Context, string) (*foretoken.Model, error) { return m, nil },
 			Names: func() []string { return []string{"a"} }, KeepAlive: time.Hour,
 		})
-		for range 2 { // every use begins the hour anew
+		for range 2 { // every use restarts the hour
 			_, done, err := l.Use(t.Context(), "a")
 			if err != nil {
 				t.Fatal(err)
