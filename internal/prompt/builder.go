@@ -46,8 +46,8 @@ type Builder struct {
 	dialogue   model.Dialogue
 	tok        *tokenizer.Tokenizer
 	templates  checkpoint.Templates
-	parsed     [2]func() (*chat.Template, error) // of conversations without tools and with them, read when first wanted
-	syntax     func() chat.CallSyntax            // found out when it is first wanted
+	parsed     [2]func() (*chat.Template, error) // of conversations without tools and with them, parsed on demand
+	syntax     func() chat.CallSyntax            // detected on demand
 
 	context int
 	vocab   int     // ids that stand for tokens
@@ -82,8 +82,8 @@ func New(c *checkpoint.Checkpoint, o Options) (*Builder, error) {
 	return b, nil
 }
 
-// Fit sets what depends on the loaded model: the maximum context, and the ids that end a text, which are
-// those of the checkpoint and those of the family, whatever the checkpoint says.
+// Fit sets the values of the loaded model: the maximum context, and the ids that end a text, which are
+// those of the checkpoint and always those of the family.
 func (b *Builder) Fit(info *model.Info, context int) {
 	b.context, b.vocab = context, min(info.Vocab, b.tok.Size())
 	b.stops = slices.Clone(info.Stop)

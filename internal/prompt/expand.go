@@ -13,14 +13,14 @@ import (
 	"github.com/foretoken/foretoken/internal/prefix"
 )
 
-// Place is where a picture, or a temporal patch of a video, is in a prompt.
+// Place is the range of an image, or of a temporal patch of a video, in a prompt.
 type Place struct {
 	At, N int
 	media Media
 	time  int // which temporal patch
 }
 
-// mark is where the template has put a picture or video: bytes of the text.
+// mark is the range of bytes that the template wrote for an image or video.
 type mark struct {
 	from, to int
 	video    bool
@@ -61,7 +61,7 @@ func search(text string, from, to int, token string) int {
 	return to
 }
 
-// match gives every mark its picture or video: the first mark of a kind has the first of that
+// match assigns images and videos to marks: the first mark of a kind gets the first of that
 // kind.
 func (b *Builder) match(marks []mark, media []Media) ([]Media, error) {
 	var of [2][]int // indices of pictures and of videos
@@ -91,8 +91,8 @@ func (b *Builder) match(marks []mark, media []Media) ([]Media, error) {
 	return list, nil
 }
 
-// expansion is a prompt in the making: text that is not encoded yet goes on until a token of a
-// picture ends it.
+// expansion is a prompt under construction: text is encoded when a token of an
+// image ends it.
 type expansion struct {
 	b       *Builder
 	limit   int // of ids; 0: none
@@ -113,7 +113,7 @@ func (x *expansion) add(text string, from, to int, trusted [][2]int) {
 	x.text += text[from:to]
 }
 
-// flush encodes what was added.
+// flush encodes the pending text.
 func (x *expansion) flush() {
 	if x.over {
 		return
@@ -143,7 +143,7 @@ func (x *expansion) show(v Media, time int, id int32) {
 	x.ids = append(x.ids, slices.Repeat([]int32{id}, n)...)
 }
 
-// showVideo puts a video in place: its temporal patches, each a picture with its time before it.
+// showVideo inserts a video: its temporal patches, each an image with its time before it.
 func (x *expansion) showVideo(v Media) {
 	t := &x.b.marks
 	for time, second := range v.seconds {
@@ -209,7 +209,7 @@ func (p *Prompt) Rows() []prefix.Rows {
 	return list
 }
 
-// Inputs are a prompt's first n tokens as the engine takes them: pictures are rows, and no tokens
+// Inputs are the first n tokens of a prompt as engine inputs: images are rows, without tokens
 // in their places.
 func (p *Prompt) Inputs(n int) (ids []int32, list []engine.Input) {
 	if ids = p.IDs[:n]; len(p.Places) == 0 {

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// defaultMaxPixels of a picture take a thousand tokens: what a processor looks at in some
+	// defaultMaxPixels of an image are a thousand tokens, which a CPU computes in some
 	// seconds. Models allow 16 times as many.
 	defaultMaxPixels = 1 << 20
 	defaultMaxMedia  = 32
-	// videoShare is how many times more pixels than a picture all frames of a video may have.
+	// videoShare is the maximum number of pixels of a video, in multiples of that of an image.
 	videoShare = 4
-	// resizeThreads are those that one picture is resized on.
+	// resizeThreads is the number of threads that resize one image.
 	resizeThreads = 2
 )
 
@@ -46,13 +46,13 @@ type imageProcessor struct {
 	recent []recent   // the last one was used last
 }
 
-// recent is what was made of a picture or video: every turn of a conversation sends it again.
+// recent is a prepared image or video: every turn of a conversation sends it again.
 type recent struct {
 	key   [sha256.Size]byte // of what was sent
 	media Media
 }
 
-// maxRecent is the maximum bytes of what is kept of recent pictures: some twenty large ones.
+// maxRecent is the maximum bytes of recent images that are kept: about twenty large ones.
 const maxRecent = 64 << 20
 
 // pictureTokens are the tokens that the template puts in place of pictures, and around them.
@@ -66,8 +66,8 @@ type pictureToken struct {
 	text string // "": there is none
 }
 
-// OpenVision sets b.processor, or b.visionErr if the model accepts no images. Such a model takes text all the
-// same.
+// OpenVision sets b.processor, or b.visionErr if the model accepts no images. Such a model still takes
+// text.
 func (b *Builder) OpenVision(o Vision, c *checkpoint.Checkpoint, of model.Model) {
 	tokens, err := b.pictureTokens(c.Config())
 	b.marks = tokens
@@ -103,7 +103,7 @@ func (b *Builder) OpenVision(o Vision, c *checkpoint.Checkpoint, of model.Model)
 	b.processor = s
 }
 
-// configure reads how the tower wants its pictures, from where that may be.
+// configure reads the preprocessing of the tower, from the files that may have it.
 func (s *imageProcessor) configure(o Vision, c *checkpoint.Checkpoint) (err error) {
 	if s.images, err = readProcessor(c, "preprocessor_config.json", picture.Images(), picture.ReadImages); err != nil {
 		return err
@@ -191,8 +191,8 @@ func (b *Builder) pictureTokens(config []byte) (t pictureTokens, err error) {
 	return t, nil
 }
 
-// Unsaid is a bias that keeps the tokens of pictures out of an answer, where the prompt has
-// pictures to remind of them. Prompts of text have no need of it, and their sampling no cost.
+// Unsaid is a bias that keeps the tokens of images out of an answer, if the prompt has
+// images. Prompts of text do not need it, and their sampling has no cost.
 func (b *Builder) Unsaid(bias map[int32]float32) map[int32]float32 {
 	all := maps.Clone(bias)
 	if all == nil {
@@ -250,7 +250,7 @@ func (b *Builder) prepareMedia(ctx context.Context, c *Conversation) ([]Media, e
 	return list, nil
 }
 
-// refuse is the error for a picture or video. The stack of a decoder that has panicked is for the
+// refuse is the error for an image or video. The stack of a decoder that panicked goes to the
 // log.
 func (b *Builder) refuse(i int, err error) error {
 	if stack := rescue.Stack(err); stack != "" {
@@ -259,7 +259,7 @@ func (b *Builder) refuse(i int, err error) error {
 	return b.mediaError(i, err)
 }
 
-// prepare is what the tower can be fed of a picture or video of that salt.
+// prepare makes the input of the tower from an image or video of that salt.
 func (s *imageProcessor) prepare(ctx context.Context, salt string, x *chat.Media) (Media, error) {
 	key := mediaKey(salt, x)
 	if v, ok := s.recall(key); ok {
@@ -282,10 +282,10 @@ func (s *imageProcessor) prepare(ctx context.Context, salt string, x *chat.Media
 	return v, err
 }
 
-// mediaKey tells what was sent from all else, and by whom.
+// mediaKey identifies media and their salt.
 func mediaKey(salt string, x *chat.Media) (key [sha256.Size]byte) {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%q %v %v %d\n", salt, x.Video, x.Rate, x.MaxPixels) // a hash takes everything
+	_, _ = fmt.Fprintf(h, "%q %v %v %d\n", salt, x.Video, x.Rate, x.MaxPixels) // a hash does not fail
 	for _, file := range x.Files {
 		_, _ = fmt.Fprintln(h, len(file))
 		h.Write(file)
@@ -307,7 +307,7 @@ func (s *imageProcessor) recall(key [sha256.Size]byte) (Media, bool) {
 	return r.media, true
 }
 
-// keep keeps prepared media, and as many of those before as there is space for.
+// keep caches prepared media, and evicts the oldest beyond maxRecent.
 func (s *imageProcessor) keep(r recent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +336,7 @@ func (s *imageProcessor) preparePicture(x *chat.Media) (v Media, err error) {
 	return v, err
 }
 
-// prepareVideo does likewise with those frames of a video that the model looks at.
+// prepareVideo decodes the frames of a video that the model samples and cuts them into patches.
 func (s *imageProcessor) prepareVideo(x *chat.Media) (v Media, err error) {
 	if s.tokens.video.text == "" {
 		return v, errors.New("neither config.json nor tokenizer.json has a token for videos")
@@ -366,8 +366,8 @@ func (s *imageProcessor) prepareVideo(x *chat.Media) (v Media, err error) {
 	return v, err
 }
 
-// decodeFrames decodes some of the files of a video. Their pixels are limited as those of one
-// picture are.
+// decodeFrames decodes some files of a video. Their pixels are limited like those of one
+// image.
 func (s *imageProcessor) decodeFrames(files [][]byte, indices []int) ([]*picture.Image, error) {
 	o := s.files
 	o.MaxPixels = picture.DefaultMaxPixels

@@ -28,7 +28,7 @@ func shown(t *testing.T, shade uint8) *chat.Media {
 	return &chat.Media{Files: [][]byte{b.Bytes()}}
 }
 
-// TestRefuseLogsTheStack has a decoder panic: the sender is told the first line, and the log has the rest.
+// TestRefuseLogsTheStack makes a decoder panic: the error has the first line, and the log has the rest.
 func TestRefuseLogsTheStack(t *testing.T) {
 	var log bytes.Buffer
 	b := &Builder{
@@ -44,8 +44,8 @@ func TestRefuseLogsTheStack(t *testing.T) {
 	}
 }
 
-// TestPicturesAreDecodedOnce sends files again: what was made of them is there, within its space,
-// and of other files, or for other limits, it is not.
+// TestPicturesAreDecodedOnce sends files again: they are cached, within the limit,
+// and other files, or other limits, are not.
 func TestPicturesAreDecodedOnce(t *testing.T) {
 	s := &imageProcessor{images: picture.Images(), videos: picture.Videos()}
 	see := func(x *chat.Media) Media {

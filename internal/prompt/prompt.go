@@ -86,7 +86,7 @@ func (b *Builder) findThinking(p *Prompt, r chat.Rendered, c *Conversation) {
 	}
 }
 
-// Apart is the rest of lead that is still to be written. The template writes lead between a think block
+// Apart is the part of lead that is still to be written. The template writes lead between a think block
 // and the text that follows. It is "" if there is no block.
 func (p *Prompt) Apart(lead string) string {
 	switch {
@@ -131,9 +131,9 @@ func (b *Builder) prefix() []int32 {
 // how much to leave out.
 func (b *Builder) Most() int { return 2 * b.context }
 
-// Render is what the template makes of a conversation, with Prefill if open asks for an answer,
-// and the ranges that the template wrote itself. A broken template is an error only for who needs
-// it.
+// Render renders a conversation with the template, with Prefill if open asks for an answer,
+// and returns the ranges that the template wrote itself. A broken template is an error only when it is
+// used.
 func (b *Builder) Render(c *Conversation, open bool) (r chat.Rendered, own [][2]int, err error) {
 	tools := len(c.Tools) > 0
 	if b.Template(tools) == "" {
@@ -171,7 +171,7 @@ func (b *Builder) parsedFor(c *Conversation) (*chat.Template, error) {
 	return b.parsed[0]()
 }
 
-// Of a long conversation the first turns, with instructions and tools, and the last ones are
+// The first turns of a long conversation, with instructions and tools, and the last ones are
 // worth caching for other requests.
 const (
 	firstTurns = 2
@@ -189,8 +189,8 @@ func (b *Builder) turns() []int32 {
 	return ids
 }
 
-// Boundaries are the ends of turns in a prompt, those worth caching, and that of its last picture,
-// about which there may be other questions.
+// Boundaries are the ends of turns in a prompt that are worth caching, and that of its last image,
+// which other questions may follow.
 func (b *Builder) Boundaries(p *Prompt) []int {
 	turns := b.turns()
 	if len(turns) == 0 || !p.Chat {
@@ -214,10 +214,10 @@ func (b *Builder) Boundaries(p *Prompt) []int {
 // lastQuestion is more tokens than a template makes of a user's message of one character.
 const lastQuestion = 64
 
-// Next is the prefix that the prompt of the next turn will have once the assistant has said
-// answer: up to the end of its turn. Templates leave out what was thought before a user's last
-// message, so this need not be prompt and answer of this turn. It is nil where it cannot be
-// known, or is too long.
+// Next is the prefix that the prompt of the next turn will have after the assistant's
+// answer: up to the end of its turn. Templates leave out reasoning before a user's last
+// message, so this need not be prompt and answer of this turn. It is nil if it is
+// unknown or too long.
 func (b *Builder) Next(c *Conversation, media []Media, answer chat.Message) *Prompt {
 	turns := b.turns()
 	if len(turns) == 0 {
@@ -230,7 +230,7 @@ func (b *Builder) Next(c *Conversation, media []Media, answer chat.Message) *Pro
 		return nil
 	}
 	p, err := b.expand(r, own, media, b.context+lastQuestion)
-	if err != nil || p.Over > 0 { // too long to be asked
+	if err != nil || p.Over > 0 { // too long for a request
 		return nil
 	}
 	for i, id := range slices.Backward(p.IDs) {
@@ -242,10 +242,10 @@ func (b *Builder) Next(c *Conversation, media []Media, answer chat.Message) *Pro
 	return nil
 }
 
-// Key names what a prompt is a turn of, by its prefix up to the assistant's first
-// turn: instructions, tools and the first question, which all of its turns have in common. It is
-// "" for texts that are no conversation. Two with the same prefix share a name; then the one
-// that spoke last is prefilled. Other salts have other names.
+// Key identifies the conversation of a prompt, by its prefix up to the assistant's first
+// turn: instructions, tools and the first question, which all of its turns share. It is
+// "" for texts that are not conversations. Two with the same prefix share a key; then the more
+// recent one is prefilled. Other salts have other keys.
 func (b *Builder) Key(p *Prompt, salt prefix.Salt) string {
 	if len(b.turns()) == 0 || p.Talk == nil {
 		return ""
