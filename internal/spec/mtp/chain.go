@@ -28,7 +28,7 @@ func (d *Drafter) chained(batch []spec.Run, out []spec.Draft, only []int32) (don
 				continue
 			}
 			out[i].Tokens, out[i].Probs = append(out[i].Tokens, x.ID), append(out[i].Probs, x.Prob)
-			out[i].Vocab = d.vocab.size(&batch[i])
+			out[i].Vocab = d.vocab.Size(&batch[i])
 		}
 	}
 	return true, nil
@@ -51,7 +51,7 @@ func (d *Drafter) plan(batch []spec.Run) bool {
 	}
 	for _, i := range d.who {
 		d.drawn = append(d.drawn, draw{})
-		first, own := d.vocab.own(&batch[i])
+		first, own := d.vocab.Own(&batch[i])
 		for k := range batch[i].Depth {
 			p, _ := batch[i].Sampler.Plain(k)
 			how := spec.PlainDraw(p)

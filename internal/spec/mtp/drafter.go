@@ -25,9 +25,9 @@ type Options struct {
 // further than one token comes from its own output and is cut off again.
 type Drafter struct {
 	head  model.Head
-	vocab draftVocab
+	vocab spec.DraftVocab
+	last  int // token of the vocabulary
 	out   []spec.Draft
-	sizes []int        // of the draft vocabulary to choose from
 	catch []model.Span // of runs that only catch up and want no draft token
 	spans []model.Span
 	who   []int // run of each span, the deepest first
@@ -52,18 +52,17 @@ var _ spec.VocabLimiter = (*Drafter)(nil)
 
 // New returns a drafter that calls h. The model of h must have no other users meanwhile.
 func New(h model.Head, o Options) *Drafter {
-	d := &Drafter{head: h, vocab: newDraftVocab(o, draftVocabSize(o.Vocab, o.DraftVocab))}
-	if o.DraftVocab == 0 {
-		d.sizes = draftVocabSizes(o.Vocab)
-	}
-	return d
+	return &Drafter{head: h, last: o.Vocab - 1, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
 }
 
 // VocabSizes are the sizes that the draft vocabulary may have.
-func (d *Drafter) VocabSizes() []int { return d.sizes }
+func (d *Drafter) VocabSizes() []int { return d.vocab.VocabSizes() }
 
 // LimitVocab sets the size of the draft vocabulary.
-func (d *Drafter) LimitVocab(size int) { d.vocab.frequent = size }
+func (d *Drafter) LimitVocab(size int) { d.vocab.LimitVocab(size) }
+
+// Blocks is the draft vocabulary after a text, with the given number of frequent tokens: see spec.DraftVocab.
+func (d *Drafter) Blocks(frequent int, text []int32) []int32 { return d.vocab.After(frequent, text) }
 
 // Name is what a user calls the head.
 func (d *Drafter) Name() string { return "mtp" }
@@ -102,7 +101,7 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	if len(d.spans) == 0 {
 		return out, nil
 	}
-	only := d.vocab.of(batch)
+	only := d.vocab.Of(batch)
 	done, err := d.chained(batch, out, only)
 	if !done {
 		err = d.chain(batch, out, only)
@@ -148,7 +147,7 @@ func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) err
 	for j := range d.spans {
 		i := d.who[j]
 		d.drawn = append(d.drawn, draw{})
-		d.logits.Extra = d.vocab.foreign(&batch[i])
+		d.logits.Extra = d.vocab.Foreign(&batch[i])
 		d.logits.Ask(batch[i].Sampler, out[i].Tokens, 1)
 	}
 	d.batch = batch
@@ -161,7 +160,7 @@ func (d *Drafter) draw(batch []spec.Run, out []spec.Draft, res model.Output) err
 func (d *Drafter) chooseToken(j int, rows []sampling.Row) (ok bool) {
 	i, x := d.who[j], &d.drawn[j]
 	r := &d.batch[i]
-	x.own = d.vocab.confine(&rows[0], r)
+	x.own = d.vocab.Confine(&rows[0], r)
 	if x.dist, ok = r.Sampler.DistOf(rows[0], d.out[i].Tokens); !ok {
 		return false
 	}

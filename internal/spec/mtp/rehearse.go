@@ -25,8 +25,8 @@ func (d *Drafter) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int
 	for n := range usual {
 		x.forward(n+1, 0, nil)
 	}
-	for _, text := range [][]int32{{int32(d.vocab.vocab - 1)}, nil} {
-		only := d.Blocks(d.vocab.frequent, text)
+	for _, text := range [][]int32{{int32(d.last)}, nil} {
+		only := d.vocab.After(d.vocab.Frequent(), text)
 		for want := min(runs, usual); want > 0; want-- {
 			x.chain(want, only)
 			for n := want; want <= manyRuns && n <= min(want*(1+spec.MaxDepth), max(2*(1+spec.MaxDepth), 4*want), usual); n++ {

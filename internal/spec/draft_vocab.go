@@ -1,4 +1,4 @@
-package mtp
+package spec
 
 import (
 	"math"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/sampling"
-	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // The output matrix is most of what a draft token costs a small model with a large
@@ -43,21 +42,26 @@ func draftVocabSizes(vocab int) []int {
 	return sizes
 }
 
-// draftVocab is the blocks of output rows that drafts of a batch are drawn from.
-type draftVocab struct {
+// DraftVocab is the blocks of output rows that drafts of a batch are drawn from.
+type DraftVocab struct {
 	frequent int // tokens that are always in it
 	vocab    int
 	control  []int32 // blocks of tokens that open and close parts of a text: always in it, too
 	all      bool    // of the vocabulary is in it
 	first    int     // blocks of the frequent tokens
+	sizes    []int   // to choose from
 	blocks   []int32 // of all texts of the batch, ascending
 }
 
-// newDraftVocab returns one with the given number of frequent tokens.
-func newDraftVocab(o Options, frequent int) draftVocab {
-	s := draftVocab{frequent: frequent, vocab: o.Vocab}
-	for _, id := range o.Control {
-		if id >= 0 && int(id) < o.Vocab {
+// NewDraftVocab returns the draft vocabulary of a vocabulary. want is the number of frequent tokens: 0 for auto (fastest), -1
+// for all. The tokens of control are always in it.
+func NewDraftVocab(vocab, want int, control []int32) DraftVocab {
+	s := DraftVocab{frequent: draftVocabSize(vocab, want), vocab: vocab}
+	if want == 0 {
+		s.sizes = draftVocabSizes(vocab)
+	}
+	for _, id := range control {
+		if id >= 0 && int(id) < vocab {
 			s.control = append(s.control, id/backend.RowBlock)
 		}
 	}
@@ -68,13 +72,21 @@ func newDraftVocab(o Options, frequent int) draftVocab {
 	return s
 }
 
-// Blocks is the draft vocabulary after a text, with the given number of frequent tokens:
-// blocks of backend.RowBlock tokens, ascending; nil for all. What the drafter drafts from does
-// not change.
-func (d *Drafter) Blocks(frequent int, text []int32) []int32 {
+// VocabSizes implements VocabLimiter.
+func (s *DraftVocab) VocabSizes() []int { return s.sizes }
+
+// Frequent is the number of frequent tokens.
+func (s *DraftVocab) Frequent() int { return s.frequent }
+
+// LimitVocab implements VocabLimiter.
+func (s *DraftVocab) LimitVocab(size int) { s.frequent = size }
+
+// After is the draft vocabulary after a text, with the given number of frequent tokens: blocks of backend.RowBlock tokens,
+// ascending; nil for all. The result of Of stays as it is.
+func (s *DraftVocab) After(frequent int, text []int32) []int32 {
 	var host any
-	vocab := draftVocab{frequent: frequent, vocab: d.vocab.vocab, control: d.vocab.control}
-	return vocab.of([]spec.Run{{Text: text, Depth: 1, HostState: &host}})
+	vocab := DraftVocab{frequent: frequent, vocab: s.vocab, control: s.control}
+	return vocab.Of([]Run{{Text: text, Depth: 1, HostState: &host}})
 }
 
 // seen are the blocks of a text's tokens beyond the frequent ones, ascending, with the place
@@ -91,14 +103,14 @@ const (
 	maxControl = 32
 )
 
-// always is the place of a block that is never given up.
-const always = math.MaxInt32
+// lasting is the place of a block that is never given up.
+const lasting = math.MaxInt32
 
-// of is the blocks for a batch, nil for all. The list is valid until the next call. It is
+// Of is the blocks for a batch, nil for all. The list is valid until the next call. It is
 // all where a draft's distribution is asked for: under the ratio rule the distribution shapes
 // the text, which must not depend on what the others of the batch have said.
-func (s *draftVocab) of(batch []spec.Run) []int32 {
-	s.all = s.frequent >= s.vocab || slices.ContainsFunc(batch, func(r spec.Run) bool { return r.Dists })
+func (s *DraftVocab) Of(batch []Run) []int32 {
+	s.all = s.frequent >= s.vocab || slices.ContainsFunc(batch, func(r Run) bool { return r.Dists })
 	if s.all {
 		return nil
 	}
@@ -132,41 +144,41 @@ var off = func() (x [backend.RowBlock]float32) {
 	return x
 }()
 
-// foreign is how many of the highest logits of a row confine is expected to drop at most: tokens
+// Foreign is how many of the highest logits of a row Confine is expected to drop at most: tokens
 // that only other texts use are seldom likely in this one. Where they are more, the whole row
 // is read.
-func (s *draftVocab) foreign(r *spec.Run) int {
+func (s *DraftVocab) Foreign(r *Run) int {
 	if s.all {
 		return 0
 	}
 	return min(len(s.blocks)-s.first-len((*r.HostState).(*seen).blocks), 16)
 }
 
-// confine removes the tokens from a row of logits that are there for other sequences of the
+// Confine removes the tokens from a row of logits that are there for other sequences of the
 // batch, and returns how many are left: otherwise the draft tokens of a text would reveal
 // words of other texts.
-func (s *draftVocab) confine(row *sampling.Row, r *spec.Run) int {
+func (s *DraftVocab) Confine(row *sampling.Row, r *Run) int {
 	switch {
-	case s.foreign(r) == 0:
+	case s.Foreign(r) == 0:
 	case row.All != nil:
 		s.blank(row.All, (*r.HostState).(*seen).blocks)
 	default:
 		s.drop(row, (*r.HostState).(*seen).blocks)
 	}
-	return s.size(r)
+	return s.Size(r)
 }
 
-// own is the blocks from first on that a run draws from. first is 0 if the other runs of the batch
+// Own is the blocks from first on that a run draws from. first is 0 if the other runs of the batch
 // have no blocks that this one does not have.
-func (s *draftVocab) own(r *spec.Run) (first int, blocks []int32) {
-	if s.foreign(r) == 0 {
+func (s *DraftVocab) Own(r *Run) (first int, blocks []int32) {
+	if s.Foreign(r) == 0 {
 		return 0, nil
 	}
 	return s.first, (*r.HostState).(*seen).blocks
 }
 
-// size is how many tokens a run draws from.
-func (s *draftVocab) size(r *spec.Run) int {
+// Size is how many tokens a run draws from.
+func (s *DraftVocab) Size(r *Run) int {
 	if s.all {
 		return s.vocab
 	}
@@ -174,7 +186,7 @@ func (s *draftVocab) size(r *spec.Run) int {
 }
 
 // blank confines a whole row to own blocks.
-func (s *draftVocab) blank(row []float32, own []int32) {
+func (s *DraftVocab) blank(row []float32, own []int32) {
 	for _, b := range s.blocks[s.first:] {
 		if len(own) > 0 && own[0] == b {
 			own = own[1:]
@@ -185,7 +197,7 @@ func (s *draftVocab) blank(row []float32, own []int32) {
 }
 
 // drop confines the known part of a row to own blocks.
-func (s *draftVocab) drop(row *sampling.Row, own []int32) {
+func (s *DraftVocab) drop(row *sampling.Row, own []int32) {
 	in := func(id int32) bool {
 		b := id / backend.RowBlock
 		if int(b) < s.first {
@@ -220,7 +232,7 @@ func (x *seen) update(text []int32, first int32, control []int32) {
 		x.blocks, x.last = x.blocks[:0], x.last[:0]
 		for _, b := range control {
 			if b >= first {
-				x.blocks, x.last = append(x.blocks, b), append(x.last, always)
+				x.blocks, x.last = append(x.blocks, b), append(x.last, lasting)
 			}
 		}
 	}
@@ -233,7 +245,7 @@ func (x *seen) update(text []int32, first int32, control []int32) {
 		if !found {
 			at = x.insert(at, b)
 		}
-		if x.last[at] != always {
+		if x.last[at] != lasting {
 			x.last[at] = int32(i)
 		}
 	}

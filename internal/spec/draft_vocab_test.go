@@ -1,4 +1,4 @@
-package mtp
+package spec
 
 import (
 	"math"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/sampling"
-	"github.com/foretoken/foretoken/internal/spec"
 )
 
 func TestDraftVocabSize(t *testing.T) {
@@ -37,24 +36,24 @@ func TestDraftVocabSizes(t *testing.T) {
 // TestDraftVocabHasWhatTheTextUsed checks that the list is the frequent blocks, then the
 // rare ones of all texts of a batch, each once and in order.
 func TestDraftVocabHasWhatTheTextUsed(t *testing.T) {
-	s := draftVocab{frequent: 40, vocab: 1000}
-	run := func(text ...int32) spec.Run { return spec.Run{HostState: new(any), Text: text, Depth: 1} }
+	s := DraftVocab{frequent: 40, vocab: 1000}
+	run := func(text ...int32) Run { return Run{HostState: new(any), Text: text, Depth: 1} }
 	a, b := run(3, 999, 500), run(501, 47, 48)
-	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2, 31, 62}; !slices.Equal(got, want) {
+	if got, want := s.Of([]Run{a}), []int32{0, 1, 2, 31, 62}; !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v", got, want)
 	}
-	if got, want := s.of([]spec.Run{a, b}), []int32{0, 1, 2, 3, 31, 62}; !slices.Equal(got, want) {
+	if got, want := s.Of([]Run{a, b}), []int32{0, 1, 2, 3, 31, 62}; !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v", got, want)
 	}
 	a.Text = append(a.Text, 700)
-	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2, 31, 43, 62}; !slices.Equal(got, want) {
+	if got, want := s.Of([]Run{a}), []int32{0, 1, 2, 31, 43, 62}; !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v", got, want)
 	}
 	a.Text = []int32{5} // another text
-	if got, want := s.of([]spec.Run{a}), []int32{0, 1, 2}; !slices.Equal(got, want) {
+	if got, want := s.Of([]Run{a}), []int32{0, 1, 2}; !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v", got, want)
 	}
-	if all := (&draftVocab{frequent: 1000, vocab: 1000}).of([]spec.Run{a}); all != nil {
+	if all := (&DraftVocab{frequent: 1000, vocab: 1000}).Of([]Run{a}); all != nil {
 		t.Errorf("blocks %v of a whole vocabulary, want nil", all)
 	}
 }
@@ -62,10 +61,10 @@ func TestDraftVocabHasWhatTheTextUsed(t *testing.T) {
 // TestDraftVocabKnowsTokensOnly has long and short texts of what is no token.
 func TestDraftVocabKnowsTokensOnly(t *testing.T) {
 	for _, n := range []int{1, 3 * maxSeen} {
-		s := draftVocab{vocab: 100_000} // no token is frequent
+		s := DraftVocab{vocab: 100_000} // no token is frequent
 		text := append(slices.Repeat([]int32{-1}, n), 500)
 		for _, want := range [][]int32{{31}, {0, 31}} {
-			if got := s.of([]spec.Run{{HostState: new(any), Text: text, Depth: 1}}); !slices.Equal(got, want) {
+			if got := s.Of([]Run{{HostState: new(any), Text: text, Depth: 1}}); !slices.Equal(got, want) {
 				t.Errorf("blocks %v after %d that are no tokens, want %v, those of the tokens", got, n, want)
 			}
 			text = append(text, 0) // a token, too
@@ -105,11 +104,12 @@ func TestEnoughIsWhereTheKeptBlocksBegin(t *testing.T) {
 }
 
 func TestBlocksAreTheDraftVocabulary(t *testing.T) {
-	d := New(nil, Options{Vocab: 512})
-	if got := d.Blocks(512, []int32{1}); got != nil {
+	all := NewDraftVocab(512, -1, nil)
+	if got := all.After(512, []int32{1}); got != nil {
 		t.Errorf("a list of all tokens is %v", got)
 	}
-	if got, want := d.Blocks(32, []int32{5, 100, 40, 101}), []int32{0, 1, 2, 6}; !slices.Equal(got, want) {
+	s := NewDraftVocab(512, 32, nil)
+	if got, want := s.After(32, []int32{5, 100, 40, 101}), []int32{0, 1, 2, 6}; !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v", got, want)
 	}
 }
@@ -157,9 +157,9 @@ func TestDraftVocabKeepsWhatWasUsedLast(t *testing.T) {
 // TestDraftVocabIsPrivate has two texts in a batch: each is offered what the frequent
 // tokens and its own are, not what the other has said.
 func TestDraftVocabIsPrivate(t *testing.T) {
-	s := draftVocab{frequent: 32, vocab: 1000, control: []int32{61}}
-	batch := []spec.Run{{HostState: new(any), Text: []int32{3, 500}, Depth: 1}, {HostState: new(any), Text: []int32{700, 999, 40}, Depth: 1}}
-	if got, want := s.of(batch), []int32{0, 1, 2, 31, 43, 61, 62}; !slices.Equal(got, want) {
+	s := DraftVocab{frequent: 32, vocab: 1000, control: []int32{61}}
+	batch := []Run{{HostState: new(any), Text: []int32{3, 500}, Depth: 1}, {HostState: new(any), Text: []int32{700, 999, 40}, Depth: 1}}
+	if got, want := s.Of(batch), []int32{0, 1, 2, 31, 43, 61, 62}; !slices.Equal(got, want) {
 		t.Fatalf("blocks %v, want %v", got, want)
 	}
 	for i, own := range [][]int32{{0, 1, 31, 61}, {0, 1, 2, 43, 61, 62}} {
@@ -171,7 +171,7 @@ func TestDraftVocabIsPrivate(t *testing.T) {
 			}
 		}
 		want := len(own) * backend.RowBlock
-		if n, m := s.confine(&row, &batch[i]), s.confine(&known, &batch[i]); n != want || m != want {
+		if n, m := s.Confine(&row, &batch[i]), s.Confine(&known, &batch[i]); n != want || m != want {
 			t.Errorf("run %d: draft vocabulary of %d and %d, want %d", i, n, m, want)
 		}
 		mine := func(id int) bool { return slices.Contains(own, int32(id/backend.RowBlock)) }
@@ -218,15 +218,15 @@ func BenchmarkDraftVocab(b *testing.B) {
 		}
 	})
 	b.Run("confine", func(b *testing.B) { // sixteen texts with a hundred rare blocks each
-		list := draftVocab{frequent: 32768, vocab: 248320}
-		var batch []spec.Run
+		list := DraftVocab{frequent: 32768, vocab: 248320}
+		var batch []Run
 		for i := range 16 {
-			batch = append(batch, spec.Run{HostState: new(any), Text: text[i*100:][:100], Depth: 1})
+			batch = append(batch, Run{HostState: new(any), Text: text[i*100:][:100], Depth: 1})
 		}
-		list.of(batch)
+		list.Of(batch)
 		row := sampling.Row{All: make([]float32, list.vocab)}
 		for b.Loop() {
-			list.confine(&row, &batch[0])
+			list.Confine(&row, &batch[0])
 		}
 	})
 }
