@@ -89,7 +89,7 @@ func TestServeKeepsToItsMemory(t *testing.T) {
 	}
 	users.Wait()
 	// Garbage: a collector that counted the sequences as its own would let as much again pile up.
-	large := `{"messages": [{"role": "nobody", "content": "` + strings.Repeat("a long text ", 170_000) + `"}]}`
+	large := `{"messages": [{"role": "absent", "content": "` + strings.Repeat("a long text ", 170_000) + `"}]}`
 	for range 60 {
 		a, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(large))
 		if err != nil {

@@ -5,6 +5,7 @@ package rescue
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"runtime/debug"
 )
@@ -56,4 +57,33 @@ func To(err *error) {
 func Do(work func() error) (err error) {
 	defer To(&err)
 	return work()
+}
+
+// Seq yields what seq yields, and last an error if seq panics. A panic of the loop that ranges over it is
+// the loop's own.
+func Seq[T any](seq iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		looping := false // yield runs
+		err := func() (err error) {
+			defer func() {
+				if looping {
+					return
+				}
+				if p := recover(); p != nil {
+					err = New(p)
+				}
+			}()
+			seq(func(v T, err error) bool {
+				looping = true
+				more := yield(v, err)
+				looping = false
+				return more
+			})
+			return nil
+		}()
+		if err != nil {
+			var none T
+			yield(none, err)
+		}
+	}
 }

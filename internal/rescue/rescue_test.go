@@ -74,3 +74,37 @@ func TestDealCoversAll(t *testing.T) {
 		t.Errorf("%v, want the panic", err)
 	}
 }
+
+// A panic of the sequence is its last error, one of the loop is the loop's.
+func TestSeqMakesErrorsOfPanics(t *testing.T) {
+	numbers := Seq(func(yield func(int, error) bool) {
+		for i := range 3 {
+			if !yield(i, nil) {
+				return
+			}
+		}
+		panic("of the sequence")
+	})
+	var seen []int
+	var last error
+	for n, err := range numbers {
+		seen, last = append(seen, n), err
+	}
+	if fmt.Sprint(seen) != "[0 1 2 0]" || last == nil || last.Error() != "panic: of the sequence" || Stack(last) == "" {
+		t.Errorf("%v, %v", seen, last)
+	}
+	for n, err := range numbers {
+		if err != nil || n > 0 {
+			t.Fatalf("%d, %v after the break", n, err)
+		}
+		break //nolint:staticcheck // the rest is not wanted
+	}
+	defer func() {
+		if p := recover(); p != "of the loop" {
+			t.Errorf("recovered %v", p)
+		}
+	}()
+	for range numbers { //nolint:errcheck // it does not get that far
+		panic("of the loop")
+	}
+}

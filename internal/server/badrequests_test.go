@@ -82,9 +82,9 @@ var badAnywhere = []bad{
 	{"GET", chatPath, "", 405, `/v1/chat/completions does not support GET, use POST`},
 	{"DELETE", "/v1/models", "", 405, `/v1/models does not support DELETE, use GET`},
 	{"PUT", "/v1/messages", "{}", 405, `/v1/messages does not support PUT, use POST`},
-	{"GET", "/v1/models/nobody", "", 404, `model: there is no model \"nobody\"; available: [\"tiny\"]`},
+	{"GET", "/v1/models/absent", "", 404, `model: there is no model \"absent\"; available: [\"tiny\"]`},
 	{"POST", "/v1/embeddings", `{"input": "x"}`, 400, `embeddings are not supported: the models generate text and are not trained for embeddings`},
-	{"GET", "/v1/responses/nobody", "", 404, `id: there is no stored response \"nobody\": it was not stored, was deleted, or was evicted`},
+	{"GET", "/v1/responses/absent", "", 404, `id: there is no stored response \"absent\": it was not stored, was deleted, or was evicted`},
 }
 
 var badChats = []bad{
@@ -133,7 +133,7 @@ var badChats = []bad{
 	{"POST", chatPath, talk(`"response_format": {"type": "json_schema"}`), 400, `response_format.json_schema: this field is missing`},
 	{"POST", chatPath, talk(`"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}`), 400, `response_format: structured output: grammar: schema: #/type: \"nonsense\" is not a type of JSON`},
 	{"POST", chatPath, talk(`"reasoning_effort": "very"`), 400, `reasoning_effort: \"very\", want one of [\"none\" \"minimal\" \"low\" \"medium\" \"high\" \"xhigh\" \"max\"]`},
-	{"POST", chatPath, talk(`"mtp_depth": 99`), 400, `mtp_depth: 99, want 0 to 8`},
+	{"POST", chatPath, talk(`"mtp_depth": 99`), 400, `mtp_depth: 99, want 0 to 8, or \"auto\"`},
 	{"POST", chatPath, talk(`"modalities": ["audio"]`), 400, `modalities[0]: \"audio\", want one of [\"text\"]`},
 	{"POST", chatPath, `{"messages": [{"role": "user", "content": "` + strings.Repeat("word ", 5000) + `"}]}`, 400, `messages: the prompt has 5011 tokens, but the context has 4096 for prompt and answer: shorten the prompt`},
 }
@@ -158,7 +158,7 @@ var badTexts = []bad{
 	{"POST", "/v1/completions", `{"prompt": [-1]}`, 400, `prompt[0]: -1, want a number from 0 to 2147483647`},
 	{"POST", "/v1/completions", `{"prompt": ["a", 5]}`, 400, `prompt[1]: 5, want an array`},
 	{"POST", "/v1/completions", `{"prompt": {"a": 5}}`, 400, `prompt: an object, want an array`},
-	{"POST", "/v1/completions", text(`"model": "nobody"`), 404, `model: unknown model \"nobody\"; available: [\"tiny\"]`},
+	{"POST", "/v1/completions", text(`"model": "absent"`), 404, `model: unknown model \"absent\"; available: [\"tiny\"]`},
 	{"POST", "/v1/completions", text(`"suffix": "end"`), 400, `suffix: a suffix is not supported: texts are continued at their end only`},
 	{"POST", "/v1/completions", text(`"best_of": 5`), 400, `best_of: choosing the best 1 of 5 answers is not supported: get all of them with n`},
 	{"POST", "/v1/completions", text(`"logprobs": -1`), 400, `logprobs: -1, want a number from 0 to 20`},
@@ -173,9 +173,9 @@ var badResponses = []bad{
 	{"POST", "/v1/responses", `{"input": [{"type": "dance"}]}`, 400, `input[0].type: items of type \"dance\" are not supported: want message, reasoning, function_call or function_call_output`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "previous_response_id": "resp_none"}`, 404, `previous_response_id: there is no stored response \"resp_none\": it was not stored, was deleted, or was evicted`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "background": true}`, 400, `background: background responses are not supported: stream the response`},
-	{"POST", "/v1/responses", `{"input": "Hi.", "model": "nobody"}`, 404, `model: unknown model \"nobody\"; available: [\"tiny\"]`},
+	{"POST", "/v1/responses", `{"input": "Hi.", "model": "absent"}`, 404, `model: unknown model \"absent\"; available: [\"tiny\"]`},
 	{"POST", "/v1/responses", `{"input": "Hi.", "max_output_tokens": 0}`, 400, `max_output_tokens: 0, want a number from 1 to 2147483647`},
-	{"DELETE", "/v1/responses/nobody", "", 404, `id: there is no stored response \"nobody\": it was not stored, was deleted, or was evicted`},
+	{"DELETE", "/v1/responses/absent", "", 404, `id: there is no stored response \"absent\": it was not stored, was deleted, or was evicted`},
 }
 
 var badMessages = []bad{
@@ -194,13 +194,13 @@ var badMessages = []bad{
 
 var badOllama = []bad{
 	{"POST", "/api/chat", `{`, 400, `the body is not JSON: unexpected end of JSON input, at byte 1`},
-	{"POST", "/api/chat", `{"model": "nobody", "messages": [{"role": "user", "content": "Hi."}]}`, 404, `model: unknown model \"nobody\"; available: [\"tiny\"]`},
+	{"POST", "/api/chat", `{"model": "absent", "messages": [{"role": "user", "content": "Hi."}]}`, 404, `model: unknown model \"absent\"; available: [\"tiny\"]`},
 	{"POST", "/api/chat", `{"model": "tiny", "messages": 5}`, 400, `messages: 5, want an array`},
 	{"POST", "/api/chat", `{"model": "tiny", "messages": [{"role": "user", "content": "Hi.", "images": ["x"]}]}`, 400, `messages[0].images[0]: the data is not base64`},
 	{"POST", "/api/chat", `{"model": "tiny", "messages": [{"role": "user", "content": "Hi."}], "options": {"temperature": "x"}}`, 400, `options.temperature: the string \"x\", want a number`},
 	{"POST", "/api/chat", `{"model": "tiny", "messages": [{"role": "user", "content": "Hi."}], "format": 5}`, 400, `format: 5, want a string`},
 	{"POST", "/api/generate", `{"model": "tiny", "prompt": 5}`, 400, `prompt: 5, want a string`},
-	{"POST", "/api/show", `{"model": "nobody"}`, 404, `model: unknown model \"nobody\"; available: [\"tiny\"]`},
+	{"POST", "/api/show", `{"model": "absent"}`, 404, `model: unknown model \"absent\"; available: [\"tiny\"]`},
 	{"POST", "/api/pull", `{"model": "x"}`, 501, `not supported: models are fetched on the server's machine: foretoken pull NAME`},
 }
 

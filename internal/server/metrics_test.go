@@ -222,7 +222,7 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 // Errors of endpoints that run no model are counted and logged as others are.
 func TestNotFoundIsCounted(t *testing.T) {
 	r := start(t, nil)
-	for _, path := range []string{"/v1/models/nobody", "/v1/responses/nobody", "/nothing"} {
+	for _, path := range []string{"/v1/models/absent", "/v1/responses/absent", "/nothing"} {
 		if a := r.do("GET", path, ""); a.status != 404 {
 			t.Errorf("%s: %+v", path, a)
 		}

@@ -406,13 +406,13 @@ func TestErrorsAreAsDocumented(t *testing.T) {
 	r, _ := startBatches(t, t.TempDir(), nil)
 	for pattern, operation := range operations(doc) {
 		method, path, _ := strings.Cut(pattern, " ")
-		path = strings.ReplaceAll(path, "{id}", "nobody")
-		for status, body := range map[int]string{400: `{"model": 5}`, 404: strings.Replace(samples[pattern], "{", `{"model": "nobody", `, 1), 501: `{}`} {
+		path = strings.ReplaceAll(path, "{id}", "absent")
+		for status, body := range map[int]string{400: `{"model": 5}`, 404: strings.Replace(samples[pattern], "{", `{"model": "absent", `, 1), 501: `{}`} {
 			if at(operation, "responses", strconv.Itoa(status)) == nil {
 				continue
 			}
 			if pattern == "POST /api/show" && status == 404 {
-				body = `{"model": "nobody"}`
+				body = `{"model": "absent"}`
 			}
 			if method == http.MethodGet && status == 400 {
 				path += "?limit=0"

@@ -49,7 +49,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{`{"max_tokens": 9, "stop_sequences": [""], ` + hi + `}`, "stop_sequences[0]: the string is empty"},
 		{`{"max_tokens": 9, "stop_sequences": [` + strings.Repeat(`"x",`, 16) + `"x"], ` + hi + `}`, "stop_sequences: 17 elements, want at most 16"},
 		{`{"max_tokens": 9, "seed": -1, ` + hi + `}`, "seed: -1, want a number from 0"},
-		{`{"max_tokens": 9, "mtp_depth": 99, ` + hi + `}`, "mtp_depth: 99, want 0 to 8"},
+		{`{"max_tokens": 9, "mtp_depth": 99, ` + hi + `}`, `mtp_depth: 99, want 0 to 8, or "auto"`},
 		{`{"max_tokens": 9, "system": 5, ` + hi + `}`, "system: 5, want an array"},
 		{`{"max_tokens": 9, "system": [{"type": "image"}], ` + hi + `}`, "system[0].type: images are not allowed here: put the image into a user message"},
 		{`{"max_tokens": 9, "thinking": true, ` + hi + `}`, "thinking: true, want an object"},

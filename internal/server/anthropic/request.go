@@ -132,9 +132,7 @@ func (r *request) extensions(v *body.Value) {
 		seed := uint64(*n)
 		r.Seed = &seed
 	}
-	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		r.SetDepth(int(*n))
-	}
+	r.Depth = body.Depth(v)
 }
 
 // tools reads the tools and which of them must be called.

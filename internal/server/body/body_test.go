@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -66,6 +67,24 @@ func TestValueNamesTheFirstFault(t *testing.T) {
 		c.read(v)
 		if err := v.Err(); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v, want %s", c.body, err, c.want)
+		}
+	}
+}
+
+func TestDepthIsAutoOrANumber(t *testing.T) {
+	for text, want := range map[string]foretoken.Depth{
+		"null": foretoken.DepthDefault, `"auto"`: foretoken.DepthAuto, "0": foretoken.DepthOff, "1": 1, "8": foretoken.MaxDepth, "2.0": 2,
+	} {
+		v := Parse([]byte(`{"mtp_depth": ` + text + `}`))
+		if got := Depth(v); got != want || v.Err() != nil {
+			t.Errorf("%s is %v, %v; want %v", text, got, v.Err(), want)
+		}
+	}
+	for _, text := range []string{"-1", "-2", "9", "1.5", `"off"`, `"3"`, `""`, "true", "[]", "{}"} {
+		v := Parse([]byte(`{"mtp_depth": ` + text + `}`))
+		Depth(v)
+		if want := "mtp_depth: " + text + `, want 0 to 8, or "auto"`; v.Err() == nil || v.Err().Error() != want {
+			t.Errorf("%v, want %s", v.Err(), want)
 		}
 	}
 }

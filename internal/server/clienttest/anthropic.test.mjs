@@ -159,7 +159,7 @@ test('an answer held to a schema', async () => {
 });
 
 test('errors', async () => {
-  await assert.rejects(client.messages.create({ ...story, model: 'nobody' }), (error) => {
+  await assert.rejects(client.messages.create({ ...story, model: 'absent' }), (error) => {
     assert.ok(error instanceof Anthropic.NotFoundError);
     assert.equal(error.error.error.type, 'not_found_error');
     assert.match(error.message, /tiny/);

@@ -1,4 +1,4 @@
-// Tests with clients and readers of others, which whoever embeds the library need not have.
+// Tests with clients and readers of others, which programs that embed the library do not need.
 module github.com/foretoken/foretoken/internal/server/clienttest
 
 go 1.26.0

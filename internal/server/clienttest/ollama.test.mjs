@@ -82,7 +82,7 @@ test('models', async () => {
 });
 
 test('errors', async () => {
-  await assert.rejects(client.chat({ ...story, model: 'nobody' }), (error) => {
+  await assert.rejects(client.chat({ ...story, model: 'absent' }), (error) => {
     assert.equal(error.status_code, 404);
     assert.match(error.message, /tiny/);
     return true;

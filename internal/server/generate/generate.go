@@ -20,7 +20,6 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/server/fetch"
-	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -69,9 +68,6 @@ type Request struct {
 	Effort    string         // of reasoning, for templates that know it
 	Variables map[string]any // further ones of the template
 }
-
-// SetDepth drafts n tokens per round; 0: none.
-func (r *Request) SetDepth(n int) { r.Depth = foretoken.Depth(spec.FixedDepth(n)) }
 
 // Sampling are the sampling options that a client sets. nil: the checkpoint's.
 type Sampling struct {
@@ -248,9 +244,6 @@ func (r *Request) check() error {
 		return Invalid("max_tokens", "%d tokens, want a positive number", r.MaxTokens)
 	case r.MaxThinking < 0:
 		return Invalid("max_thinking_tokens", "%d tokens, want a positive number", r.MaxThinking)
-	case !spec.Depth(r.Depth).Valid():
-		n, _ := spec.Depth(r.Depth).Fixed()
-		return Invalid("mtp_depth", "%d, want 0 to %d", n, spec.MaxDepth)
 	case r.Calls >= CallRequired && len(r.Tools) == 0:
 		return Invalid("tool_choice", "a tool call is required, but there are no tools")
 	}
@@ -405,39 +398,18 @@ func (r *Run) Events() iter.Seq2[Event, error] {
 
 // single yields the events of one answer, on the goroutine that reads them.
 func (r *Run) single(yield func(Event, error) bool) {
-	switch more, err := r.pieces(yield); {
-	case err != nil:
-		yield(Event{}, Wrap(err))
-	case more:
-		r.processed()
-		yield(Event{Ended: true}, nil)
-	}
-}
-
-// pieces yields the pieces of the only answer, and reports whether the reader wants more. A panic of
-// the answer is an error; a panic of yield is not recovered, because it is the reader's.
-func (r *Run) pieces(yield func(Event, error) bool) (more bool, err error) {
-	reading := false
-	defer func() {
-		if reading {
+	for p, err := range rescue.Seq(r.read(r.Answers[0])) {
+		if err != nil {
+			yield(Event{}, Wrap(err))
 			return
 		}
-		if p := recover(); p != nil {
-			err = rescue.New(p)
-		}
-	}()
-	for p, err := range r.read(r.Answers[0]) {
-		if err != nil {
-			return false, err
-		}
 		r.processed()
-		reading = true
-		more := yield(Event{Piece: p}, nil)
-		if reading = false; !more {
-			return false, nil
+		if !yield(Event{Piece: p}, nil) {
+			return
 		}
 	}
-	return true, nil
+	r.processed()
+	yield(Event{Ended: true}, nil)
 }
 
 // several yields the events of several answers, each of which a goroutine of its own reads.
@@ -458,15 +430,12 @@ func (r *Run) several(yield func(Event, error) bool) {
 	}
 	for i, a := range r.Answers {
 		go func() {
-			err := rescue.Do(func() error {
-				for p, err := range r.read(a) {
-					if err != nil || !send(result{Event: Event{Choice: i, Piece: p}}) {
-						return err
-					}
+			for p, err := range rescue.Seq(r.read(a)) {
+				if !send(result{Event{Choice: i, Piece: p}, err}) || err != nil {
+					return
 				}
-				return nil
-			})
-			send(result{Event{Choice: i, Ended: err == nil}, err})
+			}
+			send(result{Event: Event{Choice: i, Ended: true}})
 		}()
 	}
 	for left := len(r.Answers); left > 0; {

@@ -235,7 +235,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	ten, minus := 10.0, -1
 	for want, a := range map[string]*generate.Request{
-		"404 model":           bad(func(a *generate.Request) { a.Model = "nobody" }),
+		"404 model":           bad(func(a *generate.Request) { a.Model = "absent" }),
 		"400 n":               bad(func(a *generate.Request) { a.Choices = 99 }),
 		"400 top_p":           bad(func(a *generate.Request) { a.TopP = &ten }),
 		"400 top_k":           bad(func(a *generate.Request) { a.TopK = &minus }),
@@ -244,7 +244,6 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		"400 response_format": bad(func(a *generate.Request) { a.Grammar = grammar.Regexp("(") }),
 		"400 messages":        bad(func(a *generate.Request) { a.Messages = user(strings.Repeat("word ", 9000)) }),
 		"400 prompt":          {IDs: []int32{1 << 30}},
-		"400 mtp_depth":       bad(func(a *generate.Request) { a.Depth = 9 }),
 	} {
 		_, err := service.Start(t.Context(), a)
 		var e *generate.Error

@@ -103,7 +103,7 @@ var requests = map[string][2]string{
 	"chat":     {"/api/chat", `{"model": "tiny", "options": {"seed": 7, "num_predict": 30}, "messages": [{"role": "user", "content": "Tell me a story about a cat."}]}`},
 	"system":   {"/api/chat", `{"model": "tiny", "options": {"temperature": 0, "num_predict": 5}, "messages": [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": "A cat."}]}`},
 	"stop":     {"/api/chat", `{"model": "tiny", "options": {"seed": 1, "num_predict": 80, "stop": ["the"]}, "messages": [{"role": "user", "content": "Tell me a story about a cat."}]}`},
-	"options":  {"/api/chat", `{"model": "tiny", "options": {"seed": 1, "num_predict": 8, "top_k": 5, "top_p": 0.9, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": 32, "presence_penalty": 0.1, "frequency_penalty": 0.1, "num_ctx": 1024, "mirostat": 0, "num_gpu": 1, "num_thread": 2}, "keep_alive": "5m", "messages": [{"role": "user", "content": "A cat."}]}`},
+	"options":  {"/api/chat", `{"model": "tiny", "options": {"seed": 1, "num_predict": 8, "top_k": 5, "top_p": 0.9, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": 32, "mtp_depth": "auto", "presence_penalty": 0.1, "frequency_penalty": 0.1, "num_ctx": 1024, "mirostat": 0, "num_gpu": 1, "num_thread": 2}, "keep_alive": "5m", "messages": [{"role": "user", "content": "A cat."}]}`},
 	"thinking": {"/api/chat", `{"model": "thinker", "think": true, "options": {"seed": 3, "num_predict": 12}, "messages": [{"role": "user", "content": "A cat?"}]}`},
 	"effort":   {"/api/chat", `{"model": "thinker", "think": "low", "options": {"seed": 4, "num_predict": 12}, "messages": [{"role": "user", "content": "A cat?"}]}`},
 	"quiet":    {"/api/chat", `{"model": "thinker", "think": false, "options": {"seed": 3, "num_predict": 12}, "messages": [{"role": "user", "content": "A cat?"}]}`},
@@ -259,7 +259,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		want          string
 	}{
 		{"/api/chat", ``, 400, "the body is empty"},
-		{"/api/chat", `{"model": "nobody", ` + hi + `}`, 404, `model: unknown model "nobody"; available: ["tiny" "thinker"]`},
+		{"/api/chat", `{"model": "absent", ` + hi + `}`, 404, `model: unknown model "absent"; available: ["tiny" "thinker"]`},
 		{"/api/chat", `{"model": 1, ` + hi + `}`, 400, "model: 1, want a string"},
 		{"/api/chat", `{"messages": {}}`, 400, "messages: an object, want an array"},
 		{"/api/chat", `{"messages": [{"content": "Hi"}]}`, 400, "messages[0].role: this field is missing"},
@@ -276,7 +276,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{"/api/chat", `{"stream": "no", ` + hi + `}`, 400, `stream: the string "no", want true or false`},
 		{"/api/chat", `{"options": {"temperature": -1}, ` + hi + `}`, 400, "options.temperature: -1, want a number from 0"},
 		{"/api/chat", `{"options": {"repeat_penalty": 0}, ` + hi + `}`, 400, "options.repeat_penalty: 0, want a number from 0.01"},
-		{"/api/chat", `{"options": {"mtp_depth": 99}, ` + hi + `}`, 400, "options.mtp_depth: 99, want 0 to 8"},
+		{"/api/chat", `{"options": {"mtp_depth": 99}, ` + hi + `}`, 400, "options.mtp_depth: 99, want 0 to 8, or \"auto\""},
 		{"/api/chat", `{"format": {"type": "wat"}, ` + hi + `}`, 400, "format: "},
 		{"/api/generate", `{"prompt": "` + strings.Repeat("cat ", 2000) + `"}`, 400, "prompt: the prompt has "},
 		{"/api/chat", `{"options": {"top_k": 1.5}, ` + hi + `}`, 400, "options.top_k: 1.5, want a whole number"},
@@ -290,7 +290,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{"/api/generate", `{"prompt": "a", "images": ["b"]}`, 400, "images[0]: the data is not base64"},
 		{"/api/generate", `{"prompt": "a", "raw": true, "system": "b"}`, 400, "system: this field cannot be combined with raw"},
 		{"/api/show", `{}`, 400, "model: this field is missing"},
-		{"/api/show", `{"model": "nobody"}`, 404, "model: unknown model"},
+		{"/api/show", `{"model": "absent"}`, 404, "model: unknown model"},
 		{"/api/embed", `{}`, 501, "not supported: the models generate text"},
 		{"/api/pull", `{}`, 501, "not supported: models are fetched"},
 	} {

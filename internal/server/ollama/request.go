@@ -107,7 +107,7 @@ func (q *request) checked(v *body.Value, empty bool) (*request, error) {
 var names = map[string]string{
 	"response_format": "format", "max_tokens": "options.num_predict", "repetition_penalty": "options.repeat_penalty",
 	"temperature": "options.temperature", "top_p": "options.top_p", "min_p": "options.min_p",
-	"mtp_depth": "options.mtp_depth", "presence_penalty": "options.presence_penalty", "frequency_penalty": "options.frequency_penalty",
+	"presence_penalty": "options.presence_penalty", "frequency_penalty": "options.frequency_penalty",
 }
 
 // explain gives an error of Start the client's name of the field.
@@ -204,9 +204,7 @@ func (q *request) options(v *body.Value) {
 	if n := whole(v.Field("num_ctx"), 0); n != nil {
 		q.context = *n
 	}
-	if n := v.Field("mtp_depth").Int(0, math.MaxInt32); n != nil {
-		q.SetDepth(int(*n))
-	}
+	q.Depth = body.Depth(v)
 	for name, off := range map[string]float64{"mirostat": 0, "typical_p": 1, "tfs_z": 1} {
 		if f := v.Field(name); !f.Absent() && *orElse(f.Number(), off) != off {
 			f.Drop("this sampling option is not supported: set it to %v", off)

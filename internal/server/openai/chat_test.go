@@ -138,6 +138,7 @@ func TestChatStreamEqualsWhole(t *testing.T) {
 		"named":     `"max_tokens": 99, "tool_choice": {"type": "function", "function": {"name": "clock"}}, "n": 2, ` + weather,
 		"penalties": `"max_tokens": 30, "presence_penalty": 1, "frequency_penalty": 0.5, "repetition_penalty": 1.1, "min_p": 0.01, "top_k": 50, "xtc_probability": 0.5, "xtc_threshold": 0.1, "logit_bias": {"300": 5}`,
 		"depth":     `"max_tokens": 30, "mtp_depth": 2`,
+		"auto":      `"max_tokens": 30, "mtp_depth": "auto"`,
 	} {
 		t.Run("case="+name, func(t *testing.T) {
 			request = "{" + story + ", " + request + "}"

@@ -61,7 +61,7 @@ var refusals = []refusal{
 	{chatPath, `{` + story + `, "logit_bias": {"999999": 1}}`, 400, "logit_bias", "not a token of the model"},
 	{chatPath, `{` + story + `, "stream_options": {"include_usage": true}}`, 400, "stream_options", "needs stream set to true"},
 	{chatPath, `{` + story + `, "stream": "yes"}`, 400, "stream", "true or false"},
-	{chatPath, `{` + story + `, "mtp_depth": 99}`, 400, "mtp_depth", "want 0 to"},
+	{chatPath, `{` + story + `, "mtp_depth": 99}`, 400, "mtp_depth", `99, want 0 to 8, or "auto"`},
 	{chatPath, `{` + story + `, "functions": []}`, 400, "functions", "use tools"},
 	{chatPath, `{` + story + `, "modalities": ["text", "audio"]}`, 400, "modalities[1]", "want one of"},
 	{chatPath, `{` + story + `, "reasoning_effort": "extreme"}`, 400, "reasoning_effort", "want one of"},

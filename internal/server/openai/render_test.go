@@ -118,7 +118,7 @@ func TestRenderedTextsAreWhatIsGenerated(t *testing.T) {
 func TestRenderRefusesWhatGenerationRefuses(t *testing.T) {
 	for path, list := range map[string][]string{
 		chatPath: {
-			`{}`, `{"messages": []}`, `{"messages": 1}`, `{"messages": [{"role": "user", "content": "Hi"}], "model": "nobody"}`, `nonsense`,
+			`{}`, `{"messages": []}`, `{"messages": 1}`, `{"messages": [{"role": "user", "content": "Hi"}], "model": "absent"}`, `nonsense`,
 			`{"messages": [{"role": "user", "content": ` + quoted(strings.Repeat("word ", 3000)) + `}]}`,
 			`{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}]}`,
 		},

@@ -63,9 +63,7 @@ func (q *request) sampling(v *body.Value) {
 		q.Stop = stop.Texts(generate.MaxStops)
 	}
 	q.IgnoreEnd = v.Field("ignore_eos").True()
-	if n := v.Field("mtp_depth").Int(math.MinInt32, math.MaxInt32); n != nil {
-		q.SetDepth(int(*n))
-	}
+	q.Depth = body.Depth(v)
 }
 
 // logitBias reads an object from ids to what is added to their logits.

@@ -154,7 +154,7 @@ func TestSDKThinks(t *testing.T) {
 
 func TestSDKReadsErrors(t *testing.T) {
 	c := client()
-	_, err := c.Messages.New(t.Context(), say("nobody", "Hi", 8))
+	_, err := c.Messages.New(t.Context(), say("absent", "Hi", 8))
 	var e *sdk.Error
 	if !errors.As(err, &e) || e.StatusCode != http.StatusNotFound || e.Type() != "not_found_error" {
 		t.Errorf("unknown model: %v", err)
