@@ -10,8 +10,8 @@ import (
 )
 
 // TestConvertKeepsAcceptance measures the trained head over the golden texts: how often its
-// draft token is what its own model says next. It must not suffer from quantization, of the
-// head alone and of the whole model.
+// draft token equals its own model's next token. Quantization of the head alone and of the whole
+// model must not reduce it.
 func TestConvertKeepsAcceptance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads 3,000 tokens")

@@ -23,8 +23,8 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// The tests here store one model in many ways, convert it, and compare what is loaded
-// afterwards. A source is a folder in memory that begins as a fixture and is then edited.
+// The tests here store one model in many ways, convert it, and compare the loaded
+// results. A source is a folder in memory that begins as a fixture and is then edited.
 
 const mainFile = "model.safetensors"
 
@@ -100,7 +100,7 @@ func shrink(s *stored) {
 	})
 }
 
-// base is the folder of a fixture as it is.
+// base is the unchanged folder of a fixture.
 func base(t testing.TB, arch string) string {
 	t.Helper()
 	return fixture(t, arch).write(t)
@@ -498,7 +498,7 @@ func loadOn(t testing.TB, dir string, o model.Options, other func(b backend.Back
 	return &rig{m, b, state.NewPool(b, 1<<40)}
 }
 
-// forward is what models and heads have in common.
+// forward is the common call of models and heads.
 type forward func(batch []model.Span) (model.Output, error)
 
 // run feeds one span to an empty memory and returns copies of all its logits.

@@ -14,17 +14,17 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// texts are the files that go with a model whatever its weights are.
+// texts are the files of a model that do not depend on its weights.
 var texts = []string{
 	"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json",
 	"chat_template.jinja", "chat_template.json", "generation_config.json",
 	"LICENSE", "LICENSE.txt", "NOTICE",
 }
 
-// visionTexts are those that go with a vision tower.
+// visionTexts are the files of a vision tower.
 var visionTexts = []string{"preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"}
 
-// copyTexts copies what there is of texts, and of those for a vision tower if one is written.
+// copyTexts copies the existing texts, and those of a vision tower if one is written.
 func copyTexts(src *checkpoint.Checkpoint, dir string, vision bool) error {
 	list := texts
 	if vision {
@@ -57,7 +57,7 @@ func writeJSON(dir, name string, v any) error {
 	return os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644)
 }
 
-// setType makes the config say which type the numbers have, if one was asked for.
+// setType sets the type of numbers in the config, if one was requested.
 func setType(config map[string]any, t dtype.Type) {
 	for name, x := range types {
 		if x != t {
@@ -86,8 +86,8 @@ type coding struct {
 
 func codingOf(f *dtype.Matrix) coding { return coding{f.Format.String(), f.ElementBits(), f.Group} }
 
-// object is the coding of everything; of a single module it leaves the usual mode out, as
-// older readers do not know the word there.
+// object is the coding as JSON. For a single module it leaves the usual mode out, which
+// older readers do not know there.
 func (c coding) object(single bool) map[string]any {
 	m := map[string]any{"bits": c.bits, "group_size": c.group, "mode": c.mode}
 	if single && c.mode == dtype.Affine.String() {
@@ -97,8 +97,8 @@ func (c coding) object(single bool) map[string]any {
 }
 
 // quantization is the block that describes the quantized matrices of a plan: one encoding
-// for all, and those that have another by their path; nil if there are none. Plain matrices
-// are not spoken of: readers know them by their tensors.
+// for all, and exceptions by path; nil if there are none. Plain matrices
+// are not listed: readers know them by their tensors.
 func (p *plan) quantization(asked *Encoding) map[string]any {
 	weights := map[coding]int64{}
 	for _, it := range p.items {
@@ -132,7 +132,7 @@ func (it *item) quantized() bool {
 	return it.weight.IsMatrix() && it.form.Format != dtype.Plain
 }
 
-// setQuantization adds the block under both names it goes by.
+// setQuantization adds the block under both of its names.
 func setQuantization(config, block map[string]any) {
 	if block != nil {
 		config["quantization"], config["quantization_config"] = block, block

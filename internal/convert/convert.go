@@ -18,14 +18,14 @@ const DefaultShardSize = 5_000_000_000
 // Options are the changes to a model. The zero value changes only its layout.
 type Options struct {
 	// Quantize is the encoding of the model's matrices, without those of its head and its vision
-	// tower; nil leaves them as they are. The routers of experts get 8 bits whatever it says. A matrix whose rows cannot be cut into
-	// groups stays as it is.
+	// tower; nil leaves them unchanged. The routers of experts always get 8 bits. A matrix whose rows
+	// cannot be cut into groups is not changed.
 	Quantize *Encoding
-	// Head is the encoding of the head's matrices; nil leaves them as they are. The matrix
-	// that joins it to the model, mtp.fc, is never given less than 8 bits.
+	// Head is the encoding of the head's matrices; nil leaves them unchanged. The matrix
+	// that joins it to the model, mtp.fc, has at least 8 bits.
 	Head *Encoding
-	// Vision is the encoding of the matrices of the vision tower; nil leaves them as they are. Its
-	// first convolution and its table of positions stay numbers whatever it says.
+	// Vision is the encoding of the matrices of the vision tower; nil leaves them unchanged. Its
+	// first convolution and its table of positions always stay numbers.
 	Vision *Encoding
 	// NoVision leaves the vision tower out. One that cannot be used is left out always.
 	NoVision bool
@@ -33,9 +33,9 @@ type Options struct {
 	Overrides []Override
 	// Dequantize makes all matrices plain that neither an override, nor Head, nor Vision is for.
 	Dequantize bool
-	// Type is the type of all numbers that are not codes, save the logarithms of decay
-	// rates. Invalid leaves each as it is, and stores gains of norms, to which one was added,
-	// as float32 where their own type would round them.
+	// Type is the type of all numbers that are not codes, except the logarithms of decay
+	// rates. Invalid keeps the types; gains of norms to which 1 was added are then
+	// float32 if their own type would round them.
 	Type dtype.Type
 
 	ShardSize int64 // maximum bytes of one file; 0: DefaultShardSize
@@ -46,7 +46,7 @@ type Options struct {
 	Log      *slog.Logger   // nil: nothing is logged
 }
 
-// Summary is what a conversion did.
+// Summary counts the work of a conversion.
 type Summary struct {
 	TensorsIn, TensorsOut int
 	BytesIn, BytesOut     int64 // of the tensors
@@ -136,7 +136,7 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 	}
 	setType(config, o.Type)
 	setQuantization(config, p.quantization(o.Quantize))
-	// What takes long comes last: a fault of what does not is known at once.
+	// The slow part comes last: faults of the fast ones are reported at once.
 	if err := copyTexts(src, out.temp, vision); err != nil {
 		return s, err
 	}
@@ -149,7 +149,7 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 	return s, p.write(ctx, out.temp, &o)
 }
 
-// summary counts what is read and what is written.
+// summary counts the tensors that are read and written.
 func (p *plan) summary(v *weights.Inventory) Summary {
 	s := Summary{Files: len(p.files)}
 	s.TensorsIn, s.HeadIn, s.VisionIn, s.BytesIn = v.Stored()

@@ -50,7 +50,7 @@ func ways() []way {
 	return list
 }
 
-// drafter moves the head to a folder of its own, as mlx-vlm splits it.
+// drafter moves the head to a separate folder, as mlx-vlm splits it.
 func drafter(dir string) edit {
 	return func(s *stored) {
 		file := dir + mainFile
@@ -96,7 +96,7 @@ func TestConvertKeepsTheModel(t *testing.T) {
 	}
 }
 
-// TestConvertFP8KeepsTheModel converts official releases: what is FP8 becomes numbers.
+// TestConvertFP8KeepsTheModel converts official releases: FP8 becomes numbers.
 func TestConvertFP8KeepsTheModel(t *testing.T) {
 	for _, p := range []way{
 		{"head inside", "dense", []edit{fp8}, 15 + 7},

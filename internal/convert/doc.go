@@ -1,9 +1,9 @@
-// Package convert writes checkpoints: it takes a model in any layout and encoding the
-// family reads and stores it as MLX does, quantized, dequantized or as it is, with its
-// multi-token-prediction head. It also takes heads out of checkpoints and puts them in.
+// Package convert writes checkpoints: it takes a model in any layout and encoding that the
+// family reads and stores it as MLX does, quantized, dequantized or unchanged, with its
+// multi-token-prediction head. It also extracts heads from checkpoints and injects them.
 //
-// It knows the layout it writes and what may be stored how. Which weights a model has,
-// where a checkpoint keeps them and what their numbers mean is the family's knowledge, how
-// numbers are packed is dtype's. It never keeps more of a model than the weights at work,
-// and leaves nothing behind when it fails.
+// It knows the layout it writes and the possible encodings. The family knows which weights a
+// model has, where a checkpoint keeps them and what their numbers mean; dtype knows how
+// numbers are packed. Only the weights being converted are in memory,
+// and a failed conversion leaves no files.
 package convert

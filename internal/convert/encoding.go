@@ -19,7 +19,7 @@ type Encoding struct {
 	Type   dtype.Type   // Plain: of the numbers; Invalid: as in the source
 }
 
-// Defaults of quantization, and what small matrices with a large say get at least.
+// Defaults of quantization, and the minimum for small matrices with a large influence.
 const (
 	DefaultBits  = 4
 	DefaultGroup = 64
@@ -43,7 +43,7 @@ func ParseType(name string) (dtype.Type, error) {
 }
 
 // ParseEncoding reads bits, bits:group, a mode (mxfp4, nvfp4, mxfp8) or a type of numbers.
-// Where it names bits alone the group is the given one.
+// If text has only bits, group is the group.
 func ParseEncoding(text string, group int) (Encoding, error) {
 	if f, ok := modes[text]; ok {
 		return Encoding{Format: f}, nil
@@ -134,15 +134,15 @@ type recipe struct {
 	*Options
 	stored naming   // names of converted checkpoints
 	used   []bool   // by override
-	whole  []string // matrices left as they are because their rows cannot be cut into groups
+	whole  []string // matrices left unchanged because their rows cannot be cut into groups
 }
 
 func newRecipe(o *Options, v *weights.Inventory) *recipe {
 	return &recipe{Options: o, stored: v.Converted.Name, used: make([]bool, len(o.Overrides))}
 }
 
-// choose is the encoding asked for, nil if the weight is to stay as it is. strict says that
-// it was asked for by name.
+// choose is the requested encoding, nil to keep the weight unchanged. strict reports that
+// it was requested by name.
 func (r *recipe) choose(w *weights.Weight) (e *Encoding, strict bool) {
 	for i := len(r.Overrides) - 1; i >= 0; i-- {
 		o := &r.Overrides[i]
@@ -172,7 +172,7 @@ func (r *recipe) choose(w *weights.Weight) (e *Encoding, strict bool) {
 	return floor(w, general), false
 }
 
-// floor is e, but not for the matrix that joins the head to the model if e is coarse:
+// floor is e, or careful for the matrix that joins the head to the model if e is coarse:
 // it is small, and every draft token goes through it.
 func floor(w *weights.Weight, e *Encoding) *Encoding {
 	if w.Name != "mtp.fc.weight" || e == nil || e.Format == dtype.Plain || e.Format == dtype.MXFP8 || e.Format == dtype.Affine && e.Bits >= carefulBits {

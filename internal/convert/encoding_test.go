@@ -77,8 +77,8 @@ func read(t *testing.T, c *checkpoint.Checkpoint, name string) tensor {
 	return tensor{name, x.Type, x.Shape, x.Data}
 }
 
-// TestConvertEqualsTheFormulas quantizes with every width and group, and holds the bytes
-// of the files against the slow algorithm, and what is loaded against scale*q + bias.
+// TestConvertEqualsTheFormulas quantizes with every width and group, and compares the bytes
+// of the files with the slow algorithm, and loaded values with scale*q + bias.
 func TestConvertEqualsTheFormulas(t *testing.T) {
 	for _, arch := range []string{"dense", "moe"} {
 		raw := effective(t, base(t, arch))
@@ -188,9 +188,9 @@ func TestConvertEqualsVectors(t *testing.T) {
 	}
 }
 
-// TestDequantizeIsWithinHalfAStep takes our own output back. What float32 holds exactly is
-// exactly what the codes stand for, bfloat16 rounds it by less than half a step, and from
-// the numbers before it is half a step too, save where zero had to be a code and the far
+// TestDequantizeIsWithinHalfAStep dequantizes our own output. float32 holds the
+// values of the codes exactly, bfloat16 rounds them by less than half a step, and the distance to
+// the original numbers is half a step too, except if zero had to be a code and the far
 // end of the group was cut.
 func TestDequantizeIsWithinHalfAStep(t *testing.T) {
 	source := fixture(t, "dense", float32s).write(t)

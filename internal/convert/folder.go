@@ -14,9 +14,9 @@ type folder struct {
 	final, temp string
 }
 
-// newFolder begins a folder. One that is there already is in the way unless it is empty,
-// or holds a model and may be replaced: what is no model is never removed. source is the
-// folder or file that is read, which must lie elsewhere.
+// newFolder begins a folder. An existing one is an error unless it is empty,
+// or holds a model and replace is true: only models are removed. source is the
+// folder or file that is read, which must be elsewhere.
 func newFolder(final, source string, replace bool) (*folder, error) {
 	final, err := filepath.Abs(final)
 	if err != nil {
@@ -46,7 +46,7 @@ func newFolder(final, source string, replace bool) (*folder, error) {
 	return &folder{final, temp}, os.Chmod(temp, 0o755)
 }
 
-// holds reports whether path, if there is such a file or folder, is dir or lies in it.
+// holds reports whether path exists and is dir or inside of it.
 func holds(dir, path string) bool {
 	folder, err := os.Stat(dir)
 	if err != nil {
@@ -83,8 +83,8 @@ func isModel(entries []fs.DirEntry) bool {
 	return config && weights
 }
 
-// finish gives the folder its name if err is nil, and else removes it. It returns err, or
-// what went wrong here.
+// finish renames the folder if err is nil, and else removes it. It returns err, or
+// its own error.
 func (f *folder) finish(err error) error {
 	if err == nil {
 		err = f.commit()

@@ -74,7 +74,7 @@ func TestConvertFailedLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestConvertReplacesModelsOnly is about what is at the destination already.
+// TestConvertReplacesModelsOnly is about existing files at the destination.
 func TestConvertReplacesModelsOnly(t *testing.T) {
 	src := open(t, base(t, "dense"))
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func TestConvertReplacesModelsOnly(t *testing.T) {
 	}
 }
 
-// TestConvertKeepsWhatItReads has a destination that the model lies in, which must not be replaced.
+// TestConvertKeepsWhatItReads has a destination that contains the source, which must not be replaced.
 func TestConvertKeepsWhatItReads(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors", "model.gguf", "mtp/model.safetensors"} {
@@ -168,7 +168,7 @@ func TestConvertKeepsWhatItReads(t *testing.T) {
 	}
 }
 
-// TestConvertRefuses names what is wrong with sources and options.
+// TestConvertRefuses has errors that name the fault of sources and options.
 func TestConvertRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -229,7 +229,7 @@ func narrow(s *stored) {
 	})
 }
 
-// TestConvertLeavesOddRowsWhole quantizes what can be cut into groups, and says what not.
+// TestConvertLeavesOddRowsWhole quantizes matrices that can be cut into groups, and lists the rest.
 func TestConvertLeavesOddRowsWhole(t *testing.T) {
 	dir := fixture(t, "dense", narrow).write(t)
 	out, s := converted(t, dir, Options{Quantize: &Encoding{Format: dtype.Affine, Bits: 4, Group: 128}})
@@ -245,7 +245,7 @@ func TestConvertLeavesOddRowsWhole(t *testing.T) {
 	load(t, out, model.Options{})
 }
 
-// TestConvertShards cuts the weights into files of a size, and copies what else there is.
+// TestConvertShards cuts the weights into files of a size, and copies the other files.
 func TestConvertShards(t *testing.T) {
 	src := open(t, golden.Dir(t, "tiny"))
 	out := filepath.Join(t.TempDir(), "a", "b", "out")
@@ -283,7 +283,7 @@ func TestConvertShards(t *testing.T) {
 	}
 }
 
-// TestConvertWritesNestedConfigs takes a flat config with old places and defaults left out.
+// TestConvertWritesNestedConfigs takes a flat config in the old layout without defaults.
 func TestConvertWritesNestedConfigs(t *testing.T) {
 	dir := fixture(t, "dense", func(s *stored) {
 		text := s.config["text_config"].(map[string]any)
@@ -317,7 +317,7 @@ func TestConvertWritesNestedConfigs(t *testing.T) {
 }
 
 // TestConvertMemoryIsBounded quantizes a matrix of 128 MB, most of it a hole in the file,
-// and looks at the memory in between.
+// and measures the memory meanwhile.
 func TestConvertMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("quantizes 64 million numbers")

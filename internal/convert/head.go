@@ -18,9 +18,9 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// OpenHead opens what there is of a head at path: a file of weights, the folder of a model
-// with a head, of which shards without a part of it may be missing, or a folder that holds
-// nothing but a head. shape is the config.json that a lone file is read by. The caller
+// OpenHead opens a head at path: a file of weights, the folder of a model
+// with a head, whose shards without a part of the head may be missing, or a folder with only
+// a head. shape is the config.json for a file of weights. The caller
 // closes it.
 func OpenHead(path string, shape []byte) (*checkpoint.Checkpoint, error) {
 	info, err := os.Stat(path)
@@ -33,7 +33,7 @@ func OpenHead(path string, shape []byte) (*checkpoint.Checkpoint, error) {
 	config, err := os.ReadFile(filepath.Join(path, "config.json"))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return checkpoint.Open(path) // whose error says what a model folder has
+		return checkpoint.Open(path) // its error lists the files of a model folder
 	case err != nil:
 		return nil, fmt.Errorf("convert: %w", err)
 	}
@@ -41,7 +41,7 @@ func OpenHead(path string, shape []byte) (*checkpoint.Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What tells how the head is stored is not needed, so the file that has it may be missing
+	// The tensors that tell how the head is stored are not required, so their file may be missing
 	// too.
 	c, err := checkpoint.OpenPart(path, func(name string) bool { return head.Has(name) || head.Tells != nil && head.Tells(name) })
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,7 @@ func OpenHead(path string, shape []byte) (*checkpoint.Checkpoint, error) {
 	return c, err
 }
 
-// headNames tells the names of a head by the config of its checkpoint.
+// headNames are the names of a head by the config of its checkpoint.
 func headNames(config []byte) (model.HeadNames, error) {
 	f, err := model.OfHead(config)
 	if err != nil {
@@ -86,8 +86,8 @@ func openHeadFile(path string, shape []byte) (*checkpoint.Checkpoint, error) {
 }
 
 // ExtractHead writes the head of src: as one file of weights if out ends with .safetensors,
-// and else as a folder of its own with a config, as mlx-vlm loads drafters. Matrices stay
-// as they are.
+// and else as a folder with a config, as mlx-vlm loads drafters. Matrices are not
+// changed.
 func ExtractHead(ctx context.Context, src *checkpoint.Checkpoint, out string, o Options) (s Summary, err error) {
 	if err := o.check(); err != nil {
 		return s, err
@@ -195,8 +195,8 @@ func InjectHead(ctx context.Context, src, head *checkpoint.Checkpoint, dir strin
 	return s, announce(src.Name(), v.Converted, names)
 }
 
-// keepsInputs refuses a model whose matrices multiply transformed inputs, which the layout of MLX cannot say: stored as numbers
-// they would take four times the memory, and that was not asked for.
+// keepsInputs refuses a model whose matrices multiply transformed inputs, which the layout of MLX cannot express: stored as
+// numbers they would take four times the memory, without a request for that.
 func keepsInputs(v *weights.Inventory, o *Options) error {
 	if o.Dequantize || o.Quantize != nil {
 		return nil
@@ -234,8 +234,8 @@ func joined(src, head *checkpoint.Checkpoint, replace bool, log *slog.Logger) (*
 	return v, v.AddHead(h)
 }
 
-// announce makes the index of a folder, if it has one, and its config speak of a head that
-// was put beside the weights, so that readers find it that do not look for it by its name.
+// announce adds a head that was put beside the weights to the index of a folder, if there is one, and to its
+// config, for readers that do not find it by its name.
 func announce(dir string, how weights.Converted, head model.HeadNames) error {
 	w, err := checkpoint.OpenWeights(filepath.Join(dir, checkpoint.SidecarFile))
 	if err != nil {

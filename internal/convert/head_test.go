@@ -87,8 +87,8 @@ func TestHeadGoesOutAndIn(t *testing.T) {
 	}
 }
 
-// TestExtractHeadNeedsItsShardsOnly takes a head from a folder of which only the files that
-// hold it were fetched.
+// TestExtractHeadNeedsItsShardsOnly takes a head from a folder that has only the shards of the
+// head.
 func TestExtractHeadNeedsItsShardsOnly(t *testing.T) {
 	for _, kept := range []string{"head", "head and the first layer"} {
 		s := fixture(t, "moe")

@@ -9,8 +9,8 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// kept is the form in which MLX has the numbers of matrices like s, which stay as they are: numbers
-// where it has none. t is the type that was asked for, Invalid if nothing may be rounded.
+// kept is the MLX form of matrices like s, which are not quantized: numbers
+// if MLX has no such form. t is the requested type, Invalid if nothing may be rounded.
 func kept(s *dtype.Matrix, t dtype.Type) dtype.Matrix {
 	plain := dtype.Matrix{Type: t}
 	if t == dtype.Invalid {
@@ -40,7 +40,7 @@ func kept(s *dtype.Matrix, t dtype.Type) dtype.Matrix {
 }
 
 // affineForm is the form of MLX's affine groups with the numbers of m, without data; ok is false
-// where there is none. With rounding the numbers may differ in their last digit.
+// if there is none. With rounding the numbers may differ in their last digit.
 func affineForm(m *dtype.Matrix, rounding bool) (a dtype.Matrix, ok bool) {
 	switch m.Format {
 	case dtype.Affine:
@@ -123,8 +123,8 @@ func smallFloats(m *dtype.Matrix) [][]byte {
 	return [][]byte{data, bytes}
 }
 
-// globals are the numbers from which a reader gets the factors of a stack's matrices. exact says
-// that it must get those factors.
+// globals are the numbers from which a reader gets the factors of a stack's matrices. exact requires
+// exactly these factors.
 func globals(w *weights.Weight, exact bool) ([]float32, error) {
 	ms, err := w.Matrices()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// TestKeptFormsHaveTheSameNumbers writes matrices of every format as they are kept where nothing
+// TestKeptFormsHaveTheSameNumbers writes matrices of every format without quantizing, and nothing
 // may be rounded: MLX's reader gets the same bits.
 func TestKeptFormsHaveTheSameNumbers(t *testing.T) {
 	const rows, cols = 5, 512
@@ -44,7 +44,7 @@ func TestKeptFormsHaveTheSameNumbers(t *testing.T) {
 		if read.Format != dtype.Plain {
 			smaller++
 		}
-		exactly := m.Input == nil && m.Format != dtype.FP8 // what has an input is rounded, and so is FP8
+		exactly := m.Input == nil && m.Format != dtype.FP8 // matrices with an input are rounded, and so is FP8
 		got, want := make([]float32, cols), make([]float32, cols)
 		for r := range rows {
 			read.Row(got, r)

@@ -15,9 +15,9 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// The specification lists 32 ways in which others have gone wrong. Those that are about
-// files are tested here by their number, for what convert writes. What is about loading is
-// tested in internal/model/qwen35, and what is about running by those of engine and spec:
+// The specification lists 32 mistakes of other converters. Those about
+// files are tested here by their number, for the output of convert. Those about loading are
+// tested in internal/model/qwen35, and those about running in engine and spec:
 //
 //	 3   TestNormConventionOfHead, TestOpenLayoutsAreOneModel
 //	 4   TestNormGuardWarns, TestNormConventionOfModel
@@ -43,7 +43,7 @@ func gains(t *testing.T, dir string) map[string][]float32 {
 	return list
 }
 
-// configOf is what a folder's config says.
+// configOf is the config of a folder.
 func configOf(t *testing.T, dir string) (top, text map[string]any) {
 	t.Helper()
 	if err := json.Unmarshal(open(t, dir).Config(), &top); err != nil {
@@ -105,7 +105,7 @@ func TestPitfall04NormShiftedTwice(t *testing.T) {
 	}
 }
 
-// One head has norms of both conventions; the result has one, and says so.
+// One head has norms of both conventions; the result has one, and declares it.
 func TestPitfall05MixedConventions(t *testing.T) {
 	want := gains(t, base(t, "dense"))
 	for _, mixed := range []string{"q_norm", "k_norm", "input_layernorm", "post_attention_layernorm"} {
@@ -128,7 +128,7 @@ func TestPitfall06HeadStripped(t *testing.T) {
 	}
 }
 
-// A quantized head says nearly what it said before.
+// A quantized head gives nearly the same logits.
 func TestPitfall07QuantizedHeadWorks(t *testing.T) {
 	four := &Encoding{Format: dtype.Affine, Bits: 4, Group: 64}
 	text := golden.Load(t, "tiny").Cases[0].Tokens[:24]
@@ -181,7 +181,7 @@ func TestPitfall08FusedExpertsKeepTheirScales(t *testing.T) {
 	}
 }
 
-// What does not fit float16 is refused by name instead of becoming infinite.
+// Numbers beyond float16 are refused by name instead of becoming infinite.
 func TestPitfall09Float16DoesNotOverflow(t *testing.T) {
 	for _, name := range []string{"mtp.fc.weight", "mtp.norm.weight"} {
 		dir := fixture(t, "dense", func(s *stored) {
@@ -242,7 +242,7 @@ func TestPitfall27GatedNormIsNotShifted(t *testing.T) {
 	}
 }
 
-// Of a fused expert the first half of the rows is the gate; nothing is transposed.
+// The first half of the rows of a fused expert is the gate; nothing is transposed.
 func TestPitfall28ExpertHalves(t *testing.T) {
 	out, _ := converted(t, base(t, "moe"), Options{})
 	c, source := open(t, out), open(t, base(t, "moe"))
@@ -280,7 +280,7 @@ func TestPitfall29FP8BecomesNumbers(t *testing.T) {
 	}
 }
 
-// Ids of image tokens are those of the source, present or not: none is made up.
+// Ids of image tokens are those of the source, present or not: none is invented.
 func TestPitfall30VisionIDsAreTheSources(t *testing.T) {
 	dir := fixture(t, "dense", func(s *stored) { s.config["vision_start_token_id"] = 248053 }).write(t)
 	out, _ := converted(t, dir, Options{})

@@ -14,15 +14,15 @@ import (
 type item struct {
 	weight *weights.Weight
 	form   dtype.Matrix           // of each matrix
-	data   func() ([]byte, error) // the bytes of the first tensor of an item that is not written by rows
+	data   func() ([]byte, error) // bytes of the first tensor of an item that is not written by rows
 	decls  []checkpoint.Decl      // numbers or codes, scales, biases
 	global []float32              // of the last tensor of a stack that has factors; else nil
 
 	file int     // which of the files
-	at   []int64 // where in it each tensor begins
+	at   []int64 // offset of each tensor in it
 }
 
-// size is what the tensors of the item occupy.
+// size is the bytes of the item's tensors.
 func (it *item) size() int64 {
 	n := int64(0)
 	for _, d := range it.decls {
@@ -45,7 +45,7 @@ type plan struct {
 	files []string
 }
 
-// naming gives the tensor of a canonical name the one it is stored under.
+// naming maps canonical names to stored names.
 type naming func(canonical string) string
 
 // plan decides on all weights of an inventory.
@@ -111,7 +111,7 @@ func (r *recipe) item(w *weights.Weight, name naming) (*item, error) {
 	return it, nil
 }
 
-// numbers completes the item of a weight that is no matrix.
+// numbers completes the item of a weight that is not a matrix.
 func (r *recipe) numbers(it *item, name string) error {
 	w := it.weight
 	t := w.Type()
@@ -123,7 +123,7 @@ func (r *recipe) numbers(it *item, name string) error {
 			return err
 		}
 		if !exact(t, v) {
-			t = dtype.F32 // the one was added: what was left out is not to be rounded away
+			t = dtype.F32 // 1 was added: the sum is not to be rounded
 		}
 	}
 	if e, strict := r.choose(w); strict {
@@ -213,7 +213,7 @@ func (p *plan) shard(limit int64) {
 	}
 }
 
-// size is what all items occupy.
+// size is the bytes of all items.
 func (p *plan) size() int64 {
 	n := int64(0)
 	for _, it := range p.items {

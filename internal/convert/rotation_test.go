@@ -104,7 +104,7 @@ func (s *shortened) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weig
 	return s.Backend.Load(c, stack...)
 }
 
-// logits are those of a few texts, on a device with a fault if there is one.
+// logits are those of a few texts, on a device with an optional fault.
 func logits(t *testing.T, dir string, how backend.Compute, fault *shortened) (all [][]float32) {
 	t.Helper()
 	r := loadOn(t, dir, model.Options{Compute: how}, func(b backend.Backend) backend.Backend {
@@ -126,7 +126,7 @@ func logits(t *testing.T, dir string, how backend.Compute, fault *shortened) (al
 	return all
 }
 
-// distance is how far logits are from others in the median of rows: the root mean square of their differences in parts of that of
+// distance is the median over rows of the root mean square of the differences, relative to that of
 // the row. A few rows of any text are near a step of the model, and rounding moves them far.
 func distance(got, want [][]float32) float64 {
 	var rows []float64

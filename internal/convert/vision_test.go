@@ -19,7 +19,7 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// sight is the rows that the vision tower of a folder makes of a picture of a hundred colors.
+// sight is the rows that the vision tower of a folder computes for an image of a hundred colors.
 func sight(t *testing.T, dir string) []float32 {
 	t.Helper()
 	r := load(t, dir, model.Options{Compute: backend.Float32})
@@ -96,8 +96,8 @@ func TestConvertKeepsVision(t *testing.T) {
 	}
 }
 
-// TestConvertLeavesVisionOut: neither tensors, nor the config, nor the files for pictures are left,
-// whether that was asked for or the tower cannot be used.
+// TestConvertLeavesVisionOut: neither tensors, nor the config, nor the files for images are left,
+// on request or if the tower cannot be used.
 func TestConvertLeavesVisionOut(t *testing.T) {
 	incomplete := golden.Dir(t, "dense")
 	for _, c := range []struct {

@@ -15,21 +15,21 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// chunk is how many numbers are converted at a time. Each thread keeps one chunk as
-// float32 and one as it is written.
+// chunk is the number of numbers converted at a time. Each thread keeps one chunk as
+// float32 and one in the output encoding.
 const chunk = 1 << 20
 
 // Progress is how far a conversion has come.
 type Progress struct {
 	Tensors, AllTensors int
-	Bytes, AllBytes     int64 // of what is written
+	Bytes, AllBytes     int64 // of the output
 }
 
 // job is a part of an item: some rows of one of its matrices, or all of it.
 type job struct {
 	it   *item
 	row  int           // of the item's tensors, counted through all matrices
-	rows *dtype.Matrix // nil: all of an item that is no matrix
+	rows *dtype.Matrix // nil: all of an item that is not a matrix
 	last bool          // of its item
 }
 
@@ -72,7 +72,7 @@ func (p *plan) write(ctx context.Context, dir string, o *Options) (err error) {
 	return nil
 }
 
-// create makes one file, writes its header and gives its items their places.
+// create creates one file, writes its header and assigns the offsets of its items.
 func (w *writer) create(path string, number int, items []*item) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -207,7 +207,7 @@ func (w *writer) globals(it *item) error {
 	return err
 }
 
-// tell reports that a part is done.
+// tell reports a finished part.
 func (w *writer) tell(j *job, n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +228,7 @@ func (o *Options) threads() int {
 }
 
 // encode is some rows in another form: the bytes of their tensors, in the order of an
-// item's. What has the form already is not touched.
+// item's. Rows that have the form already are not copied.
 func encode(form, m *dtype.Matrix) ([][]byte, error) {
 	if sameForm(form, m) {
 		return parts(m), nil
