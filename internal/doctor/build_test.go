@@ -29,7 +29,7 @@ type edit func(name string, data []byte) bool
 func asIs(string, []byte) bool { return true }
 
 // editTiny is the trained model with its tensors edited and its texts replaced, as files.
-// An empty text takes a file away.
+// An empty text removes a file.
 func editTiny(t testing.TB, change edit, texts map[string]string) map[string]string {
 	t.Helper()
 	dir := golden.Dir(t, "tiny")
@@ -51,7 +51,7 @@ func editTiny(t testing.TB, change edit, texts map[string]string) map[string]str
 			contents = append(contents, data)
 		}
 	}
-	var out strings.Builder // a string of it is no copy
+	var out strings.Builder // its String does not copy
 	w, err := checkpoint.NewWriter(&out, decls, from.Metadata(from.Files()[0]))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func openEdited(t testing.TB, files map[string]string) *checkpoint.Checkpoint {
 	return c
 }
 
-// write puts files into a folder of their own.
+// write writes files to a new folder.
 func write(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

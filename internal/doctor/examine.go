@@ -20,44 +20,44 @@ const maxDepth = measure.AgreementDepth
 
 // ExamineOptions say how to examine. The zero value is the default.
 type ExamineOptions struct {
-	Prompts  []string          // what the model is to continue; nil: some of our own
+	Prompts  []string          // prompts to continue; nil: built-in ones
 	Tokens   int               // of each continuation, more than the maximum depth; 0: 64
-	Limit    time.Duration     // about how long it may take, though not less than it needs; 0: a minute
+	Limit    time.Duration     // approximate limit, at least the time it needs; 0: a minute
 	Progress func(what string) // is called with the next step; may be nil
-	Device   string            // what computes, for people; empty: the device's name
+	Device   string            // for people; empty: the device's name
 }
 
-// Report is what an examination has found out.
+// Report is the result of an examination.
 type Report struct {
 	*Facts
 	Device     string         `json:"device"`
 	Perplexity float64        `json:"perplexity"` // on the built-in text
 	Positions  int            `json:"positions"`  // at which drafts were made
 	Trials     []Trial        `json:"acceptance"`
-	Sight      *Sight         `json:"sight,omitempty"` // nil if it takes no pictures
+	Sight      *Sight         `json:"sight,omitempty"` // nil if it takes no images
 	Costs      *measure.Costs `json:"costs"`
 	Speeds     []Speed        `json:"speeds"`
 	Best       Speed          `json:"best"` // of Speeds; depth 0 is one of the choices
 
 	Verdict  string    `json:"verdict"`  // one sentence
-	Findings []Problem `json:"findings"` // what measuring found wrong, and what to do
-	Healthy  bool      `json:"healthy"`  // nothing is wrong with the weights
+	Findings []Problem `json:"findings"` // faults found by measuring, with remedies
+	Healthy  bool      `json:"healthy"`  // no fault of the weights
 }
 
 // Trial is a way to run the head, with the acceptance of its draft tokens.
 type Trial struct {
 	Name  string    `json:"name"`
-	Kind  string    `json:"kind"`  // hidden, norms, fc or vocabulary: in what it differs
-	Used  bool      `json:"used"`  // it is the way the model is run
+	Kind  string    `json:"kind"`  // hidden, norms, fc or vocabulary: the difference
+	Used  bool      `json:"used"`  // the model runs this way
 	Rates []float64 `json:"rates"` // shares of positions whose first 1, 2, … draft tokens are all accepted
 
-	cause      string // what was done to the head if this undoes it; of hidden: what makes it the used one
-	won, lost  int    // positions where the first draft token is accepted in this and not in the used one, and the other way round
+	cause      string // the damage that this undoes; of hidden: the reason why it is used
+	won, lost  int    // positions where the first draft token is accepted only in this one, and only in the used one
 	agreement  *measure.Agreement
 	draftVocab int // of vocabulary: frequent tokens
 }
 
-// Speed is what a depth is expected to give on this machine.
+// Speed is the expected result of a depth on this machine.
 type Speed struct {
 	Depth          int     `json:"depth"`
 	DraftVocab     int     `json:"draft_vocab"` // frequent tokens in the draft vocabulary
@@ -195,13 +195,13 @@ func draftVocabs(vocab int) []int {
 	return sizes
 }
 
-// used is the trial of the head as it is run.
+// used is the trial of the head as the model runs it.
 func (r *Report) used() *Trial {
 	return &r.Trials[slices.IndexFunc(r.Trials, func(t Trial) bool { return t.Used })]
 }
 
-// hiddenTrials tries hidden states after and before the final norm, and those that the config
-// asks for with limited draft vocabularies, too.
+// hiddenTrials tries hidden states after and before the final norm, and those of the
+// config also with limited draft vocabularies.
 func (e *examination) hiddenTrials(list []int) error {
 	pre := e.Model.Head.PreNorm
 	for _, before := range e.hiddenKinds() {
@@ -226,8 +226,8 @@ func (e *examination) hiddenTrials(list []int) error {
 	return nil
 }
 
-// hiddenKinds are the hidden states that the model can show, before the final norm or after it:
-// at least those that its head is fed.
+// hiddenKinds are the hidden states that the model can return, before the final norm or after it:
+// at least the input of its head.
 func (e *examination) hiddenKinds() []bool {
 	if _, ok := e.m.(model.Examinable); ok {
 		return []bool{false, true}
@@ -235,8 +235,8 @@ func (e *examination) hiddenKinds() []bool {
 	return []bool{e.Model.Head.PreNorm}
 }
 
-// repairTrials undoes what converters have done to heads, one mistake at a time. A head whose
-// acceptance is good is only tried for what is common.
+// repairTrials undoes known damage of heads, one mistake at a time. A head with
+// good acceptance is only tried for common ones.
 func (e *examination) repairTrials() error {
 	h, ok := e.m.Head().(model.Repairable)
 	if !ok {
@@ -275,7 +275,7 @@ func (e *examination) agree(h model.Head, depth int, before bool, sizes []int) (
 	return f.Run(e.ctx, h, depth, before, sizes)
 }
 
-// speeds are what every depth is expected to give, by the costs and by walking along the
+// speeds are the expected speeds of every depth, by the costs and by walking along the
 // texts.
 func (e *examination) speeds() {
 	e.Best = Speed{TokensPerRound: 1, Speedup: 1}

@@ -52,7 +52,7 @@ func TestExamineFindsTinySound(t *testing.T) {
 	checkOutputs(t, r)
 }
 
-// bare is a model that can be run and a head that can be called, of a family that knows no more.
+// bare is a model and a head without the optional interfaces.
 type bare struct{ model.Model }
 
 func (m bare) Head() model.Head { return struct{ model.Head }{m.Model.Head()} }
@@ -71,7 +71,7 @@ func TestExamineNeedsNoMoreThanAHead(t *testing.T) {
 	}
 }
 
-// checkCosts checks what must be true of any measured numbers.
+// checkCosts checks properties of any measured numbers.
 func checkCosts(t *testing.T, r *Report) {
 	t.Helper()
 	c := r.Costs
@@ -130,8 +130,8 @@ func checkOutputs(t *testing.T, r *Report) {
 	}
 }
 
-// checkPage demands a page that is well-formed and needs nothing from elsewhere, whatever
-// the model is called.
+// checkPage checks that the page is well-formed and self-contained, for any
+// name of the model.
 func checkPage(t *testing.T, r *Report) {
 	t.Helper()
 	facts := *r.Facts
@@ -242,7 +242,7 @@ func TestExamineFindsOutWhatIsWrong(t *testing.T) {
 			facts, m, b := load(t, openEdited(t, c.files(t)))
 			o := ExamineOptions{Prompts: prompts[:3], Tokens: 30, Limit: 1}
 			if c.name == "pre_norm" {
-				o = ExamineOptions{Limit: time.Hour} // the difference is small: it takes many draft tokens to be sure
+				o = ExamineOptions{Limit: time.Hour} // the difference is small: many draft tokens are needed to be sure
 			}
 			r, err := Examine(t.Context(), facts, m, b, o)
 			if err != nil {

@@ -24,15 +24,15 @@ import (
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
-// Facts are what a checkpoint's files say.
+// Facts are the contents of a checkpoint's files.
 type Facts struct {
 	Name     string          `json:"name"`     // the folder or file, as the user named it
-	Family   string          `json:"family"`   // for people; empty if it is none of ours
-	Loadable bool            `json:"loadable"` // the model runs as it is
+	Family   string          `json:"family"`   // for people; empty if unknown
+	Loadable bool            `json:"loadable"` // the model can be loaded
 	Files    int             `json:"files"`    // of weights
 	Bytes    int64           `json:"bytes"`    // of these
-	Model    *weights.Survey `json:"model"`    // nil if the config is none of ours
-	Memory   *Memory         `json:"memory"`   // nil as Model
+	Model    *weights.Survey `json:"model"`    // nil if the config is not supported
+	Memory   *Memory         `json:"memory"`   // nil if Model is
 	// Devices is where it would go on the devices of this machine beside the processor.
 	Devices   []offload.Preview `json:"devices"`
 	Pictures  *Pictures         `json:"pictures"` // nil without a vision tower that can be used
@@ -46,7 +46,7 @@ type Facts struct {
 	textScale float64        // of embedded tokens; 0: not measured
 }
 
-// Memory is about what running the model takes, in bytes.
+// Memory is about the memory for running the model, in bytes.
 type Memory struct {
 	Context   int   `json:"context"` // tokens of each sequence
 	Batch     int   `json:"batch"`   // sequences
@@ -65,24 +65,24 @@ type Problem struct {
 	Fatal  bool   `json:"fatal"` // the model cannot be loaded
 }
 
-// InspectOptions say what to look for. The zero value is the default.
+// InspectOptions configure Inspect. The zero value is the default.
 type InspectOptions struct {
-	Name    string         // what the user calls the model, for commands to type; empty: what the checkpoint does
-	Context int            // tokens to count memory for; 0: 4096, or what the model was made for if that is less
+	Name    string         // the user's name of the model, for suggested commands; empty: that of the checkpoint
+	Context int            // tokens to count memory for; 0: 4096, or the model's limit if that is less
 	Batch   int            // sequences to count memory for; 0: 1
 	Devices []backend.Info // of this machine
-	Offload offload.Want   // what of the model is to lie on a device of its own memory
+	Offload offload.Want   // requested placement on a device with its own memory
 	NoHead  bool           // memory is counted without the multi-token-prediction head
 	// Template finds the source of the chat template in the files of a checkpoint, empty
-	// if there is none, and that of a second one for tools. Nil: they are not looked at.
+	// if there is none, and that of a second one for tools. Nil: templates are not checked.
 	Template func(*checkpoint.Checkpoint) (source, tools string, err error)
 }
 
 // defaultContext is the context for the memory figures if the options set none.
 const defaultContext = 4096
 
-// Inspect looks at the headers of a checkpoint, at its JSON files and at the numbers of some
-// norms, and at nothing else: it takes no time however large the model is. What is wrong is
+// Inspect reads the headers of a checkpoint, its JSON files and the numbers of some
+// norms: the time does not depend on the size of the model. Faults are
 // part of the facts. The checkpoint may be one that checkpoint.Examine opened.
 func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 	f := &Facts{Name: o.Name, Files: len(c.Files()), Bytes: c.Bytes(), Problems: []Problem{}, Devices: []offload.Preview{}}
@@ -110,7 +110,7 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 	return f
 }
 
-// problem adds to the list, unless what is said there already says it.
+// problem adds a problem, unless it is on the list already.
 func (f *Facts) problem(fatal bool, remedy, format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	packages := []string{"model", "weights", "checkpoint"}
@@ -128,7 +128,7 @@ func (f *Facts) problem(fatal bool, remedy, format string, args ...any) {
 	f.Problems = append(f.Problems, Problem{What: what, Remedy: remedy, Fatal: fatal})
 }
 
-// model surveys the weights, if the config is of a family we know.
+// model surveys the weights, if the family is known.
 func (f *Facts) model(c *checkpoint.Checkpoint) {
 	family, err := model.Of(c.Config())
 	var unknown *model.UnknownError
@@ -170,7 +170,7 @@ func newMemory(n *weights.Survey, o InspectOptions) *Memory {
 	return m
 }
 
-// weights lists what is wrong with the tensors of the model without its head.
+// weights lists the faults of the model's tensors without its head.
 func (f *Facts) weights() {
 	n := f.Model
 	const again = "the download or the conversion is not complete: fetch or convert the model again"
@@ -205,7 +205,7 @@ func (f *Facts) weights() {
 	}
 }
 
-// head lists what is wrong with the head's tensors.
+// head lists the faults of the head's tensors.
 func (f *Facts) head() {
 	h := &f.Model.Head
 	switch {
@@ -222,7 +222,7 @@ func (f *Facts) head() {
 	}
 }
 
-// injectRemedy puts a head where there is none.
+// injectRemedy suggests to inject a head.
 func injectRemedy(name string) string {
 	return fmt.Sprintf("add it: foretoken mtp inject --model %s --head FILE, where FILE is a head or the original model; or fetch it: foretoken pull ORG/NAME --with-head", quoted(name))
 }
@@ -232,7 +232,7 @@ func replaceRemedy(name string) string {
 	return fmt.Sprintf("replace it: foretoken mtp inject --model %s --head FILE --out DIR --force, where FILE is a head or the original model", quoted(name))
 }
 
-// quoted is a name as a shell takes it for one word.
+// quoted is a name as one word for a shell.
 func quoted(name string) string {
 	plain := func(r rune) bool {
 		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 0x7f || strings.ContainsRune("/._-+,:@=~", r)
@@ -254,7 +254,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// counted is a number with the form of a word that goes with it.
+// counted is a number with the singular or plural of a word.
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

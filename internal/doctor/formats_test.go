@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 )
 
-// foreignTiny is the trained model with each matrix in the layout that choose names, as files; ""
-// leaves it as it is.
+// foreignTiny is the trained model with each matrix in the layout that choose returns, as files; ""
+// leaves it unchanged.
 func foreignTiny(t *testing.T, choose func(module string) string) map[string]string {
 	t.Helper()
 	files := editTiny(t, asIs, nil)
@@ -63,7 +63,7 @@ func foreignTiny(t *testing.T, choose func(module string) string) map[string]str
 }
 
 // TestExamineFoldersOfOtherTools inspects and measures a folder that mixes formats of other tools: each
-// part is named with its format, and the head is as sound as it was.
+// part is listed with its format, and the head is sound.
 func TestExamineFoldersOfOtherTools(t *testing.T) {
 	c := openEdited(t, foreignTiny(t, func(module string) string {
 		switch {

@@ -51,7 +51,7 @@ func TestInspectKnowsNumbers(t *testing.T) {
 	}
 	m := f.Memory
 	// Two attention layers with one head of 256, keys and values in 16 bits; the head has one, a
-	// page more for what it drafts, and 32 rows it has yet to catch up with.
+	// page more for its drafts, and a backlog of 32 rows.
 	if m.KV != 2*4096*2*256*2*2 || m.Head != m.KV/2+2*(64*2*256*2+32*4*int64(f.Model.Hidden)) || m.Total != m.Weights+m.KV+m.Head+m.Recurrent || m.Recurrent < 2*6*4*128*128*4 {
 		t.Errorf("%+v", m)
 	}
@@ -160,8 +160,8 @@ func ailments(t *testing.T) []ailment {
 	}
 }
 
-// TestInspectNamesWhatIsWrong damages the model in turn. What is said of whether it can be
-// loaded must be what loading says.
+// TestInspectNamesWhatIsWrong damages the model in turn. Loadable must agree with
+// loading.
 func TestInspectNamesWhatIsWrong(t *testing.T) {
 	b := backendtest.Open(t, backend.Options{Threads: 1})
 	for _, a := range ailments(t) {
@@ -220,7 +220,7 @@ func loads(open func() (*checkpoint.Checkpoint, error), b backend.Backend) bool 
 	return Inspect(c, InspectOptions{}).tok != nil
 }
 
-// A damaged folder still says what can be known of it.
+// A damaged folder still has the facts that can be read.
 func TestInspectOfDamageHasFacts(t *testing.T) {
 	files := editTiny(t, asIs, map[string]string{"tokenizer.json": ""})
 	files["model.safetensors"] = files["model.safetensors"][:len(files["model.safetensors"])/2]
@@ -243,7 +243,7 @@ func TestQuotedNamesAreOneWord(t *testing.T) {
 	}
 }
 
-// What stands in files can neither steer a terminal nor make a line of its own.
+// Text in files can neither control a terminal nor add a line.
 func TestTableIsOnlyText(t *testing.T) {
 	f := &Facts{Name: "a\x1b[2J\nb", Problems: []Problem{{What: "x\x07\ny", Remedy: "\u009b31m"}}}
 	if table := f.Table(); strings.ContainsAny(table, "\x1b\x07\u009b") || strings.Count(table, "\n") != 7 {

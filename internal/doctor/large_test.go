@@ -14,7 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// large is the released model of 122 billion parameters, in bf16 as it is published: fused
+// large is the released model of 122 billion parameters, in bf16 as published: fused
 // experts in the model, single ones in the head.
 type large struct {
 	files [][]checkpoint.Decl
@@ -146,7 +146,7 @@ func writeHoles(path string, decls []checkpoint.Decl) error {
 	return f.Truncate(size)
 }
 
-// TestInspectReadsHeadersOnly looks at a folder of 249 GB, and counts the pages that this
+// TestInspectReadsHeadersOnly inspects a folder of 249 GB, and counts the pages that this
 // brought into memory.
 func TestInspectReadsHeadersOnly(t *testing.T) {
 	dir := (&large{}).write(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
-// pageStyle follows what the reader prefers, light or dark.
+// pageStyle follows the reader's preference, light or dark.
 const pageStyle = `:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}` +
 	`h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}pre{overflow-x:auto;font-size:.8rem;line-height:1.35}` +
 	`.verdict{border-left:.3rem solid #1f883d;padding:.5rem 1rem;margin:1rem 0}.verdict.bad{border-color:#cf222e}code{font-size:.9em}`
@@ -67,7 +67,7 @@ func (r *Report) acceptance() plot.Lines {
 	return c
 }
 
-// costLines draws what passes and drafts take.
+// costLines draws the times of passes and drafts.
 func (r *Report) costLines() plot.Lines {
 	c := plot.Lines{Title: "Time of passes and of drafts, in steps of one token", X: "rows of a pass, or draft tokens", Rule: 1}
 	add := func(name string, costs []float64) {
@@ -84,7 +84,7 @@ func (r *Report) costLines() plot.Lines {
 	return c
 }
 
-// speedLines draws what every depth is expected to give.
+// speedLines draws the expected speed of every depth.
 func (r *Report) speedLines() plot.Lines {
 	c := plot.Lines{Title: "Expected speed, as a multiple of plain decoding", X: "draft tokens", Rule: 1}
 	for _, d := range r.Costs.Delta {

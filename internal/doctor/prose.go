@@ -1,6 +1,6 @@
 package doctor
 
-// prose is what perplexity is measured on: a text of several kinds that no model was trained on.
+// prose is the text for perplexity: of several kinds, and no model was trained on it.
 const prose = `The old lighthouse stood at the end of a long pier, and nobody had climbed its stairs for years. Every
 evening Anna walked past it on her way home from the harbour. One day in autumn she saw a light behind the highest
 window. At first she thought it was the sun, but the sun had already gone down behind the hills. She stopped, counted
@@ -26,7 +26,7 @@ A farmer has 12 hens. Each hen lays 5 eggs a week. He sells the eggs in boxes of
 eggs, so he can fill 60 / 6 = 10 boxes.
 `
 
-// prompts are what a model continues so that its head is measured on the model's own text.
+// prompts are continued by a model, so that its head is measured on the model's own text.
 var prompts = []string{
 	"Once upon a time there was a little girl named Mia who lived near the sea. One day she",
 	"Tom and his dog went to the park to play. The dog saw a big red ball and",

@@ -108,7 +108,7 @@ func draftLabel(depth, vocab int) string {
 	return fmt.Sprintf("%s, vocabulary of %d", counted(depth, "draft token", "draft tokens"), vocab)
 }
 
-// advice is what to do on this machine where nothing is wrong with the model.
+// advice is the recommendation for this machine if nothing is wrong with the model.
 func (r *Report) advice() []string {
 	var list []string
 	if len(r.Trials) > 0 && r.Healthy {

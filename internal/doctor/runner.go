@@ -62,8 +62,8 @@ func (r *runner) forward(batch []model.Span) (model.Output, error) {
 	return r.m.Forward(batch)
 }
 
-// keepHidden adds the hidden rows of the last pass to the texts it was over. A model that does
-// not show them before and after its final norm has those only that its head takes.
+// keepHidden adds the hidden rows of the last pass to its texts. A model that does
+// not return them before and after its final norm has only the input of its head.
 func (r *runner) keepHidden(out model.Output, texts []*measure.Text, rows []int) error {
 	before, after := out.Hidden, out.Hidden
 	if m, ok := r.m.(model.Examinable); ok {

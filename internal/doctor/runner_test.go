@@ -28,8 +28,8 @@ func TestContinueAllKeepsHiddenRows(t *testing.T) {
 	}
 }
 
-// TestPerplexityIsFinite has a model whose logits are a hundred thousand times too large: it is as
-// sure of its tokens as can be, and wrong.
+// TestPerplexityIsFinite has a model whose logits are a hundred thousand times too large: it is
+// certain of its tokens, and wrong.
 func TestPerplexityIsFinite(t *testing.T) {
 	loud := func(name string, data []byte) bool {
 		if name == "model.norm.weight" {

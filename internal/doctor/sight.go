@@ -18,27 +18,27 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// Sight is how a model saw two pictures with known content.
+// Sight is the result for two images with known content.
 type Sight struct {
-	Tokens  int     `json:"tokens"`  // of each picture
-	Seconds float64 `json:"seconds"` // that the tower took for each
+	Tokens  int     `json:"tokens"`  // of each image
+	Seconds float64 `json:"seconds"` // of the tower for each
 	Finite  bool    `json:"finite"`  // all rows are numbers
-	// Scale is the root mean square of the pictures' rows as a multiple of that of embedded tokens;
+	// Scale is the root mean square of the images' rows as a multiple of that of embedded tokens;
 	// 0: not measured.
 	Scale float64 `json:"scale"`
-	// Apart is by how much the sentences about the pictures are likelier with the picture they are
-	// true of than with the other, in nats: near 0 of a model that does not see.
+	// Apart is by how much the sentences about the images are likelier with the right image
+	// than with the other, in nats: near 0 if the vision tower does not work.
 	Apart float64 `json:"told_apart"`
 }
 
-// What a sound tower shows.
+// Limits of a sound tower.
 const (
-	apartNats  = 1    // told apart, and not by chance
-	oddScale   = 1e3  // times more or less than embedded tokens: no tower of the family is that far off
+	apartNats  = 1    // distinguished, and not by chance
+	oddScale   = 1e3  // times more or less than embedded tokens: no sound tower of the family is that far off
 	sampleRows = 1024 // of the embedding, for its scale
 )
 
-// sentences say what the pictures show that scene draws.
+// sentences describe the images that scene draws.
 var sentences = [2]string{"There is a red ball.", "There is a blue box."}
 
 // scene is a red ball or a blue box on a light ground.
@@ -61,7 +61,7 @@ func scene(box bool) *picture.Image {
 	return m
 }
 
-// MeasureText finds the scale of embedded tokens, for Examine to compare that of pictures with. c
+// MeasureText computes the scale of embedded tokens, which Examine compares with that of images. c
 // is the checkpoint that was inspected.
 func (f *Facts) MeasureText(c *checkpoint.Checkpoint) error {
 	if f.Pictures == nil {
@@ -97,7 +97,7 @@ func square(row []float32) (sum float64) {
 	return sum
 }
 
-// see shows the model two pictures, and has it judge what is true of each.
+// see feeds two images to the model, and compares the likelihood of sentences about each.
 func (e *examination) see() error {
 	s, ok := e.m.(model.Sighted)
 	if !ok || e.Pictures == nil || e.template == nil || !e.Template.Pictures {
@@ -162,7 +162,7 @@ func (e *examination) see() error {
 	return nil
 }
 
-// believes is the log-probability that the model gives to an answer about a picture.
+// believes is the log-probability of an answer about an image.
 func (e *examination) believes(view *picture.Patches, rows backend.Tensor, answer string) (float64, error) {
 	content := chat.Parts(chat.Part{Media: &chat.Media{}}, chat.Part{Text: "What do you see?"})
 	prompt, err := e.template.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: content}}, AddGenerationPrompt: true})
@@ -233,7 +233,7 @@ func (r *Report) seeing() {
 	}
 }
 
-// String describes what was seen, for people.
+// String describes the result, for people.
 func (s *Sight) String() string {
 	if !s.Finite {
 		return "the output of the vision tower is not finite"

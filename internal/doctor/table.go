@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/offload"
 )
 
-// Table is the facts for people: lines of plain text that no terminal takes for more.
+// Table is the facts for people: lines of plain text without control characters.
 func (f *Facts) Table() string {
 	t := &table{}
 	t.row("model", "%s", f.Name)
@@ -49,7 +49,7 @@ func (f *Facts) Table() string {
 	return t.String()
 }
 
-// table collects lines of a name and what is said of it.
+// table collects lines of a name and a description.
 type table struct{ strings.Builder }
 
 const nameWidth = 11

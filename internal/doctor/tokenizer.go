@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
-// Tokenizer is what is known of tokenizer.json.
+// Tokenizer describes tokenizer.json.
 type Tokenizer struct {
 	Size int    `json:"size"` // one more than the highest id; the model may have more rows
 	Stop []Stop `json:"stop"` // ids that end a text
@@ -20,18 +20,18 @@ type Tokenizer struct {
 // Stop is a token that ends a text.
 type Stop struct {
 	ID    int32  `json:"id"`
-	Token string `json:"token"` // empty if the tokenizer has none of that id
+	Token string `json:"token"` // empty if the tokenizer has no such id
 }
 
-// Template is what is known of the chat template, found by rendering it.
+// Template describes the chat template, by rendering it.
 type Template struct {
-	Thinking bool `json:"thinking"` // answers begin with reasoning unless told otherwise
+	Thinking bool `json:"thinking"` // answers begin with reasoning by default
 	Switch   bool `json:"switch"`   // enable_thinking changes the prompt
 	Tools    bool `json:"tools"`    // tools become part of the prompt
-	Pictures bool `json:"pictures"` // pictures have a place in the prompt
+	Pictures bool `json:"pictures"` // images have a place in the prompt
 }
 
-// text looks at the files that deal in text.
+// text examines the tokenizer and the templates.
 func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 	data, err := c.ReadFile("tokenizer.json")
 	if err == nil {
@@ -70,7 +70,7 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 	}
 }
 
-// stops puts words to the ids that end a text: those of the files, and those of the family.
+// stops finds the texts of the ids that end a text: those of the files, and those of the family.
 func (f *Facts) stops() {
 	if f.Model == nil {
 		return
@@ -95,9 +95,9 @@ func (f *Facts) stops() {
 	}
 }
 
-// newTemplate tries a template out: what its prompts have in them says what it can do.
-// tools is the source of one for conversations with tools, if there is a second; mark is what
-// stands in place of a picture.
+// newTemplate tests a template: its rendered prompts show its abilities.
+// tools is the source of one for conversations with tools, if there is a second; mark
+// stands for an image.
 func newTemplate(source, tools, mark string) (*Template, error) {
 	t, err := chat.NewTemplate(source)
 	if err != nil {
@@ -130,7 +130,7 @@ func newTemplate(source, tools, mark string) (*Template, error) {
 			return nil, err
 		}
 	}
-	if prompt, err := t.Render(in); err == nil { // one that refuses tools has none
+	if prompt, err := t.Render(in); err == nil { // a template that refuses tools has none
 		found.Tools = strings.Contains(prompt.Text, "look_up")
 	}
 	return found, nil

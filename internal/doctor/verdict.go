@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// What a sound model shows. The weakest sound head we know, that of a model with 21 million
+// Limits of a sound model. The weakest sound head we know, that of a model with 21 million
 // parameters, has two thirds of its first draft tokens accepted on the model's own text; one
 // whose norms were shifted twice may still have a quarter.
 const (
@@ -19,7 +19,7 @@ const (
 func (r *Report) judge() {
 	r.text()
 	switch {
-	case len(r.Findings) > 0: // what a head says about damaged text means nothing
+	case len(r.Findings) > 0: // acceptance on damaged text means nothing
 	case len(r.Trials) == 0:
 		r.headless()
 	default:
@@ -87,8 +87,8 @@ func (r *Report) head() {
 	}
 }
 
-// best is a way to run the head that makes it sound and is clearly better than the way it is
-// run: by more than chance, and by enough to matter. Nil if there is none.
+// best is a way to run the head that makes it sound and is clearly better than the current
+// one: by more than chance, and by a relevant amount. Nil if there is none.
 func (r *Report) best() *Trial {
 	var best *Trial
 	used := r.used()
@@ -97,7 +97,7 @@ func (r *Report) best() *Trial {
 		if t.Used || t.Kind == "vocabulary" || t.Rates[0] < soundRate || t.Rates[0] < used.Rates[0]+0.02 {
 			continue
 		}
-		// Of the positions where the two differ, half would go either way by chance.
+		// By chance, half of the differing positions would favor each.
 		if sure := float64(t.won-t.lost) > 3*math.Sqrt(float64(t.won+t.lost)); !sure {
 			continue
 		}

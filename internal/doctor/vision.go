@@ -12,26 +12,26 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// Pictures is how a model with a vision tower gets its pictures, by the files around the weights.
+// Pictures is the preprocessing of images of a model with a vision tower, by the files around the weights.
 type Pictures struct {
 	Tokens    []PictureToken `json:"tokens"`
-	File      string         `json:"file"` // that says how to prepare them; empty: none, and as for the releases
+	File      string         `json:"file"` // with the preprocessing; empty: none, and as for the releases
 	MinPixels int            `json:"min_pixels"`
-	MaxPixels int            `json:"max_pixels"` // of the checkpoint; commands have a limit of their own
-	MaxTokens int            `json:"max_tokens"` // of a picture of that many pixels
+	MaxPixels int            `json:"max_pixels"` // of the checkpoint; commands have another limit
+	MaxTokens int            `json:"max_tokens"` // of an image of that many pixels
 
 	config picture.Config
 }
 
-// PictureToken is a token in place of a picture or video, or around one.
+// PictureToken is a token in place of an image or video, or around one.
 type PictureToken struct {
 	Field string `json:"field"` // of config.json
 	ID    int32  `json:"id"`    // -1: there is none
 	Token string `json:"token"`
 }
 
-// vision looks at what a model needs to see besides its weights, and lists what is wrong with it.
-// None of it keeps the model from taking text.
+// vision checks the files that a vision tower needs besides its weights, and lists their faults.
+// The model takes text in any case.
 func (f *Facts) vision(c *checkpoint.Checkpoint) {
 	if f.Model == nil || !f.Model.Tower.Present {
 		return
@@ -72,7 +72,7 @@ func (f *Facts) bare(text string) string {
 	return text
 }
 
-// read finds the configuration of pictures.
+// read finds the preprocessing of images.
 func (p *Pictures) read(c *checkpoint.Checkpoint) error {
 	p.config = picture.Images()
 	for _, name := range []string{"preprocessor_config.json", "processor_config.json"} {
@@ -92,7 +92,7 @@ func (p *Pictures) read(c *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// where is what says how pictures are prepared.
+// where is the source of the preprocessing.
 func (p *Pictures) where() string {
 	if p.File == "" {
 		return "the default for released models, in place of a missing preprocessor_config.json,"
@@ -100,7 +100,7 @@ func (p *Pictures) where() string {
 	return p.File
 }
 
-// pictureTokens finds the tokens of pictures: those that the config names, else those of the
+// pictureTokens finds the tokens of images: those of the config, else those of the
 // family. The tokenizer is known by then.
 func (f *Facts) pictureTokens(c *checkpoint.Checkpoint) {
 	if f.Pictures == nil || f.tok == nil {
@@ -142,7 +142,7 @@ func (f *Facts) pictureTokens(c *checkpoint.Checkpoint) {
 	}
 }
 
-// pictures finds out whether a template has a place for them.
+// pictures checks whether a template has a place for images.
 func (t *Template) pictures(template *chat.Template, mark string) {
 	prompt, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: chat.Parts(chat.Part{Media: &chat.Media{}})}}})
 	t.Pictures = err == nil && mark != "" && strings.Contains(prompt.Text, mark)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestInspectNamesWhatBlindsAModel damages how the model sees. It takes text all the same.
+// TestInspectNamesWhatBlindsAModel damages the preprocessing of images. The model still takes text.
 func TestInspectNamesWhatBlindsAModel(t *testing.T) {
 	sound := editTiny(t, asIs, nil)
 	in := func(file, from, to string) map[string]string {
@@ -62,7 +62,7 @@ func TestInspectNamesWhatBlindsAModel(t *testing.T) {
 	}
 }
 
-// TestExamineTriesTheTower shows pictures to the sound tower and to damaged ones.
+// TestExamineTriesTheTower examines the sound tower and damaged ones.
 func TestExamineTriesTheTower(t *testing.T) {
 	of := func(prefix string, change func(data []byte)) edit {
 		return func(name string, data []byte) bool {
