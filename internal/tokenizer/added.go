@@ -18,14 +18,14 @@ type addedToken struct {
 	Content string `json:"content"`
 
 	SingleWord bool `json:"single_word"` // not beside a letter, digit or underscore
-	LStrip     bool `json:"lstrip"`      // takes the white space before it along
-	RStrip     bool `json:"rstrip"`      // takes the white space after it along
-	Normalized bool `json:"normalized"`  // is looked for in normalized text
+	LStrip     bool `json:"lstrip"`      // includes the white space before it
+	RStrip     bool `json:"rstrip"`      // includes the white space after it
+	Normalized bool `json:"normalized"`  // is searched in normalized text
 	Special    bool `json:"special"`
 }
 
-// addedSet finds added tokens in text: the leftmost, and of those that begin
-// there the longest.
+// addedSet finds added tokens in text: the leftmost, and at one position
+// the longest.
 type addedSet struct {
 	tokens []addedToken
 
@@ -36,8 +36,8 @@ type addedSet struct {
 	edges map[edge]int32
 	ends  map[int32]int
 
-	// only is the first byte of all tokens, where they share it as those of
-	// every Qwen model do ("<"); -1 otherwise.
+	// only is the common first byte of all tokens, as in
+	// every Qwen model ("<"); -1 if there is none.
 	only int
 }
 
@@ -46,8 +46,8 @@ type edge struct {
 	b    byte
 }
 
-// newAddedSet makes a set of tokens. Where two have the same content, as
-// normalization may make of different ones, the first is found.
+// newAddedSet makes a set of tokens. If two have the same content, which
+// normalization may cause, the first is found.
 func newAddedSet(tokens []addedToken) addedSet {
 	s := addedSet{tokens: tokens, edges: map[edge]int32{}, ends: map[int32]int{}, only: -1}
 	nodes := int32(0)
@@ -91,10 +91,10 @@ func (s *addedSet) child(node int32, b byte) int32 {
 	return s.edges[edge{node, b}]
 }
 
-// cut hands the text between tokens, as offsets, to gap and the tokens' ids to token, in the
-// order of the text, until one of them returns false. A token is found only where all of it
-// lies within one of the trusted ranges, which are in order; what lies outside of them
-// neither is a token nor keeps the text beside it from being one.
+// cut calls gap with the text between tokens, as offsets, and token with their ids, in the
+// order of the text, until one of them returns false. A token is found only if all of it
+// lies within one of the trusted ranges, which are in order; text outside of them
+// is neither a token nor prevents text beside it from being one.
 func (s *addedSet) cut(text string, trusted [][2]int, gap func(start, end int) bool, token func(int32) bool) bool {
 	done := 0 // everything before it has been handed over
 	for _, own := range trusted {
@@ -126,7 +126,7 @@ func (s *addedSet) cut(text string, trusted [][2]int, gap func(start, end int) b
 	return done >= len(text) || gap(done, len(text))
 }
 
-// find returns the first token at or after pos, nil if there is none.
+// find returns the first token at or after pos, or nil.
 func (s *addedSet) find(text string, pos int) (start, end int, t *addedToken) {
 	for ; pos < len(text); pos++ {
 		if s.only >= 0 {
@@ -167,8 +167,8 @@ func wordRune(r rune) bool {
 		unicode.Other_Alphabetic, unicode.Other_Lowercase, unicode.Other_Uppercase, unicode.Join_Control)
 }
 
-// addTokens checks the file's added tokens, gives them their ids and makes
-// them findable. The model's vocabulary must be there and the normalizer
+// addTokens checks the file's added tokens, assigns their ids and makes
+// them searchable. The model's vocabulary must be read and the normalizer
 // known.
 func (t *Tokenizer) addTokens(tokens []addedToken) error {
 	t.added = make(map[string]int32, len(tokens))
@@ -224,7 +224,7 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 	return nil
 }
 
-// findMergeable notes the added tokens that the merges of ordinary text can end in, because
+// findMergeable records the added tokens that merges of ordinary text can produce, because
 // the model's vocabulary has them too. Files of the known models have none.
 func (t *Tokenizer) findMergeable() {
 	note := func(id int32) {

@@ -15,7 +15,7 @@ func english(b *testing.B) string {
 	return string(text)
 }
 
-// BenchmarkEncode takes English prose: with the words of an earlier text in the
+// BenchmarkEncode encodes English prose: with the words of an earlier text in the
 // cache, and with an empty cache every time, which is the worst case.
 func BenchmarkEncode(b *testing.B) {
 	for _, v := range vocabularies(b) {
@@ -57,7 +57,7 @@ func BenchmarkSplit(b *testing.B) {
 	}
 }
 
-// BenchmarkEncodeHostile takes a megabyte without a break.
+// BenchmarkEncodeHostile encodes a megabyte without a break.
 func BenchmarkEncodeHostile(b *testing.B) {
 	for _, v := range vocabularies(b) {
 		b.Run("vocab="+v.name, func(b *testing.B) {

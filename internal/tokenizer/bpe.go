@@ -16,7 +16,7 @@ type bpe struct {
 	bytes        [256]int32 // the token of each byte
 	pairs        pairTable
 	products     []int32 // by rank: the token that a merge makes
-	ignoreMerges bool    // a word that is a token stays whole, whatever the merges say
+	ignoreMerges bool    // a word that is a token stays whole, without merges
 }
 
 // noRank is the rank of a pair that does not merge: after all others.
@@ -26,8 +26,8 @@ const noRank = 1<<32 - 1
 // the best one beats keeping a queue of them.
 const shortWord = 48
 
-// maxWord cuts words so that positions fit 32 bits. Only a text of a gigabyte
-// without a break can tell.
+// maxWord cuts words so that positions fit 32 bits. It matters only for a text of a gigabyte
+// without a break.
 const maxWord = 1 << 30
 
 // append appends the tokens of word to ids.
@@ -86,8 +86,8 @@ type part struct {
 }
 
 // appendLong takes n log n steps: a queue of pairs by rank and position. Pairs
-// that a merge nearby has changed stay in the queue; their rank no longer fits
-// when they come up.
+// that a merge nearby has changed stay in the queue; they are skipped because their rank
+// differs.
 func (b *bpe) appendLong(ids []int32, word string) []int32 {
 	parts := make([]part, len(word))
 	queue := make(rankQueue, 0, len(word))
@@ -127,7 +127,7 @@ func (b *bpe) appendLong(ids []int32, word string) []int32 {
 	return ids
 }
 
-// pair ranks the part at pos with the one after it anew.
+// pair computes the rank of the part at pos with the next one.
 func (b *bpe) pair(parts []part, pos int32, queue *rankQueue) {
 	p := &parts[pos]
 	p.rank = noRank
@@ -262,7 +262,7 @@ func readBPE(r *jsontext.Reader, v *vocabulary) (bpe, error) {
 	b.pairs = newPairTable(len(m.pairs))
 	for rank, p := range m.pairs {
 		if p.left >= 0 {
-			// Of a pair listed twice the reference takes the last.
+			// The reference uses the last of duplicate pairs.
 			p.rank = uint32(rank)
 			*b.pairs.slot(p.left, p.right) = p
 		}
@@ -308,7 +308,7 @@ func (m *merges) read(r *jsontext.Reader) error {
 }
 
 // addOdd checks a merge of tokens outside the byte alphabet. It can never
-// apply, and only takes up its rank.
+// apply, but has a rank.
 func (m *merges) addOdd(left, right string) error {
 	for _, text := range []string{left, right, left + right} {
 		if _, ok := m.vocab.spelled(text); !ok {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// plainBPE is byte-pair encoding as it is defined, on the file as it is
-// written: spelled tokens, a map of ranks, one merge at a time.
+// plainBPE is byte-pair encoding by its definition, on the spelling of the
+// file: spelled tokens, a map of ranks, one merge at a time.
 type plainBPE struct {
 	vocab map[string]int32
 	ranks map[[2]string]int

@@ -18,8 +18,8 @@ const (
 
 // wordCache remembers the ids of words. A word has two places, one for the
 // latest word that maps to them and one for the word before it; so the cache is
-// bounded without bookkeeping. Readers and writers need no lock: a place
-// changes as a whole, and what it points to never changes.
+// bounded without bookkeeping. Readers and writers need no lock: places are
+// atomic pointers to immutable values.
 type wordCache struct {
 	seed   maphash.Seed
 	places [][2]atomic.Pointer[cachedWord]
@@ -38,7 +38,7 @@ func newWordCache() wordCache {
 	}
 }
 
-// find returns what is known of word, or nil and where to put it.
+// find returns the entry of word, or nil and where to put it.
 func (c *wordCache) find(word string) (*cachedWord, *[2]atomic.Pointer[cachedWord]) {
 	pair := &c.places[maphash.String(c.seed, word)%(cachedWords/2)]
 	for i := range pair {

@@ -5,6 +5,5 @@ import (
 	"slices"
 )
 
-// Added lists the ids of the added tokens, ascending: those that open and close parts of a
-// text, special or not.
+// Added lists the ids of the added tokens, ascending, special or not.
 func (t *Tokenizer) Added() []int32 { return slices.Sorted(maps.Values(t.added)) }

@@ -40,8 +40,8 @@ func (d *Decoder) Flush() string {
 	return validUTF8(rest)
 }
 
-// unfinished returns the length of the character at the end of text that more
-// bytes could complete, 0 if there is none.
+// unfinished returns the length of the incomplete character at the end of text, 0 if there
+// is none.
 func unfinished(text string) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if b := text[len(text)-n]; utf8.RuneStart(b) {

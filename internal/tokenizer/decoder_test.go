@@ -30,7 +30,7 @@ func TestDecodeReplacesMaximalParts(t *testing.T) {
 	}
 }
 
-// streamed decodes ids one by one, and checks what comes out on the way.
+// streamed decodes ids one by one, and checks the intermediate text.
 func streamed(t *testing.T, d *Decoder, ids []int32) string {
 	t.Helper()
 	var b strings.Builder

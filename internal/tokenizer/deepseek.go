@@ -19,13 +19,13 @@ func spelled(expr string) string {
 	return strings.NewReplacer("\r", `\r`, "\n", `\n`).Replace(expr)
 }
 
-// More classes, of characters that these patterns tell apart.
+// More classes, of characters that these patterns distinguish.
 const (
 	mark   class = newline + 1 + iota
 	symbol       // \p{P} and \p{S}
 )
 
-// deepSeekScanner gives the pieces of the three patterns in one go.
+// deepSeekScanner gives the pieces of the three patterns in one pass.
 type deepSeekScanner struct{ scanner }
 
 func newDeepSeekScanner() *deepSeekScanner {
@@ -40,8 +40,8 @@ func newDeepSeekScanner() *deepSeekScanner {
 	return s
 }
 
-// split implements splitter. Runs of what the second pattern matches, and what lies between them and
-// numbers, are cut as if there were nothing around them.
+// split implements splitter. Runs that the second pattern matches, and the text between them and
+// numbers, are cut independently of their surroundings.
 func (s *deepSeekScanner) split(text string, emit func(string) bool) bool {
 	for pos := 0; pos < len(text); {
 		first, size := s.at(text, pos)
@@ -70,7 +70,7 @@ func (s *deepSeekScanner) split(text string, emit func(string) bool) bool {
 // ideograph reports whether text begins with a character of the second pattern: Chinese and
 // Japanese, in part.
 func ideograph(text string) bool {
-	if text[0] < 0xe3 || text[0] > 0xe9 { // what UTF-8 begins them with
+	if text[0] < 0xe3 || text[0] > 0xe9 { // first bytes of these characters in UTF-8
 		return false
 	}
 	r, _ := utf8.DecodeRuneInString(text)
@@ -81,7 +81,7 @@ func ideograph(text string) bool {
 func (s *deepSeekScanner) words(text string, emit func(string) bool) bool {
 	for pos := 0; pos < len(text); {
 		end := s.word(text, pos)
-		if end == pos { // no match: what lies before the next one is a piece
+		if end == pos { // no match: the text before the next one is a piece
 			for end == pos || end < len(text) && s.word(text, end) == end {
 				_, size := s.at(text, end)
 				end += size

@@ -23,10 +23,10 @@ func New(tokenizerJSON []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// document is what a tokenizer.json says. The vocabulary and its merges, megabytes of short
+// document is the contents of a tokenizer.json. The vocabulary and its merges, megabytes of short
 // strings, are read in place: through reflection into maps they would take longer than
-// everything else at load, and a token listed twice would go unseen. The small parts, nil where
-// there are none, go through encoding/json.
+// everything else at load, and a token listed twice would go unseen. The small parts, nil if
+// missing, go through encoding/json.
 type document struct {
 	added, normalizer, preTokenizer, decoder, post *jsontext.Reader
 
@@ -157,7 +157,7 @@ func (d *document) readField(r *jsontext.Reader, name string) (err error) {
 		}
 	default:
 		// unk_token, fuse_unk and byte_fallback are for text without a
-		// token, of which there is none when every byte has one.
+		// token, which does not exist because every byte has one.
 	}
 	return err
 }

@@ -224,8 +224,8 @@ func TestNewSurvivesDamage(t *testing.T) {
 	}
 }
 
-// FuzzNew feeds broken files: no panic, and whatever is accepted must encode
-// and decode without one.
+// FuzzNew reads broken files without panic, and accepted ones encode
+// and decode without panic.
 func FuzzNew(f *testing.F) {
 	f.Add(smallFile(f, nil))
 	f.Add(everythingFile(f))

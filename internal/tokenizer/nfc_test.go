@@ -55,7 +55,7 @@ func TestComposeNFCHasNoMarkLimit(t *testing.T) {
 	}
 }
 
-// TestMaxShrinkHolds looks at every character and at what it decomposes into.
+// TestMaxShrinkHolds checks every character and its decomposition.
 func TestMaxShrinkHolds(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if !utf8.ValidRune(r) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestEncodeOpenNeedsNoRest cuts texts at every place: what EncodeOpen says of the first part
-// are the first ids of the whole.
+// TestEncodeOpenNeedsNoRest cuts texts at every place: EncodeOpen of the first part
+// returns the first ids of the whole.
 func TestEncodeOpenNeedsNoRest(t *testing.T) {
 	tok := tiny(t)
 	for _, text := range []string{

@@ -14,7 +14,7 @@ const (
 	glmPattern    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// class is what the patterns can tell of a character.
+// class is the class of a character in the patterns.
 type class uint8
 
 const (
@@ -30,9 +30,9 @@ const (
 const tableRunes = 0x20000
 
 // scanner splits text by one of these patterns. They differ in combining marks: in
-// that of Qwen3.5 a mark is as good as a letter everywhere (as the optional first
+// that of Qwen3.5 a mark is like a letter everywhere (as the optional first
 // character of a word it is followed by what it would begin itself), in the others
-// it is as good as punctuation; and in how many digits stay together.
+// it is like punctuation; and in how many digits stay together.
 type scanner struct {
 	classes [tableRunes]class
 	marks   class // the class of \p{M}
@@ -40,7 +40,7 @@ type scanner struct {
 }
 
 // newScanner returns a scanner that gives combining marks the class marks, and
-// pieces of as many digits.
+// makes pieces of at most digits digits.
 func newScanner(marks class, digits int) *scanner {
 	s := &scanner{marks: marks, digits: digits}
 	s.fill(unicode.M, marks)
@@ -87,7 +87,7 @@ func (s *scanner) at(text string, i int) (c class, size int) {
 // run returns the end of the characters of class c from i on.
 func (s *scanner) run(text string, i int, c class) int {
 	for i < len(text) {
-		// The bytes of ASCII are classes of their own; most text is ASCII.
+		// ASCII bytes have precomputed classes; most text is ASCII.
 		if b := text[i]; b < utf8.RuneSelf {
 			if s.classes[b] != c {
 				break

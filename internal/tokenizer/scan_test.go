@@ -18,7 +18,7 @@ var flavors = []struct {
 }{{"qwen3.5", qwen35Pattern, letter, 1}, {"qwen2", qwen2Pattern, other, 1}, {"glm", glmPattern, other, 3}}
 
 // oracle is a flavor's expression in a general engine. It folds case by
-// lowering it and so misses the long s, which the reference's engine knows for
+// lowering it and so misses the long s, which the reference's engine treats as
 // an s.
 func oracle(tb testing.TB, expr string) splitter {
 	tb.Helper()
@@ -35,7 +35,7 @@ func pieces(s splitter, text string) []string {
 	return all
 }
 
-// scanParts are what random texts are made of: every class of character, in
+// scanParts are the parts of random texts: every class of character, in
 // ASCII and beyond, and every part of the pattern.
 var scanParts = strings.Split("a b Z q é λ д 中 한 ª ʰ 𠀀 𐐀 0 7 ٣ Ⅷ ½ 𝟘 . , ! < { _ - $ € 🎉 👍🏽 \u200d \u00ad \x00 \x7f \ufffd \ue000 \U0010fffe "+
 	"\u0301 \u0308 \u0903 \u20dd \ufe0f \U000e0100 \U0001d165 ' ' ' 's 'S 'ſ 't 'RE 've 'M 'll 'lL 'd s t r re ve l ll ſ "+
@@ -131,8 +131,8 @@ func TestScannerClassesEqualUnicode(t *testing.T) {
 	}
 }
 
-// TestScannerFollowsReference has pieces that the reference's engine gives and
-// the oracle does not.
+// TestScannerFollowsReference has pieces in which the reference's engine and
+// the oracle differ.
 func TestScannerFollowsReference(t *testing.T) {
 	got := pieces(newScanner(letter, 1), "it'\u017f it'\u017ft")
 	if want := []string{"it", "'\u017f", " it", "'\u017f", "t"}; !slices.Equal(got, want) {

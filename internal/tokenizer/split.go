@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// gpt2Pattern is what ByteLevel splits by when no Split comes before it.
+	// gpt2Pattern is the default of ByteLevel without a Split before it.
 	gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
 	maxPattern = 4096 // bytes; bounds the depth of a pattern as well
@@ -21,7 +21,7 @@ const (
 	matchTimeout = 2 * time.Second
 )
 
-// splitter cuts text into pieces: emit gets each in order, none empty, until it returns
+// splitter cuts text into pieces: it calls emit with each in order, none empty, until emit returns
 // false, which is then the result.
 type splitter interface {
 	split(text string, emit func(piece string) bool) bool
@@ -40,8 +40,8 @@ func (p pretokenizer) run(text string, emit func(string) bool) bool {
 	return p[0].split(text, func(piece string) bool { return p[1:].run(piece, emit) })
 }
 
-// pattern splits by a regular expression: what matches is a piece, and so is
-// what lies between matches.
+// pattern splits by a regular expression: a match is a piece, and so is
+// the text between matches.
 type pattern struct{ re *regexp2.Regexp }
 
 func newPattern(expr string) (splitter, error) {
@@ -66,9 +66,9 @@ func newPattern(expr string) (splitter, error) {
 	return pattern{re}, nil
 }
 
-// split implements splitter. When a match takes too long the rest of text
+// split implements splitter. If a match takes too long the rest of text
 // becomes one piece: its tokens then differ from the reference's, but no text
-// is lost and no caller hangs. Only an expression that backtracks badly gets
+// is lost and no caller hangs. Only expressions with excessive backtracking get
 // there, none of a known model.
 func (p pattern) split(text string, emit func(string) bool) bool {
 	rest := text

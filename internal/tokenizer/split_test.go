@@ -40,8 +40,8 @@ func TestPretokenizerSplits(t *testing.T) {
 	}
 }
 
-// FuzzPatternLosesNothing gives expressions as a file might: one that compiles
-// may cut text anywhere, and still all of it must come out.
+// FuzzPatternLosesNothing splits by any expression: one that compiles
+// may cut text anywhere, but all of it must be emitted.
 func FuzzPatternLosesNothing(f *testing.F) {
 	for _, expr := range []string{
 		gpt2Pattern, qwen2Pattern, `(?r)a`, `\p{Lu}?[a-z-[aeiou]]+(?<x>l)\k<x>`, `(?<=b)|(?!\S)|(?>d)\b`, `(?i)(?x) a # b`,
@@ -65,7 +65,7 @@ func FuzzPatternLosesNothing(f *testing.F) {
 
 // TestPatternEndsHopelessMatch has an expression that would backtrack for
 // years: the call must return, and no text may be lost. Only that match has
-// a limit, so that no machine is too slow for those before it.
+// a limit, so that a slow machine does not fail earlier ones.
 func TestPatternEndsHopelessMatch(t *testing.T) {
 	s, err := newPattern(`(a+)+b|\d`)
 	if err != nil {

@@ -9,5 +9,5 @@ import (
 
 var started = time.Now()
 
-// processorTime is the time since the start, where the system is not asked for that of processors.
+// processorTime is the time since the start, on systems without a clock of processor time.
 func processorTime(*testing.T) time.Duration { return time.Since(started) }

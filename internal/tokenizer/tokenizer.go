@@ -2,12 +2,12 @@
 // checkpoint's tokenizer.json describes it.
 //
 // It knows the file's vocabulary, merges, added tokens, normalizer,
-// pre-tokenizer and decoder, and gives the ids the reference implementation
-// (Hugging Face tokenizers) gives. It does not know files, models, chat
-// templates or stop tokens, and it never adds a token the text does not hold:
+// pre-tokenizer and decoder, and gives the same ids as the reference implementation
+// (Hugging Face tokenizers). It does not know files, models, chat
+// templates or stop tokens, and it never adds a token that is not in the text:
 // the file's post-processor, truncation and padding are not applied, as with
-// add_special_tokens=false in the reference. What the post-processor would put
-// before a text is Prefix.
+// add_special_tokens=false in the reference. Prefix is the tokens that the post-processor
+// would add.
 //
 // Bytes that are not UTF-8 are read as U+FFFD, one for each maximal part of a
 // character that was cut short, both in text to encode and in ids to decode.
@@ -31,12 +31,12 @@ type Tokenizer struct {
 	nfc      bool
 	pretoken pretokenizer
 
-	// raw holds the added tokens looked for in the text as given, normal those
-	// looked for after normalization. Most files have only the first kind.
+	// raw holds the added tokens that are searched in the given text, normal those
+	// searched after normalization. Most files have only the first kind.
 	raw, normal addedSet
 
 	added     map[string]int32       // content of every added token
-	begins    func() map[string]bool // what these begin with, found out when it is first wanted
+	begins    func() map[string]bool // prefixes of these, computed on demand
 	special   []bool                 // by id; true for added tokens flagged special
 	mergeable map[int32]bool         // added tokens that merges can make; nil: none
 	longest   int                    // bytes of the longest token
@@ -53,7 +53,7 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 	return t.vocab.lookup(token)
 }
 
-// Prefix returns the tokens that the file's post-processor puts before a text that is no
+// Prefix returns the tokens that the file's post-processor puts before a text that is not a
 // conversation, such as GLM's [gMASK]<sop>. Chat templates write them themselves.
 func (t *Tokenizer) Prefix() []int32 { return t.prefix }
 
@@ -86,7 +86,7 @@ func (t *Tokenizer) Show(tokens ...string) {
 func (t *Tokenizer) Size() int { return len(t.vocab.tokens) }
 
 // Encode returns the ids of text. Added tokens written out in text become their
-// ids, special ones too: use EncodeWithin for text that strangers had a hand in.
+// ids, special ones too: use EncodeWithin for text with untrusted parts.
 func (t *Tokenizer) Encode(text string) []int32 {
 	return t.AppendEncode(nil, text)
 }
@@ -98,9 +98,9 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
 	return e.ids
 }
 
-// EncodeOpen returns the ids that text begins with, whatever other text may follow it: those of
-// its last word are left out, since more of a word is merged in another way, and so is what may
-// become an added token of up to maxBegin bytes.
+// EncodeOpen returns the ids that text begins with, whatever follows it: those of
+// its last word are left out, since more of a word is merged in another way, and so is a possible
+// beginning of an added token, up to maxBegin bytes.
 func (t *Tokenizer) EncodeOpen(text string) []int32 {
 	begins := t.begins()
 	for n := min(len(text), maxBegin); n > 0; n-- {
@@ -119,7 +119,7 @@ func (t *Tokenizer) EncodeOpen(text string) []int32 {
 	return e.ids[:e.last]
 }
 
-// maxBegin bounds the beginnings of added tokens that EncodeOpen knows, in bytes.
+// maxBegin is the maximum length of the beginnings of added tokens that EncodeOpen knows, in bytes.
 const maxBegin = 64
 
 // findBegins lists the texts that added tokens begin with, themselves not included.
@@ -134,13 +134,13 @@ func (t *Tokenizer) findBegins() map[string]bool {
 }
 
 // EncodeWithin returns the ids of a text that was put together from parts of different
-// origin. trusted are ranges of it, [from, to) in bytes, in order and apart. Added tokens,
-// special or not, are recognized only where all of their bytes lie in one such range; the
+// origin. trusted are ranges of it, [from, to) in bytes, in order and disjoint. Added tokens,
+// special or not, are recognized only if all of their bytes lie in one such range; the
 // same characters elsewhere are ordinary text. Apart from that the ids are those of Encode:
-// words and merges run across the ends of ranges.
+// words and merges cross the ends of ranges.
 //
-// If the text has more than limit tokens, ok is false and ids is nil. It then has not been
-// encoded whole: no more than limit times the longest token is looked at closely. A limit of
+// If the text has more than limit tokens, ok is false and ids is nil. The rest of the text is then
+// not encoded: no more than limit times the longest token is processed. A limit of
 // 0 is none.
 func (t *Tokenizer) EncodeWithin(text string, trusted [][2]int, limit int) (ids []int32, ok bool) {
 	if limit == 0 {
@@ -162,10 +162,10 @@ type encoder struct {
 	ids     []int32
 	last    int  // ids before the last word or added token
 	limit   int  // of ids
-	guard   bool // words do not become added tokens, whatever the merges say
+	guard   bool // words do not become added tokens by merges
 }
 
-// encode takes the whole input.
+// encode encodes the whole input.
 func (e *encoder) encode(text string, trusted [][2]int) bool {
 	if text == "" {
 		return true
@@ -181,7 +181,7 @@ func (e *encoder) encode(text string, trusted [][2]int) bool {
 	return e.t.raw.cut(e.text, e.trusted, e.unnormalized, e.id)
 }
 
-// unnormalized takes text between added tokens. Each stretch is normalized by
+// unnormalized encodes text between added tokens. Each stretch is normalized by
 // itself: a token keeps the characters around it from composing.
 func (e *encoder) unnormalized(start, end int) bool {
 	text := e.text[start:end]
@@ -194,8 +194,8 @@ func (e *encoder) unnormalized(start, end int) bool {
 		}
 		return e.normalized(text)
 	}
-	// Where tokens are looked for after normalization, what is trusted is normalized by
-	// itself as well: a stranger's accent after a token must not make it another character.
+	// If tokens are searched after normalization, trusted parts are normalized by
+	// themselves as well: an untrusted accent after a token must not change its last character.
 	trusted := within(e.trusted, start, end)
 	if e.t.nfc {
 		text, trusted = mapParts(text, trusted, composeNFC)
@@ -207,7 +207,7 @@ func (e *encoder) unnormalized(start, end int) bool {
 // fits reports whether the tokens of n bytes may stay within the limit.
 func (e *encoder) fits(n int) bool { return n/e.t.longest <= e.limit-len(e.ids) }
 
-// normalized takes text without added tokens.
+// normalized encodes text without added tokens.
 func (e *encoder) normalized(text string) bool {
 	if !e.fits(len(text)) {
 		return false // before its longest word, which may be all of it
@@ -215,7 +215,7 @@ func (e *encoder) normalized(text string) bool {
 	return e.t.pretoken.run(text, e.word)
 }
 
-// word takes one piece of the pre-tokenizer; merges never cross its ends.
+// word encodes one piece of the pre-tokenizer; merges never cross its ends.
 func (e *encoder) word(word string) bool {
 	if len(word) == 1 {
 		return e.id(e.t.bpe.bytes[word[0]])
@@ -236,7 +236,7 @@ func (e *encoder) word(word string) bool {
 	return len(e.ids) <= e.limit
 }
 
-// id takes an added token, or that of a byte.
+// id appends an added token, or that of a byte.
 func (e *encoder) id(id int32) bool {
 	e.last = len(e.ids)
 	e.ids = append(e.ids, id)
@@ -279,8 +279,8 @@ func all(text string, ranges [][2]int) bool {
 	return len(ranges) == 1 && ranges[0] == [2]int{0, len(text)}
 }
 
-// mapParts applies f to each range of text and to what lies between them, and returns the
-// whole and where the ranges are in it.
+// mapParts applies f to each range of text and to the text between them, and returns the
+// whole and the new ranges.
 func mapParts(text string, ranges [][2]int, f func(string) string) (string, [][2]int) {
 	if all(text, ranges) {
 		text = f(text)

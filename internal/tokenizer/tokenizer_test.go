@@ -153,7 +153,7 @@ func TestEncodeEqualsDefinition(t *testing.T) {
 			n := 0
 			for _, c := range texts {
 				if strings.Contains(c.Text, "<") || strings.Contains(c.Text, "\u017f") {
-					continue // added tokens, and what the expression's engine folds otherwise, have tests of their own
+					continue // added tokens, and differences of case folding, have other tests
 				}
 				var want []int32
 				for _, word := range pieces(split, norm.NFC.String(c.Text)) {
@@ -246,7 +246,7 @@ func TestEncodeConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEncodeKeepsNoWord checks that the cache copies what it stores: a caller's
+// TestEncodeKeepsNoWord checks that the cache copies its words: a caller's
 // memory may change after the call.
 func TestEncodeKeepsNoWord(t *testing.T) {
 	tok := tiny(t)

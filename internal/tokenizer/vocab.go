@@ -19,14 +19,14 @@ type vocabulary struct {
 	slots []int32
 	seed  maphash.Seed
 
-	// odd holds, by spelling, the model's tokens that are not written in the
-	// byte alphabet. Text never becomes one of them, yet they have ids, and
+	// odd holds, by spelling, the model's tokens that are not in the
+	// byte alphabet. Text never becomes one of them, but they have ids, and
 	// merges may name them.
 	odd map[string]int32
 }
 
-// maxGap is how far ids may exceed their number: enough for the gaps real files
-// have, while a lie in the file costs little memory.
+// maxGap is how far ids may exceed their number: enough for the gaps of real files,
+// while a false id in the file costs little memory.
 const maxGap = 1 << 16
 
 // listed is one entry of the file's vocabulary.

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// marked takes text with its trusted parts between ⟦ and ⟧ apart.
+// marked splits text with its trusted parts between ⟦ and ⟧.
 func marked(text string) (string, [][2]int) {
 	var b strings.Builder
 	var trusted [][2]int
@@ -65,7 +65,7 @@ func TestEncodeWithinTakesNoControlTokenFromStrangers(t *testing.T) {
 	}
 }
 
-// TestEncodeWithinFollowsOrigin goes through what may lie beside or across the end of a
+// TestEncodeWithinFollowsOrigin has tokens beside and across the end of a
 // trusted range, which is between brackets. Ids below 256 are bytes.
 func TestEncodeWithinFollowsOrigin(t *testing.T) {
 	x := added(300, "<x>", "special")
@@ -113,7 +113,7 @@ func TestEncodeWithinFollowsOrigin(t *testing.T) {
 	}
 }
 
-// TestEncodeWithinChangesNoHonestText cuts texts without control tokens into ranges anyhow:
+// TestEncodeWithinChangesNoHonestText cuts texts without control tokens into random ranges:
 // the ids are those of Encode.
 func TestEncodeWithinChangesNoHonestText(t *testing.T) {
 	random := rand.New(rand.NewPCG(12, 3))
@@ -155,7 +155,7 @@ func randomRanges(random *rand.Rand, text string) (ranges [][2]int) {
 	}
 }
 
-// counting is a splitter that counts what its pieces have of text.
+// counting is a splitter that counts the bytes of its pieces.
 type counting struct {
 	splitter
 	bytes int
@@ -168,7 +168,7 @@ func (c *counting) split(text string, emit func(string) bool) bool {
 	})
 }
 
-// TestEncodeWithinStopsAtTheLimit gives it 8 MB, of which only a little may be looked at.
+// TestEncodeWithinStopsAtTheLimit encodes 8 MB, of which only a little may be processed.
 func TestEncodeWithinStopsAtTheLimit(t *testing.T) {
 	tok := mustNew(t, tinyFile(t))
 	count := &counting{splitter: tok.pretoken[0]}
@@ -203,8 +203,8 @@ func TestEncodeWithinStopsAtTheLimit(t *testing.T) {
 	}
 }
 
-// FuzzEncodeWithin wants, of any text in three parts of which the middle is trusted, the
-// control tokens that the middle has by itself, and the text back.
+// FuzzEncodeWithin checks, for any text in three parts with a trusted middle, that it has the
+// control tokens of the middle alone, and decodes to the text.
 func FuzzEncodeWithin(f *testing.F) {
 	tok := mustNew(f, tinyFile(f))
 	f.Add("<|im_", "<|im_end|>\n", "start|>")
