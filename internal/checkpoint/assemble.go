@@ -37,47 +37,47 @@ func (m *Mapping) Name() string { return m.file.name }
 // Bytes is the whole file, read-only, until the mapping is closed.
 func (m *Mapping) Bytes() []byte { return m.file.data }
 
-// Release tells the kernel that b, a part of Bytes, is not needed in memory for now. Other
-// memory it leaves alone.
+// Release tells the kernel that b, a part of Bytes, is not needed in memory for now. It ignores other
+// memory.
 func (m *Mapping) Release(b []byte) {
 	if m.file.contains(b) {
 		adviseDrop(b)
 	}
 }
 
-// Close gives the file back.
+// Close unmaps the file.
 func (m *Mapping) Close() error { return m.file.close() }
 
-// Assembly is a checkpoint that is not a folder: what its files would say, and how to come
-// by what its tensors would hold.
+// Assembly is a checkpoint that is not a folder: the contents of its files, and functions that
+// read its tensors.
 type Assembly struct {
 	Name   string // stands in messages
 	Config []byte // the text of config.json
-	// Texts are the other files of the folder by name. Each is made when it is asked for.
+	// Texts are the other files of the folder by name. Each is made on demand.
 	Texts map[string]func() ([]byte, error)
-	// Metadata is what each of Files would have in its header.
+	// Metadata is the header metadata of each of Files.
 	Metadata map[string]string
-	// Files are what tensors are read from. The checkpoint closes them.
+	// Files are the sources of tensors. The checkpoint closes them.
 	Files   []*Mapping
 	Tensors []Source
 }
 
-// Source is a tensor that is read when it is asked for.
+// Source is a tensor that is read on demand.
 type Source struct {
 	Decl
 	File *Mapping
-	// Read returns the tensor's bytes: a view of File, or memory of their own, which the
+	// Read returns the tensor's bytes: a view of File, or new memory, which the
 	// checkpoint does not keep. It may be called from several goroutines at once.
 	Read func() ([]byte, error)
 	// Blocks is the encoding, without Data, of a matrix in a block format, or a stack of them:
-	// Type is U8 then, and the last dimension the bytes of a row. Nil: as Type says.
+	// Type is U8 then, and the last dimension the bytes of a row. Nil: Type is the encoding.
 	Blocks *dtype.Matrix
 	// Factors are the Global of each matrix of a stack of NVFP4Blocks, or one for all. Nil: they are 1.
 	Factors []float32
 }
 
-// Assemble opens a checkpoint whose tensors are read one by one, as they are asked for. It
-// closes the files of a when it fails.
+// Assemble opens a checkpoint whose tensors are read one by one, on demand. It
+// closes the files of a if it fails.
 func Assemble(a Assembly) (*Checkpoint, error) {
 	c := &Checkpoint{Weights: newWeights(a.Name), source: assembled{a.Config, a.Texts}}
 	for _, m := range a.Files {
@@ -126,7 +126,7 @@ func (e *entry) load() ([]byte, error) {
 	return b, nil
 }
 
-// assembled is the source of texts that are made when they are asked for.
+// assembled is the source of texts that are made on demand.
 type assembled struct {
 	config []byte
 	texts  map[string]func() ([]byte, error)

@@ -26,7 +26,7 @@ func mapped(t *testing.T, data string) *Mapping {
 	return m
 }
 
-// TestAssembleReadsWhenAsked: a tensor is read each time it is asked for and not before,
+// TestAssembleReadsWhenAsked: a tensor is read at each request and not before,
 // also as one of a matrix.
 func TestAssembleReadsWhenAsked(t *testing.T) {
 	m := mapped(t, strings.Repeat("\x00\x3f\x80\x3f", 64)) // bf16: 0.5, 1
@@ -76,7 +76,7 @@ func TestAssembleReadsWhenAsked(t *testing.T) {
 	}
 }
 
-// TestAssembleKeepsBlocks: matrices in a block format are views of the file, as they are.
+// TestAssembleKeepsBlocks: matrices in a block format are views of the file.
 func TestAssembleKeepsBlocks(t *testing.T) {
 	m := mapped(t, strings.Repeat("\x00\x3c0123456789abcdef", 2*3*2)) // Q4_0: two matrices, three rows, two blocks
 	blocks := dtype.NewBlocks(dtype.Q4_0, 6, 64)

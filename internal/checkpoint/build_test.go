@@ -74,7 +74,7 @@ func encode(t testing.TB, metadata map[string]string, tensors ...tensor) string 
 	return b.String()
 }
 
-// raw is a file with the given header, whatever it says, and n bytes of data.
+// raw is a file with the given header, valid or not, and n bytes of data.
 func raw(header string, n int) string {
 	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(header)))) + header + strings.Repeat("x", n)
 }
@@ -82,7 +82,7 @@ func raw(header string, n int) string {
 // files are the contents of a model folder.
 type files map[string]string
 
-// with is the folder with some files put in the place of others.
+// with is the folder with some files replaced.
 func (f files) with(more files) files {
 	g := maps.Clone(f)
 	maps.Copy(g, more)
@@ -105,7 +105,7 @@ func (f files) write(t testing.TB) string {
 	return dir
 }
 
-// both opens the files from a folder and from memory and gives each to f.
+// both opens the files from a folder and from memory and calls use with each.
 func (f files) both(t *testing.T, use func(t *testing.T, c *Checkpoint)) {
 	t.Helper()
 	for _, from := range []string{"folder", "memory"} {
@@ -143,7 +143,7 @@ func closed(t testing.TB, c *Checkpoint) {
 	}
 }
 
-// allocated is how many bytes f takes from the heap.
+// allocated is the number of bytes that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -152,7 +152,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// contains checks that err is there and says each of the words.
+// contains checks that err is not nil and contains each of the words.
 func contains(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {

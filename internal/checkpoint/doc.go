@@ -1,9 +1,9 @@
-// Package checkpoint knows a model folder on disk, or one compiled into the
-// binary: its JSON files, its safetensors files, which tensors they hold, and how
-// the tensors that belong together make one encoded matrix.
+// Package checkpoint reads a model folder on disk, or one compiled into the
+// binary: its JSON files, its safetensors files, the tensors in them, and the
+// encoded matrices that several tensors make together.
 //
-// It does not know any model: neither the names of tensors nor what they are for.
-// A family asks for what its config promises; what it did not ask for is listed
-// by Unused. Everything in the folder is untrusted: a malformed file is an error
-// that names it, and no memory is taken on the word of a header.
+// It does not know any model: neither the names of tensors nor their purpose.
+// A family requests the tensors of its config; Unused lists the rest.
+// Everything in the folder is untrusted: a malformed file is an error
+// that names it, and memory is never allocated by a header's claim alone.
 package checkpoint

@@ -2,16 +2,16 @@ package checkpoint
 
 import "encoding/binary"
 
-// Examine opens as much of a model folder as there is, for a look at what is wrong with it.
-// What Open would have refused is listed by Damage. Of a file that was cut off, the tensors
-// before the cut are there. An error says that there is nothing to look at: no folder, or
+// Examine opens the readable part of a damaged model folder.
+// Damage lists what Open would have refused. Of a truncated file, the tensors
+// before the end are there. An error says that there is no folder, or
 // no config.json in it. The caller closes the checkpoint, and does not run it.
 func Examine(dir string) (*Checkpoint, error) {
 	return open(dir, folder(dir), Checkpoint{examined: true})
 }
 
-// Damage is what Open would have refused of a checkpoint that Examine opened; nil if
-// nothing.
+// Damage lists the faults for which Open would have refused a checkpoint that Examine opened; nil if
+// there are none.
 func (c *Checkpoint) Damage() []error { return c.damage }
 
 // refuse returns err, but notes it where the checkpoint is only to be examined.
@@ -23,7 +23,7 @@ func (c *Checkpoint) refuse(err error) error {
 	return nil
 }
 
-// salvage takes what a refused file has of whole tensors that are in no other.
+// salvage adds the complete tensors of a refused file that are in no other.
 func (w *Weights) salvage(f *file) {
 	start := 0
 	if !f.placed {

@@ -12,8 +12,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// TestExamineKeepsWhatIsWhole damages folders in turn: what is left must be there, with its
-// bytes, and what is not must be named.
+// TestExamineKeepsWhatIsWhole damages folders in turn: intact parts must be there, with their
+// bytes, and damaged ones must be listed.
 func TestExamineKeepsWhatIsWhole(t *testing.T) {
 	a, b, c := random("a", dtype.F32, 4), random("b", dtype.BF16, 3, 2), random("c", dtype.U8, 5)
 	whole := encode(t, nil, a, b, c)
@@ -137,7 +137,7 @@ func TestLookSaysWhatMatrixDoes(t *testing.T) {
 	}
 }
 
-// FuzzExamine: whatever a damaged file says of itself, what is salvaged from it lies inside.
+// FuzzExamine: whatever a damaged file claims, salvaged tensors lie inside of it.
 func FuzzExamine(f *testing.F) {
 	whole := encode(f, nil, random("a", dtype.F32, 4), random("b", dtype.BF16, 3, 2))
 	for _, s := range []string{

@@ -72,7 +72,7 @@ func (m *module) global(ms []dtype.Matrix) error {
 }
 
 // fp8 is a matrix of E4M3 elements. Scales of one byte make it MXFP8. Others multiply blocks, rows, or
-// everything, whatever their name ends in; they are spread over the rows in new memory, which for the
+// everything, regardless of their suffix; they are spread over the rows in new memory, which for the
 // usual blocks is a thirty-second of the elements.
 func (m *module) fp8() ([]dtype.Matrix, error) {
 	e := m.elements

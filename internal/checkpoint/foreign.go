@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// unsupported are formats that are refused by name: by the config's quant_method, or by what a tensor's name ends in.
+// unsupported are formats that are refused by name: by the config's quant_method, or by a suffix of a tensor's name.
 var unsupported = []struct {
 	name    string
 	methods []string
@@ -26,7 +26,7 @@ var unsupported = []struct {
 
 const another = "use the original release, or a file with AWQ, GPTQ, NVFP4 or FP8 weights, or a GGUF file"
 
-// functions are what the names of tensors end in that change what a module computes, and that are not applied.
+// functions are suffixes of tensors that change the function of a module, and that are not applied.
 var functions = []struct {
 	what     string
 	suffixes []string
@@ -36,7 +36,7 @@ var functions = []struct {
 	{"an adapter (EoRA) adds a product of two matrices to the module", []string{".lora_A", ".lora_B", ".lora_A.weight", ".lora_B.weight"}},
 }
 
-// activations are what the names of scales of activations and of the KV cache end in, which mean nothing here.
+// activations are suffixes of scales of activations and of the KV cache, which are not used here.
 var activations = []string{
 	".input_scale", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale",
 }
@@ -47,7 +47,7 @@ func Ignored(name string) bool {
 	return slices.ContainsFunc(activations, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
-// foreign is the error of a format that is refused by name, nil if there is none. Scales of activations are marked as used.
+// foreign is the error of a format that is refused by name, or nil. Scales of activations are marked as used.
 func (w *Weights) foreign() error {
 	coded := false
 	for _, e := range w.entries() {
@@ -84,7 +84,7 @@ func (m *module) gemvFast() ([]dtype.Matrix, error) {
 	return nil, m.elements.errorf("type I16: AutoAWQ's gemv_fast layout is not supported, %s", gemm)
 }
 
-// gemm is what to use instead of AutoAWQ's other layouts.
+// gemm is the alternative to AutoAWQ's other layouts.
 const gemm = "use a file with \"version\": \"gemm\""
 
 // refused is the error of a module that computes more than a product with its matrix, whose elements e has.

@@ -15,7 +15,7 @@ import (
 func TestMatrixOfGoldenFormats(t *testing.T) {
 	for folder, files := range golden.Formats(t) {
 		if strings.HasPrefix(folder, "paro") {
-			continue // rotated: a test of its own
+			continue // rotated: it has another test
 		}
 		t.Run(folder, func(t *testing.T) {
 			c, err := checkpoint.OpenFiles(folder, files)
@@ -59,7 +59,7 @@ func TestMatrixOfGoldenFormats(t *testing.T) {
 	}
 }
 
-// compareMatrix compares the decoded numbers of m and its products with what was expected.
+// compareMatrix compares the decoded numbers of m and its products with the expected ones.
 func compareMatrix(t *testing.T, expected *checkpoint.Checkpoint, module string, m *dtype.Matrix) {
 	t.Helper()
 	numbers := func(name string, n int) []float32 {

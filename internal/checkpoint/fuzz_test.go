@@ -22,7 +22,7 @@ func FuzzHeader(f *testing.F) {
 			t.Fatalf("%d bytes of file took %d bytes of memory", len(data), n)
 		}
 		if len(data) >= 8 {
-			// The header alone says the same as the whole file.
+			// The header alone gives the same result as the whole file.
 			n, refused := HeaderBytes([8]byte(data[:8]))
 			var h *Header
 			if n = min(n, len(data)); refused == nil {
@@ -58,8 +58,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// FuzzFolder: any texts of the JSON files are refused or give a checkpoint that
-// can be asked for anything, and no shard outside the folder is opened.
+// FuzzFolder: any texts of the JSON files are refused or give a checkpoint whose
+// methods do not panic, and no shard outside the folder is opened.
 func FuzzFolder(f *testing.F) {
 	f.Add("{}", `{"weight_map":{"m.weight":"model.safetensors"}}`, `{"eos_token_id":[1,2]}`)
 	f.Add(`{"quantization":{"bits":4,"m":{"bits":8}},"text_config":null}`, `{"weight_map":{"a":"../x"}}`, `{"top_k":1.0}`)
@@ -98,7 +98,7 @@ func FuzzFolder(f *testing.F) {
 }
 
 // FuzzFormats: a module in any weight format, one tensor of which has another type, shape and byte, with any config, is refused
-// or gives a matrix that can be decoded. What headers alone say agrees with it.
+// or gives a matrix that can be decoded. The result by headers alone agrees with it.
 func FuzzFormats(f *testing.F) {
 	for i := range formats32 {
 		f.Add(`{}`, uint8(i), uint8(0), uint8(0), uint8(2), uint16(32), uint16(128), uint16(0), uint8(0))

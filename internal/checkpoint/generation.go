@@ -7,9 +7,9 @@ import (
 	"math"
 )
 
-// Generation is what generation_config.json recommends, as far as it is of use here. A nil
-// field was absent or null. Values are as the file has them; whether they make sense is for the
-// sampler to say.
+// Generation is the part of generation_config.json that we use. A nil
+// field was absent or null. Values are those of the file; the sampler
+// validates them.
 type Generation struct {
 	EOS               TokenIDs `json:"eos_token_id"`
 	DoSample          *bool    `json:"do_sample"`
@@ -22,7 +22,7 @@ type Generation struct {
 	FrequencyPenalty  *float64 `json:"frequency_penalty"`
 }
 
-// Generation decodes generation_config.json; all fields are nil when there is none.
+// Generation decodes generation_config.json; all fields are nil without the file.
 func (c *Checkpoint) Generation() (Generation, error) {
 	var g Generation
 	if c.generation == nil {

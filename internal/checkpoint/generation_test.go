@@ -32,7 +32,7 @@ func TestGenerationReadsWhatIsThere(t *testing.T) {
 		{`{"eos_token_id":7,"top_k":20.0,"temperature":1,"unknown":{"x":[1]}}`, `{"eos_token_id":[7],"top_k":20,"temperature":1}`},
 		{`{"eos_token_id":null,"top_k":null,"temperature":null,"do_sample":null}`, `{}`},
 		{`{"eos_token_id":[]}`, `{}`},
-		{`{"pad_token_id":-1,"bos_token_id":"<s>","max_new_tokens":"all"}`, `{}`}, // of no use here
+		{`{"pad_token_id":-1,"bos_token_id":"<s>","max_new_tokens":"all"}`, `{}`}, // not used
 	} {
 		g, err := generation(t, c.text)
 		if err != nil {

@@ -40,17 +40,17 @@ type entry struct {
 type file struct {
 	name     string // relative to the folder
 	data     []byte // the whole file, read-only
-	mapped   bool   // data is a mapping of ours, to be given back
-	backed   bool   // what is dropped of data comes back from a file
+	mapped   bool   // data is a mapping, to be unmapped
+	backed   bool   // dropped pages of data are read again from a file
 	origin          // of a mapping
 	metadata map[string]string
 	entries  []*entry // in the order of their bytes
 	placed   bool     // all is in order: entries count from the start of the file
 }
 
-// parse reads the header of f.data. The format asks that tensors cover the rest of
+// parse reads the header of f.data. The format requires that tensors cover the rest of
 // the file without gap or overlap, and so do we: a file that is longer or shorter
-// than its header says was cut off or damaged, and nothing in it can be trusted.
+// than its header says is truncated or damaged, and none of it can be trusted.
 func (f *file) parse() error {
 	if len(f.data) < 8 {
 		return fmt.Errorf("not a safetensors file: %d bytes", len(f.data))
@@ -69,7 +69,7 @@ func (f *file) parse() error {
 	return f.place(start, len(f.data)-start)
 }
 
-// Header is what the header of a safetensors file says.
+// Header is the header of a safetensors file.
 type Header struct {
 	Metadata map[string]string
 	Tensors  []Span // in the order of their bytes
@@ -81,7 +81,7 @@ type Span struct {
 	Begin, End int
 }
 
-// HeaderBytes is how many bytes the header of a safetensors file takes, by the first eight bytes
+// HeaderBytes is the length of the header of a safetensors file, by the first eight bytes
 // of the file.
 func HeaderBytes(first [8]byte) (int, error) {
 	n := binary.LittleEndian.Uint64(first[:])
@@ -147,8 +147,8 @@ func (f *file) parseMetadata(r *jsontext.Reader) error {
 }
 
 // parseEntry reads one tensor's description. Its offsets count from the end of
-// the header and are not yet checked against the file. Keys we do not know are
-// passed over, as the format's own library does.
+// the header and are not yet checked against the file. Unknown keys are
+// skipped, as in the format's own library.
 func parseEntry(r *jsontext.Reader, name string) (*entry, error) {
 	e := &entry{name: name}
 	keys := map[string]int{"dtype": 0, "shape": 0, "data_offsets": 0}
@@ -266,7 +266,7 @@ func byteSize(t dtype.Type, shape []int) (n int, ok bool) {
 		}
 		hi, lo := bits.Mul(uint(n), uint(d))
 		if n = int(lo); hi != 0 || n < 0 {
-			// A later zero would make the product zero again, however large this is.
+			// A later zero would make the product zero again, regardless of this overflow.
 			return 0, slices.Contains(shape[i:], 0)
 		}
 	}

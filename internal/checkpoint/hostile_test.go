@@ -31,7 +31,7 @@ func one(typ, shape, offsets string) string {
 }
 
 // hostile is a malformed model: the good one with some files replaced, "-" for
-// removed, and what the error must say.
+// removed, and the expected words of the error.
 type hostile struct {
 	name  string
 	files files

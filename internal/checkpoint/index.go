@@ -11,8 +11,8 @@ import (
 	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
-// openIndex opens the shards that an index names and checks that each holds what
-// the index says. Tensors that the index forgot are kept: some tools do not update it.
+// openIndex opens the shards of an index and checks their tensors against
+// the index. Tensors missing in the index are kept: some tools do not update it.
 func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 	index, err := ParseIndex(data)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Checkpoint) openIndex(data []byte) ([]string, error) {
 				if err := c.refuse(err); err != nil {
 					return nil, err
 				}
-				break // of one shard the first says enough
+				break // one tensor per shard is enough for the error
 			}
 		}
 	}
@@ -95,8 +95,8 @@ func parseIndex(data []byte) (map[string][]string, error) {
 	return index, err
 }
 
-// plainName reports whether a name that came out of a file is one inside the folder:
-// no path, and nothing any system takes for one.
+// plainName reports whether a name from a file is one inside the folder:
+// not a path on any system.
 func plainName(name string) bool {
 	return fs.ValidPath(name) && name != "." && !strings.ContainsAny(name, "/\\:\x00")
 }

@@ -110,7 +110,7 @@ func (m *module) spreadRows(ms []dtype.Matrix, scales *entry, repeat int) error 
 	return nil
 }
 
-// attach gives each matrix its zero points; zeros are nil, empty, or those of all matrices.
+// attach sets the zero points of each matrix; zeros are nil, empty, or those of all matrices.
 func attach(ms []dtype.Matrix, zeros []byte) {
 	for i := range ms {
 		if n := len(zeros) / len(ms); zeros != nil {

@@ -36,7 +36,7 @@ func DecodeJSON(name string, data []byte, v any) error {
 	return fmt.Errorf("checkpoint: %s: %w", name, err)
 }
 
-// kind names a Go type by what stands for it in JSON.
+// kind is the JSON name of a Go type.
 func kind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -54,9 +54,9 @@ func kind(t reflect.Type) string {
 	}
 }
 
-// nonNumber is the number-like word that a syntax error at the given byte is
-// about, or "". The decoder complains at the word's first letter, in -Infinity at
-// its second.
+// nonNumber is the number-like word at a syntax error, or "". The decoder
+// reports the word's first letter as the position, in -Infinity its
+// second.
 func nonNumber(data []byte, at int) string {
 	rest := data[min(at, len(data)):]
 	for _, word := range []string{"NaN", "Infinity"} {

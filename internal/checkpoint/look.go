@@ -6,9 +6,9 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// The methods here say what Tensor, Matrix, MatrixStack and Vector would, by the headers
-// alone: no byte of a tensor is touched, so that they take no time however large the model
-// is. What they are asked for counts as used.
+// The methods here return what Tensor, Matrix, MatrixStack and Vector would, by the headers
+// alone: no byte of a tensor is read, so the time does not depend on the size of the
+// model. The tensors count as used.
 
 // Look is the tensor of that name without its Data; ok is false when there is none. It does
 // not count as use.

@@ -8,11 +8,11 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// Matrix returns the weight matrix of a module, in whatever encoding the file has
-// it, and marks its tensors as used. module is a tensor name without ".weight" or
-// what other formats have there; a tensor that bears the module's name itself is
-// found too. rows and cols are what the architecture expects; anything else is an
-// error. The matrix is a view of the file where the format has the bytes of a
+// Matrix returns the weight matrix of a module, in any encoding of the file, and
+// marks its tensors as used. module is a tensor name without ".weight" or
+// the suffix of other formats; a tensor with the module's name itself is
+// found too. rows and cols are those of the architecture; anything else is an
+// error. The matrix is a view of the file if the format has the bytes of a
 // dtype.Matrix; other formats are repacked in new memory.
 func (w *Weights) Matrix(module string, rows, cols int) (dtype.Matrix, error) {
 	ms, err := w.matrices(module, shape{rows: rows, cols: cols})
@@ -28,7 +28,7 @@ func (w *Weights) MatrixStack(module string, n, rows, cols int) ([]dtype.Matrix,
 	return w.matrices(module, shape{n: n, rows: rows, cols: cols, stacked: true})
 }
 
-// shape is what a module is expected to be: rows × cols, or n of those.
+// shape is the expected shape of a module: rows × cols, or n of those.
 type shape struct {
 	n, rows, cols int
 	stacked       bool
@@ -51,7 +51,7 @@ func (s shape) with(rows, cols int) []int {
 	return []int{rows, cols}
 }
 
-// module is a module whose matrices are asked for.
+// module is a module whose matrices are requested.
 type module struct {
 	*Weights
 	shape
@@ -59,8 +59,8 @@ type module struct {
 	elements *entry // the tensor with the elements of the matrices
 }
 
-// A form is a way to write the matrices of a module. The name and the type of the tensor
-// with the elements tell it; read checks shapes and the tensors beside it.
+// A form is an encoding of the matrices of a module. The name and the type of the tensor
+// with the elements identify it; read checks shapes and the tensors beside it.
 type form struct {
 	suffix string
 	typ    dtype.Type
@@ -81,11 +81,11 @@ var forms = []form{
 	{".qweight", dtype.I16, (*module).gemvFast},
 }
 
-// elements are what the names of tensors with elements have after the module, the most frequent
-// first. Releases leave it out for stacks, whose tensors are written as those of ".weight" are.
+// elements are the suffixes of tensors with elements, the most frequent
+// first. Releases have none for stacks, whose tensors are written as those of ".weight" are.
 var elements = []string{".weight", "", ".weight_packed", ".qweight"}
 
-// parts are what the names of all other tensors have that matrices are made of.
+// parts are the suffixes of all other tensors of matrices.
 var parts = []string{
 	".scales", ".biases", ".global_scale", ".weight_scale_inv", "_scale_inv", ".weight_scale", ".weight_scale_2",
 	".weight_global_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx", ".qzeros", ".g_idx",
@@ -165,8 +165,8 @@ func (m *module) read() ([]dtype.Matrix, error) {
 	return nil, e.errorf("type %v, want one of %v", e.typ, want)
 }
 
-// check compares a matrix with its format and with what the config says about the module, and
-// looks for scales that are no numbers.
+// check compares a matrix with its format and with the config's entry for the module, and
+// refuses scales that are NaN or infinite.
 func (m *module) check(x *dtype.Matrix) error {
 	if err := m.quant.confirm(m.name, x, m.elements.typ); err != nil {
 		return err

@@ -29,7 +29,7 @@ func quantized(bits, group int, scale dtype.Type, n, rows, cols int) []tensor {
 	return ts
 }
 
-// readable are modules m of 4 × 128 in every encoding, and what they are.
+// readable are modules m of 4 × 128 in every encoding, and the expected matrices.
 var readable = []struct {
 	name    string
 	config  string

@@ -161,7 +161,7 @@ func TestMatrixRefusesMistakesOfFormats(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesForeignFormats has folders in formats that are refused by name, with what to use instead.
+// TestOpenRefusesForeignFormats has folders in formats that are refused by name, with alternatives.
 func TestOpenRefusesForeignFormats(t *testing.T) {
 	plain, coded := random("m.weight", dtype.BF16, 4, 4), random("m.weight", dtype.U8, 4, 4)
 	method := func(name string) string { return `{"quantization_config":{"quant_method":"` + name + `"}}` }

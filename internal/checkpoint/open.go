@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Names of the files that have a meaning of their own.
+// Names of special files.
 const (
 	configFile     = "config.json"
 	generationFile = "generation_config.json"
-	quantizeFile   = "quantize_config.json" // of GPTQ, where config.json says nothing
+	quantizeFile   = "quantize_config.json" // of GPTQ, if config.json has nothing
 )
 
-// IndexFile is the name of the file that says which tensors are in which file of weights.
+// IndexFile is the name of the file that maps tensors to files of weights.
 const IndexFile = "model.safetensors.index.json"
 
-// Limits on what is read into memory whole.
+// Limits on files that are read into memory whole.
 const (
 	maxConfig = 16 << 20
 	maxFile   = 256 << 20 // the largest tokenizer.json in circulation has 35 MB
@@ -57,7 +57,7 @@ func OpenFiles(name string, files map[string]string) (*Checkpoint, error) {
 	return open(name, embedded(files), Checkpoint{})
 }
 
-// open opens what src has, in the way that c says.
+// open opens the files of src, with the options in c.
 func open(name string, src source, c Checkpoint) (*Checkpoint, error) {
 	c.Weights, c.source = newWeights(name), src
 	if err := c.open(); err != nil {
@@ -162,8 +162,8 @@ func (c *Checkpoint) openFrom(src source, w *Weights, name, label string) error 
 	return nil
 }
 
-// Close gives all files back. Tensors and matrices taken from the checkpoint or its
-// sidecars must not be touched any more.
+// Close unmaps all files. Tensors and matrices taken from the checkpoint or its
+// sidecars must not be used after it.
 func (c *Checkpoint) Close() error {
 	err := c.Weights.Close()
 	for _, s := range c.Sidecars {
@@ -179,7 +179,7 @@ func (c *Checkpoint) Name() string { return c.name }
 func (c *Checkpoint) Config() []byte { return c.config }
 
 // ReadFile returns the contents of another file of the model, such as
-// tokenizer.json. The error wraps fs.ErrNotExist when there is none.
+// tokenizer.json. The error wraps fs.ErrNotExist if it does not exist.
 func (c *Checkpoint) ReadFile(name string) ([]byte, error) {
 	if !fs.ValidPath(name) || strings.ContainsAny(name, `\:`) {
 		return nil, fmt.Errorf("checkpoint: file %q: %w", name, fs.ErrInvalid)

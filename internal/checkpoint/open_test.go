@@ -201,8 +201,8 @@ func TestReleaseKnowsTheProgram(t *testing.T) {
 	}
 }
 
-// resident is the bytes of files that the process has in memory. What Go's heap gives back in the
-// meantime does not count.
+// resident is the bytes of files that the process has in memory. Memory that Go's heap returns
+// meanwhile does not count.
 func resident(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")

@@ -19,9 +19,9 @@ type inputs struct {
 	turns  map[string]*dtype.Input // of experts, by the name of the angles
 }
 
-// ordered brings the columns of matrices whose groups are not contiguous into the order of their groups, and gives them
-// the Input that goes with it. The tensor name, of GPTQ's act-order, has the group of each column; there may be none. It is read with
-// look too, unless the config says that the groups ascend: the Input decides how a matrix can be written.
+// ordered sorts the columns of matrices whose groups are not contiguous by their groups, and sets
+// the matching Input. The tensor name, of GPTQ's act-order, has the group of each column; it may be missing. It is read with
+// look too, unless the config says that the groups ascend: the encoding of the matrix depends on the Input.
 func (m *module) ordered(ms []dtype.Matrix, name string) error {
 	if !m.Has(name) {
 		return nil

@@ -11,15 +11,15 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// quantization is what config.json says about encoded weights. Which encoding a
-// matrix has is decided by its tensors, whose types and shapes leave no choice;
-// the config is compared with them where it names that module. Configs of other tools than
+// quantization is the part of config.json about encoded weights. The encoding of a
+// matrix is determined by its tensors, whose types and shapes are unambiguous;
+// the config is compared with them if it names that module. Configs of other tools than
 // MLX are compared for integers only: published ones are wrong about other modules.
 type quantization struct {
 	method    string // quant_method, "" for MLX's or none
 	symmetric bool   // zero points are half of the range
 	ascending bool   // GPTQ's groups of columns are contiguous
-	// zerosAsStored has GPTQ's zero points be what the file has: the first version has them less one.
+	// zerosAsStored: GPTQ's zero points are those of the file: the first version has them less one.
 	zerosAsStored bool
 	block         [2]int                // rows and columns that share an FP8 scale; zero: it does not say
 	paths         map[string][]override // module → its own parameters; one of several must be right
@@ -28,7 +28,7 @@ type quantization struct {
 // usualBlock is the block of the releases.
 var usualBlock = [2]int{128, 128}
 
-// override is what the config says about one module. Zero fields are not given.
+// override is the config of one module. Zero fields are not given.
 type override struct {
 	Plain bool   `json:"-"`
 	Mode  string `json:"mode"`
@@ -36,7 +36,7 @@ type override struct {
 	Group int    `json:"group_size"`
 }
 
-// confirm compares what the config says about a module with what its tensors are. stored is the type
+// confirm compares the config of a module with its tensors. stored is the type
 // of its elements: bytes may hold integers of fewer bits.
 func (q *quantization) confirm(module string, m *dtype.Matrix, stored dtype.Type) error {
 	if q.method != "" && m.Format != dtype.ZeroPoint {
@@ -77,8 +77,8 @@ func (o override) check(m *dtype.Matrix) error {
 var modes = []string{"", "affine", "mxfp4", "nvfp4", "mxfp8"}
 
 // parseQuantization reads the block from config.json, where it may have two names
-// and two places. The first that is there counts; tools that write two write the same. Without
-// one the file beside it counts, if there is one (nil: there is none).
+// and two places. The first one counts; tools that write two write the same. Without
+// one the file beside it counts, if it exists (nil: it does not).
 func parseQuantization(config, beside []byte) (quantization, error) {
 	type blocks struct {
 		Quantization       map[string]json.RawMessage `json:"quantization"`
@@ -160,8 +160,8 @@ func (q *quantization) parse(block map[string]json.RawMessage) error {
 	return nil
 }
 
-// parseForeign reads what the formats of other tools need: sizes of blocks, the meaning of zero points, and the
-// modules that they name.
+// parseForeign reads the settings of other tools' formats: sizes of blocks, the meaning of zero points, and
+// settings of modules.
 func (q *quantization) parseForeign(block map[string]json.RawMessage) error {
 	var size []int
 	if err := field(block, "weight_block_size", &size); err != nil {
@@ -174,7 +174,7 @@ func (q *quantization) parseForeign(block map[string]json.RawMessage) error {
 	var format, packing string
 	var actOrder *bool
 	for key, v := range map[string]any{"sym": &q.symmetric, "packing_format": &packing, "desc_act": &actOrder} {
-		_ = field(block, key, v) // of another type: it says nothing
+		_ = field(block, key, v) // of another type: ignored
 	}
 	for _, key := range []string{"checkpoint_format", "format"} {
 		if format == "" {
@@ -188,8 +188,8 @@ func (q *quantization) parseForeign(block map[string]json.RawMessage) error {
 	return nil
 }
 
-// parseModules reads what the config says about modules by their name. Lists by patterns and of what is not quantized only repeat what
-// the tensors say, and files in circulation contradict them.
+// parseModules reads the settings of modules by their name. Lists of patterns and of unquantized modules only repeat what
+// the tensors say, and published files contradict them.
 func (q *quantization) parseModules(block map[string]json.RawMessage) {
 	type weights struct {
 		Bits      optional[int]    `json:"num_bits"`
@@ -231,7 +231,7 @@ func (o *optional[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// field decodes one member of an object; absent and null leave v as it is.
+// field decodes one member of an object; absent and null leave v unchanged.
 func field(block map[string]json.RawMessage, key string, v any) error {
 	raw, ok := block[key]
 	if !ok {

@@ -19,7 +19,7 @@ type record struct {
 	began time.Time // before any byte was hashed
 }
 
-// recorded is what a record says, as JSON.
+// recorded is the contents of a record, as JSON.
 type recorded struct {
 	Path   string
 	Stamp  stamp
@@ -30,9 +30,9 @@ type recorded struct {
 const (
 	recordFormat = 1
 	maxRecords   = 1024
-	// settled is how long a file must have been left alone before a record about it is worth
-	// anything: clocks of file systems tick, the coarsest of them every two seconds, and what
-	// is written within one tick of the hashing would not show.
+	// settled is the minimum age of the last change of a file for a record about it:
+	// clocks of file systems tick, the coarsest of them every two seconds, and a
+	// change within one tick of the hashing would not be detected.
 	settled = 2 * time.Second
 )
 
@@ -55,7 +55,7 @@ func newRecord(folder string, of *origin) *record {
 	}
 }
 
-// read takes the digest from the record, and reports whether it can be believed.
+// read takes the digest from the record, and reports whether it is valid.
 func (r *record) read(to *digest) bool {
 	data, err := os.ReadFile(r.path)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *record) write(d digest) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
-	// Records of files that are long gone are of no use. To tell them apart is not worth it.
+	// Records of deleted files are useless. To tell them apart is not worth it.
 	if list, err := os.ReadDir(folder); err == nil && len(list) >= maxRecords {
 		for _, e := range list {
 			_ = os.Remove(filepath.Join(folder, e.Name()))

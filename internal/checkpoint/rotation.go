@@ -12,10 +12,10 @@ import (
 const maxRounds = 16
 
 // expert is the name of an expert's matrix. ParoQuant has one rotation for gate and up of all experts of a layer, and one for
-// down, whose tensors lie beside the experts.
+// down, whose tensors are beside the experts.
 var expert = regexp.MustCompile(`^(.*\.experts)\.\d+\.(gate|up|down)_proj$`)
 
-// rotation is what the names of the tensors of ParoQuant's rotation begin with, and whether modules share it.
+// rotation is the prefix of the names of the tensors of ParoQuant's rotation, and whether modules share it.
 func (m *module) rotation() (prefix string, shared bool) {
 	if at := expert.FindStringSubmatch(m.name); at != nil && !m.Has(m.name+".theta") {
 		kind := "gate_up"

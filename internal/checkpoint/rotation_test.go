@@ -98,7 +98,7 @@ func checkRotated(t *testing.T, c, expected *checkpoint.Checkpoint, module strin
 	}
 }
 
-// near compares numbers with what was expected, if anything, within a part of the largest.
+// near compares numbers with the expected ones, if any, within a part of the largest.
 func near(t *testing.T, what string, got, want []float32, part float64) {
 	t.Helper()
 	largest := 0.0

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Files beside the shards that hold a head which the index of the main weights may not
-// mention. The last is the head as a folder of its own, with a config, inside the model's.
+// Files beside the shards with a head that the index of the main weights may not
+// list. The last is the head as a folder with a config, inside the model's.
 const (
 	manifestFile  = "mtp/manifest.json"
 	manifestedBy  = "mtp/weights.safetensors"
@@ -40,21 +40,21 @@ type Sidecar struct {
 	*Weights
 	File     string // relative to the checkpoint
 	Manifest []byte // JSON that describes it; nil when there is none
-	Apart    bool   // it is in a folder beside the checkpoint's: there by its name alone
+	Apart    bool   // it is in a folder beside the checkpoint's, found by its name
 
-	config []byte // of its own; nil: it has none
+	config []byte // of the sidecar; nil: none
 }
 
 // OpenPart is Open for a folder of which only some tensors are wanted: shards in which the
-// index places none of those are not opened and may be missing. What is in the opened ones
-// besides is there too.
+// index places none of those are not opened and may be missing. All tensors of the opened ones
+// are available.
 func OpenPart(dir string, want func(tensor string) bool) (*Checkpoint, error) {
 	return open(dir, folder(dir), Checkpoint{want: want})
 }
 
-// openSidecars opens what there is of sidecarNames, leaving out those that the index made
-// main weights, and a drafter in the folder beside the model's that is called like it with
-// -mtp at the end.
+// openSidecars opens the existing files of sidecarNames, except those that the index made
+// main weights, and a drafter in the folder beside the model's with the same name and
+// the suffix -mtp.
 func (c *Checkpoint) openSidecars(shards []string) error {
 	for _, name := range sidecarNames {
 		if slices.Contains(shards, name) {
@@ -111,8 +111,8 @@ func (c *Checkpoint) openSidecar(s *Sidecar, src source, name string) error {
 	return nil
 }
 
-// describe reads what lies beside the file to say what is in it: a manifest, or a config of
-// its own, whose quantization is then not that of the model.
+// describe reads the description beside the file: a manifest, or a
+// config, whose quantization is then not that of the model.
 func (s *Sidecar) describe(src source, name string) (err error) {
 	if name == manifestedBy {
 		if s.Manifest, err = src.read(manifestFile, maxConfig); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// drafterFiles are a head as a folder of its own, whose config names its quantization.
+// drafterFiles are a head as a separate folder, whose config names its quantization.
 func drafterFiles(t *testing.T, dir string) files {
 	t.Helper()
 	return files{
@@ -22,7 +22,7 @@ func drafterFiles(t *testing.T, dir string) files {
 	}
 }
 
-// TestOpenFindsDrafters looks inside the folder of a model and beside it.
+// TestOpenFindsDrafters opens drafters inside the folder of a model and beside it.
 func TestOpenFindsDrafters(t *testing.T) {
 	main := files{
 		"model/config.json":       `{"quantization": {"group_size": 64, "bits": 8, "fc": {"group_size": 64, "bits": 8}}}`,
@@ -47,7 +47,7 @@ func TestOpenFindsDrafters(t *testing.T) {
 		if s.File != c.file || s.Apart != c.apart {
 			t.Errorf("%s: sidecar %s, apart %v", c.dir, s.File, s.Apart)
 		}
-		// The model's config says 8 bits of a module of that name.
+		// The model's config has 8 bits for a module of that name.
 		if m, err := s.Matrix("fc", 4, 64); err != nil || m.Bits != 4 || m.Group != 32 {
 			t.Errorf("%s: %d bits in groups of %d, %v", c.dir, m.Bits, m.Group, err)
 		}
@@ -55,7 +55,7 @@ func TestOpenFindsDrafters(t *testing.T) {
 	}
 }
 
-// TestOpenIgnoresWhatIsNoDrafter has folders beside the model that only look like one.
+// TestOpenIgnoresWhatIsNoDrafter has folders beside the model that only resemble one.
 func TestOpenIgnoresWhatIsNoDrafter(t *testing.T) {
 	main := files{"model/config.json": "{}", "model/model.safetensors": encode(t, nil, random("x", dtype.F32, 4))}
 	for name, beside := range map[string]files{

@@ -21,8 +21,8 @@ type source interface {
 }
 
 // folder is a directory on disk. Links are followed, wherever they lead: the
-// caches of download tools are made of them, and the folder is the user's choice.
-// Names that come out of files in it are checked before they get here.
+// caches of download tools use them, and the folder is the user's choice.
+// Names from files in it are checked before they get here.
 type folder string
 
 func (d folder) list() ([]string, error) {
@@ -39,7 +39,7 @@ func (d folder) list() ([]string, error) {
 	return names, nil
 }
 
-// file opens a regular file and returns its size. The look before the opening is
+// file opens a regular file and returns its size. The stat before the opening is
 // for pipes, which would block.
 func (d folder) file(name string) (*os.File, int64, error) {
 	path := filepath.Join(string(d), filepath.FromSlash(name))

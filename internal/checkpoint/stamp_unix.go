@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stampOf is what the system says of an open file. ok is false where it does not say enough.
+// stampOf is the metadata of an open file. ok is false if the system does not provide it.
 func stampOf(f *os.File) (s stamp, ok bool) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

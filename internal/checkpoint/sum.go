@@ -28,15 +28,15 @@ const (
 // digest is a SHA-256.
 type digest [sha256.Size]byte
 
-// stamp tells a file, and its contents from earlier ones, without reading it.
+// stamp identifies a file and a version of its contents, without reading it.
 type stamp struct {
 	Size              int64
 	Modified, Changed int64 // nanoseconds; programs cannot set Changed
 	Device, Inode     uint64
 }
 
-// origin is where a mapped file lies, and what it was when it was mapped. Its path is empty
-// where its bytes are memory of ours.
+// origin is the path of a mapped file, and its stamp when it was mapped. The path is empty
+// if the bytes are in the program's own memory.
 type origin struct {
 	path string
 	stamp
@@ -56,11 +56,11 @@ func originOf(f *os.File) (o origin) {
 	return o
 }
 
-// errMoved is returned for a path at which there is a file of the same size and times as the
-// one that was mapped, by another number. Some file systems number anew whenever they are asked.
+// errMoved is returned for a path with a file of the same size and times as the
+// mapped one, but another inode. Some file systems assign new inodes at every request.
 var errMoved = errors.New("checkpoint: the file may have been replaced")
 
-// check reports whether an open file is still what was mapped.
+// check reports whether an open file is still the mapped one.
 func (o *origin) check(f *os.File) error {
 	s, ok := stampOf(f)
 	switch {
@@ -72,21 +72,21 @@ func (o *origin) check(f *os.File) error {
 	return nil
 }
 
-// Sum is over every byte that a checkpoint is made of: its weights, sidecars included, and the
-// JSON that says what they are. Tokenizer, templates and the like are no part of it.
+// Sum is a hash of every byte of a checkpoint: its weights, sidecars included, and the
+// JSON that describes them, without tokenizer, templates and the like.
 type Sum struct {
 	ID     string // in hexadecimal
 	Hashed int64  // bytes that were read for it; of other files there was a record
 }
 
-// Sum hashes the checkpoint's files. It reads them by itself and may run while others load
-// their tensors: the pages are the same, so that a disk is read once. Digests of files are
-// kept in the folder records, "" for none, and believed as long as the system's account of a
-// file does not change. An error is returned for a file that changes meanwhile.
+// Sum hashes the checkpoint's files. It reads them itself and may run while their tensors are
+// loaded: the pages are the same, so that a disk is read once. Digests of files are
+// kept in the folder records, "" for none, and used as long as the stamp of a
+// file does not change. It is an error if a file changes meanwhile.
 func (c *Checkpoint) Sum(ctx context.Context, records string) (Sum, error) {
 	h := sha256.New()
 	part := func(name string, data []byte) {
-		_, _ = fmt.Fprintf(h, "%s %d\n", name, len(data)) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%s %d\n", name, len(data)) // a hash does not fail
 		_, _ = h.Write(data)
 	}
 	part("config", c.config)
@@ -124,7 +124,7 @@ func (c *Checkpoint) Sum(ctx context.Context, records string) (Sum, error) {
 	return sum, nil
 }
 
-// Stamp tells the checkpoint's files, and their contents from earlier ones, without reading them.
+// Stamp identifies the checkpoint's files and a version of their contents, without reading them.
 func (c *Checkpoint) Stamp() string {
 	var list []stamp
 	for _, f := range c.files {
@@ -136,13 +136,13 @@ func (c *Checkpoint) Stamp() string {
 		}
 	}
 	for i := range list {
-		list[i].Device, list[i].Inode = 0, 0 // some file systems make up others whenever they are asked
+		list[i].Device, list[i].Inode = 0, 0 // some file systems assign new ones at every request
 	}
 	return fmt.Sprint(list)
 }
 
-// Unchanged returns an error if one of the checkpoint's files is not what it was when it was
-// opened: what was loaded since may be parts of both.
+// Unchanged returns an error if one of the checkpoint's files has changed since it was
+// opened: loaded data may be parts of both versions.
 func (c *Checkpoint) Unchanged() error {
 	list := []*Weights{c.Weights}
 	for _, s := range c.Sidecars {
@@ -185,13 +185,13 @@ type summing struct {
 	moved  atomic.Bool // its path may lead elsewhere
 }
 
-// known takes the digest from the record, if there is one to be believed.
+// known takes the digest from the record, if there is a valid one.
 func (x *summing) known() bool { return x.record != nil && x.record.read(x.to) }
 
 // finish puts the digests of the segments together.
 func (x *summing) finish() {
 	h := sha256.New()
-	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(x.data)))) // a hash takes everything
+	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(x.data)))) // a hash does not fail
 	for _, p := range x.parts {
 		_, _ = h.Write(p[:])
 	}
@@ -232,9 +232,9 @@ func hashFiles(ctx context.Context, cancel context.CancelCauseFunc, files []*sum
 	all.Wait()
 }
 
-// segment hashes one segment. Mapped files are read and not touched where they are mapped: a
-// page that only the hash needs would count as this process's memory. Where that might be
-// another file, what was mapped is hashed.
+// segment hashes one segment. It reads mapped files instead of touching the mapping: a
+// page that only the hash needs would count as this process's memory. If the path may have
+// another file, the mapping is hashed.
 func (x *summing) segment(ctx context.Context, i int, buffer []byte) error {
 	from := i * segmentBytes
 	to := min(from+segmentBytes, len(x.data))

@@ -22,8 +22,8 @@ func later(t *testing.T) {
 	t.Cleanup(func() { now = time.Now })
 }
 
-// tick waits until the clock of the file system has moved on since a file was changed: within
-// a tick of it a change does not show, which is what later makes records blind to.
+// tick waits until the clock of the file system has advanced since a file was changed: within
+// a tick a change is not detected, and records are not written.
 func tick(t *testing.T, path string) {
 	t.Helper()
 	changed := func(path string) int64 {
@@ -49,8 +49,8 @@ func tick(t *testing.T, path string) {
 	}
 }
 
-// sumFolder writes a model folder of which every file decides about the sum: shards with an
-// index, and heads in sidecars with a manifest and a config of their own.
+// sumFolder writes a model folder in which every file affects the sum: shards with an
+// index, and heads in sidecars with a manifest and a config.
 func sumFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -220,7 +220,7 @@ func TestRecordsAreNotBelievedForLong(t *testing.T) {
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(name, info.ModTime(), info.ModTime()); err != nil { // as if nothing had been
+		if err := os.Chtimes(name, info.ModTime(), info.ModTime()); err != nil { // as if it had not changed
 			t.Fatal(err)
 		}
 	}
@@ -273,8 +273,8 @@ func TestRecordsAreNotBelievedForLong(t *testing.T) {
 	}
 }
 
-// TestFreshFilesHaveNoRecord: what is written within a tick of the clock after the hashing
-// would look the same.
+// TestFreshFilesHaveNoRecord: a change within a tick of the clock after the hashing
+// would not be detected.
 func TestFreshFilesHaveNoRecord(t *testing.T) {
 	start := time.Now()
 	now = func() time.Time { return start }
@@ -326,7 +326,7 @@ func TestSumRefusesWhatChanges(t *testing.T) {
 	}
 }
 
-// TestSumReadsWhatWasMapped has a file system that numbers files anew: what was mapped is
+// TestSumReadsWhatWasMapped has a file system that assigns new inodes: the mapping is
 // hashed, and no record kept.
 func TestSumReadsWhatWasMapped(t *testing.T) {
 	later(t)

@@ -11,11 +11,11 @@ import (
 // second for conversations with tools.
 type Templates struct {
 	Plain, Tools string // Jinja sources; empty: none
-	BOS, EOS     string // texts of the tokens that a template may ask for
-	AddBOS       bool   // a text that is no conversation begins with BOS
+	BOS, EOS     string // texts of the tokens that a template may use
+	AddBOS       bool   // a text that is not a conversation begins with BOS
 }
 
-// tokenizerConfig is what of tokenizer_config.json matters for templates.
+// tokenizerConfig is the part of tokenizer_config.json for templates.
 type tokenizerConfig struct {
 	Template json.RawMessage `json:"chat_template"`
 	BOS      tokenText       `json:"bos_token"`
@@ -67,7 +67,7 @@ func (c *Checkpoint) Templates() (Templates, error) {
 	return t, t.decode(cfg.Template)
 }
 
-// decode takes the field chat_template: a source, or a list of named ones.
+// decode reads the field chat_template: a source, or a list of named ones.
 func (t *Templates) decode(field json.RawMessage) error {
 	if len(field) == 0 || json.Unmarshal(field, &t.Plain) == nil {
 		return nil

@@ -31,8 +31,8 @@ type Tensor struct {
 	Type  dtype.Type
 	Shape []int
 	Data  []byte // little-endian, row-major
-	// Blocks is the encoding of a matrix in a block format, of which Data has the bytes: see
-	// Source. Nil: Type says all.
+	// Blocks is the encoding of a matrix in a block format, whose bytes are in Data: see
+	// Source. Nil: Type is the encoding.
 	Blocks *dtype.Matrix
 }
 
@@ -53,7 +53,7 @@ func newWeights(name string) *Weights {
 	return &Weights{name: name, tensors: map[string]*entry{}}
 }
 
-// add parses an open file and takes it over, also when it returns an error.
+// add parses an open file and takes ownership, also when it returns an error.
 func (w *Weights) add(f *file) error {
 	w.files = append(w.files, f)
 	if err := f.parse(); err != nil {
@@ -68,8 +68,8 @@ func (w *Weights) add(f *file) error {
 	return nil
 }
 
-// Close gives the files back. Tensors and matrices taken from them must not be
-// touched any more.
+// Close unmaps the files. Tensors and matrices taken from them must not be
+// used after it.
 func (w *Weights) Close() error {
 	errs := make([]error, len(w.files))
 	for i, f := range w.files {
@@ -79,7 +79,7 @@ func (w *Weights) Close() error {
 	return errors.Join(errs...)
 }
 
-// close gives the file back. It may be called twice.
+// close unmaps the file. It may be called twice.
 func (f *file) close() error {
 	data := f.data
 	f.data = nil
@@ -101,7 +101,7 @@ func (w *Weights) Files() []string {
 	return names
 }
 
-// Metadata is the free-form header metadata of one of Files; nil when it has none.
+// Metadata is the header metadata of one of Files, or nil.
 func (w *Weights) Metadata(file string) map[string]string {
 	for _, f := range w.files {
 		if f.name == file {
@@ -118,7 +118,7 @@ func (w *Weights) Has(name string) bool {
 }
 
 // Tensor returns the tensor of that name and marks it as used. The error wraps
-// ErrMissing when there is none.
+// ErrMissing if there is none.
 func (w *Weights) Tensor(name string) (Tensor, error) {
 	e, err := w.use(name)
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *Weights) Skip(known func(name string) bool) int {
 	return n
 }
 
-// Unused lists the tensors that were neither asked for nor skipped, sorted.
+// Unused lists the tensors that were neither read nor skipped, sorted.
 func (w *Weights) Unused() []string {
 	var names []string
 	for name, e := range w.tensors {
@@ -190,8 +190,8 @@ func (w *Weights) Unused() []string {
 }
 
 // Release tells the kernel that t is not needed in memory for now, so that weights
-// copied elsewhere are not in memory twice. The tensor stays readable: pages come back
-// when touched. It does nothing for a checkpoint that was built of strings in other memory than the program's.
+// copied elsewhere are not in memory twice. The tensor stays readable: touched pages are read
+// again. It does nothing for a checkpoint of strings outside of the program's constants.
 func (w *Weights) Release(t Tensor) { w.release(t.Data) }
 
 // ReleaseMatrix is Release for all parts of a matrix that view these weights. It reports
@@ -205,7 +205,7 @@ func (w *Weights) ReleaseMatrix(m dtype.Matrix) bool {
 
 // release lets the kernel drop b if it lies in one of our mappings, and reports whether it
 // lies in one of our files. Slices of other memory, such as scales that were spread over rows,
-// are left alone.
+// are ignored.
 func (w *Weights) release(b []byte) bool {
 	f := w.holder(b)
 	if f != nil && f.backed {

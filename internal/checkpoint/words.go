@@ -10,7 +10,7 @@ import (
 )
 
 // words is a matrix of GPTQ or AutoAWQ: 32-bit words, zero points and scales, all of them by columns. Both have the same
-// names. The rows of words tell which it is, and how wide codes are. ParoQuant has AutoAWQ's.
+// names. The number of rows of words identifies the format and the width of codes. ParoQuant has AutoAWQ's.
 func (m *module) words() ([]dtype.Matrix, error) {
 	if m.stacked {
 		return nil, m.elements.errorf("shape %s: a stack of matrices in 32-bit words is not supported", shapeText(m.elements.shape))
@@ -69,7 +69,7 @@ type layout struct {
 	columns func(dst, src []byte, x *dtype.Matrix, from, to int)
 }
 
-// layout tells GPTQ's words from AutoAWQ's.
+// layout distinguishes GPTQ's words from AutoAWQ's.
 func (m *module) layout(scales *entry) (l layout, err error) {
 	e := m.elements
 	if len(e.shape) != 2 || len(scales.shape) != 2 || m.rows%8 != 0 || m.cols%16 != 0 {
@@ -136,7 +136,7 @@ func (m *module) repack(x *dtype.Matrix, l layout, zeros, scales *entry, repeat 
 }
 
 // restore makes zero points of stored ones, nil if all are half of the range. GPTQ's first version stores them less one; zero is
-// then stored as the largest code. Of symmetric files the numbers tell the version, whatever the config says.
+// then stored as the largest code. For symmetric files the numbers determine the version, not the config.
 func (q *quantization) restore(points []byte, bits int, asStored bool) []byte {
 	half := byte(1) << (bits - 1)
 	if uniform(points, half) && (asStored || q.symmetric || q.zerosAsStored) || !asStored && uniform(points, half-1) && (q.symmetric || !q.zerosAsStored) {
@@ -267,7 +267,7 @@ func (w *squares) transpose() {
 	w[6], w[7] = g&nibbles|h&nibbles<<4, g>>4&nibbles|h&^nibbles
 }
 
-// transposed writes the columns [from, to) of units of size bytes, [rows, cols], as rows. There may be none.
+// transposed writes the columns [from, to) of units of size bytes, [rows, cols], as rows. src may be empty.
 func transposed(dst, src []byte, rows, cols, size, from, to int) {
 	if len(dst) == 0 {
 		return

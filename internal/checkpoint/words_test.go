@@ -18,7 +18,7 @@ func stored(name string, bits, z int) []tensor {
 	return []tensor{random(name+".qweight", dtype.I32, bits, 32), zeros, random(name+".scales", dtype.F16, 1, 32)}
 }
 
-// TestZeroPointsOfGPTQ has the versions of zero points: the first stores them less one. Symmetric files tell by their numbers.
+// TestZeroPointsOfGPTQ has the versions of zero points: the first stores them less one. Symmetric files are recognized by their numbers.
 func TestZeroPointsOfGPTQ(t *testing.T) {
 	for _, c := range []struct {
 		says    string
@@ -54,7 +54,7 @@ func TestZeroPointsOfGPTQ(t *testing.T) {
 	}
 }
 
-// TestQuantizationBesideTheConfig has GPTQ's parameters in a file of their own, which counts if the config says nothing.
+// TestQuantizationBesideTheConfig has GPTQ's parameters in a separate file, which counts if the config has none.
 func TestQuantizationBesideTheConfig(t *testing.T) {
 	weights := encode(t, nil, stored("m", 4, 3)...)
 	for _, c := range []struct {
@@ -163,7 +163,7 @@ func TestStacksOfFormats(t *testing.T) {
 	contains(t, err, `"m.qweight"`, "a stack of matrices in 32-bit words is not supported")
 }
 
-// TestScalesOfActivationsAreSkipped has what engines that quantize activations ahead of time need.
+// TestScalesOfActivationsAreSkipped has the tensors of engines that quantize activations ahead of time.
 func TestScalesOfActivationsAreSkipped(t *testing.T) {
 	list := append(module32("modelopt"), random("m.input_scale", dtype.F32), random("m.k_scale", dtype.F32), random("a.self_attn.v_scale", dtype.F32),
 		random("m.output_scale", dtype.F32), random("m.input_global_scale", dtype.F32, 1), random("m.q_scale", dtype.F32), random("m.other_scale", dtype.F32))
@@ -237,7 +237,7 @@ func TestRepackOddSizes(t *testing.T) {
 	}
 }
 
-// TestSortNibbles: columns of 4-bit codes are sorted as those of other widths are, in place and elsewhere.
+// TestSortNibbles: columns of 4-bit codes are sorted like those of other widths, in place and elsewhere.
 func TestSortNibbles(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	for _, rows := range []int{16, 40, 64} {

@@ -30,8 +30,8 @@ type Writer struct {
 	left  int // bytes still to come of the one before it
 }
 
-// dataAlign is what the start of the tensor data is a multiple of, a cache line.
-// Between tensors the format allows no padding.
+// dataAlign is the alignment of the start of the tensor data, a cache line.
+// The format allows no padding between tensors.
 const dataAlign = 64
 
 // NewWriter writes the header to w. metadata may be nil. The caller keeps w and
@@ -91,7 +91,7 @@ func (d Decl) describe(at int) (size int, text []byte, err error) {
 }
 
 // Begin announces the next tensor, whose bytes are then given to Write. It is an
-// error when the one before is incomplete or name is not the next declared.
+// error if the previous one is incomplete or name is not the next declared.
 func (w *Writer) Begin(name string) error {
 	if err := w.complete(); err != nil {
 		return err
