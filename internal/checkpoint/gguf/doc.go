@@ -5,6 +5,6 @@
 // and nothing quantized again.
 //
 // It does not know any model: neither the keys of the metadata nor the names of tensors,
-// save for what says how a file is laid out. Everything in a file is untrusted: a malformed
-// one is an error that names it, and no memory is taken on the word of a header.
+// except those of the file layout. Everything in a file is untrusted: a malformed
+// one is an error that names it, and memory is never allocated by a header's claim alone.
 package gguf

@@ -14,8 +14,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Limits on what a file may claim. Real ones have some fifty keys, and a few thousand
-// tensors; with every expert a tensor of its own it would be a hundred thousand.
+// Limits on the claims of a file. Real ones have some fifty keys, and a few thousand
+// tensors; with a tensor for every expert it would be a hundred thousand.
 const (
 	maxKeys    = 1 << 16
 	maxTensors = 1 << 20
@@ -41,8 +41,8 @@ type File struct {
 // partName is how the parts of a split file are called.
 var partName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.gguf$`)
 
-// Open opens the file at path. If it is a part of a split file, any part, it opens all of
-// them, which must lie beside each other. The caller closes it.
+// Open opens the file at path. If it is any part of a split file, it opens all of
+// them, which must be in one folder. The caller closes it.
 func Open(path string) (*File, error) {
 	f := &File{names: map[string]*Tensor{}}
 	err := f.open(path)
@@ -77,7 +77,7 @@ func (f *File) open(path string) error {
 	return f.checkSplit(count)
 }
 
-// checkSplit compares what is there with what the first part says.
+// checkSplit compares the parts with the metadata of the first.
 func (f *File) checkSplit(count int) error {
 	for key, got := range map[string]int{"split.count": count, "split.tensors.count": len(f.Tensors)} {
 		if !f.Has(key) {
@@ -120,8 +120,8 @@ func (f *File) add(path string, i int) error {
 	return nil
 }
 
-// factors finds the factors of NVFP4 tensors, which are tensors beside them, and takes these out of the
-// list, as well as the scales of activations, which have no use here.
+// factors finds the factors of NVFP4 tensors, which are tensors beside them, and removes these from the
+// list, as well as the scales of activations, which are not used.
 func (f *File) factors() error {
 	var rest []*Tensor
 	for _, t := range f.Tensors {
@@ -154,7 +154,7 @@ func (f *File) factors() error {
 	return nil
 }
 
-// numbers are those of a tensor of factors.
+// numbers are the numbers of a tensor of factors.
 func (t *Tensor) numbers() ([]float32, error) {
 	if t.Type != 0 || len(t.Shape) != 1 {
 		return nil, fmt.Errorf("gguf: %s: tensor %q has the type %v and the shape %v, want F32 and one dimension", t.File.Name(), t.Name, t.Type, t.Shape)
@@ -169,8 +169,8 @@ func (t *Tensor) numbers() ([]float32, error) {
 	return x, nil
 }
 
-// Close gives all parts back. Tensors, and matrices that view them, must not be touched any
-// more.
+// Close unmaps all parts. Tensors, and matrices that view them, must not be used after
+// it.
 func (f *File) Close() error {
 	errs := make([]error, len(f.Parts))
 	for i, m := range f.Parts {
@@ -179,5 +179,5 @@ func (f *File) Close() error {
 	return errors.Join(errs...)
 }
 
-// Tensor is the tensor of that name, nil if there is none.
+// Tensor is the tensor of that name, or nil.
 func (f *File) Tensor(name string) *Tensor { return f.names[name] }

@@ -285,7 +285,7 @@ func TestUnsupportedTypesAreNamed(t *testing.T) {
 	refused(opened(t, write(t, "x.gguf", w.Bytes())), "gguf: x.gguf: types that are not supported, with the number of their tensors: Q8_1 (1), Q8_K (2), 77 (1), 137 (1); only ik_llama.cpp reads types from 96 on: use")
 }
 
-// allocated is how many bytes f takes from the heap.
+// allocated is the number of bytes that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

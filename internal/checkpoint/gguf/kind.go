@@ -29,11 +29,11 @@ func (t Type) String() string {
 	return k.format.String()
 }
 
-// kind is what the blocks of a type are.
+// kind is the block layout of a type.
 type kind struct {
 	columns, bytes int
 	plain          dtype.Type   // of numbers that are written one by one
-	format         dtype.Format // of others
+	format         dtype.Format // of all other types
 }
 
 var kinds = map[Type]*kind{
@@ -72,10 +72,10 @@ func blocks(f dtype.Format) *kind {
 	return &kind{columns: columns, bytes: bytes, format: f}
 }
 
-// kind is what is known of the type, nil if it is not read.
+// kind is the block layout of the type, nil if it is not supported.
 func (t Type) kind() *kind { return kinds[t] }
 
-// foreign is the first number of the types that ik_llama.cpp has of its own.
+// foreign is the first number of the types of ik_llama.cpp.
 const foreign = 96
 
 // Refuse reports all types of the file's tensors that are not read, with the number of tensors.

@@ -151,7 +151,7 @@ func TestBlocksByHand(t *testing.T) {
 }
 
 // TestBlocksEqualSlowEncoder: every type decodes to the bits that the test's encoder, which
-// computes in float64 from the definitions, says it stands for.
+// computes in float64 from the definitions, returns.
 func TestBlocksEqualSlowEncoder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for typ := range gguftest.Types {
@@ -174,7 +174,7 @@ func TestBlocksEqualSlowEncoder(t *testing.T) {
 				}
 				worst = max(worst, math.Abs(float64(x-v[i])))
 			}
-			if limit := 64.0; worst > limit { // the encoder is no nonsense
+			if limit := 64.0; worst > limit { // the encoder is plausible
 				t.Errorf("element off by %g", worst)
 			}
 		})
@@ -222,7 +222,7 @@ func TestMatrixIsAView(t *testing.T) {
 	}
 }
 
-// TestFactorsOfNVFP4: tensors beside those of NVFP4 multiply them, and activations' scales are skipped.
+// TestFactorsOfNVFP4: tensors beside those of NVFP4 multiply them, and scales of activations are skipped.
 func TestFactorsOfNVFP4(t *testing.T) {
 	data, _ := gguftest.Encode("NVFP4", make([]float32, 3*2*64))
 	add := func(edit func(w *gguftest.File)) (*File, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// TestDecodeSurvivesPanics has the decoding of a row panic on a goroutine of its own.
+// TestDecodeSurvivesPanics makes the decoding of a row panic on another goroutine.
 func TestDecodeSurvivesPanics(t *testing.T) {
 	x := opened(t, write(t, "a.gguf", sample().Bytes())).Tensors[0]
 	err := x.rowwise(func(int, int) error { panic("of the test") })

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// part is what the bytes of one file say.
+// part is the contents of one file.
 type part struct {
 	values  map[string]value
 	tensors []*Tensor
@@ -122,7 +122,7 @@ func (c *cursor) u64() uint64 {
 	return 0
 }
 
-// text is the next string, in memory of its own.
+// text is the next string, in new memory.
 func (c *cursor) text() string { return string(c.take(c.u64())) }
 
 // tensor reads an entry of the directory.

@@ -27,7 +27,7 @@ func (s *Settings) Keep(err error) {
 	}
 }
 
-// Whole sets a member to a number that must be there, and returns it. Of a list, a number for each
+// Whole sets a member to a required number, and returns it. Of a list, with a number for each
 // layer, it is the largest: layers without attention have no heads.
 func (s *Settings) Whole(key, name string) int {
 	list, err := s.File.Wholes(s.Prefix + key)

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// Tensor is one tensor of a file. What its methods return as views is valid until the file
+// Tensor is one tensor of a file. Views that its methods return are valid until the file
 // is closed.
 type Tensor struct {
 	Name  string
@@ -23,7 +23,7 @@ type Tensor struct {
 	data   []byte
 }
 
-// cols is the length of a row, and rows their number, whatever the outer dimensions are.
+// cols is the length of a row, and rows their number, with all outer dimensions.
 func (t *Tensor) cols() int { return t.Shape[len(t.Shape)-1] }
 
 func (t *Tensor) rows() int {
@@ -43,8 +43,8 @@ func (t *Tensor) rowBytes() int {
 	return t.cols() / k.columns * k.bytes
 }
 
-// Encoding is what Matrix returns without the bytes. Global is the first of Factors. The error says
-// that the type is not one that is read.
+// Encoding is what Matrix returns without the bytes. Global is the first of Factors. It is an
+// error if the type is not supported.
 func (t *Tensor) Encoding() (dtype.Matrix, error) {
 	k := t.Type.kind()
 	if k == nil {
@@ -61,9 +61,9 @@ func (t *Tensor) Encoding() (dtype.Matrix, error) {
 	return m, nil
 }
 
-// Matrix is the tensor, a view of the file. Outer dimensions are flattened: it has as many
-// rows as all of them make. The error says that a scale is not a number, as only damage
-// makes one.
+// Matrix is the tensor, a view of the file. Outer dimensions are flattened into
+// rows. It is an error if a scale is NaN, which only damage
+// causes.
 func (t *Tensor) Matrix() (dtype.Matrix, error) {
 	m, err := t.Encoding()
 	if err != nil {

@@ -35,7 +35,7 @@ var scalarBytes = [valueTypes]int{
 	typeU64: 8, typeI64: 8, typeF64: 8,
 }
 
-// value is one of the metadata: n elements of a type, n being 1 for what is not an array.
+// value is one value of the metadata: n elements of a type; n is 1 unless it is an array.
 type value struct {
 	typ   valueType
 	n     int

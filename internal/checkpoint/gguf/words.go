@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// Words is what a family knows of the tokens of its files.
+// Words describes the tokens of a family's files.
 type Words struct {
-	Ends []string // tokens that end a text or a turn, whatever the metadata say
-	// Patterns are what text is first cut by, one after another, under the names that files have
-	// for it.
+	Ends []string // tokens that end a text or a turn, in addition to the metadata
+	// Patterns are the pre-tokenizer's patterns, applied in order, by the names in the
+	// files.
 	Patterns map[string][]string
 	NFC      bool   // text is normalized before
 	Class    string // tokenizer_class
@@ -43,7 +43,7 @@ type words struct {
 	*Words
 }
 
-// generation is the text of generation_config.json: what ends a text, and how to sample.
+// generation is the text of generation_config.json: end tokens and sampling options.
 func (g *words) generation() ([]byte, error) {
 	var stop []int
 	for _, key := range []string{"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"} {
@@ -62,7 +62,7 @@ func (g *words) generation() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		for i, t := range tokens { // which end a text or a turn whatever the metadata say
+		for i, t := range tokens { // which end a text or a turn in addition to the metadata
 			if slices.Contains(g.Ends, t) {
 				stop = append(stop, i)
 			}
@@ -91,7 +91,7 @@ func (g *words) generation() ([]byte, error) {
 
 const tokensKey = "tokenizer.ggml.tokens"
 
-// Kinds of tokens; the others are the vocabulary's own.
+// Kinds of tokens; all others are ordinary.
 const (
 	tokenUnknown = 2
 	tokenControl = 3
