@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Types are the numbers of the types that Encode knows.
+// Types are the numbers of the types that Encode supports.
 var Types = map[string]uint32{
 	"F32": 0, "F16": 1, "BF16": 30, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14,
 	"IQ4_NL": 20, "IQ4_XS": 23,
@@ -32,8 +32,8 @@ func Columns(typ string) int {
 	return 32
 }
 
-// Encode writes numbers, whole blocks of them, as a type, and returns those that the bytes
-// stand for. It rounds to the nearest and takes no care for the least error.
+// Encode writes numbers, whole blocks of them, as a type, and returns the decoded
+// values. It rounds to the nearest and does not minimize the error.
 func Encode(typ string, values []float32) (data []byte, stored []float32) {
 	switch typ {
 	case "F32":
@@ -241,7 +241,7 @@ func superBlock6(v []float32) ([]byte, []float64) {
 	return little.AppendUint16(slices.Concat(low, high, factors), hd), decoded
 }
 
-// levels are what the codes of the IQ4 types stand for, in steps.
+// levels are the values of the codes of the IQ4 types, in steps.
 var levels = [16]float64{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
 // nearestLevels are the codes whose levels, in steps of step, are next to the numbers.
@@ -330,7 +330,7 @@ func decode(q []int, step, bias float64) []float64 {
 func half(x float64) (uint16, float64) { return short(x, 10, 15) }
 
 // short rounds half to even to a format of 16 bits with a mantissa of mantissa bits and
-// an exponent with the given bias. It knows no infinity.
+// an exponent with the given bias. It supports no infinity.
 func short(x float64, mantissa, bias int) (uint16, float64) {
 	e := max(math.Ilogb(x), 1-bias)
 	step := math.Ldexp(1, e-mantissa)

@@ -1,6 +1,6 @@
 // Package gguftest writes GGUF files for tests, slowly and from the definition of the
-// format: it shares no code with package gguf, whose reader it is to hold to account. It
-// knows the layout of files and blocks and nothing of models. Only tests import it.
+// format: it shares no code with package gguf, whose reader it checks. It
+// knows the layout of files and blocks, but no models. Only tests import it.
 package gguftest
 
 import (
@@ -13,7 +13,7 @@ import (
 // File is a GGUF file to be written.
 type File struct {
 	Version uint32 // 3 if it is 0
-	Align   int    // of tensors; 32, unsaid, if it is 0
+	Align   int    // of tensors; 0: 32, and not written
 
 	keys    [][]byte
 	tensors []tensor

@@ -15,7 +15,7 @@ type grid struct {
 	top    int          // the largest f
 	level  float64      // the largest number of the table
 	unit   float64
-	seven  bool // of eight signs the last makes the number of minus signs even
+	seven  bool // the last of eight signs makes the number of minus signs even
 }
 
 var grids = map[string]grid{

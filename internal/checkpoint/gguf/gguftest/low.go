@@ -128,7 +128,7 @@ func block1(v []float32) ([]byte, []float64) {
 // e2m1 are the numbers of nibbles, in halves.
 var e2m1 = [16]float64{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 
-// nearestE2M1 packs the nearest nibbles, in steps of step: those of the first half low, the others high.
+// nearestE2M1 packs the nearest nibbles, in steps of step: the first half low, the second half high.
 func nearestE2M1(v []float32, step float64) (b []byte, decoded []float64) {
 	b = make([]byte, len(v)/2)
 	for i, x := range v {
@@ -179,7 +179,7 @@ func blockNV(v []float32) ([]byte, []float64) {
 }
 
 // AddFactors adds the factors of an NVFP4 tensor called NAME.weight, one for each matrix of a stack, and
-// returns what the numbers of the tensor stand for with them.
+// returns the decoded values with them.
 func (f *File) AddFactors(name string, shape []int, stored []float32) []float32 {
 	count := 1
 	if len(shape) > 2 {
