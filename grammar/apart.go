@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxApart is how deep the difference between two alternatives may lie.
+// maxApart is the maximum depth of the difference between two alternatives.
 const maxApart = 4
 
 // allApart reports whether it is certain that no value has a shape of each list.
@@ -53,7 +53,7 @@ func (c *compiler) apart(a, b *shape, depth int) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		// A member that only one demands tells them apart if the other forbids it.
+		// A member that only one requires distinguishes them if the other forbids it.
 		if !a.demands[name] && len(x) > 0 || !b.demands[name] && len(y) > 0 {
 			continue
 		}
@@ -64,7 +64,7 @@ func (c *compiler) apart(a, b *shape, depth int) (bool, error) {
 	return false, nil
 }
 
-// noneFits reports whether it is certain that none of the values of an enum has another
+// noneFits reports whether certainly none of the values of an enum has another
 // shape.
 func (c *compiler) noneFits(a, b *shape) (bool, error) {
 	for _, v := range a.enum {
@@ -78,8 +78,8 @@ func (c *compiler) noneFits(a, b *shape) (bool, error) {
 	return true, nil
 }
 
-// memberShapes is what an object of a shape may have as the member of a name; nothing if it
-// must not have it.
+// memberShapes are the possible shapes of the named member of an object of a shape; none if
+// the member is forbidden.
 func (c *compiler) memberShapes(s *shape, name string) ([]*shape, error) {
 	schemas, err := c.member(s, name)
 	if err != nil {

@@ -18,8 +18,8 @@ func (s *shape) readItems(v *value) error {
 	return eachSchema(v)
 }
 
-// places are the schemas that a schema has for the first items, one for each, and the one for
-// all items behind them, nil if there is none. The keyword additionalItems means something only
+// places are the schemas of the first items, one for each, and the schema of
+// all items behind them, or nil. The keyword additionalItems applies only
 // beside a list.
 func (v *value) places() (first []*value, more *value) {
 	items := v.member("items")
@@ -32,7 +32,7 @@ func (v *value) places() (first []*value, more *value) {
 	return first, items
 }
 
-// array is the node of arrays. It is built from the end: what follows item i must be there
+// array is the node of arrays. It is built from the end: the nodes after item i must exist
 // before it.
 func (c *compiler) array(s *shape) (int32, error) {
 	m, err := c.marks(arrayOpen, arrayClose, arrayEmpty)
@@ -45,7 +45,7 @@ func (c *compiler) array(s *shape) (int32, error) {
 	if s.unique != nil && s.items.most > 1 {
 		return c.uniqueArray(s, m)
 	}
-	prefix := int32(0) // places with a schema of their own
+	prefix := int32(0) // places with a separate schema
 	for _, v := range s.schemas {
 		first, _ := v.places()
 		prefix = max(prefix, int32(len(first)))
@@ -61,7 +61,7 @@ func (c *compiler) array(s *shape) (int32, error) {
 		}
 		return s.items.most - n
 	}
-	// rest is what follows i items, some what follows them if another one does.
+	// rest follows i items, some follows them if another item comes.
 	rest := c.seq(c.rep(c.seq(m.comma, item), max(0, s.items.least-prefix), more(prefix)), m.close)
 	some := c.alt()
 	if more(prefix) > 0 {

@@ -14,19 +14,19 @@ const (
 	bareNull    = `null|None`
 	bareBoolean = `true|false|True|False`
 
-	// bareNumber leaves out what does not fit a float64: readers refuse it.
+	// bareNumber leaves out numbers beyond float64: readers refuse them.
 	bareNumber = `-?(?:0|[1-9][0-9]{0,199})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?`
 
-	// space is what readers trim.
+	// space is the white space that readers trim.
 	space = `[\s\v\x{85}\p{Z}]*`
 )
 
 // Bare is the values that a schema allows, written as chat templates write arguments
-// between tags, with what ends them: strings as they are, without quotation marks and
-// escapes; null and booleans as JSON or Python spells them; all else as JSON. Then comes end,
-// which, white space around it aside, is in none of the values; and no string is one of the
-// reserved words, white space around it aside. It is for the caller to see that strings are
-// not taken for other values, and to leave the schema as it is.
+// between tags, with their end: strings without quotation marks and
+// escapes; null and booleans as in JSON or Python; all else as JSON. Then comes end,
+// which, apart from white space around it, is in none of the values; and no string is one of the
+// reserved words, apart from white space around it. The caller ensures that strings are
+// not taken for other values, and does not change the schema.
 func Bare(schema []byte, end string, reserved ...string) Source {
 	marker := strings.TrimSpace(end)
 	return newSource("schema", "bare", append([]string{string(schema), end}, reserved...), func(b *builder) (int32, error) {
@@ -67,8 +67,8 @@ func Bare(schema []byte, end string, reserved ...string) Source {
 	})
 }
 
-// Prefer is the first part, or the second if the first cannot be had: its schema is not
-// supported, it is too large, or nothing satisfies it. Once as many steps were made in vain as
+// Prefer is the first part, or the second if the first cannot be built: its schema is not
+// supported, it is too large, or nothing satisfies it. Once failed attempts took as many steps as
 // a grammar may take, no more first parts are tried.
 func Prefer(first, second Source) Source {
 	return newSource(first.name, "prefer", keys(first, second), func(b *builder) (int32, error) {
@@ -86,7 +86,7 @@ func Prefer(first, second Source) Source {
 	})
 }
 
-// copy is the builder as it is now.
+// copy is a copy of the builder.
 func (b *builder) copy() builder {
 	c := *b
 	c.nodes = slices.Clone(b.nodes)
@@ -176,7 +176,7 @@ func (c *compiler) bareEnum(s *shape) ([]int32, error) {
 	return list, nil
 }
 
-// bareString is the node of strings as they are, with their end: an automaton that could be
+// bareString is the node of unquoted strings, with their end: an automaton that could be
 // left anywhere would have to look beyond its end with every token.
 func (c *compiler) bareString(s *shape) (int32, error) {
 	var exprs []patternKey
@@ -230,7 +230,7 @@ func (c *compiler) bareString(s *shape) (int32, error) {
 	return n, nil
 }
 
-// unmarked is what all of the list accept, apart from texts with the marker and those that
+// unmarked is the texts that all of the list accept, except texts with the marker and those that
 // the expression matches.
 func (c *compiler) unmarked(list []*dfa, except string) (*dfa, error) {
 	wanted := len(list)
@@ -279,13 +279,13 @@ func (w *work) then(d *dfa, text string) (*dfa, error) {
 	return n.dfa(w, 0)
 }
 
-// markedKey is what an automaton without the marker was made of.
+// markedKey identifies the inputs of an automaton without the marker.
 type markedKey struct {
 	of   *dfa
 	text string
 }
 
-// once is the automaton of a key, made when it is first asked for.
+// once is the automaton of a key, built at its first use.
 func (b *builder) once(key markedKey, build func() (*dfa, error)) (*dfa, error) {
 	d, ok := b.marked[key]
 	if !ok {

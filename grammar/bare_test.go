@@ -15,7 +15,7 @@ func TestBare(t *testing.T) {
 		schema    string
 		reserved  []string
 		yes, no   []string
-		otherwise bool // it cannot be had
+		otherwise bool // it cannot be built
 	}{
 		{schema: `{"type": "string"}`, yes: []string{"", "null", `"a\`, "a\nb\n", "<p></p", "é"}, no: []string{"</p>", "a</p>b", "\xff"}},
 		{schema: `{"type": ["string", "null"]}`, reserved: []string{"null", "None"}, yes: []string{"null", "None", "nul", "nulls", "x null"}, no: []string{" null", "None\n", " None "}},
@@ -57,7 +57,7 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// TestBareEnds has values that end with other text than a line of its own.
+// TestBareEnds has values with other ends than a line.
 func TestBareEnds(t *testing.T) {
 	v := bytesVocab(t, pieces...)
 	for _, end := range []string{"</p>", "</p>\n", "\n</p>\n"} {
@@ -75,7 +75,7 @@ func TestBareEnds(t *testing.T) {
 	}
 }
 
-// TestPreferLeavesNoTrace has what is too large beside what is not.
+// TestPreferLeavesNoTrace has a part that is too large beside one that is not.
 func TestPreferLeavesNoTrace(t *testing.T) {
 	v := bytesVocab(t)
 	var parts []Source

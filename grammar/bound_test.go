@@ -24,7 +24,7 @@ func (s *steps) Err() error {
 
 // costly are sources that take as long as any may, or longer than is allowed.
 func costly() map[string]Source {
-	list := func(first int) string { // of values that are no other list's
+	list := func(first int) string { // of values that are in no other list
 		values := make([]string, 40_000)
 		for i := range values {
 			values[i] = fmt.Sprintf(`"%d"`, first+i)
@@ -59,7 +59,7 @@ func TestCompileEndsWithItsContext(t *testing.T) {
 			if _, err := CompileContext(ctx, s, v); !errors.Is(err, context.Canceled) {
 				t.Errorf("%s, canceled at question %d of %d: %v", name, at, most, err)
 			}
-			if ctx.left < -4 { // errors on the way may look once more
+			if ctx.left < -4 { // error paths may check once more
 				t.Errorf("%s: went on for %d questions after it was canceled", name, -ctx.left)
 			}
 		}
@@ -76,8 +76,8 @@ func TestCompileIsBounded(t *testing.T) {
 	}
 }
 
-// TestApartOfNoSchemas ends a compilation at each of its moments, also while it compares members
-// of which the schema says nothing.
+// TestApartOfNoSchemas cancels a compilation at each step, also while it compares members
+// without a schema.
 func TestApartOfNoSchemas(t *testing.T) {
 	alternative := func(kind string) string {
 		return `{"type": "object", "required": ["any", "kind"], "properties": {"any": {}, "kind": {"const": "` + kind + `"}}}`

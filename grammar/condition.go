@@ -55,7 +55,7 @@ func isDependencies(v *value) error {
 	return nil
 }
 
-// dependency is the two ways to satisfy what the presence of a member demands.
+// dependency is the two ways to satisfy the dependencies of a member.
 func (c *compiler) dependency(name string, m *value) []*value {
 	if list, ok := c.ways[m]; ok {
 		return list
@@ -70,7 +70,7 @@ func (c *compiler) dependency(name string, m *value) []*value {
 	return list
 }
 
-// violateDependencies lists the ways to have a member without what its presence demands.
+// violateDependencies lists the ways to have a member without its dependencies.
 func (c *compiler) violateDependencies(m *value) []*value {
 	var list []*value
 	for i, name := range m.names {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxDigits bounds the digits of a number that bounds others.
+// maxDigits is the maximum number of digits of a bound.
 const maxDigits = 64
 
 // bound is one end of a range of numbers, as its decimal digits.
@@ -87,7 +87,7 @@ func tighter(b, c *bound, sign int) *bound {
 	return b
 }
 
-// within reports whether a number lies between two bounds, each of which may be missing.
+// within reports whether a number lies between two bounds, each of which may be nil.
 func (b *bound) within(lo, hi *bound) bool {
 	if lo != nil {
 		if x := b.compare(lo); x < 0 || x == 0 && lo.exclusive {
@@ -112,8 +112,8 @@ func between(lo, hi *bound) bool {
 }
 
 // numbers is the automaton of the JSON numbers from lo to hi, either of which may be
-// missing. Integers have neither fraction nor exponent; other numbers have an exponent only
-// if there is no bound, as one could not be compared digit by digit.
+// nil. Integers have neither fraction nor exponent; other numbers have an exponent only
+// without bounds, because it could not be compared digit by digit.
 func (w *work) numbers(lo, hi *bound, integer bool) (*dfa, error) {
 	var n nfa
 	end := n.match()
@@ -152,8 +152,8 @@ type decimals struct {
 	made    map[decimalState]int32
 }
 
-// decimalState is a place in a number: how long its whole part is, how many digits of it
-// or, behind the point, of the fraction there are, and whether they are all the same as
+// decimalState is a position in a number: the length of its whole part, the number of digits so far
+// or, behind the point, of the fraction, and whether they all equal
 // those of a bound so far.
 type decimalState struct {
 	length, at int
@@ -256,8 +256,8 @@ func (d *decimals) fractionDigit(n int32, s decimalState) {
 	d.branch(n, s, first, last, d.fraction)
 }
 
-// branch lets the digits from first to last follow node n, the outer ones with what they
-// have in common with the bounds.
+// branch lets the digits from first to last follow node n; the outer digits stay equal
+// to the bounds.
 func (d *decimals) branch(n int32, s decimalState, first, last byte, rest func(decimalState) int32) {
 	next := s
 	next.at++

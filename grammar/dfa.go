@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Limits on what one grammar may grow to. They keep the memory of a hostile one to some
+// Limits on the size of one grammar. They keep the memory of a hostile one to some
 // tens of megabytes and its compilation to about a second.
 const (
 	maxStates = 1 << 15 // states of all automata together
@@ -20,7 +20,7 @@ var errLarge = errors.New("needs more than 32768 automaton states, or too much t
 // work counts the steps made for the automata of one grammar.
 type work struct {
 	steps int
-	vain  int             // steps for parts that could not be had, as Prefer tries them
+	vain  int             // steps of failed parts of Prefer
 	ctx   context.Context // of the caller; nil: never canceled
 }
 
@@ -46,12 +46,12 @@ type dfa struct {
 	leaf   []bool // no byte can follow
 	// meter is nil if nothing is counted.
 	meter *meter
-	// loops gives for each state the kinds of characters that lead back to it. Whole parts
+	// loops gives for each state the kinds of characters that lead back to it. Large parts
 	// of a vocabulary then need no walk.
 	loops []kinds
 }
 
-// kinds is a set of kinds of characters, told apart as expressions do.
+// kinds is a set of kinds of characters, as expressions distinguish them.
 type kinds uint16
 
 const (
@@ -68,7 +68,7 @@ const (
 	kindComma
 	kindOther // other marks of ASCII, and DEL
 	kindWide  // outside of ASCII
-	kindNone  // no character that may stand in a JSON string as it is, or a part of one
+	kindNone  // no character that may be in a JSON string unescaped, or a part of one
 )
 
 // kindOf is the kind of each byte of a whole character.
@@ -163,8 +163,8 @@ func (d *dfa) trim() *dfa {
 	return d
 }
 
-// before lists the states from which there is a step to each state: of s those from first[s]
-// up to first[s+1]. A state may be there several times.
+// before lists the predecessors of each state: those of s are list[first[s]:first[s+1]].
+// A state may be there several times.
 func (d *dfa) before() (first, list []int32) {
 	n := len(d.accept)
 	each := func(visit func(from, to int32)) {
@@ -202,7 +202,7 @@ func (d *dfa) accepting() []int32 {
 	return list
 }
 
-// alive tells the states from which something is accepted.
+// alive reports the states from which some text is accepted.
 func (d *dfa) alive() []bool {
 	first, before := d.before()
 	alive, todo := slices.Clone(d.accept), d.accepting()
@@ -225,8 +225,8 @@ func (d *dfa) bytes() int { return 4*len(d.next) + 4*len(d.accept) + 1<<9 }
 // row is the transitions of one state.
 func (d *dfa) row(s int32) []int32 { return d.next[s*d.width : (s+1)*d.width] }
 
-// combine is the automaton of the texts for which accept holds, given which of the
-// automata accept them. No text may be wanted that all of them refuse.
+// combine is the automaton of the texts for which accept returns true, given which of the
+// automata accept them. accept must be false if none accepts.
 func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error) {
 	d := &dfa{}
 	var starts [256]bool
@@ -237,7 +237,7 @@ func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error)
 	}
 	d.classes(&starts)
 	var (
-		states []int32 // a state is as many in a row as there are automata
+		states []int32 // one state of each automaton, for each state
 		index  = map[string]int32{}
 		key    []byte
 		each   = make([]bool, len(list))
@@ -292,7 +292,7 @@ func (w *work) combine(list []*dfa, accept func(each []bool) bool) (*dfa, error)
 	return d.trim(), nil
 }
 
-// hopes tells for some of n automata, as bits, whether accept may hold if no other one accepts.
+// hopes reports for a set of automata, as bits, whether accept may be true if no other one accepts.
 func hopes(n int, accept func(each []bool) bool) func(alive int) bool {
 	if n > 8 {
 		return func(alive int) bool { return alive != 0 }
@@ -354,8 +354,8 @@ func (d *dfa) findLoops() {
 // after it, leads from state at to s.
 func (d *dfa) returns(s, at int32, lo, hi byte, more int) bool {
 	for b := int(lo); b <= int(hi); b++ {
-		// Bytes of a class behave alike, except that what follows E0, ED, F0 and F4 has limits
-		// of its own.
+		// Bytes of a class behave alike, except that the bytes after E0, ED, F0 and F4 have other
+		// limits.
 		if b > int(lo) && d.class[b] == d.class[b-1] && b != 0xE1 && b != 0xED && b != 0xEE && b != 0xF1 && b != 0xF4 {
 			continue
 		}

@@ -77,7 +77,7 @@ func TestReferencesByName(t *testing.T) {
 			[]string{`true`},
 			[]string{`null`},
 		},
-		{ // a member called $id is no name
+		{ // a member called $id is not an identifier
 			`{"type": "object", "properties": {"$id": {"type": "null"}, "a": {"$ref": "#/properties/$id"}}}`,
 			[]string{`{"$id": null, "a": null}`},
 			[]string{`{"a": 1}`},

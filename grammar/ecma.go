@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// maxNesting bounds the groups of an expression that lie in each other.
+// maxNesting is the maximum nesting of groups in an expression.
 const maxNesting = 250
 
-// errLookAround reports a construct that no automaton of ours decides.
+// errLookAround reports a construct that an automaton cannot decide.
 var errLookAround = errors.New("look-around is not supported")
 
 // ecma reads a regular expression in the syntax of ECMA 262 with the flag u, as JSON Schema
-// asks for. Beyond that it takes escapes of punctuation and braces that stand for
-// themselves, which are legal without the flag, and flags in front of an expression: (?i).
+// requires. It also accepts escapes of punctuation and literal
+// braces, which are legal without the flag, and flags in front of an expression: (?i).
 type ecma struct {
 	expr  string
 	at    int
@@ -125,8 +125,8 @@ func (p *ecma) term() (*syntax.Regexp, error) {
 	return atom, nil
 }
 
-// times reads how often an atom comes; a most of -1 is no limit. A brace that does not begin
-// a repetition stands for itself.
+// times reads the repetition of an atom; a most of -1 is no limit. A brace that does not begin
+// a repetition is literal.
 func (p *ecma) times() (least, most int, ok bool) {
 	switch {
 	case p.take("*"):
@@ -214,7 +214,7 @@ func (p *ecma) fold(pairs []rune) ([]rune, error) {
 	return all, nil
 }
 
-// group reads what follows an opening parenthesis, up to the closing one.
+// group reads a group after its opening parenthesis, up to the closing one.
 func (p *ecma) group() (*syntax.Regexp, error) {
 	before := p.flags
 	if p.take("?") {
@@ -270,7 +270,7 @@ func (p *ecma) modifiers() (done bool, err error) {
 	}
 }
 
-// class reads what follows an opening bracket, up to the closing one.
+// class reads a class after its opening bracket, up to the closing one.
 func (p *ecma) class() ([]rune, error) {
 	not := p.take("^")
 	var set []rune
@@ -298,7 +298,7 @@ func (p *ecma) class() ([]rune, error) {
 		set = append(set, first...)
 	}
 	set = clean(set)
-	if not && p.flags&syntax.FoldCase != 0 { // what is left out, in every case
+	if not && p.flags&syntax.FoldCase != 0 { // the excluded characters, in every case
 		var err error
 		if set, err = p.fold(set); err != nil {
 			return nil, err
@@ -322,7 +322,7 @@ func (p *ecma) member() (set []rune, isSet bool, err error) {
 	return []rune{r, r}, false, nil
 }
 
-// escape reads what follows a backslash: one character, or a set of them.
+// escape reads an escape after its backslash: one character, or a set of them.
 func (p *ecma) escape(inClass bool) (set []rune, isSet bool, err error) {
 	r, err := p.next()
 	if err != nil {
@@ -385,7 +385,7 @@ func (p *ecma) hex(digits int) (rune, error) {
 	return rune(n), nil
 }
 
-// unicode reads what follows \u. Half of a pair of surrogates is in no text.
+// unicode reads an escape after \u. Half of a pair of surrogates matches nothing.
 func (p *ecma) unicode() (set []rune, isSet bool, err error) {
 	var r rune
 	if p.take("{") {

@@ -96,7 +96,7 @@ func doubling(n int) string {
 	return `{"allOf": [` + strings.TrimSuffix(strings.Repeat(group+",", n), ",") + `]}`
 }
 
-// crossing is a schema of definitions that each refer to all others at once, so that sets of
+// crossing is a schema of definitions that each refer to all others, so that sets of
 // them multiply.
 func crossing(n int) string {
 	var defs, all []string
@@ -123,7 +123,7 @@ func TestAnnotationsAreIgnored(t *testing.T) {
 	}
 }
 
-// TestObjectOrder fixes what the validator of the other tests leaves open.
+// TestObjectOrder checks the order, which the validator of the other tests ignores.
 func TestObjectOrder(t *testing.T) {
 	v := bytesVocab(t)
 	g := compile(t, Schema([]byte(`{"type": "object", "properties": {"b": {}, "a": {}}, "required": ["c", "a"]}`)), v)
@@ -131,8 +131,8 @@ func TestObjectOrder(t *testing.T) {
 		`{"b": 1, "a": 2, "c": 3, "x": 4, "y": 5}`: true,
 		`{"a": 2, "c": 3}`:                         true,
 		`{"a": 2, "b": 1, "c": 3}`:                 false, // not in the schema's order
-		`{"x": 1, "a": 2, "c": 3}`:                 false, // others come last
-		`{"a": 2, "c": 3, "b": 1}`:                 false, // nor may a name come back as another one
+		`{"x": 1, "a": 2, "c": 3}`:                 false, // undeclared members come last
+		`{"a": 2, "c": 3, "b": 1}`:                 false, // a name must not come back as an undeclared one
 		`{"a": 2, "c": 3, "\u0062": 1}`:            false,
 		`{"b": 1, "a": 2}`:                         false,
 	} {

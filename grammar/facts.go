@@ -2,8 +2,8 @@ package grammar
 
 import "slices"
 
-// facts is what one state of an automaton says about the tokens, whatever comes after the
-// automaton: which of them it takes whole, and where in which others it can be left.
+// facts is the relation of one state of an automaton to the tokens, independent of what follows the
+// automaton: which tokens it takes whole, and where in which others it can be left.
 type facts struct {
 	// ids are the tokens taken whole, as a list if they are few and as a mask otherwise. In
 	// an automaton that counts characters there are both, and the list is in order of the
@@ -11,14 +11,14 @@ type facts struct {
 	ids  []int32
 	mask []uint64
 	upTo []int32
-	// plain says that all plain tokens are taken as well, and complete a text with low
+	// plain: all plain tokens are taken as well, and complete a text with low
 	// characters more.
 	plain bool
 	low   int32
 	// tight are tokens that lead to tight states.
 	tight []tightToken
-	// exits are nodes before which the automaton may have read all it wants, from[b] on
-	// those of byte b.
+	// exits are nodes before which the automaton may be complete; those of byte b begin at
+	// from[b].
 	exits []exit
 	from  [257]int32
 }
@@ -50,7 +50,7 @@ type walker struct {
 	exits  []exit // nodes behind which the automaton may be left
 }
 
-// walk appends to found, runs, tight and exits what d takes from state s on of the nodes from first
+// walk appends to found, runs, tight and exits the results of d from state s on for the nodes from first
 // up to end, which are at a depth of at least depth.
 func (w *walker) walk(d *dfa, s, first, end int32, depth int) {
 	if need := w.v.deepest - depth + 1; len(w.states) < need {
@@ -134,7 +134,7 @@ func (w *walker) count(d *dfa, s, first, end int32, depth int) {
 	}
 }
 
-// facts works out what a state says about all tokens.
+// facts computes the relation of a state to all tokens.
 func (w *walker) facts(d *dfa, s int32) *facts {
 	f, counts := &facts{}, d.meter != nil
 	if counts { // a state that every plain character leads back to is loose
@@ -178,7 +178,7 @@ func (w *walker) facts(d *dfa, s int32) *facts {
 	return f
 }
 
-// sort brings what was found into the order of the characters needed.
+// sort sorts the results by the number of characters needed.
 func (w *walker) sort() {
 	most := int32(0)
 	for _, t := range w.found {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// fits reports whether a value of an enum has the shape otherwise. What is said of strings that
-// no expression describes exactly, such as a format, is held against the value, unless it is
-// to be loose: then the value has the shape if that is not certain to be wrong.
+// fits reports whether a value of an enum has the shape otherwise. Conditions on strings that
+// no expression describes exactly, such as a format, are checked against the value, unless
+// loose: then the value has the shape unless it is certain that it has not.
 func (c *compiler) fits(s *shape, v *value, loose bool) (bool, error) {
 	if s.types&v.types() == 0 {
 		return false, nil

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// formatLengths are the lengths of the longest strings of formats: of host names as RFC 1123 has it,
-// of e-mail addresses less than RFC 5321 allows. An address that is no longer than its first
+// formatLengths are the maximum lengths of strings of formats: of host names by RFC 1123,
+// of e-mail addresses less than RFC 5321 allows. An address no longer than its first
 // part may be needs no automaton that counts the characters of its parts, with a state for each.
 var formatLengths = map[string]int32{"hostname": 253, "email": 64}
 
@@ -21,7 +21,7 @@ type formatKey struct {
 	spelling spelling
 }
 
-// formatDFA is the automaton of a format, made when it is first asked for.
+// formatDFA is the automaton of a format, built at its first use.
 func formatDFA(name string, s spelling) *dfa {
 	key := formatKey{name, s}
 	if d, ok := formatDFAs.Load(key); ok {
@@ -123,7 +123,7 @@ func reference(more string, relative bool) string {
 	return expr + `(?:\?(?:[/?]|` + segment + `)*)?(?:#(?:[/?]|` + segment + `)*)?`
 }
 
-// maxGroups is how deep groups lie in each other in strings of the format regex.
+// maxGroups is the maximum nesting of groups in strings of the format regex.
 const maxGroups = 3
 
 // expressionText is the expression of regular expressions as ECMA 262 has them with the flag u, apart

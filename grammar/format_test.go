@@ -35,8 +35,8 @@ func TestFormatsUnknownToTheDraft(t *testing.T) {
 	})
 }
 
-// TestFormatHostname checks the lengths of names and of their labels, and that no label comes
-// out that only an encoded name may have.
+// TestFormatHostname checks the lengths of names and of their labels, and that labels reserved
+// for encoded names are not accepted.
 func TestFormatHostname(t *testing.T) {
 	label := strings.Repeat("a", 63)
 	name := func(n int) string { return strings.Repeat("a.", (n-1)/2) + strings.Repeat("b", 2-n%2) }

@@ -1,18 +1,18 @@
-// Package grammar is constrained decoding: it keeps generated text in JSON, in JSON of a
-// schema, in a regular expression, in a Lark grammar, in one of several texts, or in a sequence
-// of such. It says which tokens may come next, so that a sampler never chooses another one.
+// Package grammar is constrained decoding: it restricts generated text to JSON, to JSON of a
+// schema, to a regular expression, to a Lark grammar, to one of several texts, or to a sequence
+// of such. It computes which tokens may come next, so that a sampler never chooses another one.
 //
-// It knows bytes and the bytes of tokens. It knows nothing of logits, models, sampling or
-// where the tokens come from. docs/structured-output.md says which schemas it takes and
-// what it makes of them.
+// It knows bytes and the bytes of tokens, but no logits, models or sampling.
+// docs/structured-output.md lists the supported schemas and
+// their meaning.
 //
 // A grammar becomes a pushdown automaton over bytes. Its lowest level are deterministic
 // automata for everything that does not nest: strings, numbers, punctuation with white
-// space, regular expressions. What a state of one of these says about the tokens of a
-// vocabulary does not depend on what is around it, save for tokens that go beyond its end;
-// so it is worked out once, when it is first needed, and a mask is put together from few
-// such results and a look at the tokens beyond. The text so far is a set of stacks that
-// share their parts (Tomita, 1985), which makes alternatives cost no more than their sum.
+// space, regular expressions. The relation of a state of these to the tokens of a
+// vocabulary does not depend on its context, except for tokens that go beyond its end;
+// so it is computed once, on demand, and a mask is combined from few
+// such results and a check of the tokens beyond. The text so far is a set of stacks that
+// share their parts (Tomita, 1985), so the cost of alternatives is at most their sum.
 package grammar
 
 import (
@@ -22,8 +22,8 @@ import (
 	"sync/atomic"
 )
 
-// maxFacts bounds, in bytes, what a grammar remembers about tokens, and maxAllFacts what all
-// grammars of a vocabulary do that are still in use or kept. What goes beyond is worked out
+// maxFacts is the maximum bytes that a grammar caches about tokens, and maxAllFacts that of all
+// grammars of a vocabulary that are in use or kept. Results beyond that are computed
 // again each time.
 const (
 	maxFacts    = 64 << 20
@@ -31,8 +31,8 @@ const (
 )
 
 // Grammar is a source compiled for a vocabulary. It may be used by several goroutines at
-// once, and should be used again for requests with the same source: what it finds out about
-// the tokens makes it faster.
+// once, and should be reused for requests with the same source: its cache of tokens makes it
+// faster.
 type Grammar struct {
 	program *program
 	vocab   *Vocab
@@ -90,8 +90,8 @@ func CompileContext(ctx context.Context, s Source, v *Vocab) (*Grammar, error) {
 // Bytes is the memory of the grammar, about. It grows to a limit while the grammar is used.
 func (g *Grammar) Bytes() int64 { return g.fixed + g.learned.bytes.Load() }
 
-// facts is what a state of an automaton of the grammar says about the tokens. Two goroutines
-// may work out the same; either result is as good.
+// facts is the relation of a state of an automaton to the tokens. Two goroutines
+// may compute the same; both results are equal.
 func (g *Grammar) facts(w *walker, l *lex, s int32) *facts {
 	if f := l.facts[s].Load(); f != nil {
 		return f

@@ -2,8 +2,8 @@ package grammar
 
 import "testing"
 
-// TestKeysTellSourcesApart checks sources that are easily taken for one another: a key is what
-// a compiled grammar is found by.
+// TestKeysTellSourcesApart checks similar sources: compiled grammars are found by
+// their keys.
 func TestKeysTellSourcesApart(t *testing.T) {
 	lark := func(text string) Source {
 		s, err := Lark(text)
@@ -32,7 +32,7 @@ func TestKeysTellSourcesApart(t *testing.T) {
 	}
 }
 
-// TestZeroSourceIsNone checks what is made of the zero value.
+// TestZeroSourceIsNone checks the zero value.
 func TestZeroSourceIsNone(t *testing.T) {
 	var s Source
 	if !s.IsZero() || Literal("").IsZero() {

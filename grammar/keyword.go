@@ -24,8 +24,8 @@ var typeNames = map[string]types{
 	"string": typeString, "array": typeArray, "object": typeObject,
 }
 
-// shape is what several schemas demand together, apart from alternatives. What they demand
-// of members and items is read from the schemas when it is needed.
+// shape is the conjunction of several schemas, apart from alternatives. Conditions on
+// members and items are read from the schemas on demand.
 type shape struct {
 	schemas []*value
 
@@ -37,25 +37,25 @@ type shape struct {
 	length      span            // characters of a string
 	patterns    []*value        // and formats
 	widths      [][2]*bound     // formats of integers
-	without     []patternKey    // what a string must not match
-	numbers     []*value        // what a number must not be
-	items       span            // how many an array has
-	some        *value          // what one of them must be valid against
-	unique      *value          // where it is said that no two are equal
+	without     []patternKey    // patterns that a string must not match
+	numbers     []*value        // excluded numbers
+	items       span            // length of an array
+	some        *value          // the schema of contains
+	unique      *value          // the keyword uniqueItems
 	required    []string        // in order
 	demands     map[string]bool // the same
 	members     int32           // an object has at least
-	fewMembers  *value          // where that is said
-	mostMembers int32           // an object has at most
+	fewMembers  *value          // the keyword minProperties
+	mostMembers int32           // maximum number of members
 	constrained bool            // something is said about members or items
-	refused     *value          // what cannot be expressed
+	refused     *value          // a keyword that is not supported
 }
 
 // span is a number from one to another.
 type span struct{ least, most int32 }
 
-// keywords are those that a shape is made of. Of the ones that relate schemas to each
-// other only the form is looked at here.
+// keywords are those that a shape is made of. For keywords that relate schemas to each
+// other only the form is checked here.
 var keywords = func() map[string]func(s *shape, v *value) error {
 	nested := func(check func(*value) error) func(*shape, *value) error {
 		return func(s *shape, v *value) error {
@@ -106,8 +106,8 @@ var keywords = func() map[string]func(s *shape, v *value) error {
 	}
 }()
 
-// refused are keywords that say which values are valid and that cannot be enforced, with
-// what to do instead.
+// refused are keywords that restrict values and that cannot be enforced, with
+// alternatives.
 var refused = map[string]string{
 	"contains":              "use items or prefixItems",
 	"minContains":           "use items or prefixItems",
@@ -119,7 +119,7 @@ var refused = map[string]string{
 	"nullable":              `use type with "null" in a list`,
 }
 
-// newShape is what some schemas demand together.
+// newShape is the conjunction of some schemas.
 func newShape(schemas []*value) (*shape, error) {
 	s := &shape{
 		schemas: schemas, types: anyType, demands: map[string]bool{},
@@ -221,7 +221,7 @@ func (s *shape) readEnum(v *value) error {
 	return s.choose(v.list)
 }
 
-// choose demands one of some values, and of those chosen from before.
+// choose restricts the shape to some values, and to those chosen before.
 func (s *shape) choose(list []*value) error {
 	chosen := make([]*value, 0, len(list))
 	before := map[string]bool{}
@@ -315,8 +315,8 @@ func (s *shape) readMinProperties(v *value) error {
 	return err
 }
 
-// relaxedPattern is what a pattern or format leaves of the insides of strings, with their lengths
-// apart.
+// relaxedPattern is a pattern or format of the insides of strings, with lengths
+// separate.
 func (b *builder) relaxedPattern(v *value) (relaxed, error) {
 	key, err := v.pattern()
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// What a grammar in Lark's notation may have.
+// Limits of a grammar in Lark's notation.
 const (
 	maxLark     = 1 << 16 // bytes
 	maxLarkDeep = 64      // nested brackets
-	maxLarkWays = 1 << 14 // to begin a rule, through those that it begins with
+	maxLarkWays = 1 << 14 // to begin a rule, through the rules that it begins with
 	maxLarkSize = 1 << 22 // bytes of the expressions of all terminals
 )
 
 // errLark is wrapped by errors about notation that is not supported.
 var errLark = errors.New("lark")
 
-// larkKind is what a part of a rule is.
+// larkKind is the kind of a part of a rule.
 type larkKind uint8
 
 const (
@@ -41,11 +41,11 @@ type larkNode struct {
 	min, max int
 }
 
-// larkGrammar is what a text in Lark's notation defines.
+// larkGrammar is the definitions of a text in Lark's notation.
 type larkGrammar struct {
 	rules  map[string]*larkNode // rules in lower case, terminals in upper case
 	order  []string
-	ignore []*larkNode // what may stand before any terminal
+	ignore []*larkNode // may be before any terminal
 
 	exprs map[string]string // of the terminals, when all is checked
 	size  int               // bytes of these
@@ -65,14 +65,14 @@ var larkCommon = map[string]string{
 
 // larkToken is a word of the notation.
 type larkToken struct {
-	kind  byte // n: a name, s: a text, r: an expression, d: a number; else what it is, with > for -> and - for ..
+	kind  byte // n: a name, s: a text, r: an expression, d: a number; else the character, with > for -> and - for ..
 	text  string
 	fold  bool
 	first bool // of its line
 	line  int
 }
 
-// scanLark takes a grammar apart.
+// scanLark splits a grammar into tokens.
 func scanLark(text string) ([]larkToken, error) {
 	var list []larkToken
 	line, first := 1, true
@@ -167,7 +167,7 @@ func scanLarkText(rest string, t larkToken) (larkToken, int, error) {
 		return t, n, nil
 	}
 	t.kind = 's'
-	// Its escapes are those of Go, but for a quotation mark of the other kind.
+	// Its escapes are those of Go, except for a quotation mark of the other kind.
 	plain, err := strconv.Unquote(`"` + strings.NewReplacer(`\\`, `\\`, `\'`, `'`).Replace(t.text) + `"`)
 	if err != nil {
 		return t, 0, fmt.Errorf("%w: line %d: the text %.40q: %w", errLark, t.line, t.text, err)
@@ -237,7 +237,7 @@ func (p *larkParser) errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: line %d: %s", errLark, line, fmt.Sprintf(format, args...))
 }
 
-// take goes past a token of a kind.
+// take consumes a token of a kind.
 func (p *larkParser) take(kind byte) (larkToken, error) {
 	if p.peek(0) != kind {
 		return larkToken{}, p.errorf("want %q", kind)
@@ -281,7 +281,7 @@ func (p *larkParser) define(name string, n *larkNode) error {
 	return nil
 }
 
-// directive reads what follows a %.
+// directive reads a directive after its %.
 func (p *larkParser) directive() error {
 	what, err := p.take('n')
 	if err != nil {
@@ -330,7 +330,7 @@ func (p *larkParser) imports() error {
 	return p.define(name.text, &larkNode{kind: larkExpr, text: expr})
 }
 
-// alternatives reads what | separates.
+// alternatives reads alternatives separated by |.
 func (p *larkParser) alternatives() (*larkNode, error) {
 	if p.deep++; p.deep > maxLarkDeep {
 		return nil, p.errorf("more than %d nested brackets", maxLarkDeep)

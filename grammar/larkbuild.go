@@ -9,9 +9,9 @@ import (
 )
 
 // Lark is the texts of a grammar in Lark's notation, from its rule start: rules, terminals,
-// what Lark's library common has, and %ignore. A terminal is one regular expression in RE2's
-// syntax, and a text may be read in any way there is: priorities, and that terminals take as
-// much as they can, matter to readers only. An error says what cannot be had, such as rules
+// Lark's library common, and %ignore. A terminal is one regular expression in RE2's
+// syntax, and a text may be parsed in any way: priorities and longest matches
+// matter to parsers only. It is an error if a feature is not supported, such as rules
 // that begin with each other, look-ahead and templates.
 func Lark(text string) (Source, error) {
 	g, err := parseLark(text)
@@ -27,13 +27,13 @@ func Lark(text string) (Source, error) {
 	}), nil
 }
 
-// isTerminal tells terminals, which are in upper case, from rules.
+// isTerminal reports whether a name is that of a terminal, in upper case, and not of a rule.
 func isTerminal(name string) bool {
 	return strings.IndexFunc(name, unicode.IsUpper) >= 0 && strings.IndexFunc(name, unicode.IsLower) < 0
 }
 
-// check refuses names that nothing defines and what cannot be run, and rewrites rules that
-// begin with themselves.
+// check refuses undefined names and unsupported features, and rewrites left-recursive
+// rules.
 func (g *larkGrammar) check() error {
 	var look func(n *larkNode, terminal string) error
 	look = func(n *larkNode, terminal string) error {
@@ -105,8 +105,8 @@ func unroll(name string, n *larkNode) *larkNode {
 	return &larkNode{kind: larkSeq, list: []*larkNode{first, {kind: larkRep, list: []*larkNode{more}}}}
 }
 
-// descends refuses rules that come to themselves again before anything was read, or to others in
-// too many ways: the machine would look for their beginning for ever.
+// descends refuses rules that reach themselves before anything was read, or others in
+// too many ways: the machine would not terminate.
 func (g *larkGrammar) descends() error {
 	empty := map[string]bool{} // rules that may be nothing
 	for changed := true; changed; {
@@ -152,7 +152,7 @@ func (g *larkGrammar) descends() error {
 	return nil
 }
 
-// countable refuses a number of times of what may be nothing: each count would be looked at
+// countable refuses a bounded repetition of a possibly empty part: each count would be tried
 // before anything is read.
 func (g *larkGrammar) countable(n *larkNode, empty map[string]bool) error {
 	if n.kind == larkRep && max(n.min, n.max) > 1 && g.nothing(n.list[0], empty) {
@@ -270,7 +270,7 @@ type larkBuilder struct {
 	g         *larkGrammar
 	rules     map[string]int32
 	terminals map[string]int32 // by expression
-	skip      int32            // what may stand before a terminal; -1: nothing
+	skip      int32            // may be before a terminal; -1: nothing
 }
 
 func (l *larkBuilder) build() (int32, error) {

@@ -77,8 +77,8 @@ func TestConditions(t *testing.T) {
 	})
 }
 
-// TestMembersOfAlternativesInOrder has members of alternatives where the schema has them: before
-// those that stand behind the alternatives.
+// TestMembersOfAlternativesInOrder has members of alternatives in the order of the schema: before
+// those behind the alternatives.
 func TestMembersOfAlternativesInOrder(t *testing.T) {
 	const kinds = `[{"properties": {"kind": {"const": "a"}}, "required": ["kind"]}, {"properties": {"kind": {"const": "b"}, "b": {"type": "null"}}, "required": ["kind"]}]`
 	checkCases(t, []schemaCase{

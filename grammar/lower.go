@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// White space is what JSON is commonly written with: one blank, or one line break with an
+// White space is that of common JSON: one blank, or one line break with an
 // indentation, behind an opening bracket or a comma and before a closing bracket, and one
-// blank behind a colon. A model cannot go on with it for ever.
+// blank behind a colon. A model cannot repeat it without end.
 const (
 	blank = `(?: |\r?\n[ \t]{0,64})?`
 
@@ -215,7 +215,7 @@ func (c *compiler) quoted(d *dfa, length span) (int32, error) {
 	return c.counted(q, length, true)
 }
 
-// enum lists nodes for those of a shape's values that it does not exclude otherwise.
+// enum lists nodes for the shape's values that it does not exclude otherwise.
 func (c *compiler) enum(s *shape) ([]int32, error) {
 	var (
 		texts []string

@@ -13,7 +13,7 @@ type machine struct {
 	p *program
 
 	frames []frame // by number; 0 is the bottom, behind which the text ends
-	lists  []int32 // of the frames that are several
+	lists  []int32 // of frames with several stacks
 	frame  map[frame]int32
 	sets   map[uint64][]int32 // numbers of frames that are several, by hash
 	after  []int32            // by frame: the state behind it; -1: not known yet
@@ -23,11 +23,11 @@ type machine struct {
 	index   map[uint64][]int32
 	settled map[int32]step // by state, computed on demand
 
-	// Of the step being made.
+	// Of the current step.
 	next []config
 	ends bool
 	left []int32 // frames gone behind
-	// stacks are those that merge puts together.
+	// stacks are those being merged.
 	stacks []int32
 }
 
@@ -52,7 +52,7 @@ type step struct {
 	b    byte
 }
 
-// bottom is the node of frame 0, which is none.
+// bottom is the node of frame 0, which has none.
 const bottom = math.MaxInt32
 
 // over is the state in which the text can only end.
@@ -96,7 +96,7 @@ func (m *machine) enter(n, stack int32) {
 	}
 }
 
-// part goes on with part k of a sequence.
+// part continues with part k of a sequence.
 func (m *machine) part(n, k, stack int32) {
 	list := m.p.nodes[n].list
 	switch int(k) {
@@ -109,7 +109,7 @@ func (m *machine) part(n, k, stack int32) {
 	}
 }
 
-// time goes on after k times of a repetition.
+// time continues after k times of a repetition.
 func (m *machine) time(n, k, stack int32) {
 	node := &m.p.nodes[n]
 	if k >= node.min {
@@ -149,7 +149,7 @@ func (m *machine) leave(stack int32) {
 	}
 }
 
-// add adds one config, and what comes behind if its automaton may be left.
+// add adds one config, and its successors if its automaton may be left.
 func (m *machine) add(c config) {
 	d := m.p.dfa(c.node)
 	if !d.leaf[c.state] {
@@ -163,7 +163,7 @@ func (m *machine) add(c config) {
 	}
 }
 
-// read is what a byte makes of a config, and false if it does not fit.
+// read is the config after a byte, and false if the byte does not fit.
 func (m *machine) read(c config, b byte) (config, bool) {
 	node := &m.p.nodes[c.node]
 	if node.kind == nodeLex {
@@ -195,7 +195,7 @@ func (m *machine) feed(s int32, text string) (int32, bool) {
 		}
 		m.merge()
 		if i < len(text)-1 {
-			// m.next is written anew, and what is read must stay as it is: take turns at the end
+			// m.next is overwritten, and the configs being read must not change: alternate at the end
 			// of configs, which the next state overwrites.
 			n := len(m.configs)
 			m.configs = append(m.configs, m.next...)
@@ -239,7 +239,7 @@ func (m *machine) only(s int32) (b byte, ok bool) {
 				continue
 			}
 			if _, fits := m.read(c, first); !fits {
-				continue // a string is as long as it may be, or not yet as long as it must be
+				continue // a string has its maximum length, or not yet its minimum
 			}
 			if ok && first != b || d.starts[class+1]-d.starts[class] > 1 {
 				return 0, false
@@ -278,8 +278,8 @@ func (m *machine) newFrame(f frame) int32 {
 	return int32(len(m.frames) - 1)
 }
 
-// merge brings the configs into order and makes one of those that differ in their stacks
-// alone: what comes next is the same for all of them.
+// merge sorts the configs and merges those that differ only in their
+// stacks: they have the same successors.
 func (m *machine) merge() {
 	slices.SortFunc(m.next, func(a, b config) int {
 		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.state, b.state), cmp.Compare(a.n, b.n), cmp.Compare(a.stack, b.stack))
@@ -305,7 +305,7 @@ func (m *machine) merge() {
 	m.next = kept
 }
 
-// several is the number of some stacks together. Those that go on in the same way and
+// several is the number of a set of stacks. Stacks with the same top that
 // differ further down become one, so that the number of ways does not multiply with depth.
 func (m *machine) several(stacks []int32) int32 {
 	var list []int32

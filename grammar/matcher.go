@@ -6,8 +6,8 @@ import (
 )
 
 // Matcher follows one text through a grammar. It must not be used by two goroutines at
-// once. Nothing has to be rolled back: Allowed looks at tokens ahead and leaves the matcher
-// where it is.
+// once. Nothing has to be rolled back: Allowed evaluates draft tokens without changing the
+// matcher.
 type Matcher struct {
 	g       *Grammar
 	machine *machine
@@ -17,8 +17,8 @@ type Matcher struct {
 	ahead  []int32 // tokens looked at last, and the states behind them
 	states []int32
 
-	spelled map[int32]int32 // by state: the token that settled text goes on with; -1: none
-	text    []byte          // that is settled
+	spelled map[int32]int32 // by state: the token that begins the forced text; -1: none
+	text    []byte          // forced text
 
 	masks  []maskOf // used in turn
 	turn   int
@@ -90,9 +90,9 @@ func (m *Matcher) next(s, id int32) int32 {
 // maxSettled bounds the text that is looked at for its first token, in bytes.
 const maxSettled = 64
 
-// spell is the token with which the vocabulary's encoder begins the text that must follow in a
-// state, -1 if no text must, or if its first token depends on what comes after it. It depends on
-// the state alone, so that a mask is the same however the text before was cut into tokens.
+// spell is the token with which the vocabulary's encoder begins the forced text of a
+// state, -1 if no text is forced, or if its first token depends on what follows. It depends only on
+// the state, so that a mask does not depend on the tokenization of the text before.
 func (m *Matcher) spell(s int32) int32 {
 	if m.g.vocab.encode == nil {
 		return -1
@@ -187,7 +187,7 @@ func (m *Matcher) fill(bits []uint64, c config) {
 	}
 }
 
-// tight adds those tokens after which a text can have as many characters as it must.
+// tight adds the tokens after which a text can reach its required number of characters.
 func (m *Matcher) tight(bits []uint64, c config, list []tightToken) {
 	node, d := &m.g.program.nodes[c.node], m.g.program.dfa(c.node)
 	for _, t := range list {

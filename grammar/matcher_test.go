@@ -87,8 +87,8 @@ func TestMaskEqualsTrying(t *testing.T) {
 	}
 }
 
-// TestLookingAheadChangesNothing asks for masks behind drafts, accepted and rejected, and finds
-// the matcher as one that only followed the text.
+// TestLookingAheadChangesNothing computes masks behind drafts, accepted and rejected, and compares
+// the matcher with one that only followed the text.
 func TestLookingAheadChangesNothing(t *testing.T) {
 	v := bytesVocab(t, pieces...)
 	walkTexts(t, v, 6, func(r *rand.Rand, name string, m *Matcher, said []int32) {
@@ -151,7 +151,7 @@ func TestGrammarServesManyMatchers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSteadyStateAllocatesNothing goes back and forth between states it has seen.
+// TestSteadyStateAllocatesNothing alternates between states it has seen.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	v := bytesVocab(t, pieces...)
 	g := compile(t, JSON(), v)
@@ -177,7 +177,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 }
 
 func TestNestedAlternativesStaySmall(t *testing.T) {
-	// Two alternatives that look the same up to their ends: stacks that were not merged
+	// Two alternatives that are equal up to their ends: stacks that were not merged
 	// would double with every level.
 	v := bytesVocab(t, pieces...)
 	g := compile(t, Schema([]byte(`{"anyOf": [

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// meter is what an automaton knows about the number of characters in its texts. Lengths are
-// counted beside the automaton: a product with a count would have as many copies of it as the
-// longest text has characters.
+// meter is the numbers of characters in the texts of an automaton. Lengths are
+// counted beside the automaton: a product with a count would have one copy of it for each
+// character of the longest text.
 type meter struct {
-	// whole tells the states in which a character is complete. Each time one of them is
-	// entered counts, except for the quotation mark that leads out of state 0.
+	// whole reports the states in which a character is complete. Each entry into one of them
+	// counts, except for the quotation mark that leads out of state 0.
 	whole  []bool
 	quoted bool
 	// low is the least number of characters that completes a text from each state. In a
-	// loose state every greater number does so too; the others have a number in tight.
+	// loose state every greater number does so too; the other states have an index in tight.
 	low   []int32
 	tight []int32 // -1: loose
 	count int32   // of the tight states
@@ -26,7 +26,7 @@ func (m *meter) counts(from, to int32) bool { return m.whole[to] && (from != 0 |
 // measured is the automaton of strings in quotation marks, in their shortest form, or of plain
 // texts, with a meter.
 func (d *dfa) measured(quoted bool) (*dfa, error) {
-	const start, inside, escape, end = 10, 0, 9, 11 // 1 to 3: bytes that a character lacks, 4 to 8: those of an escape
+	const start, inside, escape, end = 10, 0, 9, 11 // 1 to 3: missing bytes of a character, 4 to 8: of an escape
 	next := func(at int, b byte) int {
 		switch {
 		case at == start && quoted:
@@ -50,7 +50,7 @@ func (d *dfa) measured(quoted bool) (*dfa, error) {
 		}
 		return inside
 	}
-	at := make([]int, len(d.accept)) // where in a character each state is; -1: not known yet
+	at := make([]int, len(d.accept)) // position of each state in a character; -1: not known yet
 	for s := range at {
 		at[s] = -1
 	}
@@ -221,7 +221,7 @@ func (w *work) reach(d *dfa, most int32) (*reach, error) {
 	return r, nil
 }
 
-// level notes number n for some states and for those that come to them without a character,
+// level records number n for some states and for their predecessors without a character,
 // and returns the tight ones in order.
 func (r *reach) level(now []int32, m *meter, n int32, todo, first, before []int32) []int32 {
 	for len(todo) > 0 {
@@ -312,7 +312,7 @@ func (b *builder) counted(d *dfa, length span, quoted bool) (int32, error) {
 		b.measured[d] = l
 	}
 	n := node{kind: nodeText, lex: l, min: length.least, max: length.most}
-	// fits asks for no greater number.
+	// fits needs no greater number.
 	most := min(length.most, min(length.least, unlimited-1-maxStates)+int32(len(d.accept)))
 	var err error
 	if n.reach, err = b.work.reach(l.dfa, most); err != nil {

@@ -9,7 +9,7 @@ import (
 // maxMultiple bounds the states of the numbers that are multiples of one.
 const maxMultiple = 1 << 11
 
-// multiple is a number that others must be multiples of: digits, with the last places of them
+// multiple is a divisor of numbers: digits, places of them
 // behind the point.
 type multiple struct {
 	digits, places int
@@ -53,8 +53,8 @@ func (m multiple) divides(x *bound) bool {
 	return n.Mod(n, scaled(strconv.Itoa(m.digits), len(x.fraction))).Sign() == 0
 }
 
-// multiples is the automaton of the digits whose number is a multiple of m. It leaves open how
-// numbers are written otherwise, apart from exponents, which there are none of.
+// multiples is the automaton of the digits whose number is a multiple of m. It accepts any
+// notation without exponents.
 func (w *work) multiples(m multiple) (*dfa, error) {
 	var n nfa
 	end := n.match()

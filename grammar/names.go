@@ -9,14 +9,14 @@ import (
 const (
 	maxPatterns = 16      // under patternProperties
 	maxClasses  = 32      // of names that the same patterns match
-	maxTally    = 1 << 13 // numbers of members before each one that are told apart
+	maxTally    = 1 << 13 // distinguished numbers of members before each one
 )
 
 // tally is how the members of an object are counted.
 type tally struct {
-	least int   // members there must be, if that does not follow from those required
-	most  int32 // members there may be
-	top   int   // numbers from this on are not told apart
+	least int   // minimum number of members, if that does not follow from the required ones
+	most  int32 // maximum number of members
+	top   int   // numbers from this on are not distinguished
 }
 
 // more is how many members may follow n of them.
@@ -27,8 +27,8 @@ func (t tally) more(n int) int32 {
 	return t.most - int32(n)
 }
 
-// tally is how the members of a shape with a number of names are counted. An open one may have
-// others, whose names may come twice: only how many there are at most can be held to.
+// tally is how the members of a shape with names names are counted. An open one may have
+// others, whose names may come twice: only their maximum number can be enforced.
 func (s *shape) tally(names int, open bool) (tally, error) {
 	t := tally{most: s.mostMembers}
 	if !open && int(t.most) >= names {
@@ -50,7 +50,7 @@ func (s *shape) tally(names int, open bool) (tally, error) {
 }
 
 // nameSet is the names that members may have: those of the list or, if it is nil, all that the
-// automaton reads as the insides of strings.
+// automaton accepts as the insides of strings.
 type nameSet struct {
 	list []string
 	dfa  *dfa
@@ -116,7 +116,7 @@ func (c *compiler) allowedNames(s *shape) (nameSet, error) {
 	return n, nil
 }
 
-// union is the automaton of what some automata read, and of some names.
+// union is the automaton of the texts of some automata, and of some names.
 func (c *compiler) union(parts []*dfa, names []string) (*dfa, error) {
 	if len(names) > 0 {
 		d, err := c.work.choice(insides(names))
@@ -140,13 +140,13 @@ func insides(names []string) []string {
 	return list
 }
 
-// nameClass is the names that the same patterns match, those of a set.
+// nameClass is the names that the same set of patterns matches.
 type nameClass struct {
 	set  int
 	node int32
 }
 
-// nameClasses tells the allowed names that are none of the given by the patterns that match
+// nameClasses groups the allowed names, except the given ones, by the patterns that match
 // them. Classes without a name, and those that allow no value, are left out.
 func (c *compiler) nameClasses(s *shape, names []string, patterns []*value, allowed *dfa) ([]nameClass, error) {
 	if len(names)+len(patterns) == 0 && allowed == ours()[anyInside] {
@@ -191,8 +191,8 @@ func (c *compiler) nameClasses(s *shape, names []string, patterns []*value, allo
 // nameKey is the expression of a member of patternProperties.
 func nameKey(p *value) patternKey { return patternKey{expr: p.name, extent: anywhere} }
 
-// classNames is the automaton of the allowed names that are none of the given and that the
-// patterns of the set match, and no others. Lengths of patterns that match are left aside.
+// classNames is the automaton of the allowed names, except the given ones, that exactly the
+// patterns of the set match. Lengths of patterns that match are ignored.
 func (c *compiler) classNames(s *shape, names []string, patterns []*value, set int, allowed *dfa) (*dfa, error) {
 	exprs := make([]string, len(patterns))
 	for i, p := range patterns {
@@ -239,7 +239,7 @@ func (c *compiler) classNames(s *shape, names []string, patterns []*value, set i
 	return d, nil
 }
 
-// butNames is the automaton of the allowed names that are none of the given.
+// butNames is the automaton of the allowed names except the given ones.
 func (c *compiler) butNames(allowed *dfa, names []string) (*dfa, error) {
 	if allowed == ours()[anyInside] {
 		return c.work.but(allowed, insides(names))

@@ -8,21 +8,21 @@ import (
 )
 
 // A schema is violated if one of its keywords is. Each way to violate a keyword is written as
-// a schema of its own, so that all that is said of schemas holds for their negations too.
+// a schema, so that negations need no other code.
 
 // numeric are the types of numbers.
 const numeric = typeInteger | typeFraction
 
-// Keywords of made schemas alone, for what no keyword of JSON Schema says in one word.
+// Keywords of internal schemas, without an equivalent in JSON Schema.
 const (
 	madeTypes   = "types"        // a set of types, as a number
 	notPattern  = "not pattern"  // strings that the expression does not match
 	notFormat   = "not format"   // strings that are not of a format
-	notValues   = "not values"   // strings and numbers that are none of a list
-	notMultiple = "not multiple" // numbers that are no multiples
+	notValues   = "not values"   // strings and numbers that are not in a list
+	notMultiple = "not multiple" // numbers that are not multiples
 	someItem    = "some item"    // a schema that an item is valid against
 	someMember  = "some member"  // a member that patternProperties or additionalProperties of a schema exclude
-	notHad      = "not had"      // what cannot be expressed: the name of the keyword that says it
+	notHad      = "not had"      // not supported: the name of the keyword
 )
 
 // keyed is a member of a made object.
@@ -52,7 +52,7 @@ func madeText(at *value, kind jsontext.Kind, s string) *value {
 	return &value{kind: kind, text: s, parent: at.parent, name: at.name}
 }
 
-// of is a made schema of values of some types alone.
+// of is an internal schema of values of some types.
 func (c *compiler) of(t types, at *value, members ...keyed) *value {
 	first := keyed{madeTypes, madeText(at, number, strconv.Itoa(int(t)))}
 	return c.made(at, append([]keyed{first}, members...)...)
@@ -77,7 +77,7 @@ func (c *compiler) property(at *value, name string, schema *value) keyed {
 	return keyed{"properties", c.made(at, keyed{name, schema})}
 }
 
-// not is the schema of what a schema forbids.
+// not is the negation of a schema.
 func (c *compiler) not(v *value) *value {
 	if v.made && len(v.names) == 1 && v.names[0] == "not" {
 		return v.list[0]
@@ -156,7 +156,7 @@ func (c *compiler) violate(v *value, name string, m *value) ([]*value, error) {
 	case "patternProperties", "additionalProperties":
 		p := v.member("patternProperties")
 		if m.text == "true" || m.kind == object && len(m.list) == 0 || name == "additionalProperties" && p != nil && len(p.list) > 0 {
-			return nil, nil // nothing is excluded, or what is has been said
+			return nil, nil // nothing is excluded, or it is already
 		}
 		return one(c.of(typeObject, m, keyed{someMember, v})), nil
 	case "$defs", "definitions", "then", "else", "additionalItems":
@@ -211,7 +211,7 @@ func (c *compiler) eachNot(m *value) []*value {
 	return list
 }
 
-// fewer lists values of a type with fewer parts than m says, by the keyword of the most.
+// fewer lists values of a type with fewer parts than m, by the keyword of the maximum.
 func (c *compiler) fewer(t types, name string, m *value) []*value {
 	if n, err := m.count(); err == nil && n > 0 {
 		return one(c.of(t, m, counted(m, name, n-1)))
@@ -219,7 +219,7 @@ func (c *compiler) fewer(t types, name string, m *value) []*value {
 	return nil
 }
 
-// more lists values of a type with more parts than m says, by the keyword of the least.
+// more lists values of a type with more parts than m, by the keyword of the minimum.
 func (c *compiler) more(t types, name string, m *value) []*value {
 	n, err := m.count()
 	if err != nil {
@@ -236,7 +236,7 @@ func (c *compiler) violateMinProperties(m *value) []*value {
 	return c.fewer(typeObject, "maxProperties", m)
 }
 
-// violateFormat knows the formats that strings are held to. What is an annotation cannot be
+// violateFormat negates the enforced formats. An annotation cannot be
 // violated.
 func (c *compiler) violateFormat(m *value) []*value {
 	if _, ok := formats[m.text]; !ok {
@@ -347,7 +347,7 @@ func (c *compiler) violateOneOf(m *value) []*value {
 	return list
 }
 
-// violateValues lists the values that are none of a list, by type.
+// violateValues lists the values that are not in a list, by type.
 func (c *compiler) violateValues(m *value, values []*value) []*value {
 	free := anyType // types without a value in the list
 	var scalars, arrays, objects []*value

@@ -71,13 +71,13 @@ type subsets struct {
 	states [][]int32
 	index  map[string]int32
 	key    []byte
-	single []int32 // by node: the state of that node alone, and what it leads to; -1: not known yet
+	single []int32 // by node: the state of that node alone, with its closure; -1: not known yet
 	active []*nfaNode
 	heads  []int32
 	found  []int32 // the last closure
 }
 
-// dfa is the automaton that reads what n reads from start.
+// dfa is the deterministic automaton of n from start.
 func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 	if n.full {
 		return nil, errLarge
@@ -110,8 +110,8 @@ func (n *nfa) dfa(w *work, start int32) (*dfa, error) {
 	return d.trim(), nil
 }
 
-// expand adds the row of a state: its edges in the order of their bytes, and for each stretch
-// of bytes the ends of those that go over it.
+// expand adds the row of a state: its edges in the order of their bytes, and for each range
+// of bytes the targets of its edges.
 func (c *subsets) expand(state []int32) {
 	from := len(c.d.next)
 	c.d.next = slices.Grow(c.d.next, int(c.d.width))[:from+int(c.d.width)]
@@ -125,7 +125,7 @@ func (c *subsets) expand(state []int32) {
 	}
 	c.steps += len(edges)
 	slices.SortStableFunc(edges, func(a, b *nfaNode) int { return int(a.lo) - int(b.lo) })
-	first := 0 // of the edges that may go over at or bytes behind it
+	first := 0 // of the edges that may include at or later bytes
 	for at := 0; first < len(edges); {
 		at = max(at, int(edges[first].lo))
 		end := 256
@@ -172,8 +172,8 @@ func (c *subsets) target() int32 {
 	return c.single[head]
 }
 
-// closure is what can be reached from heads without a byte, in ascending order: edges,
-// matches and ends. Conditions of the given kind hold. The next call overwrites it.
+// closure is the nodes that can be reached from heads without a byte, in ascending order: edges,
+// matches and ends. Conditions of the given kind are true. The next call overwrites it.
 func (c *subsets) closure(heads []int32, holds nfaKind) []int32 {
 	c.walk++
 	found := c.found[:0]

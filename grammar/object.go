@@ -22,7 +22,7 @@ func (c *compiler) object(s *shape) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	// By the number of members before: rest is what follows a member, some the members that
+	// By the number of members before: rest follows a member, some is the members that
 	// may come next.
 	rest, some := make([]int32, t.top+1), make([]int32, t.top+1)
 	for n := range rest {
@@ -80,7 +80,7 @@ func (c *compiler) named(s *shape, name string, allowed nameSet) (key, value int
 	return key, value, err
 }
 
-// names lists the members that the shape knows by name, in order, and then more.
+// names lists the members that the shape names, in order, and then more.
 func (s *shape) names(more []string) []string {
 	var names []string
 	known := map[string]bool{}
@@ -92,7 +92,7 @@ func (s *shape) names(more []string) []string {
 			}
 		}
 	}
-	for _, made := range []bool{false, true} { // what only restricts members does not order them
+	for _, made := range []bool{false, true} { // keywords that only restrict members do not order them
 		for _, v := range s.schemas {
 			if p := v.member("properties"); p != nil && v.made == made {
 				add(p.names)
@@ -139,7 +139,7 @@ func (c *compiler) namePattern(at *value, expr string) (*dfa, error) {
 	return d, nil
 }
 
-// other is the node of a member whose name is none of the given.
+// other is the node of a member with a name outside of names.
 func (c *compiler) other(s *shape, names []string, allowed nameSet, colon int32) (int32, error) {
 	n := c.alt()
 	if allowed.list != nil {
@@ -172,8 +172,8 @@ func (c *compiler) other(s *shape, names []string, allowed nameSet, colon int32)
 	return n, nil
 }
 
-// otherSchemas is the schemas of a member without a name in the schema that the patterns
-// of the set match, and no others. It is false if one of them allows nothing.
+// otherSchemas is the schemas of an undeclared member that exactly the patterns
+// of the set match. It is false if one of them allows nothing.
 func (s *shape) otherSchemas(patterns []*value, set int) ([]*value, bool) {
 	var list []*value
 	for _, v := range s.schemas {

@@ -37,7 +37,7 @@ type node struct {
 	reach    *reach // of a text
 }
 
-// lex is an automaton with what is known of it for the grammar's vocabulary.
+// lex is an automaton with its cached facts for the grammar's vocabulary.
 type lex struct {
 	*dfa
 	facts []atomic.Pointer[facts] // by state
@@ -111,7 +111,7 @@ type builder struct {
 	marked   map[markedKey]*dfa // automata of texts without a marker
 
 	spelling spelling // how expressions are written
-	avoid    string   // a marker that must not be in what they match; "": none
+	avoid    string   // a marker that must not be in their texts; "": none
 }
 
 func newBuilder() *builder {
@@ -132,7 +132,7 @@ func (b *builder) add(n node) int32 {
 
 func (b *builder) seq(list ...int32) int32 { return b.add(node{kind: nodeSeq, list: list}) }
 
-// alt without alternatives is what nothing satisfies.
+// alt without alternatives matches nothing.
 func (b *builder) alt(list ...int32) int32 { return b.add(node{kind: nodeAlt, list: list}) }
 
 func (b *builder) rep(n, least, most int32) int32 {
@@ -148,7 +148,7 @@ func (b *builder) text(least, most int32) int32 {
 	return n
 }
 
-// automaton is a node of its own for d, or nothing satisfiable if d accepts nothing.
+// automaton is a new node for d, or one that matches nothing if d accepts nothing.
 func (b *builder) automaton(d *dfa) (int32, error) {
 	if n, ok := b.shared[d]; ok {
 		return n, nil
@@ -190,8 +190,8 @@ func (b *builder) choice(texts ...string) (int32, error) {
 	return b.automaton(d)
 }
 
-// finish checks the program and removes what nothing satisfies, so that every text that
-// is accepted so far can be completed.
+// finish checks the program and removes unsatisfiable nodes, so that every accepted
+// prefix can be completed.
 func (b *builder) finish(root int32) (*program, error) {
 	if b.full {
 		return nil, fmt.Errorf("needs more than %d nodes", maxNodes)
@@ -216,7 +216,7 @@ func (b *builder) finish(root int32) (*program, error) {
 	return p, nil
 }
 
-// productive tells the nodes that some finite text satisfies.
+// productive reports the nodes that some finite text satisfies.
 func (p *program) productive() []bool {
 	ok := make([]bool, len(p.nodes))
 	users := make([][]int32, len(p.nodes))
@@ -238,7 +238,7 @@ func (p *program) productive() []bool {
 	return ok
 }
 
-// satisfied reports whether a text satisfies n, given for which nodes that is known.
+// satisfied reports whether a text satisfies n, given the nodes for which that is known.
 func (n *node) satisfied(ok []bool) bool {
 	known := func(m int32) bool { return ok[m] }
 	switch n.kind {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// references resolves $ref within a schema. A schema with an $id of its own is a document in the
+// references resolves $ref within a schema. A schema with an $id is a document in the
 // document: references inside of it, pointers too, are relative to it.
 type references struct {
 	root   *value
@@ -16,7 +16,7 @@ type references struct {
 	id     string              // the keyword; in former drafts one that begins with # is an anchor
 }
 
-// nestedKeywords are those with schemas under them: one or a list of them, or (true) a table.
+// nestedKeywords are those with nested schemas: one or a list of them, or (true) a table.
 var nestedKeywords = map[string]bool{
 	"items": false, "prefixItems": false, "additionalItems": false, "additionalProperties": false, "contains": false,
 	"propertyNames": false, "not": false, "if": false, "then": false, "else": false, "allOf": false, "anyOf": false, "oneOf": false,
@@ -38,7 +38,7 @@ func newReferences(root *value) *references {
 	return r
 }
 
-// name records what a schema is called.
+// name records the name of a schema.
 func (r *references) name(uri string, v *value) {
 	if to := r.named[uri]; to != nil && to != v {
 		r.twice[uri] = true
@@ -46,7 +46,7 @@ func (r *references) name(uri string, v *value) {
 	r.named[uri] = v
 }
 
-// walk records the names in a schema, and in those under it. Names that are no URI are none.
+// walk records the names in a schema, and in nested ones. Names that are not a URI are ignored.
 func (r *references) walk(v *value, base *url.URL) {
 	if v.kind != object {
 		return

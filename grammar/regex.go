@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// spelling says how the characters of a text are written.
+// spelling is the encoding of the characters of a text.
 type spelling uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	escaped
 )
 
-// extent says which part of a text an expression has to match.
+// extent is the part of a text that an expression has to match.
 type extent uint8
 
 const (
@@ -143,7 +143,7 @@ func (t *translation) inst(i int, inst *syntax.Inst, end int32) error {
 			return errors.New("word boundaries and line anchors are not supported")
 		}
 	case syntax.InstRuneAnyNotNL:
-		// What ends a line in ECMA 262, of which the dot of RE2 knows only the first.
+		// Line ends of ECMA 262, of which the dot of RE2 excludes only the first.
 		node.to = []int32{t.runes(negate(lineEnds), out)}
 	case syntax.InstRuneAny:
 		node.to = []int32{t.runes([]rune{0, unicode.MaxRune}, out)}
@@ -156,7 +156,7 @@ func (t *translation) inst(i int, inst *syntax.Inst, end int32) error {
 
 // ranges lists the runes of an instruction as pairs of first and last.
 func ranges(inst *syntax.Inst) []rune {
-	if len(inst.Rune) != 1 { // none at all where a class leaves out everything
+	if len(inst.Rune) != 1 { // empty if a class excludes everything
 		return inst.Rune
 	}
 	r := inst.Rune[0]

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// relaxed is the automaton of an expression without its longest repetition's limits, which are
-// those of the length of the whole text.
+// relaxed is the automaton of an expression without the limits of its longest repetition, and
+// the equivalent limits of the length of the whole text.
 type relaxed struct {
 	*dfa
 	length span
@@ -23,7 +23,7 @@ func (r relaxed) matches(text string) bool {
 const minCopies = 16
 
 // relax turns ^a{m,n}b$, in which all parts but one repetition of a single character have a
-// fixed length, into ^a*b$ and the range of its lengths. Other expressions stay as they are.
+// fixed length, into ^a*b$ and the range of its lengths. Other expressions are not changed.
 func relax(re *syntax.Regexp) (*syntax.Regexp, span) {
 	free := span{0, unlimited}
 	parts := flatten(nil, re)
@@ -105,7 +105,7 @@ func width(re *syntax.Regexp) int {
 	return -1
 }
 
-// relaxed is an expression with what its length has to be.
+// relaxed is an expression with its range of lengths.
 func (w *work) relaxed(key patternKey, s spelling) (relaxed, error) {
 	r := relaxed{length: span{0, unlimited}}
 	if most, ok := formatLengths[key.format]; ok {

@@ -57,7 +57,7 @@ func (t *translation) copied(c class, to int32) int32 {
 	return c.root + move
 }
 
-// made makes the nodes of a set. They are deterministic, and those that lead on alike are one: a
+// made makes the nodes of a set. They are deterministic, and equivalent ones are merged: a
 // class of hundreds of ranges has few.
 func (t *translation) made(set []rune, to int32) int32 {
 	var escapes [2]uint64 // of the characters below 128
@@ -160,7 +160,7 @@ func (t *translation) edges(list []nfaEdgeTo) int32 {
 	return n
 }
 
-// withoutEscapes takes the characters that JSON escapes out of a set, and notes them.
+// withoutEscapes removes the characters that JSON escapes from a set, and records them.
 func (t *translation) withoutEscapes(set []rune, escapes *[2]uint64) []rune {
 	var out []rune
 	for i := 0; i < len(set); i += 2 {

@@ -13,14 +13,14 @@ import (
 // lineEnds are the characters that end a line in ECMA 262, which its dot does not match.
 var lineEnds = []rune{'\n', '\n', '\r', '\r', 0x2028, 0x2029}
 
-// sets are those of the escapes of ECMA 262. Upper-case escapes are their complements.
+// sets are the escapes of ECMA 262. Upper-case escapes are their complements.
 var sets = map[rune][]rune{
 	'd': {'0', '9'},
 	'w': {'0', '9', 'A', 'Z', '_', '_', 'a', 'z'},
 	's': {'\t', '\r', ' ', ' ', 0xA0, 0xA0, 0x1680, 0x1680, 0x2000, 0x200A, 0x2028, 0x2029, 0x202F, 0x202F, 0x205F, 0x205F, 0x3000, 0x3000, 0xFEFF, 0xFEFF},
 }
 
-// clean sorts pairs and joins those that touch.
+// clean sorts pairs and joins adjacent ones.
 func clean(pairs []rune) []rune {
 	list := make([][2]rune, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
@@ -77,7 +77,7 @@ func tables(list ...*unicode.RangeTable) []rune {
 	return clean(out)
 }
 
-// property reads what follows \p: the name of a general category, of a script or of a binary
+// property reads a property after \p: the name of a general category, of a script or of a binary
 // property in braces.
 func (p *ecma) property() ([]rune, error) {
 	text, _, ok := strings.Cut(p.expr[p.at:], "}")
@@ -125,7 +125,7 @@ func category(name string) ([]rune, bool) {
 	if !ok {
 		return nil, false
 	}
-	if name == "C" { // the table leaves out what is not assigned
+	if name == "C" { // the table leaves out unassigned characters
 		return clean(append(tables(t), negate(assigned())...)), true
 	}
 	return tables(t), true

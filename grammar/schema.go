@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Limits on what a schema may unfold to.
+// Limits on the expansion of a schema.
 const (
 	maxSteps        = 1 << 14 // schemas looked at, again where alternatives multiply; 0.1 s, and no schema of MaskBench that compiles needs more
 	maxAlternatives = 1 << 10 // of one value
@@ -18,8 +18,8 @@ func JSON() Source { return Schema([]byte(`true`)) }
 // Object is any JSON object.
 func Object() Source { return Schema([]byte(`{"type": "object"}`)) }
 
-// Schema is the JSON values that a schema allows; docs/structured-output.md says how they
-// are written and which keywords there are. The schema is not kept.
+// Schema is the JSON values that a schema allows; docs/structured-output.md has their
+// notation and the supported keywords. The schema is not kept.
 func Schema(schema []byte) Source {
 	root, err := parseValue(schema)
 	return newSource("schema", "schema", []string{string(schema)}, func(b *builder) (int32, error) {
@@ -40,20 +40,20 @@ type compiler struct {
 	refs  *references
 	rules map[string]int32    // nodes of the values that some schemas describe together
 	known map[string][]*shape // and their shapes
-	// others are automata of names that are none of some, by all that decides on them.
+	// others are automata of undeclared names, by all of their inputs.
 	others map[string]*dfa
 	// allowed are the names that propertyNames allows, by the schemas of these.
 	allowed map[string]nameSet
 	steps   int
 
 	busy          map[string]bool     // shapes being worked out
-	count         int                 // of values, those made included
+	count         int                 // of values, internal ones included
 	nots          map[*value]*value   // the negations of schemas
 	negated       map[*value][]*value // and the ways to satisfy them
 	ways          map[*value][]*value // ways to satisfy conditions and dependencies
 	always, never *value              // the schemas true and false
 
-	// For Bare: what occurs in no string, "" for anything may, and the words that none is.
+	// For Bare: the text that no string contains, "" for none, and the excluded words.
 	marker   string
 	end      string // of a value, with the marker in it
 	reserved []string
@@ -96,8 +96,8 @@ func (c *compiler) value(schemas []*value) (int32, error) {
 	return n, nil
 }
 
-// normal sorts schemas, drops those that say nothing or are there twice, and gives the set
-// a name.
+// normal sorts schemas, drops empty and duplicate ones, and names the
+// set.
 func normal(schemas []*value) ([]*value, string) {
 	list := slices.Clone(schemas)
 	list = slices.DeleteFunc(list, func(v *value) bool {

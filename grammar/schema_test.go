@@ -73,8 +73,8 @@ func acceptsTokens(g *Grammar, ids []int32) bool {
 	return m.mayEnd() && has(m.Allowed(nil), 256)
 }
 
-// TestSchemaEqualsValidator holds random schemas against random values, nearly all close to
-// what the schema says: a text is accepted, by bytes and by tokens, if and only if the slow
+// TestSchemaEqualsValidator compares random schemas with random values, nearly all close to
+// the schema: a text is accepted, by bytes and by tokens, if and only if the slow
 // validator accepts its value.
 func TestSchemaEqualsValidator(t *testing.T) {
 	schemas := 300
@@ -134,8 +134,8 @@ func TestSchemaEqualsValidator(t *testing.T) {
 	}
 }
 
-// TestSampledTextsAreValid chooses allowed tokens at random until the end is chosen: what
-// comes out is JSON, and valid.
+// TestSampledTextsAreValid chooses allowed tokens at random until the end is chosen: the
+// text is JSON, and valid.
 func TestSampledTextsAreValid(t *testing.T) {
 	schemas := 200
 	if testing.Short() {
@@ -170,7 +170,7 @@ func TestSampledTextsAreValid(t *testing.T) {
 	}
 }
 
-// sampleText draws tokens until the end, and gives up after a number of them.
+// sampleText draws tokens until the end, at most limit.
 func sampleText(t *testing.T, r *rand.Rand, g *Grammar, limit int) (string, bool) {
 	t.Helper()
 	m := g.Matcher()
@@ -181,7 +181,7 @@ func sampleText(t *testing.T, r *rand.Rand, g *Grammar, limit int) (string, bool
 			t.Fatalf("nothing allowed after %q", out.String())
 		}
 		id := ids[r.IntN(len(ids))]
-		// What closes is preferred, so that texts end.
+		// Closing tokens are preferred, so that texts end.
 		for _, closing := range []int32{256, '}', ']', '"'} {
 			if has(m.Allowed(nil), closing) && r.IntN(3) == 0 {
 				id = closing

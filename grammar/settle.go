@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// madeKeywords are those of made schemas.
+// madeKeywords are those of internal schemas.
 var madeKeywords = map[string]func(s *shape, v *value) error{
 	madeTypes: (*shape).readTypes,
 	notPattern: func(s *shape, v *value) error {
@@ -30,7 +30,7 @@ func (s *shape) readTypes(v *value) error {
 	return err
 }
 
-// looseFormats leave out no string of a format, however its definition is read.
+// looseFormats exclude no string of a format under any reading of its definition.
 var looseFormats = map[string]string{
 	"date":      `[0-9Ww-]+`,
 	"time":      `[0-9TtZz:.,+ -]+`,

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// longestOf writes text in the longest tokens there are, and does not know of the last one
-// where more may follow.
+// longestOf encodes text in the longest tokens, and leaves out the last one
+// if more may follow.
 func longestOf(v *Vocab) func(text string, more bool) []int32 {
 	return func(text string, more bool) []int32 {
 		ids := longest(v, text)
@@ -18,9 +18,9 @@ func longestOf(v *Vocab) func(text string, more bool) []int32 {
 	}
 }
 
-// TestSettledTextHasOneSpelling checks masks with an encoder against those without one: where
-// all that may come is the beginning of one text, the encoder's first token is left, if it says
-// one; elsewhere the mask is the same. A text is told to be settled by trying each byte.
+// TestSettledTextHasOneSpelling compares masks with an encoder with those without one: if
+// all continuations begin with one text, the mask has only the encoder's first token, if there is
+// one; otherwise it is the same. Forced text is found by trying each byte.
 func TestSettledTextHasOneSpelling(t *testing.T) {
 	more := append([]string{"<call", ">{", "ca", "but", "es, b", "othing"}, pieces...)
 	v, free := bytesVocab(t, more...), bytesVocab(t, more...)
@@ -77,7 +77,7 @@ func (m *Matcher) at(ids []int32) int32 {
 }
 
 // TestSpellingLosesNoText writes texts under the masks of an encoder, with any allowed token that
-// they go on with: none becomes impossible.
+// they continue with: none becomes impossible.
 func TestSpellingLosesNoText(t *testing.T) {
 	v := bytesVocab(t, pieces...)
 	v.SetEncoder(longestOf(v))
@@ -103,7 +103,7 @@ func TestSpellingLosesNoText(t *testing.T) {
 	}
 }
 
-// TestEncoderIsNotTrusted has encoders that return what may not follow: masks are as without one.
+// TestEncoderIsNotTrusted has encoders that return tokens that may not follow: masks are as without one.
 func TestEncoderIsNotTrusted(t *testing.T) {
 	want := members(compile(t, Literal("yes"), bytesVocab(t, "yes", "ye")).Matcher().Allowed(nil))
 	for _, ids := range [][]int32{nil, {-1}, {9999}, {256}, {'n'}} {

@@ -9,15 +9,15 @@ import (
 	"strconv"
 )
 
-// Source says which texts a grammar allows. Sources are values, cheap to make and checked
-// when they are compiled. The zero Source is none.
+// Source is the texts that a grammar allows. Sources are values, cheap to make and checked
+// when they are compiled. The zero Source is invalid.
 type Source struct {
 	name string // for error messages
 	key  Key
 	make func(*builder) (int32, error)
 }
 
-// Key identifies what a Source was made of: two Sources made by other functions, or of other
+// Key identifies a Source: Sources made by different functions, or of different
 // arguments, have different keys.
 type Key [sha256.Size]byte
 
@@ -84,8 +84,8 @@ func InString(part Source) Source {
 	})
 }
 
-// Without is the texts of a Regexp or of a grammar that Lark read, none of whose terminals has
-// the marker in it.
+// Without is the texts of a Regexp or of a Lark grammar, none of whose terminals contains
+// the marker.
 func Without(marker string, part Source) Source {
 	return newSource(part.name, "without", append(keys(part), marker), func(b *builder) (int32, error) {
 		before := b.avoid
@@ -96,7 +96,7 @@ func Without(marker string, part Source) Source {
 	})
 }
 
-// lexeme is the automaton of an expression, spelled as the builder is told to.
+// lexeme is the automaton of an expression, in the builder's spelling.
 func (b *builder) lexeme(expr string) (*dfa, error) {
 	d, err := b.work.regex(expr, whole, b.spelling)
 	if err != nil || b.avoid == "" {
@@ -130,8 +130,8 @@ func Choice(texts ...string) Source {
 // Literal is the text itself.
 func Literal(text string) Source { return Choice(text) }
 
-// TextWithout is any text of whole characters in which the marker does not occur: what
-// stands before a marker that begins something else.
+// TextWithout is any text of whole characters in which the marker does not occur: for
+// text before a marker that begins something else.
 func TextWithout(marker string) Source {
 	return newSource("text", "text without", []string{marker}, func(b *builder) (int32, error) {
 		within, err := b.work.regex(regexp.QuoteMeta(marker), anywhere, plain)

@@ -88,8 +88,8 @@ func (w *work) choice(texts []string) (*dfa, error) {
 	return d, nil
 }
 
-// but is the automaton of the texts of d, all of whose states have texts without end, that are
-// none of the given. Each of these is one of d.
+// but is the automaton of the texts of d except the given ones, all of which d accepts. All states of d
+// have infinitely many texts.
 func (w *work) but(d *dfa, texts []string) (*dfa, error) {
 	t, err := w.newTrie(texts)
 	if err != nil {
@@ -113,7 +113,7 @@ func (w *work) but(d *dfa, texts []string) (*dfa, error) {
 			}
 		}
 	}
-	state := make([]int32, nodes) // of d, at each node, whose number is above those before it
+	state := make([]int32, nodes) // of d, at each node; nodes have higher numbers than their parents
 	for s := range int32(nodes) {
 		row := q.row(s)
 		copied(row, state[s])

@@ -9,7 +9,7 @@ import (
 // keywords hold in any case, and groups of alternatives that are still to be chosen from.
 type unfolding struct {
 	parts []part
-	rest  []part // parts that follow those that are added
+	rest  []part // parts that follow the added ones
 }
 
 // part is a schema or a group.
@@ -20,7 +20,7 @@ type part struct {
 
 // group is alternatives, at least one of which must hold.
 type group struct {
-	at   *value // where they are
+	at   *value // their position
 	list []*value
 	path []*value // the schemas that led to it
 	only bool     // exactly one of them must hold
@@ -39,11 +39,11 @@ func chosen(parts []part) []*value {
 	return list
 }
 
-// errBusy says that shapes are asked for while they are worked out: in a schema that refers to
-// itself the difference between two alternatives lies in themselves.
+// errBusy reports that shapes are requested while they are computed: in a schema that refers to
+// itself the difference between two alternatives is in themselves.
 var errBusy = errors.New("depends on itself")
 
-// shapes lists what the schemas allow together, alternatives multiplied out. Every valid
+// shapes lists the shapes of a conjunction of schemas, alternatives multiplied out. Every valid
 // value has one of the shapes.
 func (c *compiler) shapes(schemas []*value) ([]*shape, error) {
 	schemas, key := normal(schemas)
@@ -97,8 +97,8 @@ func (c *compiler) unfold(u *unfolding, v *value, path []*value) error {
 	return nil
 }
 
-// alone is the reference beside which other keywords mean nothing, as in former drafts; nil if
-// there is none.
+// alone is the reference beside which other keywords are ignored, as in former drafts, or
+// nil.
 func (v *value) alone(r *references) *value {
 	if r.former {
 		return v.member("$ref")
@@ -106,7 +106,7 @@ func (v *value) alone(r *references) *value {
 	return nil
 }
 
-// relate adds what the keyword m of a schema v says by other schemas.
+// relate adds the keyword m of a schema v that refers to other schemas.
 func (c *compiler) relate(u *unfolding, v *value, name string, m *value, path []*value) error {
 	add := func(g group) { u.parts = append(u.parts, part{group: &g}) }
 	switch name {
@@ -157,8 +157,8 @@ func (c *compiler) relate(u *unfolding, v *value, name string, m *value, path []
 	return nil
 }
 
-// multiply takes one alternative of the first group after the other. Alternatives that
-// contradict what holds in any case are left out at once.
+// multiply tries each alternative of the first group. Alternatives that
+// contradict the common conditions are left out at once.
 func (c *compiler) multiply(parts []part) ([]*shape, error) {
 	if err := c.work.spend(16 * len(parts)); err != nil {
 		return nil, c.root.errorf("%w", err)
@@ -200,8 +200,8 @@ func (c *compiler) multiply(parts []part) ([]*shape, error) {
 	return found, nil
 }
 
-// contradicts reports whether it is certain that nothing has a shape: no value of its enum
-// fits, or a member that it demands cannot be had.
+// contradicts reports whether certainly nothing has a shape: no value of its enum
+// fits, or a required member is impossible.
 func (c *compiler) contradicts(s *shape) bool {
 	if s.enum != nil {
 		return !slices.ContainsFunc(s.enum, func(v *value) bool {
@@ -265,7 +265,7 @@ func (c *compiler) exactlyOne(parts []part, at int) ([]*shape, error) {
 	return found, nil
 }
 
-// overlaps lists the alternatives that may hold along with alternative i, given the shapes
+// overlaps lists the alternatives that may be true together with alternative i, given the shapes
 // of each.
 func (c *compiler) overlaps(lists [][]*shape, i int) ([]int, error) {
 	var both []int

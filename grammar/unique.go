@@ -18,8 +18,8 @@ func (s *shape) readUnique(v *value) error {
 	return nil
 }
 
-// uniqueArray is the node of arrays no two of whose items are equal, if their items are of few
-// values: each set of items so far has nodes of its own.
+// uniqueArray is the node of arrays without equal items, if the items have few
+// values: each set of items so far has its own nodes.
 func (c *compiler) uniqueArray(s *shape, m marks) (int32, error) {
 	u := uniqueItems{compiler: c, s: s, m: m, bits: map[string]int{}, rests: map[uint64]int32{}}
 	some, err := u.some(0)
@@ -33,15 +33,15 @@ func (c *compiler) uniqueArray(s *shape, m marks) (int32, error) {
 	return c.seq(m.open, c.alt(body...)), nil
 }
 
-// uniqueItems builds the arrays of a shape without equal items. Items are numbered as they are
-// met, and a set of them is its bits; as none is there twice, their number is the length.
+// uniqueItems builds the arrays of a shape without equal items. Items are numbered in the order of
+// occurrence, and a set of them is its bits; without duplicates, their number is the length.
 type uniqueItems struct {
 	*compiler
 	s      *shape
 	m      marks
-	bits   map[string]int   // by what makes values equal
+	bits   map[string]int   // by equality of values
 	places []map[int]int32  // nodes of the values of a place
-	rests  map[uint64]int32 // what follows a set
+	rests  map[uint64]int32 // nodes after a set
 }
 
 // some is one more item and all that follows, behind a set of items.
@@ -69,7 +69,7 @@ func (u *uniqueItems) some(set uint64) (int32, error) {
 	return n, nil
 }
 
-// rest is what follows a set of items.
+// rest is the node after a set of items.
 func (u *uniqueItems) rest(set uint64) (int32, error) {
 	if n, ok := u.rests[set]; ok {
 		return n, nil

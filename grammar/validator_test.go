@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// decode reads JSON as the validator wants it.
+// decode reads JSON for the validator.
 func decode(text string) (v any, err error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -76,7 +76,7 @@ func valid(root, schema, v any) bool {
 	return true
 }
 
-// validLogic is the keywords not, if, then, else and those of dependencies.
+// validLogic checks the keywords not, if, then, else and those of dependencies.
 func validLogic(root any, s map[string]any, v any) bool {
 	if not, ok := s["not"]; ok && valid(root, not, v) {
 		return false
@@ -176,7 +176,7 @@ func validNumber(s map[string]any, v json.Number) bool {
 	return !ok || new(big.Rat).Quo(rat(v), rat(m)).IsInt()
 }
 
-// inRange reports whether n lies between two keywords of a schema.
+// inRange reports whether n is between the values of two keywords of a schema.
 func inRange(s map[string]any, n int, least, most string) bool {
 	size := big.NewRat(int64(n), 1)
 	if x, ok := s[least].(json.Number); ok && size.Cmp(rat(x)) < 0 {

@@ -19,7 +19,7 @@ const (
 // order.
 type value struct {
 	kind   jsontext.Kind
-	text   string // of a string: itself; of a number or boolean: as it is written
+	text   string // of a string: itself; of a number or boolean: its JSON
 	list   []*value
 	names  []string       // of an object's members, whose values are list
 	index  map[string]int // of the names
@@ -90,7 +90,7 @@ func (v *value) add(r *jsontext.Reader, name string, count *int) error {
 	return err
 }
 
-// member is the value of an object's member, nil if there is none.
+// member is the value of an object's member, or nil.
 func (v *value) member(name string) *value {
 	if len(v.names) <= 8 { // comparing is faster than hashing, and most schemas have few keywords
 		if i := slices.Index(v.names, name); i >= 0 {
@@ -118,7 +118,7 @@ func (v *value) pointer() string {
 	return v.parent.pointer() + "/" + pointerEscape.Replace(v.name)
 }
 
-// follow is the value that a pointer behind "#" leads to, nil if there is none.
+// follow is the value that a pointer behind "#" leads to, or nil.
 func (v *value) follow(pointer string) *value {
 	if pointer == "" {
 		return v

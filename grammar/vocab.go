@@ -22,9 +22,9 @@ type Vocab struct {
 	tokens []string
 	end    []int32
 
-	// nodes is a forest of the tokens' bytes in the order of a walk along it. It holds the
-	// plain tokens first, those of whole characters that may stand in a JSON string as they
-	// are, and from plainEnd on the others.
+	// nodes is a forest of the tokens' bytes in depth-first order. It holds the
+	// plain tokens first, those of whole characters that may be in a JSON string
+	// unescaped, and from plainEnd on the rest.
 	nodes    []trieNode // and one more behind the last
 	order    []int32    // the tokens in the order of their nodes
 	chars    []uint8    // by node: the characters of plain tokens up to it
@@ -34,10 +34,10 @@ type Vocab struct {
 	// twins lists ids by pairs of the one in the forest and another with the same bytes.
 	twins [][2]int32
 
-	// plain[n] is the mask of the plain tokens of at most n characters; longer tokens than
-	// the last has there are none.
+	// plain[n] is the mask of the plain tokens of at most n characters; no token is longer than
+	// the last n.
 	plain [][]uint64
-	// text is what can follow within a JSON string, by state of textDFA.
+	// text is the facts within a JSON string, by state of textDFA.
 	text []atomic.Pointer[facts]
 
 	// encode is nil where settled text may be spelled in any way.
@@ -46,12 +46,12 @@ type Vocab struct {
 	learned atomic.Int64 // bytes of facts that grammars remember
 }
 
-// SetEncoder has settled text written as a tokenizer writes it: where the grammar leaves one
-// text, only the token with which encode begins it is allowed, and no other way to spell it.
-// Which texts can come out stays the same. It must be called before the vocabulary is used, and
-// encode by several goroutines at once.
+// SetEncoder restricts forced text to the tokenizer's encoding: if the grammar allows only one
+// text, only the token with which encode begins it is allowed, and no other tokenization.
+// The set of possible texts does not change. It must be called before the vocabulary is used;
+// several goroutines call encode at once.
 //
-// encode returns the ids of a text, or those that it begins with; if more is true, other text
+// encode returns the ids of a text, or the first of them; if more is true, other text
 // follows, and ids that may depend on it are left out.
 func (v *Vocab) SetEncoder(encode func(text string, more bool) []int32) { v.encode = encode }
 
@@ -59,7 +59,7 @@ func (v *Vocab) SetEncoder(encode func(text string, more bool) []int32) { v.enco
 type trieNode struct {
 	end   int32 // the node after those below this one
 	id    int32 // the token that ends here; -1: none
-	first int32 // how many tokens end at nodes before this one
+	first int32 // number of tokens that end at nodes before this one
 	below kinds // of the bytes below this one
 	depth uint8
 	b     byte
@@ -67,7 +67,7 @@ type trieNode struct {
 
 // NewVocab prepares a vocabulary: tokens[id] is the bytes that id adds to the text, empty
 // for an id that must never be allowed, such as a control token. end lists the ids that
-// end a text; their bytes do not matter. Every byte that UTF-8 knows must be a token, so
+// end a text; their bytes are ignored. Every byte of UTF-8 must be a token, so
 // that no text can get stuck. tokens and end are not kept.
 func NewVocab(tokens []string, end []int32) (*Vocab, error) {
 	if len(tokens) > maxVocab {
@@ -164,7 +164,7 @@ func (v *Vocab) plant(list []entry) {
 	v.nodes = append(v.nodes, trieNode{id: -1, first: int32(len(v.order))})
 }
 
-// tell notes at the nodes of a token the kinds of the bytes below each.
+// tell records at the nodes of a token the kinds of the bytes below each.
 func (v *Vocab) tell(path []int32, e entry) {
 	below := kinds(0)
 	if e.plain == 0 {
@@ -206,7 +206,7 @@ func (v *Vocab) measure(list []entry) {
 	}
 }
 
-// first is the token with which encode begins a text, -1 if it is not known or none that may be
+// first is the token with which encode begins a text, -1 if it is unknown or not
 // allowed; more is true if other text follows.
 func (v *Vocab) first(text string, more bool) int32 {
 	ids := v.encode(text, more)
