@@ -16,8 +16,8 @@ import (
 )
 
 // fixturesVariable names a folder with third-party templates, chat/templates, and their
-// renderings, chat/cases.json. They are not ours to ship: where it is set they are tested as
-// well as our own.
+// renderings, chat/cases.json. We may not ship them: if it is set they are tested
+// like our own.
 const fixturesVariable = "FORETOKEN_FIXTURES"
 
 func readFile(t testing.TB, name string) []byte {
@@ -35,8 +35,8 @@ func readFile(t testing.TB, name string) []byte {
 	return data
 }
 
-// renderings are templates of the family's kind, by path with the format of calls that they
-// teach, and what the reference made of conversations with them.
+// renderings are templates of a family, by path with the format of calls that they
+// teach, and the reference's renderings of conversations.
 type renderings struct {
 	templates string // folder
 	teaches   map[string]ToolFormat
@@ -44,7 +44,7 @@ type renderings struct {
 	count     int
 }
 
-// references are our own renderings, and those of the shipped templates where there are any.
+// references are our own renderings, and those of the third-party templates if available.
 func references() []renderings {
 	list := []renderings{{
 		"testdata", map[string]ToolFormat{"calls_xml.jinja": ToolXML, "calls_json.jinja": ToolJSON}, "testdata/calls.json.gz", 228,
@@ -79,8 +79,8 @@ func TestTeaches(t *testing.T) {
 	})
 }
 
-// TestTeachesToTheByte has what is found of our own templates: how calls are written, in which shape
-// messages are wanted, and how thoughts are set apart.
+// TestTeachesToTheByte checks the syntax of calls, the shape of messages and the think
+// blocks that are detected in our own templates.
 func TestTeachesToTheByte(t *testing.T) {
 	for name, want := range map[string]struct {
 		syntax   CallSyntax
@@ -129,7 +129,7 @@ func TestProbesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTeachesAsTheSourceSays compares what probing finds with what stands in the source of every
+// TestTeachesAsTheSourceSays compares the detected format with the source of every
 // template of the repository: none of them mentions a format that it does not use.
 func TestTeachesAsTheSourceSays(t *testing.T) {
 	found := map[ToolFormat]int{}
@@ -172,7 +172,7 @@ func TestTeachesByWhatComesOut(t *testing.T) {
 		`{% if tools %}Never <arg_key>.{% endif %}` + call + `{{ c.function | tojson }}` + end:                       ToolJSON,
 		`{{ '<｜tool▁call▁begin｜>' if tools }}`:                                                                       ToolDeepSeek,
 
-		// What cannot be rendered teaches nothing.
+		// A template that cannot be rendered teaches nothing.
 		`{{ raise_exception('<function=') }}`: ToolJSON,
 		`{% if %}<function=`:                  ToolJSON,
 	} {
@@ -182,8 +182,8 @@ func TestTeachesByWhatComesOut(t *testing.T) {
 	}
 }
 
-// rendering is what Jinja itself made of a conversation, set up as Hugging Face transformers
-// sets it up.
+// rendering is Jinja's own result for a conversation, with the setup of Hugging Face
+// transformers.
 type rendering struct {
 	Template            string
 	Case                string
@@ -196,8 +196,8 @@ type rendering struct {
 }
 
 // TestRenderEqualsReference renders every case byte for byte, and refuses those that the
-// reference refused. Ours are renderings by Jinja 3.1.6 of two templates with the parts that
-// shipped ones have.
+// reference refused. Ours are renderings by Jinja 3.1.6 of two templates with the parts of
+// third-party ones.
 func TestRenderEqualsReference(t *testing.T) {
 	for _, s := range references() {
 		var cases []rendering

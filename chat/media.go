@@ -9,21 +9,21 @@ import (
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
-// Part is a piece of a message: a text, or a picture or video in its place.
+// Part is a piece of a message: a text, or an image or video in its place.
 type Part struct {
 	Text  string
 	Media *Media // nil: the part is Text
 }
 
-// Media is a picture or a video as it was sent: nothing of it has been decoded or checked.
+// Media is an image or a video as received: nothing of it has been decoded or checked.
 type Media struct {
-	// Files is the encoded picture, or the frames of a video in their order. One file that is an
-	// animation is a video by itself.
+	// Files is the encoded image, or the frames of a video in their order. A single animation
+	// is a whole video.
 	Files [][]byte
 	Video bool
-	// Rate is the frames per second of a video; 0: what the animation says, or 24.
+	// Rate is the frames per second of a video; 0: that of the animation, or 24.
 	Rate float64
-	// MaxPixels is the most that are left of a picture, where that is less than the model's own
+	// MaxPixels is the maximum number of pixels of an image after resizing, if that is less than the model's
 	// limit; 0: the model's.
 	MaxPixels int
 }
@@ -57,17 +57,17 @@ func (m *Media) value() jinja.Value {
 	return jinja.Dict(part)
 }
 
-// Media lists the pictures and videos in the content, in their order.
+// Media lists the images and videos in the content, in their order.
 func (c Content) Media() []*Media { return c.media }
 
 // opener returns the file that a part of a message names.
 type opener func(name string) ([]byte, error)
 
-// lowDetail is the most pixels that are left of a picture whose detail is low.
+// lowDetail is the maximum number of pixels of an image whose detail is low.
 const lowDetail = 512 * 512
 
-// partsFrom reads the pictures and videos among the parts of a message. Other parts stay as they
-// are.
+// partsFrom reads the images and videos among the parts of a message. Other parts are not
+// changed.
 func partsFrom(parts []jinja.Value, open opener) (c Content, err error) {
 	items := make([]jinja.Value, len(parts))
 	for i, part := range parts {
@@ -86,7 +86,7 @@ func partsFrom(parts []jinja.Value, open opener) (c Content, err error) {
 	return c, nil
 }
 
-// mediaFrom is the picture or video of a part; nil: it is neither, by what templates tell them by.
+// mediaFrom is the image or video of a part; nil: it is neither, by the tests of templates.
 func mediaFrom(part *jinja.Map, open opener) (*Media, error) {
 	kind := ""
 	for _, name := range []string{"image", "video"} {
@@ -181,7 +181,7 @@ func field(m *jinja.Map, key string) string {
 	return text(v)
 }
 
-// text is the text that v is, "" if it is none.
+// text is the text of v, "" if it is not a text.
 func text(v jinja.Value) string {
 	s, _ := v.Text()
 	return s

@@ -81,8 +81,8 @@ func TestDecodeMessagesWithSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestDecodedPartsRenderAsParts: what templates see of a picture is the same however it was
-// spelled, so that no spelling gets past them.
+// TestDecodedPartsRenderAsParts: templates see the same part for every spelling of an image,
+// so that no spelling bypasses them.
 func TestDecodedPartsRenderAsParts(t *testing.T) {
 	template, err := NewTemplate(`{%- for p in messages[0].content %}{%- if p.type == 'image' or 'image' in p or 'image_url' in p %}<i>{%- elif 'text' in p %}{{- p.text }}{%- endif %}{%- endfor %}`)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 type Message struct {
 	Role    string // "system", "user", "assistant", "tool"; which ones there are is up to the template
 	Content Content
-	// ReasoningContent is what an assistant thought before it answered. Nil
+	// ReasoningContent is an assistant's reasoning before its answer. Nil
 	// and empty are different to templates.
 	ReasoningContent *string
 	ToolCalls        []ToolCall // that an assistant made
@@ -23,11 +23,11 @@ type Message struct {
 	extra *jinja.Map // all other fields of its JSON, which templates of some models read
 }
 
-// roles are the words for who speaks that protocols know. A message picks one of them, and
-// does not write it: templates may put control tokens together with them.
+// roles are the roles of the protocols. A message selects one of them, and its text is
+// trusted: templates may combine control tokens with it.
 var roles = []string{"system", "developer", "user", "assistant", "tool", "function"}
 
-// Content is what a message says: a text, or parts such as texts and images, or
+// Content is the content of a message: a text, or parts such as texts and images, or
 // null. The zero Content is null.
 type Content struct {
 	value jinja.Value
@@ -37,7 +37,7 @@ type Content struct {
 // Text returns a content that is a text.
 func Text(s string) Content { return Content{value: jinja.String(s)} }
 
-// Text returns the content as one text, and whether it can be had as one: null
+// Text returns the content as one text, and whether that is possible: null
 // is the empty text, parts that are all texts are joined, others cannot be.
 func (c Content) Text() (string, bool) {
 	switch c.value.Kind() {
@@ -58,7 +58,7 @@ func (c Content) Text() (string, bool) {
 	return "", true
 }
 
-// Bytes returns the length of all texts of the content, also of those beside images.
+// Bytes returns the length of all texts of the content, also beside images.
 func (c Content) Bytes() int {
 	text, _ := c.value.Text()
 	n := len(text)
@@ -72,12 +72,12 @@ func (c Content) Bytes() int {
 
 // ToolCall is a call of a tool by the model.
 type ToolCall struct {
-	ID        string // empty in what a Parser gives: the server gives out ids
+	ID        string // empty in the result of a Parser: the server assigns ids
 	Name      string
 	Arguments Arguments
 }
 
-// Arguments are what a tool is called with: a JSON object whose keys keep their order. The
+// Arguments are the arguments of a tool call: a JSON object whose keys keep their order. The
 // zero value is an empty one.
 type Arguments struct{ fields *jinja.Map }
 
@@ -112,12 +112,12 @@ func (a Arguments) JSON() string {
 	return string(b)
 }
 
-// DecodeMessages reads a JSON array of messages as OpenAI's chat completions have
-// them. Fields it does not know are kept for the template. Pictures and videos are not
+// DecodeMessages reads a JSON array of messages in the format of OpenAI's chat completions.
+// Unknown fields are kept for the template. Images and videos are not
 // read: see [DecodeMessagesWith].
 func DecodeMessages(data []byte) ([]Message, error) { return DecodeMessagesWith(data, nil) }
 
-// DecodeMessagesWith is [DecodeMessages] for conversations with pictures and videos: open
+// DecodeMessagesWith is [DecodeMessages] for conversations with images and videos: open
 // returns the file that a part names by its path or URL, which may be a data: URL. Parts are read
 // in the spellings of OpenAI (image_url), Anthropic (source) and Qwen (image, video, fps, max_pixels);
 // a video is a list of names of frames, or the name of one animation.
@@ -237,8 +237,8 @@ func toolCallsFrom(v jinja.Value) ([]ToolCall, error) {
 	return calls, nil
 }
 
-// toolCallFrom takes a call with its name and arguments under "function", as
-// OpenAI has it, or without that level.
+// toolCallFrom reads a call with its name and arguments under "function", as in
+// OpenAI's format, or without that level.
 func toolCallFrom(v jinja.Value) (c ToolCall, err error) {
 	if id, ok := v.Map().Get("id"); ok && id.Kind() != jinja.KindNone {
 		if c.ID, err = textField("id", id); err != nil {
@@ -260,8 +260,8 @@ func toolCallFrom(v jinja.Value) (c ToolCall, err error) {
 	return c, nil
 }
 
-// argumentsFrom takes an object, or the JSON text of one, which is what OpenAI
-// has. Nothing, null and an empty text are no arguments.
+// argumentsFrom reads an object, or the JSON text of one, as in OpenAI's
+// format. A missing value, null and an empty text are no arguments.
 func argumentsFrom(v jinja.Value) (none Arguments, err error) {
 	if text, ok := v.Text(); ok {
 		if len(bytes.TrimSpace([]byte(text))) == 0 {
@@ -294,7 +294,7 @@ func (m Message) value(s shape) jinja.Value {
 	case len(m.ToolCalls) > 0 && s.null:
 		out.Set("content", jinja.None())
 	default:
-		// Clients send null beside tool calls, and for empty answers and results. Many templates take
+		// Clients send null beside tool calls, and for empty answers and results. Many templates accept
 		// only text, or print None.
 		out.Set("content", jinja.String(""))
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// EventKind says what an [Event] brings.
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
 // The kinds of events.
@@ -18,17 +18,17 @@ const (
 // Event is a piece of an answer.
 type Event struct {
 	Kind EventKind
-	Text string    // of content and reasoning: the text that is new
+	Text string    // of content and reasoning: the new text
 	Call *ToolCall // of a tool call; without an ID
 }
 
-// ToolFormat says which tool calls a [Parser] looks for.
+// ToolFormat is the format of tool calls that a [Parser] looks for.
 type ToolFormat uint8
 
 // The formats. A request that declares no tools should be parsed with ToolNone,
 // so that an answer about tool calls stays text.
 const (
-	ToolAuto     ToolFormat = iota // ToolXML or ToolJSON, told by how the call begins
+	ToolAuto     ToolFormat = iota // ToolXML or ToolJSON, by the beginning of the call
 	ToolXML                        // Qwen's <function=…><parameter=…>
 	ToolJSON                       // Hermes' {"name": …, "arguments": …}
 	ToolNone                       // tool calls are text
@@ -36,27 +36,27 @@ const (
 	ToolDeepSeek                   // DeepSeek's name<｜tool▁sep｜>{…}, or with the object fenced
 )
 
-// ParserOptions says what answer to expect.
+// ParserOptions describe the expected answer.
 type ParserOptions struct {
-	// Thinking says that the prompt opened a think block, so that the answer
+	// Thinking: the prompt opened a think block, so that the answer
 	// begins inside it; see [Rendered.StartsThinking].
 	Thinking bool
-	// Thought says that the prompt closed a think block and left it to the answer
-	// to set itself apart: newlines that it begins with are dropped.
+	// Thought: the prompt closed a think block without the separator after it:
+	// leading newlines of the answer are dropped.
 	Thought bool
 	// Tools are the declared tools. Their schemas give the arguments of XML and
-	// GLM calls their types; undeclared ones are strings, or in GLM's what they
-	// are in JSON.
+	// GLM calls their types; undeclared ones are strings, or in GLM's format the JSON
+	// value of the text.
 	Tools      []Tool
 	ToolFormat ToolFormat
-	// Exact says that only calls behind the think block and in all of their tags
-	// are calls, as a grammar demands them. Otherwise the parser also reads calls
-	// of declared tools that models are known to write in other ways; see [Parser].
+	// Exact: only calls behind the think block and with all of their tags
+	// are calls, as a grammar requires. Otherwise the parser also reads calls
+	// of declared tools in known variants that models write; see [Parser].
 	Exact bool
 }
 
-// Parser takes an answer apart while it is being generated. The events of a text
-// say the same however it is cut into chunks, also within a character.
+// Parser splits an answer into events while it is being generated. The events of a text
+// do not depend on how it is cut into chunks, even within a character.
 //
 // Reasoning is the text between <think> and </think>. A block may begin only at
 // the start of the answer, behind a little whitespace; tags anywhere else are
@@ -72,16 +72,16 @@ type ParserOptions struct {
 // block before a call: if no answer follows a closing tag, a call in the block
 // ends it. Qwen models forget <tool_call> before <function=…>.
 //
-// Newlines that only set blocks apart are dropped: those at the beginning and end
-// of the reasoning, at the beginning of what follows it, and those before, between
-// and after tool calls. All other text is given out as it came. Held back is only
-// what may yet be part of a tag or of newlines to be dropped, and what follows a
+// Newlines that only separate blocks are dropped: those at the beginning and end
+// of the reasoning, at the beginning of the text after it, and those before, between
+// and after tool calls. All other text is unchanged. The parser holds back only
+// text that may be part of a tag or of newlines to be dropped, and text that follows a
 // call in a think block.
 type Parser struct {
 	options  ParserOptions
 	state    parserState
 	buf      []byte    // not parsed yet; in stateCall it begins with the tag
-	newlines int       // seen before buf and not given out yet
+	newlines int       // seen before buf and not emitted yet
 	fresh    bool      // at the beginning of a block: newlines are dropped
 	form     *callForm // of calls; nil: there are none
 	thought  *callForm // of calls that end a think block; nil: none do
@@ -91,7 +91,7 @@ type Parser struct {
 	block    bool        // a tag of several calls is to be closed
 	events   []Event
 	kind     EventKind // of text
-	text     []byte    // to be given out with the next event
+	text     []byte    // to be emitted with the next event
 }
 
 type parserState uint8
@@ -120,7 +120,7 @@ func (p *Parser) Thinking() bool {
 	return p.state == stateReasoning || p.state == stateStart && p.options.Thinking
 }
 
-// Write takes the next chunk of the answer and returns what is certain after it.
+// Write takes the next chunk of the answer and returns the events that are certain after it.
 func (p *Parser) Write(chunk string) []Event {
 	p.buf = append(p.buf, chunk...)
 	for p.step() {
@@ -128,8 +128,8 @@ func (p *Parser) Write(chunk string) []Event {
 	return p.take()
 }
 
-// Cut ends an answer that a limit or a stop text has cut off and returns what was
-// held back, except for what is, or may be, the beginning of a tool call.
+// Cut ends an answer that a limit or a stop text has cut off and returns the held
+// text, except for a beginning or a possible beginning of a tool call.
 func (p *Parser) Cut() []Event {
 	p.settle()
 	if p.state == stateCall || p.state == stateContent && len(p.buf) > 0 {
@@ -138,7 +138,7 @@ func (p *Parser) Cut() []Event {
 	return p.Close()
 }
 
-// Close ends the answer and returns what was held back.
+// Close ends the answer and returns the held text.
 func (p *Parser) Close() []Event {
 	p.settle()
 	kind := EventContent
@@ -153,7 +153,7 @@ func (p *Parser) Close() []Event {
 	return p.take()
 }
 
-// settle decides at the end of an answer what its text is.
+// settle decides at the end of an answer what the held text is.
 func (p *Parser) settle() {
 	switch p.state {
 	case stateStart:
@@ -207,7 +207,7 @@ func (p *Parser) step() bool {
 	return false
 }
 
-// stepContent gives out text up to the next call, and drops closing tags that belong to the last one.
+// stepContent emits text up to the next call, and drops closing tags that belong to the last one.
 func (p *Parser) stepContent() bool {
 	if p.form == nil {
 		p.give(EventContent, len(p.buf))
@@ -232,7 +232,7 @@ func (p *Parser) stepContent() bool {
 		p.buf = p.buf[len(tag):]
 		p.newlines, p.fresh, p.block = 0, true, false
 	case p.stray && tag == p.form.close:
-		if p.fresh { // otherwise it is text, and the next step takes it for that
+		if p.fresh { // otherwise it is text, and the next step handles it
 			p.buf = p.buf[len(tag):]
 			p.newlines = 0
 		}
@@ -242,7 +242,7 @@ func (p *Parser) stepContent() bool {
 	return true
 }
 
-// beginCall goes on with buf, which begins with tag, as a call.
+// beginCall begins a call with buf, which begins with tag.
 func (p *Parser) beginCall(form *callForm, tag string) {
 	p.outer, p.state = p.state, stateCall
 	p.call = callReader{form: form, tools: p.options.Tools, bare: tag == form.name}
@@ -251,7 +251,7 @@ func (p *Parser) beginCall(form *callForm, tag string) {
 // maxLead is how many bytes of whitespace may come before a think tag.
 const maxLead = 64
 
-// stepStart looks for a think tag behind nothing but whitespace.
+// stepStart looks for a think tag after whitespace only.
 func (p *Parser) stepStart() bool {
 	text := bytes.TrimLeft(p.buf, " \t\r\n")
 	switch {
@@ -267,7 +267,7 @@ func (p *Parser) stepStart() bool {
 	return true
 }
 
-// leaveStart goes on with rest as reasoning or as content.
+// leaveStart continues with rest as reasoning or as content.
 func (p *Parser) leaveStart(rest []byte) {
 	p.buf = rest
 	p.state, p.fresh = stateContent, p.options.Thought
@@ -276,8 +276,8 @@ func (p *Parser) leaveStart(rest []byte) {
 	}
 }
 
-// until gives out text up to the first of the given tags, and returns the one that
-// buf now begins with, "" if there is none. What may be the beginning of one at the
+// until emits text up to the first of the given tags, and returns the one that
+// buf now begins with, "" if there is none. A possible beginning of a tag at the
 // end of buf stays.
 func (p *Parser) until(kind EventKind, tags ...string) (tag string) {
 	at, held := len(p.buf), 0
@@ -305,7 +305,7 @@ func partial(text []byte, tag string) int {
 	return 0
 }
 
-// give gives out the first n bytes of buf, except for newlines that may have to
+// give emits the first n bytes of buf, except for newlines that may have to
 // be dropped: at the beginning of a block they are, at the end they wait.
 func (p *Parser) give(kind EventKind, n int) {
 	text := p.buf[:n]
@@ -319,7 +319,7 @@ func (p *Parser) give(kind EventKind, n int) {
 	p.newlines += len(text) - len(body)
 }
 
-// emit gives out text after the newlines that waited for it. Neighbors of the
+// emit emits text after the newlines that waited for it. Adjacent texts of the
 // same kind become one event.
 func (p *Parser) emit(kind EventKind, text []byte) {
 	if len(text) == 0 {
@@ -374,7 +374,7 @@ func (p *Parser) stepCall() bool {
 		p.newlines, p.fresh, p.state = 0, true, stateContent
 		p.stray = p.call.bare
 	case callBad:
-		// The tag was text; what follows it may hold another one.
+		// The tag was text; the following text may contain another one.
 		kind := EventContent
 		if p.outer == stateReasoning {
 			kind = EventReasoning

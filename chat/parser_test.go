@@ -30,8 +30,8 @@ func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
 	return NewParser(ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format})
 }
 
-// outline writes events on one line, neighbors of the same kind joined, so that
-// it says the same for any split of the text.
+// outline writes events on one line, adjacent ones of the same kind joined, so that
+// it is the same for any split of the text.
 func outline(p *Parser, chunks []string) string {
 	var b strings.Builder
 	last := EventToolCall
@@ -256,7 +256,7 @@ func sepCall(name, arguments string) string {
 	return deepSeekOpen + name + deepSeekSep + arguments + deepSeekClose
 }
 
-// TestParserOfFamiliesAtEverySplit does with familyCases what TestParserAtEverySplit does.
+// TestParserOfFamiliesAtEverySplit is TestParserAtEverySplit with familyCases.
 func TestParserOfFamiliesAtEverySplit(t *testing.T) {
 	for _, c := range familyCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -327,7 +327,7 @@ func TestParserFormats(t *testing.T) {
 	}
 }
 
-// TestParserHoldsBackOnlyPossibleTags wants text as soon as it cannot be part of
+// TestParserHoldsBackOnlyPossibleTags checks that text is emitted as soon as it cannot be part of
 // a tag any more.
 func TestParserHoldsBackOnlyPossibleTags(t *testing.T) {
 	p := newTestParser(t, true, ToolAuto)
@@ -359,7 +359,7 @@ func TestParserHoldsBackOnlyPossibleTags(t *testing.T) {
 	}
 }
 
-// TestExactParserReadsNoMistakes has calls that only a parser that is not Exact takes for calls.
+// TestExactParserReadsNoMistakes has calls that only a parser that is not Exact accepts.
 func TestExactParserReadsNoMistakes(t *testing.T) {
 	tools, err := decodedTools()
 	if err != nil {
@@ -410,7 +410,7 @@ func TestToolTypes(t *testing.T) {
 	}
 }
 
-// TestMarkers has what is in every call and in no text before the first.
+// TestMarkers checks that the marker is in every call and in no text before the first.
 func TestMarkers(t *testing.T) {
 	for format, want := range map[ToolFormat]string{ToolXML: "<tool_call>", ToolJSON: "<tool_call>", ToolGLM: "<tool_call>", ToolDeepSeek: "<｜tool▁call"} {
 		if got := (CallSyntax{Format: format}).Marker(); got != want {
@@ -419,7 +419,7 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
-// TestFits holds names against what the parser reads.
+// TestFits compares names with those that the parser reads.
 func TestFits(t *testing.T) {
 	long := strings.Repeat("n", maxName)
 	for _, name := range []string{"f", "a b", "日本", `"`, "a.b/c=d", long, "", " f", "f ", "\u00a0f", "a<b", "a>b", "a\nb", "a`b", "a{b", "{a", long + "n"} {
@@ -465,8 +465,8 @@ func TestConvertSurvivesWideSchemas(t *testing.T) {
 	}
 }
 
-// FuzzParser compares a random split with the whole, and wants an answer with
-// neither reasoning nor calls back as it was.
+// FuzzParser compares a random split with the whole, and checks that an answer without
+// reasoning and calls is unchanged.
 func FuzzParser(f *testing.F) {
 	for _, c := range parserCases {
 		f.Add(c.text, c.thinking, uint8(0), uint64(1))
@@ -502,8 +502,8 @@ func BenchmarkParser(b *testing.B) {
 	}
 }
 
-// Wherever an answer is cut off, nothing of a call's markup is left in its content, and what
-// was said before the call is.
+// Wherever an answer is cut off, its content has no markup of a call, and all
+// text before the call.
 func TestParserCutLeavesNoMarkup(t *testing.T) {
 	for _, c := range []struct {
 		name, before, answer string
@@ -541,7 +541,7 @@ func TestParserCutLeavesNoMarkup(t *testing.T) {
 	}
 }
 
-// What is no beginning of a call is kept, cut off or not.
+// Text that is not the beginning of a call is kept, cut off or not.
 func TestParserCutKeepsText(t *testing.T) {
 	for text, want := range map[string]string{
 		"a < b":                    "a < b",

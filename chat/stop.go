@@ -1,7 +1,7 @@
 package chat
 
 // Stopper ends a stream of text at the first of several stop strings. It holds
-// back only what may be the beginning of one.
+// back only a possible beginning of one.
 //
 // The first stop string that is complete ends the stream; of two that are
 // complete with the same byte, the longer one counts. So the outcome does not
@@ -68,7 +68,7 @@ func (s *Stopper) Write(chunk string) (emit string, stopped bool) {
 	return emit, false
 }
 
-// By returns the stop string that ended the stream, or "" if none has.
+// By returns the stop string that ended the stream, or "".
 func (s *Stopper) By() string { return s.by }
 
 // advance moves every stop string on by one byte and returns the length of the
@@ -91,7 +91,7 @@ func (s *Stopper) advance(c byte) int {
 	return longest
 }
 
-// Flush returns what was held back, at the end of a stream that no stop string
+// Flush returns the held text, at the end of a stream that no stop string
 // ended.
 func (s *Stopper) Flush() string {
 	text := string(s.held)

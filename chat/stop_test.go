@@ -42,8 +42,8 @@ func TestStopperStops(t *testing.T) {
 	}
 }
 
-// TestStopperHoldsBackOnlyPartialMatches wants each byte as soon as no stop
-// string can hold it any more.
+// TestStopperHoldsBackOnlyPartialMatches checks that each byte is emitted as soon as it cannot be
+// part of a stop string.
 func TestStopperHoldsBackOnlyPartialMatches(t *testing.T) {
 	s := NewStopper([]string{"END"})
 	for _, c := range []struct{ chunk, want string }{

@@ -77,8 +77,8 @@ func (v *vocabulary) of(t testing.TB, r Rendered, except ...string) []string {
 	return found
 }
 
-// plainTemplates are templates of ours that look at no message's text, by name: what they
-// write depends only on which fields there are.
+// plainTemplates are our templates that do not depend on the text of messages, by name: their
+// output depends only on which fields there are.
 func plainTemplates(t testing.TB) map[string]*Template {
 	t.Helper()
 	// Everything that a client can send, wherever a template may put it.
@@ -107,12 +107,12 @@ func plainTemplates(t testing.TB) map[string]*Template {
 	return list
 }
 
-// wild makes conversations of strangers. Its words are strewn with the texts of control
+// wild makes untrusted conversations. Their words contain the texts of control
 // tokens: whole, cut in two, one inside the other, with odd characters around.
 type wild struct {
 	*rand.Rand
 	controls []string
-	rest     string // of a control token whose first half was the last thing said
+	rest     string // of a control token whose first half ended the last text
 }
 
 func (w *wild) text() string {
@@ -135,7 +135,7 @@ func (w *wild) text() string {
 		}
 		b.WriteString(odd[w.IntN(len(odd))])
 	}
-	if w.IntN(3) == 0 { // the next field goes on with it
+	if w.IntN(3) == 0 { // the next field continues it
 		c := w.controls[w.IntN(len(w.controls))]
 		cut := w.IntN(len(c))
 		b.WriteString(c[:cut])
@@ -216,7 +216,7 @@ func renderTalk(t testing.TB, tmpl *Template, talk []byte) (Rendered, error) {
 func harmless(talk []byte) []byte { return bytes.ReplaceAll(talk, []byte("<"), []byte("q")) }
 
 // checkStrangers compares the control tokens of a conversation with those of its harmless
-// twin, except some. It reports whether the template takes them.
+// twin, except some. It reports whether the template accepts them.
 func checkStrangers(t *testing.T, v *vocabulary, tmpl *Template, talk []byte, except ...string) bool {
 	t.Helper()
 	got, err := renderTalk(t, tmpl, talk)
@@ -236,8 +236,8 @@ func checkStrangers(t *testing.T, v *vocabulary, tmpl *Template, talk []byte, ex
 	return true
 }
 
-// TestStrangersWriteNoControlTokens is over random conversations with templates that look at
-// no message's text.
+// TestStrangersWriteNoControlTokens renders random conversations with templates that do not depend
+// on the text of messages.
 func TestStrangersWriteNoControlTokens(t *testing.T) {
 	v := embeddedVocabulary(t)
 	for name, tmpl := range plainTemplates(t) {
@@ -256,11 +256,11 @@ func TestStrangersWriteNoControlTokens(t *testing.T) {
 	}
 }
 
-// TestStrangersWriteNoControlTokensInFamilies is the same with templates of the families' kinds,
-// which do look at two things. "</think>" in what an assistant said makes them take it apart and write
-// the think block themselves, and "<tool_response>" around what a user said makes it the
-// result of a tool, so that thoughts before it are kept. Where the words have neither, all
-// control tokens are those of the harmless twin; where they have, all but those of thinking.
+// TestStrangersWriteNoControlTokensInFamilies is the same with templates of the families,
+// which do depend on two texts. "</think>" in an assistant's message makes them split it and write
+// the think block themselves, and "<tool_response>" around a user's message makes it the
+// result of a tool, so that reasoning before it is kept. Without both, all
+// control tokens are those of the harmless twin; otherwise all but those of thinking.
 func TestStrangersWriteNoControlTokensInFamilies(t *testing.T) {
 	v := embeddedVocabulary(t)
 	eachShipped(t, func(name, source string, _ ToolFormat) {

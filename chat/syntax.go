@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// CallSyntax is how a model writes tool calls, to the byte: as its template shows them to it. A
-// parser reads them with other white space too; a grammar demands them as they are here.
+// CallSyntax is the exact syntax of a model's tool calls, as its template shows them. A
+// parser accepts other white space too; a grammar requires exactly this.
 type CallSyntax struct {
 	Format ToolFormat
 	// Lead stands between the end of a think block and the first call.
@@ -21,7 +21,7 @@ type CallSyntax struct {
 	Key, Value, ValueEnd string
 }
 
-// Marker is in every call of the syntax, and in what stands before the first.
+// Marker is a text in every call of the syntax, or before the first call.
 func (s CallSyntax) Marker() string {
 	tags := s.form().tags()
 	n := 0
@@ -31,8 +31,8 @@ func (s CallSyntax) Marker() string {
 	return tags[0][:n]
 }
 
-// Tags are the texts by which a [Parser] takes answers apart. Where they are tokens, they are part of
-// the text that it wants.
+// Tags are the texts by which a [Parser] splits answers. If they are tokens, the text for the parser
+// must include them.
 func Tags() []string {
 	tags := []string{thinkOpen, thinkClose}
 	for _, f := range callForms {
@@ -46,8 +46,8 @@ func Tags() []string {
 	return tags
 }
 
-// Reads is the format that a [Parser] should look for in answers of a model that is taught s: of the
-// two of Qwen models it takes either.
+// Reads is the format that a [Parser] should look for in answers of a model that is taught s: for the
+// two of Qwen models it accepts either.
 func (s CallSyntax) Reads() ToolFormat {
 	if s.Format == ToolXML || s.Format == ToolJSON {
 		return ToolAuto
@@ -55,8 +55,8 @@ func (s CallSyntax) Reads() ToolFormat {
 	return s.Format
 }
 
-// Guesses reports whether an argument whose type no schema tells is what its text is in JSON, if it
-// is any, and otherwise a string. In other syntaxes it is a string in any case.
+// Guesses reports whether an argument without a type in the schema is the JSON value of its text, if it
+// is valid, and otherwise a string. In other syntaxes it is always a string.
 func (s CallSyntax) Guesses() bool { return s.form().guess }
 
 // Fits reports whether a function or parameter of that name can be called in the syntax.
@@ -74,7 +74,7 @@ func (s CallSyntax) Fits(name string) bool {
 	return name != "" && len(name) <= maxName && !strings.ContainsAny(name, reserved) && strings.TrimSpace(name) == name
 }
 
-// form is what a reader looks for.
+// form is the form for a reader.
 func (s CallSyntax) form() *callForm {
 	if f := callForms[s.Format]; f != nil {
 		return f
@@ -97,7 +97,7 @@ var xmlCalls = CallSyntax{
 	Key: parameterOpen, Value: ">\n", ValueEnd: "\n" + parameterClose + "\n",
 }
 
-// glmCalls is GLM's syntax with the given white space: of GLM-4.5 and 4.6 each is a line break, of
+// glmCalls is GLM's syntax with the given white space: for GLM-4.5 and 4.6 each is a line break, for
 // GLM-4.7 each is empty.
 func glmCalls(lead, named, value, next, between string) CallSyntax {
 	return CallSyntax{
@@ -107,7 +107,7 @@ func glmCalls(lead, named, value, next, between string) CallSyntax {
 	}
 }
 
-// deepSeekCalls is DeepSeek's syntax with what stands before a name, behind it, and behind the
+// deepSeekCalls is DeepSeek's syntax with the texts before a name, behind it, and behind the
 // arguments.
 func deepSeekCalls(lead, begin, kind, named, closed, between string) CallSyntax {
 	return CallSyntax{
@@ -139,7 +139,7 @@ var spelled = []struct {
 	},
 }
 
-// said are the syntaxes that instructions teach where a template shows no call, by what they
+// said are the syntaxes that instructions teach if a template shows no call, by texts that they
 // mention.
 var said = []struct {
 	tag    string

@@ -6,7 +6,7 @@ import (
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
-// What the calls of a probe have in them, which nothing else does.
+// Unique texts in the calls of a probe.
 const (
 	probeName   = "probe_of_calls"
 	probeKey    = "probe_key"
@@ -17,12 +17,12 @@ const (
 )
 
 // probeSteps bounds the work of rendering a probe. Templates in use take a hundredth of it; one that
-// takes more is not made out, and costs no more than a conversation with it.
+// takes more is not recognized, and costs no more than a conversation with it.
 const probeSteps = 100_000
 
 // Teaches is the syntax of tool calls that the source of a template shows to the model: [JSONCalls]
-// if it shows none that is known. It is found by rendering a conversation with calls, and looking
-// at what comes out of it.
+// if it shows no known one. It is detected by rendering a conversation with calls and searching
+// the result.
 func Teaches(source string) CallSyntax {
 	t, err := NewTemplate(source)
 	if err != nil {
@@ -55,7 +55,7 @@ func Teaches(source string) CallSyntax {
 	return JSONCalls
 }
 
-// probes are conversations with calls, those first that most templates take.
+// probes are conversations with calls, the most widely accepted first.
 func probes() []Input {
 	fields, first, second := &jinja.Map{}, &jinja.Map{}, &jinja.Map{}
 	first.Set(probeKey, jinja.String(probeValue))
@@ -89,15 +89,15 @@ func probes() []Input {
 	return list
 }
 
-// shape is how a template wants messages with tool calls.
+// shape is the form in which a template expects messages with tool calls.
 type shape struct {
 	text bool // arguments as the text of a JSON object, not as the object
 	null bool // no content as null, not as an empty text
 }
 
-// findShape is a shape of which the template writes the calls: their arguments, and these neither
-// as Python writes a dict nor as JSON within JSON. Of null and empty content it is the one that
-// the template makes less of.
+// findShape is a shape with which the template writes the calls: their arguments, and these neither
+// as a Python dict nor as JSON within JSON. Of null and empty content it is the one that
+// gives the shorter text.
 func (t *Template) findShape() shape {
 	for _, in := range probes() {
 		var best shape
@@ -120,15 +120,15 @@ func (t *Template) findShape() shape {
 
 // Thinking is how a model's template writes think blocks.
 type Thinking struct {
-	// Open is what a model writes first that opens its think blocks itself; "" where the template
+	// Open is the first text of a model that opens its think blocks itself; "" if the template
 	// opens them, or has none.
 	Open string
-	// Close is what ends a thought, up to the closing tag, and Apart stands between that and the
+	// Close ends a thought, up to the closing tag, and Apart separates it from the
 	// answer.
 	Close, Apart string
 }
 
-// Thinking is how the template writes think blocks: as Qwen's do, if it shows none. It is found by
+// Thinking is how the template writes think blocks: as Qwen's do, if it shows none. It is detected by
 // rendering an answer with one.
 func (t *Template) Thinking() Thinking { return t.thinking() }
 
@@ -157,8 +157,8 @@ func (t *Template) findThinking() Thinking {
 			found.Close = thinkClose
 		}
 	}
-	// A model opens its blocks itself if its template closes an empty one when it is told not to
-	// think, and otherwise neither opens nor closes one.
+	// A model opens its blocks itself if its template closes an empty one when thinking is
+	// disabled, and otherwise neither opens nor closes one.
 	if open, ok := strings.CutPrefix(before, on.Text); ok && off.EndsThinking() && !on.EndsThinking() && strings.TrimSpace(open) == thinkOpen {
 		found.Open = open
 	}

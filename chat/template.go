@@ -23,8 +23,8 @@ type Template struct {
 	thinking func() Thinking
 }
 
-// NewTemplate reads the Jinja source of a template, which is not trusted: what
-// it may use of time and memory is bounded.
+// NewTemplate parses the Jinja source of a template, which is not trusted: its
+// time and memory are bounded.
 func NewTemplate(src string) (*Template, error) {
 	t, err := jinja.Parse(src)
 	if err != nil {
@@ -35,11 +35,11 @@ func NewTemplate(src string) (*Template, error) {
 	return out, nil
 }
 
-// Input is what a template renders. Text in messages, tools and variables is a stranger's.
+// Input is the input of a template. Text in messages, tools and variables is untrusted.
 type Input struct {
 	Messages []Message
 	Tools    []Tool // that the model may call
-	// AddGenerationPrompt asks for the opening of the assistant's turn at the
+	// AddGenerationPrompt requests the opening of the assistant's turn at the
 	// end.
 	AddGenerationPrompt bool
 	// Variables are further ones of the template, such as enable_thinking,
@@ -47,16 +47,16 @@ type Input struct {
 	// json.RawMessage keeps the order of its keys.
 	Variables map[string]any
 	// BOSToken and EOSToken are the texts of the tokenizer's tokens, empty if it
-	// has none. They are trusted as the template is.
+	// has none. They are trusted like the template.
 	BOSToken, EOSToken string
-	// Now tells templates that ask for it the time. Default time.Now.
+	// Now is the clock for templates that ask for the time. Default time.Now.
 	Now func() time.Time
 
-	steps int // of work that a rendering may take; 0: those of package jinja
+	steps int // maximum work of a rendering; 0: the default of package jinja
 }
 
-// Rendered is a prompt, and which parts of it are the template's. Only there do the
-// spellings of control tokens stand for them; elsewhere they are a stranger's text.
+// Rendered is a prompt, and the ranges of it that the template wrote. Only there the
+// spellings of control tokens stand for them; the rest is untrusted text.
 type Rendered struct {
 	Text string
 	// Trusted are the ranges of Text, [from, to) in bytes, in order and apart, that the
@@ -139,9 +139,9 @@ func (t *Template) render(in Input, s shape) (Rendered, error) {
 	return Rendered(out), nil
 }
 
-// variable is a value as templates see it: what its JSON says.
+// variable is a value for templates, by its JSON.
 func variable(v any) (jinja.Value, error) {
-	if v, ok := v.(jinja.Value); ok { // of a caller in this module, who has read it already
+	if v, ok := v.(jinja.Value); ok { // a caller in this module has decoded it already
 		return v, nil
 	}
 	text, err := json.Marshal(v)

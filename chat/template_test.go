@@ -107,7 +107,7 @@ func part(kind, text string) jinja.Value {
 	return jinja.Dict(m)
 }
 
-// TestTemplateVariables checks what a template finds when a field is there, null
+// TestTemplateVariables checks the variables of a template for fields that are present, null
 // or missing.
 func TestTemplateVariables(t *testing.T) {
 	const conversation = `[{"role": "user", "content": "a", "mood": {"b": 1, "a": 2}},
@@ -142,8 +142,8 @@ func TestTemplateVariables(t *testing.T) {
 	}
 }
 
-// TestNullContentIsAnEmptyText has messages without content in every template: those of all roles, also of
-// an assistant that neither said nor called anything.
+// TestNullContentIsAnEmptyText has messages without content in every template, of all roles, also of
+// an assistant without content and calls.
 func TestNullContentIsAnEmptyText(t *testing.T) {
 	eachShipped(t, func(name, source string, _ ToolFormat) {
 		tmpl, err := NewTemplate(source)
@@ -213,7 +213,7 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-// BenchmarkRenderCalls does the same with a template like those that are shipped.
+// BenchmarkRenderCalls does the same with a template like those of releases.
 func BenchmarkRenderCalls(b *testing.B) {
 	tmpl, err := NewTemplate(string(readFile(b, "testdata/calls_xml.jinja")))
 	if err != nil {

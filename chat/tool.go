@@ -50,8 +50,8 @@ func toolFrom(v jinja.Value) (Tool, error) {
 	return t, nil
 }
 
-// function returns the description of the function, which OpenAI puts under
-// "function" and others at the top.
+// function returns the description of the function, which is under "function" in
+// OpenAI's format and at the top level in others.
 func (t Tool) function() *jinja.Map {
 	if f, ok := t.fields.Get("function"); ok {
 		return f.Map()
@@ -79,16 +79,16 @@ func (t Tool) Parameters() []byte {
 	return text
 }
 
-// Strict reports whether the tool asks for arguments that conform to its schema.
+// Strict reports whether the tool requires arguments that conform to its schema.
 func (t Tool) Strict() bool {
 	v, _ := t.function().Get("strict")
 	text, _ := jinja.AppendJSON(nil, v)
 	return string(text) == "true"
 }
 
-// Types lists the JSON types that a parameter may have as far as its schema says: none if
-// it says nothing. Of calls in the formats [ToolXML] and [ToolGLM] a parameter that may be a string is null
-// if that is a type of it and the text, apart from white space, is null or None; else it is
+// Types lists the JSON types of a parameter in its schema, none if
+// it has none. In calls of the formats [ToolXML] and [ToolGLM] a parameter that may be a string is null
+// if that is one of its types and the text, apart from white space, is null or None; else it is
 // the string.
 func (t Tool) Types(parameter string) []string {
 	s := t.types(parameter)
@@ -121,10 +121,10 @@ func (t Tool) types(parameter string) *schemaTypes {
 	return s
 }
 
-// convert turns the text of an argument into what the tool's schema says it is.
-// A parameter that the schema gives no type, or that may be a string, is a
+// convert turns the text of an argument into the type of the tool's schema.
+// A parameter without a type, or that may be a string, is a
 // string; so is a text that does not fit its type, for the client to judge. With
-// guess a parameter without a type is what its text is in JSON, if it is any.
+// guess a parameter without a type is the JSON value of its text, if it is valid.
 func (t Tool) convert(parameter, text string, guess bool) jinja.Value {
 	s := t.types(parameter)
 	trimmed := strings.TrimSpace(text)
@@ -171,8 +171,8 @@ func (t Tool) convert(parameter, text string, guess bool) jinja.Value {
 
 // schemaTypes are the types a JSON schema allows for a value.
 type schemaTypes struct {
-	root                                                *jinja.Map // where references begin
-	visited                                             int        // schemas looked at, of maxSchemas
+	root                                                *jinja.Map // the root of references
+	visited                                             int        // schemas visited, of maxSchemas
 	null, text, boolean, integer, number, object, array bool
 	word                                                bool // a string is among the values it lists
 }
@@ -221,8 +221,8 @@ func (s *schemaTypes) add(schema jinja.Value) {
 	}
 }
 
-// addValue adds the type of a value that a schema without a type lists. That strings are
-// among them does not make strings of the others.
+// addValue adds the type of a value that a schema without a type lists. Strings among them do not
+// make the others strings.
 func (s *schemaTypes) addValue(v jinja.Value) {
 	switch v.Kind() {
 	case jinja.KindNone:

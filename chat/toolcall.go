@@ -9,9 +9,9 @@ import (
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
-// callReader reads one tool call from a buffer that grows. It goes on where it
-// stopped, so that a call costs time in proportion to its length however small
-// the chunks are.
+// callReader reads one tool call from a growing buffer. It resumes at its last
+// position, so that a call costs time in proportion to its length, for any size of
+// chunks.
 type callReader struct {
 	form  *callForm
 	tools []Tool
@@ -20,7 +20,7 @@ type callReader struct {
 	pos   int // of the next byte to look at
 	start int // of the name, key, value or JSON object being read
 	end   int // of the value, while it is not certain that it ended
-	seen  int // what comes before it was looked through by passes
+	seen  int // passes has searched everything before it
 	key   string
 	call  ToolCall
 
@@ -33,13 +33,13 @@ type callState uint8
 
 const (
 	callOpening  callState = iota // the tag, or two of them
-	callBegin                     // whitespace, then what the format begins with
-	callName                      // up to what ends a name
+	callBegin                     // whitespace, then the beginning of the format
+	callName                      // up to the end of a name
 	callInside                    // whitespace, then a parameter or the end
-	callKey                       // up to what ends a key
-	callKeyEnd                    // what ends a key and opens a value
+	callKey                       // up to the end of a key
+	callKeyEnd                    // the end of a key and the beginning of a value
 	callValue                     // up to the closing tag
-	callAfter                     // whitespace, then what must follow a parameter, else the value goes on
+	callAfter                     // whitespace, then the tag after a parameter, else the value goes on
 	callKind                      // up to the separator
 	callFence                     // whitespace, then the fence of the arguments
 	callObject                    // a JSON object
@@ -84,20 +84,20 @@ const (
 	maxName = 256 // bytes in the name of a function or parameter
 )
 
-// callForm is what a reader looks for: the tags of a format. White space may stand between them.
+// callForm is the tags of a format. White space may be between them.
 type callForm struct {
 	begin, end  string // around several calls; "": nothing
 	open, close string // around a call
 	object      bool   // a JSON object may stand there, with name and arguments
 
-	// A name, with arguments one by one. What begins with a tag ends there, and the others at the
+	// A name, with single arguments. Parts that begin with a tag end with one, and the others at the
 	// next tag.
 	name            string // before the name; "": nothing
 	key, keyEnd     string // around the name of a parameter; keyEnd "": it ends as the tag does
 	value, valueEnd string // around its value; value "": nothing
 	last            string // after all arguments; "": nothing
-	lines           bool   // values stand in lines of their own
-	guess           bool   // an argument without a type is what it is in JSON
+	lines           bool   // values are on separate lines
+	guess           bool   // an argument without a type is the JSON value of its text
 
 	sep string // between kind and name, or name and object; "": the arguments are no object
 }
@@ -120,7 +120,7 @@ var callForms = map[ToolFormat]*callForm{
 	ToolDeepSeek: {begin: deepSeekBegin, end: deepSeekEnd, open: deepSeekOpen, close: deepSeekClose, sep: deepSeekSep},
 }
 
-// tags are those that calls begin with.
+// tags are the first tags of calls.
 func (f *callForm) tags() []string {
 	if f.begin != "" {
 		return []string{f.begin, f.open}
@@ -130,7 +130,7 @@ func (f *callForm) tags() []string {
 
 var errNotCall = errors.New("not a tool call")
 
-// read goes on reading. buf begins with the same bytes as at the time before.
+// read continues reading. buf begins with the same bytes as before.
 func (r *callReader) read(buf []byte) callResult {
 	for r.state != callComplete {
 		more, err := r.step(buf)
@@ -144,7 +144,7 @@ func (r *callReader) read(buf []byte) callResult {
 	return callDone
 }
 
-// after is what may come in a state behind white space, and the states that follow it.
+// after is the tags that may follow white space in a state, and their next states.
 func (r *callReader) after() map[string]callState {
 	f := r.form
 	switch r.state {
@@ -183,7 +183,7 @@ func (r *callReader) after() map[string]callState {
 	return map[string]callState{f.close: callComplete}
 }
 
-// step reads one part of the call. More says that it needs a longer buffer.
+// step reads one part of the call. more reports that it needs a longer buffer.
 func (r *callReader) step(buf []byte) (more bool, err error) {
 	switch r.state {
 	case callName, callKey:
@@ -220,7 +220,7 @@ func errUnless(ok bool) error {
 	return errNotCall
 }
 
-// expect takes one of the tags that may come and goes to its state.
+// expect consumes one of the possible tags and enters its state.
 func (r *callReader) expect(buf []byte) (more bool, err error) {
 	rest := buf[r.pos:]
 	tags := r.after()
@@ -258,7 +258,7 @@ func (r *callReader) readName(buf []byte) (more bool, err error) {
 	return true, nil
 }
 
-// finishName takes the name that ends at pos, and what ends it.
+// finishName reads the name that ends at pos, and its end tag.
 func (r *callReader) finishName(buf []byte) (more bool, err error) {
 	name := strings.TrimSpace(string(buf[r.start:r.pos]))
 	if name == "" {
@@ -290,7 +290,7 @@ func (r *callReader) finishName(buf []byte) (more bool, err error) {
 	return false, nil
 }
 
-// readKind reads what stands before the separator: the name, or the kind of a call, whose name
+// readKind reads the text before the separator: the name, or the kind of a call, whose name
 // and fenced arguments follow.
 func (r *callReader) readKind(buf []byte) (more bool, err error) {
 	rest := buf[r.start:]
@@ -345,7 +345,7 @@ func (r *callReader) readValue(buf []byte) (more bool) {
 }
 
 // readAfter decides whether the value ended: a closing tag within a value, which
-// is not escaped, is hardly followed by what follows a parameter.
+// is not escaped, is hardly followed by the tag after a parameter.
 func (r *callReader) readAfter(buf []byte) (more bool, err error) {
 	end, start := r.end, r.start
 	more, err = r.expect(buf)
@@ -373,7 +373,7 @@ func (r *callReader) convert(value string) jinja.Value {
 	return tool.convert(r.key, value, r.form.guess)
 }
 
-// tool is the index of the tool that is called; negative: there is none.
+// tool is the index of the called tool; negative: there is none.
 func (r *callReader) tool() int {
 	return slices.IndexFunc(r.tools, func(t Tool) bool { return t.Name() == r.call.Name })
 }
@@ -389,7 +389,7 @@ func (r *callReader) passes(buf []byte, tag string) bool {
 }
 
 // opening is the length of the tag that buf begins with, and of the tag of a name behind it, which
-// begins no call of its own.
+// does not begin another call.
 func (r *callReader) opening(buf []byte) int {
 	if r.bare {
 		return len(r.form.name)
@@ -402,9 +402,9 @@ func (r *callReader) opening(buf []byte) int {
 	return n
 }
 
-// readObject looks for the end of a JSON object. A byte that JSON does not have
-// at its place ends the attempt at once, so that a closing tag is not overlooked
-// for a missing bracket.
+// readObject looks for the end of a JSON object. A byte that is invalid
+// at its place ends the attempt at once, so that a missing bracket does not hide
+// a closing tag.
 func (r *callReader) readObject(buf []byte) (more bool, err error) {
 	for ; r.pos < len(buf); r.pos++ {
 		c := buf[r.pos]
