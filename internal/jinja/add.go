@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// sum evaluates a + b + c… from the left. Strings are put together once, at the end: most
-// templates add up a message with what comes before and after it.
+// sum evaluates a + b + c… from the left. Strings are concatenated once, at the end: most
+// templates add a prefix and a suffix to a message.
 func (r *run) sum(e *binaryExpr) (Value, error) {
 	var short [8]*binaryExpr
 	chain := append(short[:0], e) // the last addition first
@@ -40,8 +40,8 @@ func (r *run) sum(e *binaryExpr) (Value, error) {
 	return r.concat(parts...)
 }
 
-// append adds v to what parts make together: as one more part if that and v are strings of
-// which none is marked escaped.
+// append adds v to the sum of parts: as one more part if both are strings and
+// none is marked escaped.
 func (r *run) append(parts []Value, v Value) ([]Value, error) {
 	for _, operand := range [2]Value{parts[0], v} {
 		if operand.kind == KindUndefined {

@@ -6,13 +6,13 @@ type expr interface {
 	eval(r *run) (Value, error)
 }
 
-// stmt is a statement; exec appends what it renders to r.out.
+// stmt is a statement; exec appends its output to r.out.
 type stmt interface {
 	exec(r *run) (flow, error)
 	lineNumber() int
 }
 
-// flow says how a statement ended.
+// flow is how a statement ended.
 type flow uint8
 
 const (
@@ -123,7 +123,7 @@ type (
 		filter expr
 		body   []stmt
 	}
-	scopeStmt struct { // a block with a scope of its own
+	scopeStmt struct { // a block with a scope
 		line
 		body []stmt
 	}
@@ -137,7 +137,7 @@ type (
 	}
 )
 
-// target is what an assignment assigns to: a name, an attribute of a namespace
+// target is the target of an assignment: a name, an attribute of a namespace
 // (name.attr), or several targets to unpack into.
 type target struct {
 	name, attr string

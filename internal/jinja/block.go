@@ -69,9 +69,9 @@ func (p *parser) parseFilterBlock(at line) (stmt, error) {
 	return &filterStmt{at, filter, body}, err
 }
 
-// parseGeneration parses the block that marks what an assistant said. Rendering
-// passes it through; like the reference's call block it has a scope of its own
-// and is closed to loop controls.
+// parseGeneration parses the block that marks an assistant's text. Rendering
+// ignores it; like the reference's call block it has a scope
+// and does not allow loop controls.
 func (p *parser) parseGeneration(at line) (stmt, error) {
 	loops := p.loops
 	p.loops = 0

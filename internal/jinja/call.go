@@ -91,9 +91,9 @@ type args struct {
 
 func (a args) count() int { return len(a.positional) + len(a.named) }
 
-// bind sorts the arguments by the names of the parameters, as Python does for a
-// function with these. The first required of them must be given; the others are
-// of kindMissing where they are not.
+// bind assigns the arguments to parameters by name, as Python does.
+// The first required of them must be given; the others are
+// of kindMissing if they are not.
 func (a args) bind(function string, required int, params ...string) ([]Value, error) {
 	if len(a.positional) > len(params) {
 		return nil, fmt.Errorf("%s takes at most %d arguments, got %d", function, len(params), len(a.positional))

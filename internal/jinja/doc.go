@@ -1,5 +1,5 @@
-// Package jinja renders the Jinja templates that model checkpoints carry, with
-// the results Hugging Face's apply_chat_template gives: Jinja2's immutable
+// Package jinja renders the Jinja templates of model checkpoints, with
+// the results of Hugging Face's apply_chat_template: Jinja2's immutable
 // sandbox with trim_blocks, lstrip_blocks and the loop controls, Python's text
 // forms of values, and the extra names raise_exception, strftime_now, the plain
 // tojson filter and the generation block.
@@ -13,13 +13,13 @@
 // template wrote and which came, or may have come, from variables: see
 // [Rendered] and [Trusted].
 //
-// The package knows nothing of chats, messages or models. It leaves out what
-// chat templates have no use for: inheritance, includes and imports, with and
+// The package does not know chats, messages or models. It leaves out features without use in
+// chat templates: inheritance, includes and imports, with and
 // call blocks, recursive loops, powers, unpacked arguments, automatic escaping,
 // printf-style and str.format formatting, and the filters, tests and methods
-// that no released template uses. Meeting one of them is an error. Known differences from
-// Python in what is there: integers a template computes must fit 64 bits,
+// that no released template uses. Using one of them is an error. Known differences from
+// Python: integers that a template computes must fit 64 bits,
 // changes of letter case follow Unicode's one-to-one mappings, a range is a
-// list, an unknown filter or test is an error when it is reached, and a variable passed in is seen
+// list, an unknown filter or test is an error when it is reached, and a variable passed in is visible
 // inside a block even if the template sets a variable of that name further down.
 package jinja

@@ -311,7 +311,7 @@ func sliceBounds(bounds [3]Value, n int) (from, count, step int, err error) {
 			if k == 0 {
 				return 0, 0, 0, fmt.Errorf("slice step cannot be zero")
 			}
-			// A longer step than n reaches one element whatever it is.
+			// Any step longer than n reaches one element.
 			resolved[2] = int(max(min(k, int64(n)+1), -int64(n)-1))
 			continue
 		}

@@ -21,7 +21,7 @@ func (s *printStmt) exec(r *run) (flow, error) {
 	return flowNext, r.write(&r.out, v)
 }
 
-// exec of a condition runs in the scope around it: what it sets stays set.
+// exec of a condition runs in the surrounding scope: variables that it sets stay set.
 func (s *ifStmt) exec(r *run) (flow, error) {
 	for i, test := range s.tests {
 		v, err := r.eval(test)
@@ -59,8 +59,8 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 	return flowNext, r.write(&r.out, v)
 }
 
-// rendered renders a body in a scope of its own and puts the text through a
-// chain of filters, if there is one.
+// rendered renders a body in a new scope and applies a
+// chain of filters to the text, if there is one.
 func (r *run) rendered(body []stmt, filter expr) (f flow, v Value, err error) {
 	v, err = r.capture(func() (err error) {
 		f, err = r.inScope(r.scope, body)

@@ -115,7 +115,7 @@ func (p *parser) parseCompare() (expr, error) {
 	return c, err
 }
 
-// comparison takes a comparison operator if there is one, else returns "".
+// comparison consumes a comparison operator if there is one, else returns "".
 func (p *parser) comparison() string {
 	t := p.current()
 	switch {
@@ -331,7 +331,7 @@ func (p *parser) parseAttribute(object expr) (expr, error) {
 	}
 }
 
-// parseSubscript parses what follows an opening bracket: an index, several as a
+// parseSubscript parses a subscript after its bracket: an index, several as a
 // tuple, or a slice.
 func (p *parser) parseSubscript(object expr) (expr, error) {
 	var bounds [3]expr

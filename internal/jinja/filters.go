@@ -4,7 +4,7 @@ import (
 	"math"
 )
 
-// filter is a function behind a bar; v is what it is applied to.
+// filter is a function behind a bar; v is its operand.
 type filter func(r *run, v Value, a args) (Value, error)
 
 var filters = map[string]filter{

@@ -94,9 +94,9 @@ func filterReverse(r *run, v Value, a args) (Value, error) {
 	return generator(items), nil
 }
 
-// getter returns a function that takes from an item what attribute says: a path
+// getter returns a function that gets an attribute of an item: a path
 // of names and indices with dots between them, or an index. Without attribute it
-// is the item itself. What is undefined on the way becomes fallback, if there is
+// is the item itself. An undefined value on the way becomes fallback, if there is
 // one.
 func (r *run) getter(attribute, fallback Value) (func(Value) (Value, error), error) {
 	var path []Value
@@ -132,7 +132,7 @@ func (r *run) getter(attribute, fallback Value) (func(Value) (Value, error), err
 	}, nil
 }
 
-// projected returns the elements of v, or what attribute takes from each.
+// projected returns the elements of v, or the attribute of each.
 func (r *run) projected(v, attribute Value) ([]Value, error) {
 	get, err := r.getter(attribute, None())
 	if err != nil {
@@ -141,8 +141,8 @@ func (r *run) projected(v, attribute Value) ([]Value, error) {
 	return r.transform(v, get)
 }
 
-// orEmpty returns v, or an empty list for anything false: that is what None and
-// the like are to the filters that go through items.
+// orEmpty returns v, or an empty list for anything false, as filters over items treat None and
+// the like.
 func orEmpty(v Value) Value {
 	if !truthy(v) {
 		return List(nil)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// globals are the functions a template can call besides its variables. They
-// stand in a function because a variable would be initialized in a circle.
+// globals are the functions of a template besides its variables. They
+// are in a function because a variable would have a cyclic initialization.
 func globals() map[string]Value {
 	return map[string]Value{
 		"range":           callable("range", makeRange),
@@ -17,7 +17,7 @@ func globals() map[string]Value {
 	}
 }
 
-// maxRange is the longest range Jinja's sandbox gives out.
+// maxRange is the longest range of Jinja's sandbox.
 const maxRange = 100_000
 
 func makeRange(r *run, a args) (Value, error) {
@@ -73,7 +73,7 @@ func makeDict(r *run, a args) (Value, error) {
 	return Dict(m), nil
 }
 
-// fill sets in m what v holds: a mapping, or pairs of key and value.
+// fill sets in m the entries of v: a mapping, or pairs of key and value.
 func (r *run) fill(m *Map, v Value) error {
 	if v.kind == KindMap {
 		for _, e := range v.Map().entries {

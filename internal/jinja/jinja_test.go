@@ -24,7 +24,7 @@ func TestRenderRaises(t *testing.T) {
 	}
 }
 
-// TestErrorNamesLine gives the line of the innermost statement, also inside a
+// TestErrorNamesLine checks the line of the innermost statement, also inside a
 // macro and after strings and comments with newlines.
 func TestErrorNamesLine(t *testing.T) {
 	for src, line := range map[string]int{
@@ -125,7 +125,7 @@ func TestTemplateServesManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzRender wants no panic and no escape from the budget, whatever the source.
+// FuzzRender checks that no source panics or exceeds the budget.
 func FuzzRender(f *testing.F) {
 	ref, vars := loadReference(f)
 	for _, c := range ref.Cases {
@@ -157,7 +157,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// What no released template uses is refused by name.
+// Features that no released template uses are refused by name.
 func TestRenderNamesWhatIsNotSupported(t *testing.T) {
 	for src, want := range map[string]string{
 		"{{ 1.5|round }}":                                    "filter 'round' is unknown or not supported",

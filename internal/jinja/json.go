@@ -156,7 +156,7 @@ func (e *jsonEncoder) encodeList(items []Value, level int) error {
 	return e.write("]")
 }
 
-// separate writes what comes before the i-th element.
+// separate writes the separator before the i-th element.
 func (e *jsonEncoder) separate(i, level int) error {
 	if i > 0 {
 		if err := e.write(e.item); err != nil {

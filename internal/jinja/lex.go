@@ -25,7 +25,7 @@ const (
 	tokOp
 )
 
-// token is one piece of the source. Text is what it means: a string without its
+// token is one piece of the source. Text is its meaning: a string without its
 // quotes and escapes, a number without underscores.
 type token struct {
 	kind tokenKind
@@ -93,7 +93,7 @@ func (l *lexer) advance(n int) {
 
 func (l *lexer) rest() string { return l.src[l.pos:] }
 
-// lexOutside takes text up to the next tag, and that tag.
+// lexOutside reads text up to the next tag, and that tag.
 func (l *lexer) lexOutside() error {
 	at := nextTag(l.rest())
 	if at < 0 {
@@ -141,7 +141,7 @@ func nextTag(s string) int {
 	return -1
 }
 
-// stripBefore drops from the text before a tag what the tag's sign says.
+// stripBefore strips the text before a tag by the tag's sign.
 func (l *lexer) stripBefore(text string, sign byte, isPrint bool) string {
 	switch {
 	case sign == '-':
@@ -159,7 +159,7 @@ func (l *lexer) stripBefore(text string, sign byte, isPrint bool) string {
 func spaces(s string) int { return len(s) - len(strings.TrimLeftFunc(s, isSpace)) }
 
 // closing returns the length of the end of a tag at the start of s with the
-// whitespace it takes along, or 0 if there is none.
+// whitespace that it strips, or 0 if there is none.
 func closing(s, end string) int {
 	isPrint := end == "}}"
 	switch {
@@ -233,7 +233,7 @@ func (l *lexer) lexRaw() error {
 	}
 }
 
-// lexInside takes the tokens of one tag, whose opening was taken, and its end.
+// lexInside reads the tokens of one tag, whose opening was read, and its end.
 func (l *lexer) lexInside(begin, end tokenKind, endText string) error {
 	l.emit(begin, "")
 	l.brackets = l.brackets[:0]

@@ -7,7 +7,7 @@ import "fmt"
 const (
 	maxSource  = 512 << 10 // bytes
 	maxNesting = 200       // blocks and brackets inside one another
-	maxName    = 1000      // bytes of a name: to look one up counts as a step
+	maxName    = 1000      // bytes of a name: a lookup counts as a step
 )
 
 // Limits bounds one rendering. A zero or negative field stands for its default.
@@ -16,8 +16,8 @@ type Limits struct {
 	// and statement evaluated, per element visited and per 64 bytes searched.
 	// Default 10 million, about a second of work.
 	Steps int
-	// Bytes is how much a rendering may make in total, counting every string,
-	// list and piece of output and what is remembered of whose they are, also
+	// Bytes is the total memory of a rendering, counting every string,
+	// list and piece of output and the records of their origins, also
 	// those no longer in use. Default 256 MiB.
 	Bytes int
 	// Depth is how deep calls, blocks, expressions and values may nest.
@@ -44,17 +44,17 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// LimitError says that a template went over a bound of Parse or Render.
+// LimitError reports that a template exceeded a limit of Parse or Render.
 type LimitError struct {
-	What string // what there was too much of, such as "steps"
-	Max  int    // how much was allowed
+	What string // the limited resource, such as "steps"
+	Max  int    // the limit
 }
 
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("template needs more than the allowed %d %s", e.Max, e.What)
 }
 
-// step takes n units of work from the budget.
+// step charges n units of work.
 func (r *run) step(n int) error {
 	if n > r.steps {
 		r.steps = 0
@@ -64,10 +64,10 @@ func (r *run) step(n int) error {
 	return nil
 }
 
-// scan takes the work of looking through n bytes from the budget.
+// scan charges the work of scanning n bytes.
 func (r *run) scan(n int) error { return r.step(1 + n/64) }
 
-// alloc takes n bytes from the budget. It comes before the bytes are made, so
+// alloc charges n bytes. It is called before the allocation, so
 // that a refused request costs nothing.
 func (r *run) alloc(n int) error {
 	if n < 0 || n > r.bytes {
@@ -78,8 +78,8 @@ func (r *run) alloc(n int) error {
 	return nil
 }
 
-// allocList takes the memory of n list slots, and the work of filling them, from
-// the budget.
+// allocList charges the memory of n list slots, and the work of filling
+// them.
 func (r *run) allocList(n int) error {
 	if n < 0 || n > r.bytes/valueSize {
 		return r.alloc(r.bytes + 1)
@@ -90,7 +90,7 @@ func (r *run) allocList(n int) error {
 	return r.step(n)
 }
 
-// enter counts one step and one level of nesting; leave gives the level back.
+// enter counts one step and one level of nesting; leave ends the level.
 func (r *run) enter() error {
 	if r.depth >= r.limits.Depth {
 		return &LimitError{What: "levels of nesting", Max: r.limits.Depth}

@@ -75,12 +75,12 @@ func longKey(what string) string {
 		"{% for i in range(9999) %}" + what + "{% endfor %}"
 }
 
-// patience is more than any machine needs for a template that is stopped, however busy it is, and
-// far less than one takes that is not: those here would run for hours.
+// patience is more than any busy machine needs for a template that is stopped, and
+// far less than one without limits needs: those here would run for hours.
 const patience = 5 * time.Minute
 
-// TestRenderStopsHostileTemplates wants an error, soon and without much memory,
-// from templates that ask for too much.
+// TestRenderStopsHostileTemplates checks that expensive templates fail soon and without much
+// memory.
 func TestRenderStopsHostileTemplates(t *testing.T) {
 	limits := Limits{Steps: 300_000, Bytes: 16 << 20}
 	for name, src := range hostile {
@@ -158,8 +158,8 @@ func TestParseStopsLongSource(t *testing.T) {
 	}
 }
 
-// TestLimitsCountExactly finds the least budget a template renders with, and
-// wants one less to be refused.
+// TestLimitsCountExactly finds the least budget of a template, and
+// checks that one less is refused.
 func TestLimitsCountExactly(t *testing.T) {
 	const src = "{% for i in range(20) %}{{ 'ab' ~ i }}{% endfor %}"
 	least := func(render func(n int) error) int {

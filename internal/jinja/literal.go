@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// lexNumber takes an integer or a float, written as in Python.
+// lexNumber reads an integer or a float, written as in Python.
 func (l *lexer) lexNumber() error {
 	s := l.rest()
 	if n := floatLength(s); n > 0 && (l.pos == 0 || l.src[l.pos-1] != '.') {
@@ -83,7 +83,7 @@ func floatLength(s string) int {
 	return n
 }
 
-// lexString takes a quoted string.
+// lexString reads a quoted string.
 func (l *lexer) lexString() error {
 	s := l.rest()
 	for i := 1; i < len(s); i++ {
@@ -108,8 +108,8 @@ var simpleEscapes = map[byte]string{
 	'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
 }
 
-// unescape resolves Python's backslash escapes. One it does not know stays as
-// written.
+// unescape resolves Python's backslash escapes. Unknown ones are
+// kept.
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil

@@ -4,16 +4,16 @@ import (
 	"fmt"
 )
 
-// loop is a for loop under way, and the loop variable. It looks at its items
-// only when it has to: a filter condition may depend on what the rounds before
-// changed in a namespace.
+// loop is a running for loop, and the loop variable. It evaluates its items
+// on demand: a filter condition may depend on changes of a namespace
+// in earlier rounds.
 type loop struct {
 	stmt    *forStmt
 	outer   *scope
 	rest    []Value // items not looked at yet
 	plain   bool    // rest need not pass the filter any more
 	index   int     // of the current round, from 0
-	total   int     // how many rounds there are, -1 while unknown
+	total   int     // number of rounds, -1 while unknown
 	current Value
 	before  Value
 	ahead   Value // the next item, if peeked
@@ -84,7 +84,7 @@ func (l *loop) next(r *run) (bool, error) {
 	return true, nil
 }
 
-// peek looks at the next item that passes the filter.
+// peek finds the next item that passes the filter.
 func (l *loop) peek(r *run) error {
 	for !l.peeked {
 		if err := r.step(1); err != nil {
@@ -121,7 +121,7 @@ func (l *loop) passes(r *run, item Value) (bool, error) {
 	return truthy(v), err
 }
 
-// length looks at all items, if they have a filter to pass.
+// length evaluates all items, if they have a filter.
 func (l *loop) length(r *run) (int, error) {
 	if l.total >= 0 {
 		return l.total, nil
@@ -147,7 +147,7 @@ func (l *loop) length(r *run) (int, error) {
 	return l.total, nil
 }
 
-// attribute returns what the loop variable has under a name.
+// attribute returns an attribute of the loop variable.
 func (l *loop) attribute(r *run, name string) (Value, error) {
 	switch name {
 	case "index":

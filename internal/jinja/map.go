@@ -18,7 +18,7 @@ type Map struct {
 
 type entry struct{ key, value Value }
 
-// mapKey is what two keys that are equal in Python have in common.
+// mapKey is equal for keys that are equal in Python.
 type mapKey struct {
 	kind Kind
 	num  uint64
@@ -28,7 +28,7 @@ type mapKey struct {
 // Below this many entries a walk over them is quicker than a hash table.
 const mapIndexFrom = 9
 
-// Set gives key a value. A key that was there keeps its place.
+// Set sets the value of key. An existing key keeps its place.
 func (m *Map) Set(key string, v Value) {
 	m.set(mapKey{kind: KindString, str: key}, String(key), v)
 }
@@ -59,7 +59,7 @@ func (m *Map) Any() map[string]any {
 	return out
 }
 
-// All runs over the keys that are strings, in order. A map decoded from JSON has
+// All iterates over the keys that are strings, in order. A map decoded from JSON has
 // no others.
 func (m *Map) All() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
@@ -126,7 +126,7 @@ func (m *Map) set(k mapKey, key, v Value) {
 	}
 }
 
-// get looks a key up, which takes a look at all of it.
+// get looks a key up, and charges for its whole length.
 func (r *run) get(m *Map, k mapKey) (v Value, ok bool, err error) {
 	if err := r.scan(len(k.str)); err != nil {
 		return Value{}, false, err

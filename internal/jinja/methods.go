@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// method is a method of a built-in type; v is what it is called on.
+// method is a method of a built-in type; v is its receiver.
 type method func(r *run, v Value, a args) (Value, error)
 
 // Names that exist in Python but not here, each between blanks. Looking one up

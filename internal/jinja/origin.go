@@ -10,14 +10,14 @@ import (
 // operation on strings carries it along. Where that is not possible byte by byte,
 // the result is untrusted unless all of its inputs are the template's.
 //
-// Only text counts. Which of its own words a template writes may depend on a stranger's, and
-// comparisons and keys do not look at origins.
+// Only text counts. An untrusted value may decide which of its own texts a template writes, and
+// comparisons and keys ignore origins.
 type origin uint8
 
 const (
 	// The zero value is untrusted: code that does not set an origin trusts nothing.
 	_ origin = iota
-	// template is a string that the template wrote, or a number, bool or None that it spells.
+	// template is a string that the template wrote, or the text of a number, bool or None.
 	template
 	// mixed is a string of both. Its ref is the *marks of a text that it is part of, and num
 	// where in that text it begins: so taking a part of it costs nothing.
@@ -109,8 +109,8 @@ func (b *buffer) markLike(v Value, from int) {
 	}
 }
 
-// write appends str(v): a string as it is, nothing for what is undefined, and the
-// representation of anything else. The budget pays for what is remembered of origins too.
+// write appends str(v): a string itself, nothing for undefined, and the
+// representation of anything else. Records of origins count as memory too.
 func (r *run) write(b *buffer, v Value) error {
 	start, ranges := len(b.text), len(b.own)
 	switch v.kind {
@@ -134,7 +134,7 @@ func (r *run) write(b *buffer, v Value) error {
 	return r.alloc(rangeSize * (len(b.own) - ranges))
 }
 
-// since returns what was written to b from start on as a string, and takes it off again.
+// since returns the output in b from start on as a string, and removes it.
 func (b *buffer) since(start int) Value {
 	v := Value{kind: KindString, str: string(b.text[start:])}
 	b.text = b.text[:start]
@@ -153,7 +153,7 @@ func (b *buffer) since(start int) Value {
 	for _, r := range b.own[first:] {
 		m.ranges = append(m.ranges, [2]int{max(r[0]-start, 0), r[1] - start})
 	}
-	if b.own[first][0] < start { // it goes on from what stays
+	if b.own[first][0] < start { // it continues the remaining output
 		b.own[first][1] = start
 		first++
 	}

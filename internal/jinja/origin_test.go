@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// strangeVars are variables in an alphabet of their own: Greek letters, and signs that no
-// literal of the test templates has, nor anything the engine writes for one.
+// strangeVars are variables in a separate alphabet: Greek letters, and signs that neither
+// literals of the test templates nor the engine write.
 func strangeVars(text func(string) Value) *Map {
 	vars := &Map{}
 	vars.Set("s", text("αβ<γ&\"δ"))
@@ -27,14 +27,14 @@ func strangeVars(text func(string) Value) *Map {
 	return vars
 }
 
-// strange reports whether text has anything that only strangers write.
+// strange reports whether text has characters of untrusted variables.
 func strange(text string) bool {
 	return strings.ContainsFunc(text, func(c rune) bool {
 		return c >= 0x370 && c < 0x400 || strings.ContainsRune("<>&\"'\\\u20287", c)
 	})
 }
 
-// TestOriginIsFollowed has, between brackets, what the template wrote.
+// TestOriginIsFollowed has the template's own text between brackets.
 func TestOriginIsFollowed(t *testing.T) {
 	for src, want := range map[string]string{
 		"a{{ s }}b":                                                      "⟦a⟧αβ<γ&\"δ⟦b⟧",
@@ -215,8 +215,8 @@ func program(pick func(n int) int) string {
 		"{% set ns = namespace(x='x') %}" + p.body()
 }
 
-// checkOrigin renders a program and wants nothing of a stranger's among what is trusted, and
-// the text that it has where there are no strangers. It reports whether it could be rendered.
+// checkOrigin renders a program and checks that no trusted text is from variables, and
+// that the text equals that of trusted variables. It reports whether it could be rendered.
 func checkOrigin(t *testing.T, src string) bool {
 	t.Helper()
 	tmpl, err := Parse(src)
@@ -245,7 +245,7 @@ func checkOrigin(t *testing.T, src string) bool {
 	return true
 }
 
-// TestOriginIsNeverLaundered goes through random programs.
+// TestOriginIsNeverLaundered renders random programs.
 func TestOriginIsNeverLaundered(t *testing.T) {
 	random := rand.New(rand.NewPCG(2026, 12))
 	rendered := 0

@@ -77,7 +77,7 @@ func (p *parser) enter() error {
 func (p *parser) leave() { p.depth-- }
 
 // parseBody parses statements up to a tag that begins with one of the words in
-// ends, and takes that word but not what follows it. Without ends it parses to
+// ends, and consumes only that word. Without ends it parses to
 // the end of the template.
 func (p *parser) parseBody(ends ...string) (body []stmt, end string, err error) {
 	if err := p.enter(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// referenceCases are our own templates with what the reference makes of them.
+// referenceCases are our own templates with the reference's results.
 type referenceCases struct {
 	Now   time.Time
 	Vars  json.RawMessage
@@ -35,8 +35,8 @@ func loadReference(t testing.TB) (referenceCases, *Map) {
 	return ref, vars.Map()
 }
 
-// TestRenderEqualsReference renders every case, and where the reference raised
-// an error wants one.
+// TestRenderEqualsReference renders every case, and fails if the reference
+// failed.
 func TestRenderEqualsReference(t *testing.T) {
 	ref, vars := loadReference(t)
 	if len(ref.Cases) < 600 {
@@ -55,8 +55,8 @@ func TestRenderEqualsReference(t *testing.T) {
 	}
 }
 
-// TestRenderLeavesVariables renders all cases over the same variables, so none
-// of them may have changed any.
+// TestRenderLeavesVariables renders all cases with the same variables, so none
+// of them may change any.
 func TestRenderLeavesVariables(t *testing.T) {
 	ref, vars := loadReference(t)
 	before, err := AppendJSON(nil, Dict(vars))

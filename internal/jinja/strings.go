@@ -83,8 +83,8 @@ func stringSplit(name string, fromRight bool) method {
 	}
 }
 
-// cutter takes the first part off s, or the last from the right. With last, all
-// of s is one part. More says whether anything is left to cut.
+// cutter cuts the first part off s, or the last from the right. With last, all
+// of s is one part. more reports whether anything is left to cut.
 type cutter func(s string, fromRight, last bool) (part, rest string, more bool)
 
 func cutSeparator(sep string) cutter {
@@ -134,7 +134,7 @@ func (r *run) split(v Value, cut cutter, limit int64, fromRight bool) (Value, er
 		if err := r.allocList(1); err != nil {
 			return Value{}, err
 		}
-		// What is left to cut is the end of v, or its beginning from the right.
+		// The rest is the end of v, or its beginning from the right.
 		at := len(v.str) - len(rest)
 		if fromRight {
 			at = len(rest)

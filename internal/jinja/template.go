@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Error says where in a template something went wrong. What went wrong is its
-// cause: a [RaiseError], a [LimitError], or an error of syntax or evaluation.
+// Error is an error with its line in a template. Its
+// cause is a [RaiseError], a [LimitError], or an error of syntax or evaluation.
 type Error struct {
 	Line int // of the source, from 1
 	Err  error
@@ -54,16 +54,16 @@ func Parse(src string) (*Template, error) {
 // Options are the conditions of one rendering. The zero value is ready to use.
 type Options struct {
 	Limits Limits
-	// Now tells strftime_now the time, in the zone it is to be shown in.
+	// Now is the clock of strftime_now, in the zone to be shown.
 	// Default time.Now.
 	Now func() time.Time
 }
 
-// Rendered is what became of a template.
+// Rendered is the result of a template.
 type Rendered struct {
 	Text string
-	// Trusted are the ranges of Text, [from, to) in bytes, in order and apart, that the
-	// template wrote or that were given as [Trusted]. All else came from strangers, or may
+	// Trusted are the ranges of Text, [from, to) in bytes, in order and disjoint, that the
+	// template wrote or that were given as [Trusted]. The rest came from untrusted variables, or may
 	// have.
 	Trusted [][2]int
 }
@@ -106,12 +106,12 @@ type run struct {
 	bytes   int // left of limits.Bytes
 	depth   int // used of limits.Depth
 	scope   *scope
-	out     buffer // what was rendered; a macro takes its part off the end again
+	out     buffer // the output; a macro removes its part from the end
 	now     func() time.Time
 }
 
-// scope holds the variables of a block; those of the blocks around it are seen
-// through it but not set.
+// scope holds the variables of a block; those of the blocks around it are visible
+// in it but not set.
 type scope struct {
 	vars   map[string]Value // nil until a variable is set
 	parent *scope
@@ -183,7 +183,7 @@ func (r *run) inScope(outer *scope, body []stmt) (flow, error) {
 	return f, err
 }
 
-// capture returns what f renders instead of leaving it in the output.
+// capture returns the output of f instead of appending it.
 func (r *run) capture(f func() error) (Value, error) {
 	start, ranges := len(r.out.text), len(r.out.own)
 	if err := f(); err != nil {

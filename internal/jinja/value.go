@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Kind says what sort of value a [Value] is.
+// Kind is the kind of a [Value].
 type Kind uint8
 
 // The kinds of values. A list that came from a range is a list.
@@ -22,8 +22,8 @@ const (
 	KindList
 	KindTuple
 	KindMap
-	KindIterator  // what lazy filters and the views of a map give
-	KindNamespace // what namespace() makes: the one thing a template can change
+	KindIterator  // results of lazy filters and views of a map
+	KindNamespace // results of namespace(), the only mutable values
 	KindFunction  // macros, methods and global functions
 	KindLoop      // the loop variable
 	kindMissing   // an argument that was not given
@@ -34,8 +34,8 @@ const (
 type Value struct {
 	kind Kind
 	safe bool   // a string marked as escaped HTML; adding to it escapes the rest
-	own  origin // of a string, and of what the template spells
-	num  uint64 // a bool, an int64 or the bits of a float64; where a mixed string begins in its text
+	own  origin // of a string, and of text that the template spells
+	num  uint64 // a bool, an int64 or the bits of a float64; the start of a mixed string in its text
 	str  string // a string; the digits of an integer beyond 64 bits; why a value is undefined
 	ref  any    // []Value, *Map, *iterator, *namespace, *function, *loop or *marks
 }
@@ -59,7 +59,7 @@ func Int(n int64) Value { return Value{kind: KindInt, num: uint64(n)} }
 // Float returns a floating-point number.
 func Float(f float64) Value { return Value{kind: KindFloat, num: math.Float64bits(f)} }
 
-// String returns a string, which should be valid UTF-8. It counts as a stranger's; see
+// String returns a string, which should be valid UTF-8. It counts as untrusted; see
 // [Trusted].
 func String(s string) Value { return Value{kind: KindString, str: s} }
 
@@ -80,7 +80,7 @@ func tuple(items ...Value) Value { return Value{kind: KindTuple, ref: items} }
 
 func undefined(reason string) Value { return Value{kind: KindUndefined, str: reason} }
 
-// Kind returns what v is.
+// Kind returns the kind of v.
 func (v Value) Kind() Kind { return v.kind }
 
 // Text returns the string v is, and whether it is one.
@@ -182,7 +182,7 @@ func truthy(v Value) bool {
 	return true
 }
 
-// iterator is what a lazy filter gives (used up by one pass, without a length),
+// iterator is the result of a lazy filter (consumed by one pass, without a length),
 // or a view of a map (neither). Its elements are computed when it is made.
 type iterator struct {
 	name  string // Python's name of the type
@@ -212,7 +212,7 @@ func callable(name string, call func(r *run, a args) (Value, error)) Value {
 	return Value{kind: KindFunction, ref: &function{name: name, call: call}}
 }
 
-// elements returns what iterating over v gives.
+// elements returns the elements of iterating over v.
 func (r *run) elements(v Value) ([]Value, error) {
 	switch v.kind {
 	case KindUndefined:
