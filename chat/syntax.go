@@ -21,7 +21,7 @@ type CallSyntax struct {
 	Key, Value, ValueEnd string
 }
 
-// Marker is a text in every call of the syntax, or before the first call.
+// Marker is the common beginning of the tags that calls begin with.
 func (s CallSyntax) Marker() string {
 	tags := s.form().tags()
 	n := 0
