@@ -16,22 +16,22 @@ import (
 // statusGone is the logged status of a request whose client disconnected. It is never sent.
 const statusGone = 499
 
-// account collects what is logged and counted of one request.
+// account collects the log line and the counts of one request.
 type account struct {
 	s       *Server
 	r       *http.Request
 	start   time.Time
 	id      string
 	pattern string // of the endpoint
-	key     string // its name for the log; "": none was needed
-	tenant  string // its secret name, which is not logged
+	key     string // the key's name for the log; "": no key was needed
+	tenant  string // the key's secret name, which is not logged
 	flow    string // the tenant, or without keys the client's address
 	leave   func() // frees the request's place of perKey
 
 	err    *generate.Error
 	runs   int
 	usage  generate.Usage // of all runs
-	model  string         // of the first run, as what follows
+	model  string         // of the first run, like the following fields
 	seed   uint64
 	finish foretoken.Finish
 	stats  *generate.Stats
@@ -113,7 +113,7 @@ func (a *account) close(w *recorder) {
 	level := slog.LevelInfo
 	switch {
 	case a.s.quiet(a.pattern) && (status < http.StatusBadRequest || status == http.StatusServiceUnavailable):
-		level = slog.LevelDebug // probes and scrapes come every few seconds; not ready yet is no error
+		level = slog.LevelDebug // probes and scrapes come every few seconds; "not ready yet" is not an error
 	case gone && (w.status != http.StatusOK || a.runs == 0):
 		level = slog.LevelDebug // HTTP/2 clients can open and reset streams by the thousand: foretoken_http_requests_total counts them
 	case status >= http.StatusInternalServerError, a.err != nil && a.err.Kind == generate.Internal: // a stream may have begun with 200

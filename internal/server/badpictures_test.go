@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// badPicture is a request with a picture that cannot be used. docs/server-api.md has, under the same
-// words, the status and the message that it gets.
+// badPicture is a request with an unusable image. docs/server-api.md has, under the same
+// words, its status and message.
 type badPicture struct{ what, path, body string }
 
-// show is a chat about a picture with that URL, which is JSON.
+// show is a chat about an image with that URL, which is JSON.
 func show(url string) string {
 	return `{"messages": [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": ` + url + `}}]}]}`
 }
@@ -104,8 +104,8 @@ func badPictures(t testing.TB) []badPicture {
 	}
 }
 
-// documentedPictures are the rows of the table of pictures that cannot be used: status and message by
-// what is sent.
+// documentedPictures are the rows of the table of unusable images: status and message by
+// input.
 func documentedPictures(t testing.TB) map[string][2]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/server-api.md")
@@ -141,8 +141,8 @@ func complaint(t *testing.T, body string) (path, message string) {
 	return "", message
 }
 
-// TestBadPictures sends what is wrong, and checks that it is told, that it costs little, and that
-// nothing is left of it.
+// TestBadPictures sends bad images, and checks that the error is right, that it costs little, and that
+// no memory is left allocated.
 func TestBadPictures(t *testing.T) {
 	r := start(t, nil)
 	rows := documentedPictures(t)
@@ -176,7 +176,7 @@ func TestBadPictures(t *testing.T) {
 	}
 }
 
-// TestModelsWithoutVision refuse pictures, whichever way they come, and take text.
+// TestModelsWithoutVision refuse images in every protocol, and take text.
 func TestModelsWithoutVision(t *testing.T) {
 	r := start(t, func(o *Options) {
 		o.Models[0].Options.Vision.Off = true

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// bad is a request, and what it must get.
+// bad is a request, and the expected response.
 type bad struct {
 	method, path, body string
 	status             int
@@ -20,7 +20,7 @@ func talk(more string) string {
 // text is a request for a completion.
 func text(more string) string { return `{"prompt": "Hi", "max_tokens": 4, ` + more + `}` }
 
-// A server that is strict refuses what is wrong, and what others ignore.
+// A strict server refuses bad requests, and those with ignored fields.
 func TestStrictServersRefuseMore(t *testing.T) {
 	r := start(t, func(o *Options) { o.StrictFields = true })
 	for _, list := range [][]bad{badAnywhere, badChats, badTools, badTexts, badResponses, badMessages, badOllama, badIfStrict} {
@@ -33,7 +33,7 @@ func TestStrictServersRefuseMore(t *testing.T) {
 	}
 }
 
-// Others name in a header and in the log what they ignore.
+// Other servers name ignored fields in a header and in the log.
 func TestIgnoredFieldsAreNamed(t *testing.T) {
 	r := start(t, nil)
 	for _, x := range badIfStrict {

@@ -8,7 +8,7 @@ import (
 	"testing/iotest"
 )
 
-// TestReadAllSpendsWhatComes reads bodies whose declared length is right, unknown or a lie.
+// TestReadAllSpendsWhatComes reads bodies whose declared length is right, unknown or wrong.
 func TestReadAllSpendsWhatComes(t *testing.T) {
 	for _, size := range []int{0, 1, 4<<10 - 1, 4 << 10, 4<<10 + 1, 100_000} {
 		body := strings.Repeat("x", size)

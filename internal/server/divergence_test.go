@@ -9,10 +9,10 @@ import (
 	"github.com/foretoken/foretoken/internal/batch"
 )
 
-// foreign is a store where another worker is always a moment faster, with an answer of its own.
+// foreign is a store where another worker is always a moment faster, with its own answer.
 type foreign struct {
 	batch.Store
-	change func(result string) string // what the other one stores; the same: it is right
+	change func(result string) string // the other worker's result; the same: it is right
 }
 
 // Create implements batch.Store.

@@ -9,8 +9,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server/openai"
 )
 
-// writeError answers with an error in the words of the protocol that the path belongs to.
-// It is for what goes wrong before a protocol's own handler runs.
+// writeError answers with an error in the format of the protocol that the path belongs to.
+// It is for errors before a protocol's own handler runs.
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	switch path := r.URL.Path; {
 	case strings.HasPrefix(path, "/api/"):

@@ -91,7 +91,7 @@ func TestCallsOfFamiliesReachAllProtocols(t *testing.T) {
 			}
 		}
 	}
-	// Ollama's clients cannot demand a call, and the tiny model makes none by itself.
+	// Ollama's clients cannot require a call, and the tiny model makes none by itself.
 	for model, text := range map[string]string{
 		generatetest.Tight:  `Let me see.<tool_call>weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call>`,
 		generatetest.Fenced: "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"Rome\", \"days\": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -135,7 +135,7 @@ func say(t *testing.T, a *foretoken.Answer, library *library.Library, model, tex
 	}
 }
 
-// texts joins what stands under a key anywhere in a JSON object: texts, or else values.
+// texts joins the values of a key anywhere in a JSON object: texts, or else values.
 func texts(t *testing.T, object, key string) string {
 	t.Helper()
 	var v any

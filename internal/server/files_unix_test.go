@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// maxOpenFiles is how many files this process may have open: Go's runtime has raised the limit
-// to what is allowed.
+// maxOpenFiles is the maximum number of open files of this process: Go's runtime has raised the
+// limit to the hard limit.
 func maxOpenFiles(t *testing.T) uint64 {
 	t.Helper()
 	var limit syscall.Rlimit

@@ -35,9 +35,9 @@ func (s *Server) newMetricsServer() *http.Server {
 	}
 }
 
-// ServeMetrics answers /metrics, /healthz and /readyz on a listener of their own, and nothing else:
+// ServeMetrics answers only /metrics, /healthz and /readyz, on a separate listener:
 // a gateway's picker, which cannot send a key, reads them there. The metrics are those of the
-// server without what is read from the system, so that they may be read often. It returns nil when
+// server without those of the process collectors, so that they may be read often. It returns nil when
 // Shutdown has ended, and closes the listener in any case.
 func (s *Server) ServeMetrics(l net.Listener) error {
 	if err := s.ops.Serve(newLimitedListener(l, metricsConnections)); !errors.Is(err, http.ErrServerClosed) {
@@ -47,7 +47,7 @@ func (s *Server) ServeMetrics(l net.Listener) error {
 	return nil
 }
 
-// announcer publishes what the cache of a model can resume. It is a prefix.Observer.
+// announcer publishes the resumable prefixes of a model. It is a prefix.Observer.
 type announcer struct{ m *kvevents.Model }
 
 // Stored implements prefix.Observer.
@@ -61,7 +61,7 @@ func (a announcer) Removed(tokens []int32, rows []prefix.Rows) {
 // Cleared implements prefix.Observer.
 func (a announcer) Cleared() { a.m.Cleared() }
 
-// places are where rows are, with the keys that the render endpoints give them.
+// places are the places of rows, with the keys of the render endpoints.
 func places(rows []prefix.Rows) (list []kvevents.Place) {
 	for i := range rows {
 		list = append(list, kvevents.Place{At: rows[i].At, N: rows[i].N, Key: hex.EncodeToString(rows[i].Hash[:])})
@@ -69,7 +69,7 @@ func places(rows []prefix.Rows) (list []kvevents.Place) {
 	return list
 }
 
-// events collects what is known of the publisher of events. It is a prometheus.Collector.
+// events collects the metrics of the publisher of events. It is a prometheus.Collector.
 type events struct{ p *kvevents.Publisher }
 
 // The series of events.

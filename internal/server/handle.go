@@ -134,7 +134,7 @@ func (b *slowBody) Read(to []byte) (int, error) {
 	_ = b.control.SetReadDeadline(time.Now().Add(b.stall)) // as in serve
 	n, err := b.ReadCloser.Read(to)
 	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{}) // what follows is no part of it
+		_ = b.control.SetReadDeadline(time.Time{}) // later reads are not part of it
 	}
 	return n, err
 }
@@ -172,11 +172,11 @@ func (s *Server) readBody(w *recorder, r *http.Request) error {
 	return nil
 }
 
-// uploadForm is the space of an upload for what is not its file.
+// uploadForm is the maximum size of an upload without its file.
 const uploadForm = 1 << 20
 
-// checkLength refuses a request by the length it declares, before any of its body is read: a client
-// that expects 100 Continue sends none of it.
+// checkLength refuses a request by its declared length, before any of its body is read: a client
+// that expects 100 Continue then sends none of it.
 func checkLength(r *http.Request, limit int64) error {
 	if r.ContentLength > limit {
 		return tooLarge(limit)
@@ -191,8 +191,8 @@ func tooLarge(limit int64) error {
 	}
 }
 
-// readAll reads a body of a declared length, which is negative if it is not known. However much is
-// declared, memory is spent on what comes: at most twice of it, and once at its end.
+// readAll reads a body of a declared length, negative if unknown. Memory is allocated for received
+// bytes, not for the declared length: at most twice of them, and once at the end.
 func readAll(r io.Reader, declared int64) ([]byte, error) {
 	data := make([]byte, 0, 4<<10)
 	for {

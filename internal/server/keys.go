@@ -12,7 +12,7 @@ import (
 // Keys are the secrets that clients must have. Only their hashes are kept.
 type Keys struct{ sums [][sha256.Size]byte }
 
-// NewKeys returns the set of the keys, of which there must be one, and none empty.
+// NewKeys returns the set of the keys; there must be at least one, and none may be empty.
 func NewKeys(list ...string) (*Keys, error) {
 	k := &Keys{}
 	for _, key := range list {
@@ -28,7 +28,7 @@ func NewKeys(list ...string) (*Keys, error) {
 }
 
 // find looks up the key of a request. name may be logged; tenant is unique to the key and must
-// not be. The time it takes says nothing about the keys: hashes are compared, and all of them.
+// not be. The time reveals nothing about the keys: all hashes are compared.
 func (k *Keys) find(r *http.Request) (name, tenant string, ok bool) {
 	sum := sha256.Sum256([]byte(presented(r)))
 	for _, s := range k.sums {

@@ -15,7 +15,7 @@ type perKey struct {
 
 func newPerKey(max int) *perKey { return &perKey{max: max, running: map[string]int{}} }
 
-// enter takes a place for a key, if there is one. leave gives it back.
+// enter takes a place for a key, if there is one. leave returns it.
 func (p *perKey) enter(key string) bool {
 	if p.max == 0 {
 		return true
@@ -74,7 +74,7 @@ func (l *limitedListener) Close() error {
 	return l.Listener.Close()
 }
 
-// limitedConn gives its place back when it is closed.
+// limitedConn returns its place when it is closed.
 type limitedConn struct {
 	net.Conn
 	leave func()

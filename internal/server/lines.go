@@ -22,22 +22,22 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// Batches are what batches need. The server does not close it.
+// Batches configure batches. The server does not close it.
 type Batches struct {
 	Store   batch.Store
 	Queue   batch.Queue
 	Records string // folder for the digests of weights; "": they are hashed at every start
-	// QueueAddress says where the queue is, and Connected whether it can be reached now; "": it is in
-	// memory.
+	// QueueAddress is the address of the queue, "" for one in memory, and Connected reports whether it can be
+	// reached now.
 	QueueAddress string
 	Connected    func() bool
 	Lines        int              // that run at a time for each model; 0: as many as its batch has
 	Now          func() time.Time // nil: time.Now
-	// Elsewhere says that other servers take files and batches: this one answers lines, by Work.
+	// Elsewhere: other servers take files and batches. This one answers lines, by Work.
 	Elsewhere bool
 }
 
-// defaultLines is how many lines run at a time if no option says: an engine's usual batch.
+// defaultLines is the default number of lines that run at a time: an engine's usual batch.
 const defaultLines = 16
 
 // lines runs the lines of batches.
@@ -80,7 +80,7 @@ func newLines(s *Server, o Batches) *lines {
 	return b
 }
 
-// lineMetrics are what became of lines of batches.
+// lineMetrics count the results of lines of batches.
 type lineMetrics struct {
 	outcomes map[string]*atomic.Int64
 	diverged atomic.Int64
@@ -108,7 +108,7 @@ func newLineMetrics(s *Server, o *Batches) *lineMetrics {
 	return m
 }
 
-// connected tells whether the queue can be reached.
+// connected reports whether the queue can be reached.
 func (o *Batches) connected() bool { return o.Connected == nil || o.Connected() }
 
 // owner is the name under which a tenant's files and batches are stored: not the tenant's, which is a
@@ -126,7 +126,7 @@ func (b *lines) start() {
 	b.running.Go(func() { b.guard(func() error { b.coordinator.Run(b.ctx); return nil }) })
 }
 
-// end stops all lines and returns when none runs. They go on when the server is started again.
+// end stops all lines and returns when none runs. They are continued when the server is started again.
 func (b *lines) end() {
 	b.stop()
 	b.running.Wait()
@@ -278,8 +278,8 @@ func (s *Server) Fingerprint(ctx context.Context, model, records string) (string
 	return m.Fingerprint(ctx, records)
 }
 
-// Lines get a share of the time beside other requests. They are admitted after those, but for one at a
-// time: it waits with them, so that a batch goes on whatever their number.
+// Lines get a share of the time beside other requests, and are admitted after them, except for one at a
+// time: it has the priority of other requests, so that a batch makes progress under any load.
 const linePriority = -1
 
 // Run implements batch.Run.

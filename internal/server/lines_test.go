@@ -222,7 +222,7 @@ func TestBatchExpiresAndIsCanceled(t *testing.T) {
 	}
 }
 
-// faultyStore is a store that takes nothing at times.
+// faultyStore is a store that refuses writes at times.
 type faultyStore struct {
 	batch.Store
 	fault atomic.Pointer[error]

@@ -69,7 +69,7 @@ func TestLengthsOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestResetStreamsAreNotLogged has clients leave before an answer begins, as those do that open and
+// TestResetStreamsAreNotLogged has clients leave before an answer begins, like clients that open and
 // reset streams of HTTP/2: the log has nothing above debug, and all are counted.
 func TestResetStreamsAreNotLogged(t *testing.T) {
 	r := start(t, nil)
@@ -158,7 +158,7 @@ func TestIdleConnections(t *testing.T) {
 	until(t, "the connections are forgotten", func() bool { return runtime.NumGoroutine() < before+50 })
 }
 
-// asked opens a connection, has one request answered on it, and leaves it open.
+// asked opens a connection, sends one request on it, and leaves it open.
 func (r *running) asked() (net.Conn, error) {
 	c, err := net.DialTimeout("tcp", r.addr, patience)
 	if err != nil {
@@ -216,8 +216,8 @@ func TestConnectionsOverTheLimitWait(t *testing.T) {
 	_ = open[1].Close()
 }
 
-// Five hundred requests at once: as many as may wait are served, the others are told to try
-// again, and nothing is left of any of them.
+// Five hundred requests at once: as many as may wait are served, the rest are told to try
+// again, and no resources are left in use.
 func TestFlood(t *testing.T) {
 	const requests, queue = 500, 64
 	r := start(t, func(o *Options) { o.Models[0].Options.MaxQueue = queue })
@@ -294,8 +294,8 @@ func TestDisconnectFreesTheSequenceWithinARound(t *testing.T) {
 	gone := make(chan int64, 1)
 	inner := r.http.Handler
 	r.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		// The handler's context ends before the rounds are counted: whatever they do from then on
-		// they do in spite of it.
+		// The handler's context ends before the rounds are counted: later rounds ignore
+		// it.
 		ctx, cancel := context.WithCancel(context.WithoutCancel(q.Context()))
 		context.AfterFunc(q.Context(), func() {
 			cancel()

@@ -2,5 +2,5 @@
 
 package server
 
-// longer asks for the longer versions of tests: make nightly.
+// longer selects the longer versions of tests: make nightly.
 const longer = true

@@ -86,7 +86,7 @@ var unread = []string{
 // elements take the most memory for their bytes.
 var elements = []string{"{}", "[]", "0", `""`}
 
-// full are lists of elements that the server takes, as many as a request may have.
+// full are lists of elements with the maximum number of values of a request.
 var full = []struct {
 	path, body, element string
 	n                   int
@@ -140,8 +140,8 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 }
 
-// measure posts a body with a list of n elements and compares what was allocated meanwhile with what is
-// allowed. N in an element becomes its number.
+// measure posts a body with a list of n elements and compares the allocated memory with the
+// limit. N in an element becomes its number.
 func (r *running) measure(t *testing.T, path, form, element string, n int) *answer {
 	t.Helper()
 	list := strings.TrimSuffix(strings.Repeat(element+",", n), ",")

@@ -24,14 +24,14 @@ var (
 // metrics are the metrics of a server. Those of its engines are read from them at each scrape.
 type metrics struct {
 	registry *prometheus.Registry
-	cheap    *prometheus.Registry // the same without what the process collectors read from the system
+	cheap    *prometheus.Registry // the same without the process collectors, which read from the system
 	active   atomic.Int64         // requests in progress
 
 	requests *prometheus.CounterVec   // by endpoint and status
 	duration *prometheus.HistogramVec // by endpoint
 	errors   *prometheus.CounterVec   // by kind
-	fetches  *prometheus.CounterVec   // of pictures, by result
-	bytes    prometheus.Counter       // of these
+	fetches  *prometheus.CounterVec   // of images, by result
+	bytes    prometheus.Counter       // of fetched images
 	first    *prometheus.HistogramVec // by model
 	gap      *prometheus.HistogramVec
 	queued   *prometheus.HistogramVec
@@ -102,7 +102,7 @@ func (m *metrics) request(a *account, status int, took time.Duration) {
 	}
 }
 
-// fetched records that a picture was asked for on another machine.
+// fetched records that an image was requested from another machine.
 func (m *metrics) fetched(bytes int, err error) {
 	result := "ok"
 	if err != nil {

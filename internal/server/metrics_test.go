@@ -204,7 +204,7 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 	if drafted := v["foretoken_draft_tokens_total"+`{model_name="tiny",position="1"}`]; accepted == 0 || accepted > drafted {
 		t.Errorf("%v of %v draft tokens accepted", accepted, drafted)
 	}
-	rounds := 0.0 // what they took, by phase
+	rounds := 0.0 // their time, by phase
 	for _, phase := range []string{"forward", "sample", "draft", "other"} {
 		took := v[`foretoken_phase_seconds_total{model_name="tiny",phase="`+phase+`"}`]
 		if rounds += took; took <= 0 {
@@ -219,7 +219,7 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 	}
 }
 
-// Errors of endpoints that run no model are counted and logged as others are.
+// Errors of endpoints without a model are counted and logged like others.
 func TestNotFoundIsCounted(t *testing.T) {
 	r := start(t, nil)
 	for _, path := range []string{"/v1/models/absent", "/v1/responses/absent", "/nothing"} {

@@ -18,7 +18,7 @@ type entry struct {
 	rate        rate
 }
 
-// entry is the model of that name, nil if there is none.
+// entry is the model of that name, or nil.
 func (s *Server) entry(name string) *entry {
 	for _, m := range s.models {
 		if m.Name == name {

@@ -154,7 +154,7 @@ func TestDocumentReferencesExist(t *testing.T) {
 	}
 }
 
-// Fields that are asked for only to be refused, or that are in objects that the document
+// Fields that are read only to be refused, or that are in objects that the document
 // describes in words.
 var undocumented = []string{
 	"functions", "function_call", "conversation", "refusal", "allowed_tools", "mode", "output", "prompt", "tool", "definition", "phase",
@@ -209,7 +209,7 @@ var samples = map[string]string{
 	"POST /v1/batches":   `{"input_file_id": "file-none", "endpoint": "/v1/completions", "completion_window": "24h"}`,
 }
 
-// uploads are what needs a file first: TestBatchRepliesAreAsDocumented calls them.
+// uploads need a file first: TestBatchRepliesAreAsDocumented calls them.
 var uploads = []string{
 	"POST /v1/files", "GET /v1/files/{id}", "DELETE /v1/files/{id}", "GET /v1/files/{id}/content",
 	"POST /v1/batches", "GET /v1/batches/{id}", "POST /v1/batches/{id}/cancel",
@@ -360,7 +360,7 @@ type call struct {
 	head               []string
 }
 
-// calls are those in the shell blocks of a page, as a shell would read them.
+// calls are the commands in the shell blocks of a page, as a shell would read them.
 func calls(t *testing.T, page string) []call {
 	t.Helper()
 	var list []call

@@ -59,7 +59,7 @@ func (s *Server) rest(w http.ResponseWriter, r *http.Request) {
 	writeError(w, r, e)
 }
 
-// methods are those that the path of a request takes.
+// methods are the allowed methods of the path of a request.
 func (s *Server) methods(r *http.Request) []string {
 	var list []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
@@ -92,7 +92,7 @@ type progress struct {
 	Total int64  `json:"total_bytes,omitempty"`
 }
 
-// ready reports whether requests are answered: models are loaded, none has broken down, and the
+// ready reports whether requests are answered: models are loaded, none is broken, and the
 // server is not shutting down.
 func (s *Server) ready() bool {
 	return s.loaded.Load() && !s.draining.Load() && s.broken.Err() == nil
@@ -150,7 +150,7 @@ func (s *Server) states() map[string]string {
 type overview struct {
 	Models []modelStatus `json:"models"`
 	Uptime float64       `json:"uptime_s"`
-	// Batches is nil where there are none.
+	// Batches is nil without batches.
 	Batches *batchStatus `json:"batches,omitempty"`
 }
 
@@ -173,15 +173,15 @@ type modelStatus struct {
 	CacheEntries    int     `json:"cache_entries"`
 	CacheBytes      int64   `json:"cache_bytes"`
 	TokensPerSecond float64 `json:"tokens_per_second"`
-	Vision          bool    `json:"vision"` // it takes pictures; false if it is not loaded
-	Images          int64   `json:"images"` // that its vision tower has looked at
+	Vision          bool    `json:"vision"` // it takes images; false if it is not loaded
+	Images          int64   `json:"images"` // computed by its vision tower
 
 	Shared *sharedStatus `json:"shared_prefixes,omitempty"` // the store that servers share; nil: there is none
 
-	Devices []deviceStatus `json:"devices"` // what computes it; none if it is not loaded
+	Devices []deviceStatus `json:"devices"` // that compute it; none if it is not loaded
 }
 
-// deviceStatus is what a device has of a model.
+// deviceStatus is the part of a model on a device.
 type deviceStatus struct {
 	Name    string   `json:"name"`
 	Layers  int      `json:"layers"`

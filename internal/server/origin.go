@@ -74,7 +74,7 @@ func (o *origins) check(r *http.Request) error {
 }
 
 // checkHost refuses a request whose host is not this machine: protection against DNS rebinding,
-// where a page's own name resolves to this machine, so that the browser takes it for the same origin.
+// where a page's own name resolves to this machine, so that the browser treats it as the same origin.
 func checkHost(host string) error {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/foretoken/foretoken"
 )
 
-// TestPanicsOfAnswersAreErrors has the reading of answers panic behind every protocol, whole and
-// streamed, one answer and several: each client gets an error as its protocol has it, the log
-// one line with the stack, and the server goes on.
+// TestPanicsOfAnswersAreErrors makes the reading of answers panic behind every protocol, whole and
+// streamed, one answer and several: each client gets an error in its protocol, the log
+// one line with the stack, and the server continues.
 func TestPanicsOfAnswersAreErrors(t *testing.T) {
 	r := start(t, nil)
 	var broken atomic.Bool
@@ -90,8 +90,8 @@ func TestPanicsOfAnswersAreErrors(t *testing.T) {
 	}
 }
 
-// TestPanicsOfLoadingEndServe has the callback of a server that is ready panic: Serve says so, the
-// process goes on.
+// TestPanicsOfLoadingEndServe makes the Ready callback panic: Serve returns an error, the
+// process continues.
 func TestPanicsOfLoadingEndServe(t *testing.T) {
 	s, err := New(Options{Models: []Model{tiny()}, Ready: func() { panic("of the test") }})
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"testing"
 )
 
-// seen is what the embedded model says of the example picture.
+// seen is the embedded model's description of the example image.
 const seen = "There is a pink house and a black heart."
 
-// example is the example picture.
+// example is the example image.
 func example(t testing.TB) []byte {
 	t.Helper()
 	data, err := os.ReadFile("../../examples/pictures/house-and-heart.png")
@@ -38,7 +38,7 @@ func dataURL(data []byte) string {
 	return `"data:image/png;base64,` + base64.StdEncoding.EncodeToString(data) + `"`
 }
 
-// asked are requests about a picture, by path, in the words of all protocols.
+// asked are requests about an image, by path, in all protocols.
 func asked(t testing.TB, more string) map[string][]string {
 	t.Helper()
 	url := dataURL(example(t))
@@ -71,7 +71,7 @@ func TestPicturesAreSeen(t *testing.T) {
 			t.Errorf("%s, streamed: %d %s", path, a.status, a.body)
 		}
 	}
-	if v := r.stats().Vision; v.Pictures != 1 { // all others came from the prefix cache
+	if v := r.stats().Vision; v.Pictures != 1 { // the rest came from the prefix cache
 		t.Errorf("the tower has looked at %d images", v.Pictures)
 	}
 	values, _ := r.scrape()
@@ -123,7 +123,7 @@ func said(stream string) string {
 	return text.String()
 }
 
-// TestConversationsKeepTheirPictures has a second turn, which sends the picture again, and one that
+// TestConversationsKeepTheirPictures has a second turn, which sends the image again, and one that
 // continues a stored response.
 func TestConversationsKeepTheirPictures(t *testing.T) {
 	r := start(t, nil)
@@ -192,7 +192,7 @@ func TestVideosAreSeen(t *testing.T) {
 	}
 }
 
-// TestPicturesAreFetched asks about a picture of another server.
+// TestPicturesAreFetched asks about an image of another server.
 func TestPicturesAreFetched(t *testing.T) {
 	picture := example(t)
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -241,7 +241,7 @@ func pngOf(width, height uint32, pixels []byte) []byte {
 	return append(append(out, chunk("IDAT", packed.Bytes())...), chunk("IEND", nil)...)
 }
 
-// encoded is a gray picture in a format.
+// encoded is a gray image in a format.
 func encoded(t testing.TB, format string, width, height int) []byte {
 	t.Helper()
 	m := image.NewPaletted(image.Rect(0, 0, width, height), color.Palette{color.Gray{128}, color.White})

@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/web"
 )
 
-// protocols adds the endpoints that clients ask, and the page.
+// protocols adds the endpoints of clients, and the page.
 func (s *Server) protocols() {
 	routes := body.On(s.mux, callerOf)
 	s.openai = openai.New(s.service)

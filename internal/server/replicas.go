@@ -6,11 +6,11 @@ import (
 	"github.com/foretoken/foretoken"
 )
 
-// sharedStatus is what is known of the store of prefixes that servers share.
+// sharedStatus is the status of the store of prefixes that servers share.
 type sharedStatus struct {
 	Up             bool    `json:"up"`
 	Latency        float64 `json:"latency_ms"`       // of a small request; 0: not known
-	BytesPerSecond float64 `json:"bytes_per_second"` // that come from it; 0: not known
+	BytesPerSecond float64 `json:"bytes_per_second"` // of reads; 0: not known
 	Prefill        float64 `json:"prefill_tokens_per_second"`
 	Fetched        int64   `json:"fetched"` // prefixes
 	Refused        int64   `json:"refused"` // prefixes that were computed, which was expected to be faster

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// validate holds a value against a schema of the document, with the keywords that it uses,
-// and says what is wrong; "": nothing.
+// validate checks a value against a schema of the document, with the keywords that it uses,
+// and returns the error, or "".
 func validate(doc object, schema, v any, path string) string {
 	s := schema.(object)
 	for keyword, x := range s {

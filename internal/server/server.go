@@ -1,6 +1,6 @@
-// Package server puts models behind HTTP: who may ask, how much and how often, what is
-// logged and counted, when the process is ready and how it ends. It knows nothing of what
-// requests say; each protocol is a package of its own below this one.
+// Package server puts models behind HTTP: authentication, limits, logs
+// and metrics, readiness and shutdown. It does not know the contents of
+// requests; each protocol is a package below this one.
 package server
 
 import (
@@ -27,7 +27,7 @@ import (
 
 // The defaults of Options.
 const (
-	DefaultMaxBody       = 64 << 20 // 48 MB of pictures in base64
+	DefaultMaxBody       = 64 << 20 // 48 MB of images in base64
 	DefaultHeaderTimeout = 10 * time.Second
 	DefaultBodyTimeout   = time.Minute
 	DefaultIdleTimeout   = 2 * time.Minute
@@ -41,28 +41,28 @@ const (
 
 // Model is a model of a server.
 type Model struct {
-	Name    string            // by which it is listed, different from those of the others
+	Name    string            // unique
 	Path    string            // as foretoken.Open takes it
-	Options foretoken.Options // of which OnRound, OnBroken, Progress and Log are the server's
+	Options foretoken.Options // OnRound, OnBroken, Progress and Log are set by the server
 	Pinned  bool              // it is never unloaded
 	Preload bool              // it is loaded before the server is ready; the first model always is
 }
 
-// Options are the models of a server, its limits, and who may use it.
+// Options are the models of a server, its limits, and its keys.
 type Options struct {
-	Models       []Model           // the first is for requests that name none
+	Models       []Model           // the first is for requests without a model
 	Aliases      map[string]string // further names of models
 	ModelsMemory int64             // as library.Options has it
 	KeepAlive    time.Duration     // likewise
 
-	Keys *Keys // that clients must have; nil: none. Each key has its own prefix cache and stored responses
+	Keys *Keys // of clients; nil: none. Each key has its own prefix cache and stored responses
 	// SharePrefixes lets requests with different keys share the prefix cache.
 	SharePrefixes bool
-	// ImageHosts are those that pictures are fetched from, as fetch.New takes them; none: pictures come
+	// ImageHosts are those that images are fetched from, as for fetch.New; none: images come
 	// with the request.
 	ImageHosts []string
 	Local      bool        // refuse requests whose Host is not this machine: protects against DNS rebinding
-	Origins    []string    // of web pages elsewhere that may send requests, such as https://example.com; *: all
+	Origins    []string    // origins of other web pages that may send requests, such as https://example.com; *: all
 	TLS        *tls.Config // nil: plain HTTP
 
 	MaxBody        int64         // bytes of a request; 0: DefaultMaxBody
@@ -77,7 +77,7 @@ type Options struct {
 	// closes it after the server.
 	Events *kvevents.Publisher
 
-	Batches *Batches // what files and batches need; nil: there are none
+	Batches *Batches // for files and batches; nil: there are none
 
 	Ready func()       // called once, when the server is ready; may be nil
 	Log   *slog.Logger // nil: the default; a handler with rescue.Attr shows the stacks of panics
@@ -106,7 +106,7 @@ type Server struct {
 	loaded, draining atomic.Bool
 	stop             context.CancelFunc // ends loading
 	loading          context.Context
-	broken           context.Context // ends when a model can serve nothing more; its cause says why
+	broken           context.Context // ends when a model fails for good; its cause says why
 	breakDown        context.CancelCauseFunc
 	drained          chan struct{} // closed when Shutdown has ended
 }
@@ -157,10 +157,10 @@ func New(o Options) (*Server, error) {
 // their first request.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
 
-// Serve loads models and answers requests, until it is ready with an error that says so.
+// Serve loads models and answers requests; until it is ready, with an error that says so.
 // It returns nil when Shutdown has ended, and otherwise an error: of the listener, which it
-// closes in any case, of loading, or of a model that can serve nothing more, as when its device is
-// lost: another process may go on. Then answers of other models may still be under way, which
+// closes in any case, of loading, or of a model that failed for good, for example because its device is
+// lost: another process may continue. Then answers of other models may still be running, which
 // Shutdown waits for.
 func (s *Server) Serve(l net.Listener) error {
 	failed := make(chan error, 1)
@@ -201,7 +201,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown takes no more requests, waits for those in progress, and closes the models. When ctx
+// Shutdown refuses new requests, waits for those in progress, and closes the models. When ctx
 // ends, requests still in progress are cut off, and the error says so. It is called once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer close(s.drained)

@@ -18,14 +18,14 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// running is a server on a socket of its own.
+// running is a server on a socket.
 type running struct {
 	*Server
 	t    testing.TB
 	url  string
 	addr string
 	log  *logBuffer
-	done chan error // what Serve returned
+	done chan error // the result of Serve
 }
 
 // logBuffer keeps a log. Writers and readers may be on several goroutines.
@@ -51,7 +51,7 @@ func tiny() Model {
 	return Model{Name: "tiny", Path: foretoken.Tiny, Options: foretoken.Options{KVMemory: 256 << 20, Threads: 1}}
 }
 
-// start serves the embedded model, with whatever else change says.
+// start serves the embedded model, with the changes of change.
 func start(t testing.TB, change func(*Options)) *running {
 	t.Helper()
 	r := &running{t: t, log: &logBuffer{}, done: make(chan error, 1)}
@@ -140,7 +140,7 @@ func long(tokens int, more string) string {
 	return fmt.Sprintf(`{"prompt": "Once upon a time", "max_tokens": %d, "seed": 1, "ignore_eos": true%s}`, tokens, more)
 }
 
-// patience is how long tests wait for what must come. Only a fault takes that long, however
+// patience is the time limit for expected events. Only a fault takes that long, however
 // busy the machine is.
 const patience = 5 * time.Minute
 
@@ -155,7 +155,7 @@ func until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// stats is what the only model is doing.
+// stats are those of the only model.
 func (r *running) stats() foretoken.Stats { return r.library.Status()[0].Model.Stats() }
 
 func (r *running) idle() bool {
@@ -191,7 +191,7 @@ func TestReadyShowsProgress(t *testing.T) {
 	if a, status := look(); a.Ready || a.State != "loading" || a.Models[0].State != stateIdle || status != http.StatusServiceUnavailable {
 		t.Errorf("before: %d %+v", status, a)
 	}
-	// The hooks of loading ask for us, in the middle of it.
+	// The hooks of loading send requests during the load.
 	var during []progress
 	m := s.entry("tiny")
 	seen := make(chan struct{})
@@ -246,7 +246,7 @@ func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 func get(path string) *http.Request {
 	r, err := http.NewRequest(http.MethodGet, "http://localhost"+path, http.NoBody)
 	if err != nil {
-		panic(err) // of our own making
+		panic(err) // an error of the test itself
 	}
 	return r
 }
@@ -301,7 +301,7 @@ func TestPanicsAreAnswered(t *testing.T) {
 	if log := r.log.String(); !strings.Contains(log, "oh no") || !strings.Contains(log, "TestPanicsAreAnswered") {
 		t.Errorf("no stack in the log: %s", log)
 	}
-	// What has begun cannot become an error; it must not look complete either.
+	// A response that has begun cannot become an error; it must not look complete either.
 	q, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/v1/late", http.NoBody)
 	late, err := http.DefaultClient.Do(q)
 	if err != nil {

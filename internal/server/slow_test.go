@@ -47,7 +47,7 @@ func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// send writes text on a connection of its own and returns all that comes back until the server
+// send writes text on a new connection and returns all data until the server
 // hangs up, and when it does.
 func (p *pipes) send(t *testing.T, text string) (back string, after time.Duration) {
 	began := time.Now()
@@ -124,8 +124,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	})
 }
 
-// net/http reads the body of a request that is refused before it sends the answer, and what is left of
-// one that was not read to its end: neither is waited for any longer.
+// net/http reads the body of a refused request before it sends the answer, and the rest of
+// one that was not read to its end: both have a time limit.
 func TestUnreadBodiesAreCutOff(t *testing.T) {
 	const bodies = writeStall / 2 // later the answer is not sent any more
 	keys, err := NewKeys("secret")
@@ -163,7 +163,7 @@ func TestAnswersMayTakeLongerThanBodies(t *testing.T) {
 			select {
 			case <-time.After(long):
 				_, _ = io.WriteString(w, "done")
-			case <-r.Context().Done(): // as it is when the connection is found to be dead
+			case <-r.Context().Done(): // as if the connection were dead
 				t.Error("the answer was canceled")
 			}
 		})
@@ -174,8 +174,8 @@ func TestAnswersMayTakeLongerThanBodies(t *testing.T) {
 	})
 }
 
-// A stream may be silent for longer than a client may stop to read, as while a long prompt is read:
-// HTTP/2 takes a deadline for the end of the stream.
+// A stream may be silent for longer than a client may stop reading, for example during a long prefill:
+// HTTP/2 applies a deadline to the end of the stream.
 func TestStreamsMayBeSilent(t *testing.T) {
 	piped(t, func(*Options) {}, func(t *testing.T, s *Server, _ *pipes) {
 		s.mux.HandleFunc("GET /v1/silent", func(w http.ResponseWriter, _ *http.Request) {

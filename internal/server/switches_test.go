@@ -30,9 +30,9 @@ var switched = []struct{ path, request, tokens string }{
 		"think": %q, "chat_template_kwargs": {"preserve_thinking": %v}}`, "prompt_eval_count"},
 }
 
-// TestSwitchesReachTheTemplate asks with every effort of reasoning, with and without the thoughts
-// of former turns: the prompt is the one that the template makes of these variables, whatever the
-// protocol. An effort that the template refuses is an error in its words.
+// TestSwitchesReachTheTemplate sends every effort of reasoning, with and without the reasoning
+// of former turns: the prompt is the template's rendering with these variables, in every
+// protocol. An effort that the template refuses is an error with its message.
 func TestSwitchesReachTheTemplate(t *testing.T) {
 	service, site := allProtocols(t, generatetest.Effort)
 	m, done, err := service.Library.Use(t.Context(), generatetest.Effort)

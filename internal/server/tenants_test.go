@@ -53,7 +53,7 @@ func keysOf(t *testing.T, list ...string) *Keys {
 	return k
 }
 
-// TestTenantsDoNotSharePrefixes asks the same with two keys, and with salts of their own.
+// TestTenantsDoNotSharePrefixes sends the same request with two keys, and with different salts.
 func TestTenantsDoNotSharePrefixes(t *testing.T) {
 	dir := t.TempDir()
 	open := func(change func(*Options)) *running {
@@ -75,7 +75,7 @@ func TestTenantsDoNotSharePrefixes(t *testing.T) {
 		{"bert", "", false}, // tenants do not share
 		{"anna", "", true},
 		{"bert", "", true},
-		{"anna", salted, false}, // nor are those of her own salts without them
+		{"anna", salted, false}, // salted requests do not share with unsalted ones
 		{"anna", salted, true},
 		{"bert", salted, false}, // the same salt of another tenant is another
 		{"anna", `, "cache_salt": "t"`, false},
@@ -103,7 +103,7 @@ func TestTenantsDoNotSharePrefixes(t *testing.T) {
 		key, more string
 		known     bool
 	}{
-		{"anna", "", false}, // what was stored under keys is not shared afterwards
+		{"anna", "", false}, // entries stored under keys are not shared afterwards
 		{"bert", "", true},
 		{"bert", salted, false},
 		{"anna", salted, true},
@@ -140,8 +140,8 @@ func TestEveryProtocolKnowsSalts(t *testing.T) {
 	}
 }
 
-// TestStoredResponsesBelongToTheirKey: another key is told what it is told of a response that
-// never was.
+// TestStoredResponsesBelongToTheirKey: another key gets the same error as for a response that
+// never existed.
 func TestStoredResponsesBelongToTheirKey(t *testing.T) {
 	r := start(t, func(o *Options) { o.Keys, o.SharePrefixes = keysOf(t, "anna", "bert"), true })
 	anna, bert := []string{"Authorization", "Bearer anna"}, []string{"X-Api-Key", "bert"}
@@ -183,8 +183,8 @@ func TestStoredResponsesBelongToTheirKey(t *testing.T) {
 	}
 }
 
-// TestTenantsDoNotSharePictures shows the same picture with two keys: what was made of it for one is
-// not there for the other, or it could tell by the time.
+// TestTenantsDoNotSharePictures sends the same image with two keys: the prepared image of one is
+// not used for the other, which could tell by the time.
 func TestTenantsDoNotSharePictures(t *testing.T) {
 	r := start(t, func(o *Options) { o.Keys = keysOf(t, "anna", "bert") })
 	for i, x := range []struct {
