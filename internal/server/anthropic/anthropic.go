@@ -1,6 +1,6 @@
 // Package anthropic serves Anthropic's Messages API: it reads requests, and writes answers as
-// messages or streams of events. It knows that protocol and nothing of models; keys and limits are
-// the server's.
+// messages or streams of events. It knows that protocol but no models; the server handles keys
+// and limits.
 package anthropic
 
 import (
@@ -118,7 +118,7 @@ func stream(w http.ResponseWriter, run *generate.Run, q *request) error {
 	return nil
 }
 
-// signal is an event that says only what it is.
+// signal is an event without content.
 type signal struct {
 	Type string `json:"type"`
 }
@@ -157,12 +157,12 @@ type detail struct {
 	Details *codes `json:"details,omitempty"`
 }
 
-// codes tell programs what to do about an error.
+// codes tell programs how to handle an error.
 type codes struct {
 	Code string `json:"error_code"`
 }
 
-// kinds are the protocol's words for what went wrong, by status.
+// kinds are the protocol's types of errors, by status.
 var kinds = map[int]string{
 	http.StatusBadRequest:            "invalid_request_error",
 	http.StatusUnauthorized:          "authentication_error",

@@ -42,7 +42,7 @@ func ask(t *testing.T, request string) *message {
 	return &m
 }
 
-// heard is what a reader of a stream has at its end.
+// heard is the result of reading a stream to its end.
 type heard struct {
 	message
 	names  []string // of the events
@@ -120,7 +120,7 @@ func listen(t *testing.T, request string) *heard {
 	return h
 }
 
-// show is the part of a message that must not depend on how it was asked for.
+// show is the part of a message that must not depend on the way of the request.
 func show(t *testing.T, m *message) string {
 	t.Helper()
 	for _, b := range m.Content {

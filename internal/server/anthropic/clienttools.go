@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// clientTool is a tool that the protocol names by a type, as its models know it, and that the
-// client runs. Models here do not know it: they are told what it takes.
+// clientTool is a tool that the protocol names by a type, as Anthropic's models know it, and that the
+// client runs. Models here do not know it: the prompt describes its arguments.
 type clientTool struct {
 	kind        string // its type without the date
 	description string
 	schema      string
 }
 
-// clientTools are those that work without pictures.
+// clientTools are those that work without images.
 var clientTools = []clientTool{
 	{"bash_", "Runs a command in a shell that stays open between calls, and returns what it prints.", `{"type": "object", "properties": {
 		"command": {"type": "string", "description": "what to run; not needed to restart"},
@@ -35,8 +35,8 @@ var clientTools = []clientTool{
 		"old_path": {"type": "string"}, "new_path": {"type": "string"}}, "required": ["command"], "additionalProperties": false}`},
 }
 
-// clientToolOf is the tool of a type, nil if the client does not run it, or not without
-// pictures.
+// clientToolOf is the tool of a type, nil if the client does not run it, or only with
+// images.
 func clientToolOf(kind string) *clientTool {
 	for i := range clientTools {
 		date, ok := strings.CutPrefix(kind, clientTools[i].kind)
@@ -47,7 +47,7 @@ func clientToolOf(kind string) *clientTool {
 	return nil
 }
 
-// describe is the tool as templates know it.
+// describe is the tool in the format of templates.
 func (t *clientTool) describe(name string) string {
 	quoted, _ := json.Marshal(name) // text
 	description, _ := json.Marshal(t.description)

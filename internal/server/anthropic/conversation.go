@@ -9,14 +9,14 @@ import (
 	"github.com/foretoken/foretoken/internal/server/media"
 )
 
-// between sets apart what clients send as blocks and templates show as one text.
+// between separates blocks that templates show as one text.
 const between = "\n\n"
 
 // conversation makes messages of a template out of messages with blocks.
 type conversation struct {
 	request *generate.Request
 	list    []chat.Message
-	parts   media.Parts // of the last message, if it goes on
+	parts   media.Parts // of the last message, if it continues
 	prefill string
 	calls   map[string]string // from the ids of tool_use blocks to the tools' names
 	addTool func(*body.Value) // adds a tool
@@ -30,8 +30,8 @@ func (c *conversation) system(v *body.Value) {
 	}
 }
 
-// change reads a block that adds a tool to those that there are, or takes one away, and
-// reports whether it is one. Templates list tools once, so all of them are there for the
+// change reads a block that adds or removes a tool, and
+// reports whether it is one. Templates list tools once, so all of them are available in the
 // whole conversation.
 func (c *conversation) change(kind, v *body.Value) bool {
 	switch kind.Text() {
@@ -95,7 +95,7 @@ func (c *conversation) last(role string) *chat.Message {
 	return &c.list[len(c.list)-1]
 }
 
-// end completes the last message, which goes on while turns of its side follow it.
+// end completes the last message, which continues while turns of its side follow it.
 func (c *conversation) end() {
 	if n := len(c.list); n > 0 && (c.list[n-1].Role == "user" || c.list[n-1].Role == "assistant") {
 		c.list[n-1].Content = c.parts.Content()
@@ -172,7 +172,7 @@ func (c *conversation) call(v *body.Value) {
 	m.ToolCalls = append(m.ToolCalls, call)
 }
 
-// result adds what a tool has returned, which is a turn of its own.
+// result adds the result of a tool, which is a separate turn.
 func (c *conversation) result(v *body.Value) {
 	id := v.Field("tool_use_id").Required()
 	name, ok := c.calls[id.Text()]
@@ -206,7 +206,7 @@ func (c *conversation) result(v *body.Value) {
 	c.list = append(c.list, chat.Message{Role: "tool", Name: name, ToolCallID: id.Text(), Content: parts.Content()})
 }
 
-// image reads a block with a picture.
+// image reads a block with an image.
 func (c *conversation) image(v *body.Value) *chat.Media {
 	source := v.Field("source").Required()
 	switch kind := source.Field("type").Required(); kind.Text() {
@@ -227,7 +227,7 @@ func (c *conversation) image(v *body.Value) *chat.Media {
 }
 
 // texts is a content that must be text: a string, or blocks of it, apart from blocks that
-// other takes, if there is such.
+// other accepts, if it is not nil.
 func texts(v *body.Value, other func(kind, v *body.Value) bool) string {
 	if v.Absent() || v.IsText() {
 		return v.Text()
@@ -253,7 +253,7 @@ func texts(v *body.Value, other func(kind, v *body.Value) bool) string {
 	return strings.Join(parts, between)
 }
 
-// document is the text of a document with what is said about it.
+// document is the text of a document with its title and context.
 func document(v *body.Value) string {
 	v.Ignore("citations")
 	source := v.Field("source").Required()

@@ -42,7 +42,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	}
 }
 
-// Tools that the protocol knows by a type, and clients run, can be called.
+// Tools that the protocol names by a type, and clients run, can be called.
 func TestClientToolsAreOffered(t *testing.T) {
 	for kind, name := range map[string]string{"bash_20250124": "bash", "text_editor_20250728": "str_replace_based_edit_tool", "memory_20250818": "memory"} {
 		q, err := decode(body.Parse([]byte(`{"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "tool_choice": {"type": "tool", "name": "`+name+`"},
@@ -57,7 +57,7 @@ func TestClientToolsAreOffered(t *testing.T) {
 	}
 }
 
-// With any choice of tools but none, a grammar is what limits an answer to one call.
+// With any choice of tools but none, a grammar limits an answer to one call.
 func TestParallelCallsCanBeDisabled(t *testing.T) {
 	for choice, one := range map[string]bool{
 		`{"type": "auto"}`: false, `{"type": "auto", "disable_parallel_tool_use": false}`: false,
@@ -70,7 +70,7 @@ func TestParallelCallsCanBeDisabled(t *testing.T) {
 	}
 }
 
-// A call that the limit of tokens cuts off is no call and no text.
+// A call that the limit of tokens cuts off is neither a call nor text.
 func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 	for n := 1; n < 24; n += 3 {
 		request := fmt.Sprintf(`{"model": "thinker", "max_tokens": %d, "seed": 3, "tool_choice": {"type": "any", "disable_parallel_tool_use": true}, %s, "messages": [{"role": "user", "content": "Weather in Rome?"}]}`, n, weather)

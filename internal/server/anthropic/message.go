@@ -48,8 +48,8 @@ type outputDetails struct {
 	Thinking int `json:"thinking_tokens"`
 }
 
-// builder makes blocks of the pieces of an answer. A reader of the stream is told of each
-// change; without one it only collects. So a stream says what the message says.
+// builder makes blocks of the pieces of an answer. With a stream it sends each
+// change; without one it only collects. So a stream and a message have the same content.
 type builder struct {
 	run    *generate.Run
 	silent bool        // thinking is not to be shown
@@ -60,7 +60,7 @@ type builder struct {
 	tokens []generate.Traced // not sent yet
 }
 
-// event is what happens to blocks, in the words of the protocol.
+// event is a change of blocks, in the protocol's format.
 type event struct {
 	Type      string          `json:"type"`
 	Index     int             `json:"index"`
@@ -69,7 +69,7 @@ type event struct {
 	Foretoken *generate.Extra `json:"foretoken,omitempty"`
 }
 
-// delta is what is new in a block.
+// delta is the new part of a block.
 type delta struct {
 	Type      string  `json:"type"`
 	Text      *string `json:"text,omitempty"`
@@ -78,7 +78,7 @@ type delta struct {
 	Partial   *string `json:"partial_json,omitempty"`
 }
 
-// piece takes the next piece of the answer.
+// piece adds the next piece of the answer.
 func (b *builder) piece(e generate.Event) {
 	if b.run.Request.Trace {
 		b.tokens = b.run.Trace(b.tokens, e)
@@ -131,7 +131,7 @@ func (b *builder) begin(n *block) {
 	b.tell(event{Type: "content_block_start", Block: n})
 }
 
-// changed tells of what is new in the last block, with the tokens that brought it.
+// changed sends the new part of the last block, with its tokens.
 func (b *builder) changed(d delta) {
 	if b.send != nil {
 		b.tell(event{Type: "content_block_delta", Delta: &d, Foretoken: b.trace()})
@@ -151,8 +151,8 @@ func (b *builder) end() {
 	case "tool_use":
 		n.Input = json.RawMessage(text)
 	case "thinking":
-		// Clients send thinking back only if it is signed. Nothing here depends on it: what
-		// comes back is believed, like everything else in a request.
+		// Clients send thinking back only if it is signed. Nothing here depends on the signature:
+		// the text is trusted as much as everything else in a request.
 		sum := sha256.Sum256(b.text)
 		signature := base64.StdEncoding.EncodeToString(sum[:])
 		n.Thinking, n.Signature = &text, &signature
@@ -169,7 +169,7 @@ func (b *builder) tell(e event) {
 	}
 }
 
-// trace is the tokens since the last event; nil: none, or no trace is asked for.
+// trace is the tokens since the last event; nil: none, or no trace is requested.
 func (b *builder) trace() *generate.Extra {
 	if len(b.tokens) == 0 {
 		return nil

@@ -19,13 +19,13 @@ type request struct {
 	silent bool     // thinking is not to be shown
 	left   []string // names of tools that were left out
 
-	thread   *thread        // that the answer is to be added to; nil: none
+	thread   *thread        // that the answer is added to; nil: none
 	previous string         // the id of the answer that the thread continues; "": it is new
 	done     func(*message) // called with the answer before the end of it is sent
 }
 
 // decode reads a request for a message, or with count one for its number of tokens, which
-// has the same fields but those that only matter to an answer.
+// has the same fields except those of the answer.
 func decode(v *body.Value, count bool) (*request, error) {
 	r := &request{Request: generate.Request{Parallel: true}}
 	r.Model = v.Field("model").Text()
@@ -173,7 +173,7 @@ func (r *request) tools(v *body.Value) {
 	r.Constrained = !r.Parallel // a grammar limits the answer to one call
 }
 
-// tool reads a tool and writes it as templates know it. Tools that only the
+// tool reads a tool and writes it in the format of templates. Tools that only the
 // provider can run are left out.
 func (r *request) tool(v *body.Value) {
 	var known *clientTool
@@ -199,7 +199,7 @@ func (r *request) tool(v *body.Value) {
 		name.Fault("the name is empty")
 	}
 	if known != nil {
-		v.IgnoreRest() // sizes and counts, for who runs the tool
+		v.IgnoreRest() // sizes and counts, for the client that runs the tool
 		r.addTool(v, known.describe(name.Text()))
 		return
 	}
@@ -226,7 +226,7 @@ func (r *request) tool(v *body.Value) {
 	r.addTool(v, b.String())
 }
 
-// addTool adds a tool as templates know it.
+// addTool adds a tool in the format of templates.
 func (r *request) addTool(v *body.Value, text string) {
 	var t chat.Tool
 	raw := []byte(text)

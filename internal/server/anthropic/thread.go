@@ -26,7 +26,7 @@ var errNoThread = errors.New("no such thread")
 // thread is a conversation that a client continues by the id of its last answer.
 type thread struct {
 	id            string // of the last answer
-	owner         string // the tenant; others are not told that it is there
+	owner         string // the tenant; to others it does not exist
 	system, tools []byte // of the request that began it; nil: none
 	messages      []byte // elements of an array, with commas between them
 }
@@ -70,7 +70,7 @@ func (s *threads) put(t *thread, previous string) {
 	}
 }
 
-// get returns a thread, nil if there is none of that owner.
+// get returns a thread of owner, or nil.
 func (s *threads) get(owner, id string) *thread {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *threads) get(owner, id string) *thread {
 	return e.Value.(*thread)
 }
 
-// find is the place of a thread, nil if there is none of that owner; mu is held.
+// find is the place of a thread of owner, or nil; mu is held.
 func (s *threads) find(owner, id string) *list.Element {
 	if e := s.byID[id]; e != nil && e.Value.(*thread).owner == owner {
 		return e
@@ -103,7 +103,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, c generate.Caller
 	at := v.Field("thread")
 	added := elements(v.Field("messages"))
 	if !at.IsObject() || at.Field("type").Text() != "continue" || len(added) == 0 {
-		return v, "" // decode says what is wrong with it
+		return v, "" // decode reports the error
 	}
 	id := at.Field("previous_message_id").Required()
 	for _, name := range []string{"system", "tools"} {
@@ -121,7 +121,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, c generate.Caller
 		})
 		return v, ""
 	}
-	// Of several fields with one name the last counts.
+	// The last of several fields with one name counts.
 	whole := bytes.Clone(v.Raw()[:len(v.Raw())-1])
 	whole = append(whole, `,"thread":{"type":"create"},"messages":[`...)
 	whole = append(append(append(whole, t.messages...), ','), added...)
@@ -136,7 +136,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, c generate.Caller
 	return body.Read(w, r).Strict(c.Strict), previous
 }
 
-// elements is the text between the brackets of an array, nil if it has no elements or is none.
+// elements is the text between the brackets of an array, nil if it is empty or not an array.
 func elements(v *body.Value) []byte {
 	if !v.IsList() {
 		return nil

@@ -21,7 +21,7 @@ func continued(id, messages string) string {
 	return fmt.Sprintf(`{"model": "thinker", "max_tokens": 8, "seed": 7, "thinking": {"type": "disabled"}, "thread": {"type": "continue", "previous_message_id": %q}, "messages": [%s]}`, id, messages)
 }
 
-// TestThreadsAreTheWholeConversation continues threads, streamed or not, and sends what they stand for
+// TestThreadsAreTheWholeConversation continues threads, streamed or not, and sends the same conversations
 // as a whole: both have the same prompt and the same answer.
 func TestThreadsAreTheWholeConversation(t *testing.T) {
 	for _, say := range []func(string) *message{
