@@ -13,7 +13,7 @@ func (s *Stream) Mark(word string) {
 	s.buf.WriteString("data: " + word + "\n\n")
 }
 
-// Comment adds what readers of events skip.
+// Comment adds a comment, which readers of events skip.
 func (s *Stream) Comment(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -144,7 +144,7 @@ func TestStreamStopsWritingToAClientThatHasLeft(t *testing.T) {
 	}
 }
 
-// told hands every write on.
+// told reports every write.
 type told struct {
 	*httptest.ResponseRecorder
 	writes chan string

@@ -5,8 +5,8 @@ import "io"
 // held is a body that has been read.
 type held struct{ data []byte }
 
-// Held is a body that has been read into memory. [Read] takes it as it is and lets go of it: what a
-// request was made of is not kept while it is answered, pictures least of all.
+// Held is a body that has been read into memory. [Read] takes its bytes and releases it: the
+// body of a request is not kept while it is answered, above all not its images.
 func Held(data []byte) io.ReadCloser { return &held{data} }
 
 // Read implements io.Reader.

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-// TestLongStringsAreNotCopied reads a string deep in a body, which may be a picture of megabytes.
+// TestLongStringsAreNotCopied reads a string deep in a body, which may be an image of megabytes.
 func TestLongStringsAreNotCopied(t *testing.T) {
 	const size = 4 << 20
 	data := []byte(`{"messages": [{"content": [{"image_url": {"url": "` + strings.Repeat("A", size) + `"}}]}]}`)

@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// Ignored is the header that names what was ignored of a request.
+// Ignored is the header that names the ignored parts of a request.
 const Ignored = "Foretoken-Ignored"
 
 // Limits of the header: clients choose the names in it.
@@ -36,7 +36,7 @@ func (d *document) settle(from int) {
 	d.objects = d.objects[:from]
 }
 
-// ignore keeps the path of what is ignored.
+// ignore records the path of an ignored value.
 func (d *document) ignore(path func() string) {
 	if len(d.ignored) == maxIgnored {
 		d.more++ // perhaps of a name that is there

@@ -56,7 +56,7 @@ func TestUnknownFieldsAreIgnoredAndNamed(t *testing.T) {
 	}
 }
 
-// A value that makes no sense is an error, whatever else is ignored.
+// An invalid value is an error, whatever else is ignored.
 func TestKnownFieldsAreStillChecked(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		got, err := read(`{"a": "x", "b": 1}`, strict, func(v *Value) { v.Field("a").Int(0, 9) })
@@ -66,7 +66,7 @@ func TestKnownFieldsAreStillChecked(t *testing.T) {
 	}
 }
 
-// The names are strangers' texts: they cannot break the header, and it has an end.
+// The names are untrusted: they cannot break the header, and its length is limited.
 func TestIgnoredNamesAreBoundedAndPlain(t *testing.T) {
 	got, err := read(`{"a\r\nSet-Cookie: x": 1, "b, c\"<é>": 2, "`+strings.Repeat("z", 5000)+`": 3}`, false, func(*Value) {})
 	if want := "a??Set-Cookie:?x, b??c????, " + strings.Repeat("z", maxIgnoredName) + "..."; err != nil || got != want {

@@ -21,7 +21,7 @@ func (v *Value) Fields() iter.Seq2[string, *Value] {
 	}
 }
 
-// Len is the number of elements of an array, 0 where there is none.
+// Len is the number of elements of an array, 0 if there is none.
 func (v *Value) Len() int {
 	switch {
 	case v.raw == nil:
@@ -42,7 +42,7 @@ func (v *Value) AtMost(limit int) *Value {
 	return v
 }
 
-// First is the first element of an array, for callers that look at its kind; absent where there is none.
+// First is the first element of an array, for callers that check its kind; absent if there is none.
 func (v *Value) First() *Value {
 	item := &Value{doc: v.doc, parent: v}
 	if v.IsList() {
@@ -54,8 +54,8 @@ func (v *Value) First() *Value {
 	return item
 }
 
-// List yields the elements of an array until something is wrong with the request; none where there
-// is no array. All of an element is to be read before the next: fields that were not asked for by
+// List yields the elements of an array until the request has an error; none if there
+// is no array. All of an element is to be read before the next: fields that were not read by
 // then are ignored.
 func (v *Value) List() iter.Seq2[int, *Value] {
 	return func(yield func(int, *Value) bool) {
@@ -77,7 +77,7 @@ func (v *Value) List() iter.Seq2[int, *Value] {
 	}
 }
 
-// Texts is a list of at most limit strings, none of them empty; empty where there is none.
+// Texts is a list of at most limit nonempty strings; empty if there is none.
 func (v *Value) Texts(limit int) []string {
 	texts := []string{}
 	for _, item := range v.AtMost(limit).List() {
@@ -90,7 +90,7 @@ func (v *Value) Texts(limit int) []string {
 	return texts
 }
 
-// IDs is a list of whole numbers from 0 to the largest int32; nil where there is none. They are not counted
+// IDs is a list of whole numbers from 0 to the largest int32; nil if there is none. They are not counted
 // for MaxValues.
 func (v *Value) IDs() []int32 {
 	n := v.Len()
@@ -102,7 +102,7 @@ func (v *Value) IDs() []int32 {
 	for _, item.raw = range parts(v.raw) {
 		id, ok := item.whole()
 		if !ok || id < 0 || id > math.MaxInt32 {
-			item.Int(0, math.MaxInt32) // which says what is wrong
+			item.Int(0, math.MaxInt32) // which reports the error
 			return nil
 		}
 		list = append(list, int32(id))

@@ -52,7 +52,7 @@ func next(text []byte, at int) ([]byte, int) {
 		case ']', '}':
 			depth--
 			at++
-		default: // a number, a word, or what is between the values of an array or object
+		default: // a number, a word, or punctuation of an array or object
 			for at++; at < len(text) && begins(text[at]) && text[at] != '"' && text[at] != '[' && text[at] != '{'; {
 				at++
 			}
@@ -112,7 +112,7 @@ func empty(text []byte) bool {
 	return true
 }
 
-// unquote is what a string of JSON says.
+// unquote is the text of a JSON string.
 func unquote(quoted []byte) (text string) {
 	_ = json.Unmarshal(quoted, &text) // it is JSON
 	return text

@@ -1,7 +1,7 @@
 // Package body is the part of HTTP that all protocols share: it reads the JSON of a request
 // field by field, with errors that name a field by its path, and writes answers as JSON, as
 // events or as lines. Fields that no protocol reads are ignored and named in a header, or refused
-// where the server is strict. It knows no field of any protocol.
+// if the server is strict. It knows no field of any protocol.
 package body
 
 import (
@@ -19,45 +19,45 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// MaxValues is the maximum number of elements and fields in those lists and objects of a request
-// that are read: not in fields that are ignored, and not of token ids. A value that is decoded for
-// templates counts twice. It bounds the memory that a body takes beyond its own bytes.
+// MaxValues is the maximum number of elements and fields in the lists and objects of a request
+// that are read, without ignored fields and token ids. A value that is decoded for
+// templates counts twice. It bounds the memory of a body beyond its own bytes.
 const MaxValues = 1 << 16
 
 // maxVariables is the maximum number of variables that a request gives to a template.
 const maxVariables = 256
 
-// Value is a value of a request, or the place where it could have been. Its methods never
-// fail: the first thing that is wrong with a request is kept for Err, and what was asked for
-// is then empty. Absent and null are the same.
+// Value is a value of a request, or the place where it could be. Its methods never
+// fail: the first error of a request is kept for Err, and later results
+// are empty. Absent and null are the same.
 type Value struct {
 	doc    *document
 	parent *Value  // nil: this is the body
 	name   string  // of a field
 	index  int     // of an element; -1: this is a field
 	raw    []byte  // a part of the body, without space around it
-	fields []field // of an object, once it was looked into
-	all    bool    // fields that were not asked for are accepted
+	fields []field // of an object, once it was opened
+	all    bool    // fields that were not read are accepted
 }
 
 // field is a field of an object.
 type field struct {
 	name, raw []byte
-	known     bool // it was asked for
+	known     bool // it was read
 }
 
-// document is what the values of a request share.
+// document is the shared state of the values of a request.
 type document struct {
 	err     error
 	values  int      // counted for MaxValues
 	objects []*Value // looked into, whose unknown fields are not named yet
-	strict  bool     // what is ignored is an error
+	strict  bool     // ignored fields are an error
 	header  http.Header
-	ignored []string // names of what was ignored, and the number of further ones
+	ignored []string // names of ignored fields, and the number of further ones
 	more    int
 }
 
-// Read reads the body of a request, which must be a JSON object. What is ignored of it is named
+// Read reads the body of a request, which must be a JSON object. Ignored fields are named
 // in the header of w.
 func Read(w http.ResponseWriter, r *http.Request) *Value {
 	data, err := readAll(r.Body)
@@ -79,7 +79,7 @@ func Read(w http.ResponseWriter, r *http.Request) *Value {
 // Parse reads a request, which must be a JSON object.
 func Parse(data []byte) *Value { return parse(data, &document{}) }
 
-// Strict says, before any field is read, whether what would be ignored of the request is an error. It
+// Strict sets, before any field is read, whether ignored fields are an error. It
 // returns v.
 func (v *Value) Strict(on bool) *Value {
 	v.doc.strict = on
@@ -122,19 +122,19 @@ func (v *Value) Err() error {
 	return v.doc.err
 }
 
-// Fault says what is wrong with the value.
+// Fault reports an error of the value.
 func (v *Value) Fault(format string, args ...any) {
 	v.Fail(generate.Invalid(v.Path(), format, args...))
 }
 
-// Unsupported says that the value asks for what cannot be had.
+// Unsupported reports that the value requests an unsupported feature.
 func (v *Value) Unsupported(format string, args ...any) {
 	v.Fail(generate.NotSupported(v.Path(), format, args...))
 }
 
-// Drop leaves out a value that asks for what cannot be had, where the answer is good without
-// it: it is named like a field that is not known. If the server is strict, it is an error that
-// says why.
+// Drop ignores a value that requests an unsupported feature that the answer does not
+// need: it is named like an unknown field. If the server is strict, it is an error with
+// the reason.
 func (v *Value) Drop(format string, args ...any) {
 	if v.doc.strict {
 		v.Unsupported(format, args...)
@@ -166,7 +166,7 @@ func (v *Value) Path() string {
 	return v.parent.join(v.name)
 }
 
-// Raw is the value as it was written, a part of the body; nil: there is none.
+// Raw is the JSON of the value, a part of the body; nil: there is none.
 func (v *Value) Raw() []byte { return v.raw }
 
 // Absent reports whether there is no value.
@@ -188,7 +188,7 @@ func (v *Value) Field(name string) *Value {
 	return f
 }
 
-// know accepts the fields of a name and returns the last of them, nil if there is none.
+// know accepts the fields of a name and returns the last of them, or nil.
 func (v *Value) know(name string) (raw []byte) {
 	v.open()
 	for i := range v.fields {
@@ -206,10 +206,10 @@ func (v *Value) Ignore(names ...string) {
 	}
 }
 
-// IgnoreRest accepts all fields of an object, which is passed on as it is.
+// IgnoreRest accepts all fields of an object.
 func (v *Value) IgnoreRest() { v.all = true }
 
-// open looks into an object.
+// open parses an object.
 func (v *Value) open() {
 	if v.raw == nil || v.fields != nil {
 		return
@@ -301,7 +301,7 @@ func (v *Value) True() bool {
 	return b != nil && *b
 }
 
-// Variables are the fields of an object as variables of a chat template, nil if there is none.
+// Variables are the fields of an object as variables of a chat template, or nil.
 func (v *Value) Variables() map[string]any {
 	if v.Absent() {
 		return nil
@@ -374,7 +374,7 @@ func (v *Value) set(raw []byte) {
 	}
 }
 
-// wrong says that the value is of another kind than it should be.
+// wrong reports that the value is of another kind than want.
 func (v *Value) wrong(want string) { v.Fault("%s, want %s", kind(v.raw), want) }
 
 func (v *Value) join(name string) string {

@@ -26,8 +26,8 @@ func JSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(Marshal(v), '\n')) // a client that has left needs no answer
 }
 
-// Marshal is the JSON of one of our own types. Text is written as it is: escapes for HTML would make
-// a stranger's six times as long.
+// Marshal is the JSON of one of our own types. Text is not escaped for HTML, which would make
+// untrusted text six times as long.
 func Marshal(v any) []byte {
 	var b bytes.Buffer
 	encode(&b, json.NewEncoder(&b), v)
@@ -35,7 +35,7 @@ func Marshal(v any) []byte {
 }
 
 // encode writes the JSON of one of our own types to e's buffer, with a newline at its end.
-// Text is written as it is: a response is no page of HTML.
+// Text is not escaped for HTML.
 func encode(b *bytes.Buffer, e *json.Encoder, v any) {
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
@@ -43,7 +43,7 @@ func encode(b *bytes.Buffer, e *json.Encoder, v any) {
 	}
 }
 
-// Stream writes a response piece by piece: what is sent waits for Flush. Its methods may be
+// Stream writes a response piece by piece: sent values wait for Flush. Its methods may be
 // called from several goroutines.
 type Stream struct {
 	mu      sync.Mutex // protects what follows
@@ -71,7 +71,7 @@ func newStream(w http.ResponseWriter, kind string) *Stream {
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // proxies are to pass on what they have
+	h.Set("X-Accel-Buffering", "no") // proxies are to pass data on at once
 	w.WriteHeader(http.StatusOK)
 	s := &Stream{w: w, control: http.NewResponseController(w), kind: kind}
 	s.json = json.NewEncoder(&s.buf)
@@ -95,7 +95,7 @@ func (s *Stream) Send(name string, v any) {
 	s.buf.WriteByte('\n')
 }
 
-// Flush hands what was sent to the client.
+// Flush sends the added values to the client.
 func (s *Stream) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
