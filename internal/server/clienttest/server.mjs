@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
-// picture is the example picture, a PNG, and what the embedded model says when it is asked about it.
+// picture is the example image, a PNG, and the embedded model's answer about it.
 export const picture = {
   bytes: readFileSync('examples/pictures/house-and-heart.png'),
   question: 'What do you see?',
