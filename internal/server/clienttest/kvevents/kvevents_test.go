@@ -1,5 +1,5 @@
-// Package kvevents_test reads our events with libraries of others: those that endpoint pickers
-// read them with.
+// Package kvevents_test reads our events with third-party libraries: those that endpoint pickers
+// use.
 package kvevents_test
 
 import (
@@ -40,7 +40,7 @@ type block struct {
 	tokens []int64
 }
 
-// number is an integer of a message, whatever its size.
+// number is an integer of a message, of any size.
 func number(t *testing.T, v any) int64 {
 	t.Helper()
 	switch v := v.(type) {
@@ -61,7 +61,7 @@ func number(t *testing.T, v any) int64 {
 	return 0
 }
 
-// take takes in the three frames of a message.
+// take applies the three frames of a message.
 func (x index) take(t *testing.T, frames [][]byte) {
 	t.Helper()
 	if len(frames) != 3 || len(frames[1]) != 8 {
@@ -165,7 +165,7 @@ func replay(t *testing.T, addr string, from uint64) (list [][][]byte) {
 	}
 }
 
-// subscribe connects a subscriber, and returns it when it gets what is published.
+// subscribe connects a subscriber, and returns it when it receives messages.
 func subscribe(t *testing.T, p *kvevents.Publisher, addr string) (next func() [][]byte) {
 	t.Helper()
 	sub := zmq4.NewSub(t.Context())
@@ -206,14 +206,14 @@ func subscribe(t *testing.T, p *kvevents.Publisher, addr string) (next func() []
 	}
 }
 
-// observer tells a publisher of texts; there are no pictures.
+// observer reports texts to a publisher; there are no images.
 type observer struct{ *kvevents.Model }
 
 func (o observer) Stored(tokens []int32, _ []prefix.Rows)  { o.Model.Stored(tokens) }
 func (o observer) Removed(tokens []int32, _ []prefix.Rows) { o.Model.Removed(tokens) }
 
-// TestPickersReadOurEvents has the embedded model answer, and compares what a subscriber and a
-// replay say with the prompt.
+// TestPickersReadOurEvents has the embedded model answer, and compares the blocks of a subscriber and a
+// replay with the prompt.
 func TestPickersReadOurEvents(t *testing.T) {
 	p := kvevents.New(kvevents.Options{Pod: "127.0.0.1:8080", BlockTokens: foretoken.PageTokens})
 	defer p.Close()
