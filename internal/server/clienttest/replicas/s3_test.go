@@ -1,5 +1,5 @@
 // Package replicas_test runs several processes of the program that share their prefixes through a
-// real S3 server, as processes of their own.
+// real S3 server.
 package replicas_test
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// gateway is an S3 server that can be had as a Go module and keeps objects in a folder.
+// gateway is an S3 server that is a Go module and keeps objects in a folder.
 const gateway = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
 const (
@@ -128,7 +128,7 @@ type replica struct {
 	cmd  *exec.Cmd
 	mu   sync.Mutex
 	said []string
-	done chan struct{} // closed when it says no more
+	done chan struct{} // closed at the end of its output
 }
 
 func environment(s *bucketServer, key string) []string {
@@ -177,7 +177,7 @@ func serve(t *testing.T, program string, s *bucketServer, args ...string) *repli
 	return r
 }
 
-// stop ends the replica, which writes what is queued.
+// stop ends the replica, which writes queued data.
 func (r *replica) stop() {
 	if r.cmd != nil {
 		_ = r.cmd.Process.Signal(os.Interrupt)
@@ -199,7 +199,7 @@ func (r *replica) count(text string) (n int) {
 	return n
 }
 
-// shared is what the status says of the store.
+// shared is the status of the store.
 func (r *replica) shared() (x struct {
 	Up                         bool
 	Fetched, Refused, Failures int64
@@ -234,7 +234,7 @@ type reply struct {
 	first    time.Duration // until the first token
 	cached   int
 	text     string
-	logprobs string // of the tokens and of those beside them, with all digits that were sent
+	logprobs string // of the tokens and of the alternatives, with all digits that were sent
 }
 
 // ask sends a prompt of tokens tokens, which differs from those of other kinds.
@@ -372,7 +372,7 @@ func testShare(t *testing.T, dir string) {
 	kind := 10
 	wait(t, "the replica to use the bucket again", func() bool {
 		kind++
-		b.ask(kind, 100) // asks whether it is back
+		b.ask(kind, 100) // checks whether it is back
 		return b.shared().Up
 	})
 	if n := b.count("works again"); n == 0 {
