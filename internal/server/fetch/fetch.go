@@ -1,6 +1,6 @@
-// Package fetch gets pictures from other machines for a server whose operator allows it: from
+// Package fetch gets images from other machines for a server whose operator allows it: from
 // hosts of a list, from public addresses only unless the list names the address or port, in
-// bounded time and memory. It knows nothing of requests and models.
+// bounded time and memory. It does not know requests and models.
 package fetch
 
 import (
@@ -26,9 +26,9 @@ const (
 	timeout      = 20 * time.Second // of all of it
 )
 
-// Client fetches pictures.
+// Client fetches images.
 type Client struct {
-	hosts    []host // those that are explicit first
+	hosts    []host // explicit ones first
 	http     *http.Client
 	observe  func(bytes int, err error)
 	maxBytes int
@@ -39,7 +39,7 @@ type Client struct {
 
 // New returns a client for hosts: HOST and *.DOMAIN, each on the ports of http and https, or * for
 // all. HOST:PORT, and an address in place of a name, may be on a private network; all others must
-// have public addresses. observe, if it is not nil, is told of every fetch that was tried.
+// have public addresses. observe, if not nil, is called after every fetch.
 func New(hosts []string, observe func(bytes int, err error)) (*Client, error) {
 	c := &Client{
 		observe: observe, maxBytes: maxBytes, timeout: timeout,
@@ -72,14 +72,14 @@ func rank(h host) int {
 	return 1
 }
 
-// Allows returns an error that says why a URL is not fetched, nil if it may be. It asks no other
-// machine.
+// Allows returns an error that says why a URL may not be fetched, or nil. It sends no
+// request.
 func (c *Client) Allows(u *url.URL) error {
 	_, err := c.find(u)
 	return err
 }
 
-// Fetch returns the picture at a URL. Its bytes say what it is: a header may lie.
+// Fetch returns the image at a URL. Its format is found by its bytes: a header may be wrong.
 func (c *Client) Fetch(ctx context.Context, u *url.URL) (data []byte, err error) {
 	if err := c.Allows(u); err != nil {
 		return nil, err
@@ -160,8 +160,8 @@ func (c *Client) redirect(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// dial connects to a host of a URL that is allowed. The addresses that a name has now are those
-// that are checked and dialed: a name that changes between the two gains nothing.
+// dial connects to an allowed host of a URL. It resolves a name once, and dials the addresses
+// that it has checked: a name that changes meanwhile gains nothing.
 func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	name, port, err := net.SplitHostPort(address)
 	if err != nil {

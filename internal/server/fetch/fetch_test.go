@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// png begins a picture, as far as the client looks.
+// png is the beginning of an image that the client checks.
 const png = "\x89PNG\r\n\x1a\n and the rest of an image"
 
 func TestHosts(t *testing.T) {
@@ -206,7 +206,7 @@ func TestCanceledFetchIsNoFaultOfTheHost(t *testing.T) {
 	}
 }
 
-// TestRedirects follows those to hosts that are allowed, with nothing of the request before.
+// TestRedirects follows redirects to allowed hosts, without headers of the first request.
 func TestRedirects(t *testing.T) {
 	var c *Client
 	var u *url.URL
