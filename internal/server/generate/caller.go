@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Caller is what is known of a request beside its body: on whose behalf and how it runs. The zero value
+// Caller is the context of a request besides its body: on whose behalf and how it runs. The zero value
 // is a client of a server without keys.
 type Caller struct {
 	// Tenant stands for all clients with one API key: cached prefixes and stored responses are the
@@ -21,7 +21,7 @@ type Caller struct {
 	Offline  bool // no client waits for the answer
 	Priority int  // added to that of the request; a negative one is served after others
 	// Prompted is called when the prompt has been processed: the prefix cache then has the prefixes that
-	// the request shares with others. nil: it is not.
+	// the request shares with others. It may be nil.
 	Prompted func()
 	// Reporter is called when the request has ended: see Report. nil: it is not.
 	Reporter func(r *Run, err error)

@@ -14,8 +14,8 @@ import (
 // calls is the grammar of one call of any of the tools, or of several, in the syntax that the
 // template teaches.
 func (r *Request) calls(tools []chat.Tool, taught chat.CallSyntax) (grammar.Source, error) {
-	// What all calls begin and end with stands outside of the alternatives: those in the syntax, and
-	// those in JSON, of tools that the syntax cannot express.
+	// The common beginning and end of all calls are outside of the alternatives: calls in the syntax, and
+	// calls in JSON, of tools that the syntax cannot express.
 	open, closed := taught.Open, taught.Close
 	if taught.Key != "" {
 		open, closed = commonPrefix(open, chat.JSONCalls.Open), commonSuffix(closed, chat.JSONCalls.Close)
@@ -40,7 +40,7 @@ func (r *Request) calls(tools []chat.Tool, taught chat.CallSyntax) (grammar.Sour
 	return grammar.Sequence(append(list, grammar.Literal(taught.End))...), nil
 }
 
-// commonPrefix is what both texts begin with.
+// commonPrefix is the longest common prefix of both texts.
 func commonPrefix(a, b string) string {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -49,7 +49,7 @@ func commonPrefix(a, b string) string {
 	return a[:n]
 }
 
-// commonSuffix is what both texts end with.
+// commonSuffix is the longest common suffix of both texts.
 func commonSuffix(a, b string) string {
 	n := 0
 	for n < min(len(a), len(b)) && a[len(a)-1-n] == b[len(b)-1-n] {
@@ -118,8 +118,8 @@ func argumentsOf(t chat.Tool) []byte {
 	return text
 }
 
-// unique reports whether no other tool has the name of t. The parser could not tell which one's
-// types the arguments have.
+// unique reports whether no other tool has the name of t. Otherwise the parser could not tell the
+// types of the arguments.
 func (r *Request) unique(t chat.Tool) bool {
 	n := 0
 	for _, other := range r.Tools {
@@ -130,16 +130,16 @@ func (r *Request) unique(t chat.Tool) bool {
 	return n == 1
 }
 
-// keyedCall is a tool that can be called with its arguments one by one. Its rules follow from what
-// package chat's parser makes of such a call.
+// keyedCall is a tool that can be called with single arguments. Its rules follow from
+// package chat's parser of such calls.
 type keyedCall struct {
 	tool   chat.Tool
 	syntax chat.CallSyntax
 	schema *jinja.Map // of all arguments; nil: there are none
 }
 
-// keyedKeywords are those that the schema of a tool's arguments may have: of objects that are
-// nothing but their properties.
+// keyedKeywords are those that the schema of a tool's arguments may have: of objects with
+// only properties.
 var keyedKeywords = []string{
 	"type", "properties", "required", "additionalProperties", "$defs", "definitions",
 	"title", "description", "$schema", "$id", "$comment", "default", "examples", "strict",
@@ -221,8 +221,8 @@ func (x *keyedCall) object() bool {
 	return true
 }
 
-// closed reports whether the arguments can be limited to those that the schema names. A tool of
-// arbitrary arguments only has no parameters to list.
+// closed reports whether the arguments can be limited to the properties of the schema. A tool of
+// only arbitrary arguments has no parameters to list.
 func (x *keyedCall) closed() bool {
 	more, ok := x.schema.Get("additionalProperties")
 	text, err := jinja.AppendJSON(nil, more)
@@ -245,7 +245,7 @@ func (x *keyedCall) properties() *jinja.Map {
 func (x *keyedCall) typed(name string, property jinja.Value) bool {
 	types := x.tool.Types(name)
 	if len(types) == 0 {
-		// Read as a string, or as whatever the text is in JSON.
+		// Read as a string, or as the JSON value of the text.
 		for keyword := range property.Map().All() {
 			if x.syntax.Guesses() && !slices.Contains(annotations, keyword) {
 				return false // it might be against that
@@ -275,8 +275,8 @@ func (x *keyedCall) grammar() grammar.Source {
 	return grammar.Sequence(append(parts, grammar.Literal(s.Close))...)
 }
 
-// value is the grammar of an argument with its end: what its schema allows of the types that
-// the parser gives it.
+// value is the grammar of an argument with its end: the values of its schema among the types of
+// the parser.
 func (x *keyedCall) value(name string, property jinja.Value) grammar.Source {
 	types := x.tool.Types(name)
 	if len(types) == 0 {

@@ -30,7 +30,7 @@ var tight string
 //go:embed generatetest/fenced.jinja
 var fenced string
 
-// vocab is all bytes, what texts of calls are likely made of, and an end.
+// vocab is all bytes, common parts of calls, and an end.
 func vocab(t *testing.T) (*grammar.Vocab, []string) {
 	t.Helper()
 	var tokens []string
@@ -47,8 +47,8 @@ func vocab(t *testing.T) (*grammar.Vocab, []string) {
 	return v, tokens
 }
 
-// draw is a text of a grammar, drawn at random with a liking for words and for what ends
-// something.
+// draw is a random text of a grammar, with a preference for words and
+// ends.
 func draw(r *rand.Rand, g *grammar.Grammar, tokens []string) (string, bool) {
 	m := g.Matcher()
 	var out strings.Builder
@@ -146,7 +146,7 @@ func RandomTool(r *rand.Rand, properties []string) string {
 		strings.Join(list, ", "), strings.Join(required, ", "), defs)
 }
 
-// Fault says what is wrong with the arguments of a call; "": nothing.
+// Fault is the error of the arguments of a call, or "".
 func Fault(t *testing.T, tool chat.Tool, call chat.ToolCall) string {
 	t.Helper()
 	schema := decode(t, string(tool.Parameters()))
@@ -164,8 +164,8 @@ func decode(t *testing.T, text string) any {
 	return v
 }
 
-// TestDrawnCallsFitTheirSchemas draws calls of random tools. The parser makes arguments of
-// them that the schemas allow; and what a template makes of these is a call of the grammar, too,
+// TestDrawnCallsFitTheirSchemas draws calls of random tools. The parser reads arguments
+// that the schemas allow; and a template's rendering of these is a call of the grammar, too,
 // with the same arguments.
 func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -248,7 +248,7 @@ func parse(t *testing.T, tools []chat.Tool, taught chat.CallSyntax, text string)
 	return answer.ToolCalls[0]
 }
 
-// fits says what is wrong with a value; "": nothing.
+// fits is the error of a value, or "".
 func fits(root, schema, v any) string {
 	s, ok := schema.(map[string]any)
 	if !ok {

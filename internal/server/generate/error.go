@@ -15,7 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/library"
 )
 
-// Kind says what went wrong, for programs.
+// Kind is the kind of an error, for programs.
 type Kind string
 
 // The kinds of errors.
@@ -36,10 +36,10 @@ const (
 type Error struct {
 	Status     int // of HTTP
 	Kind       Kind
-	Param      string // the field that is wrong, as the client wrote it; "": none in particular
+	Param      string // the wrong field, by the client's name; "": none in particular
 	Message    string // for people
 	RetryAfter time.Duration
-	Err        error // behind it, for the log; nil: none
+	Err        error // its cause, for the log; may be nil
 }
 
 func (e *Error) Error() string {
@@ -57,7 +57,7 @@ func Invalid(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Kind: BadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// NotSupported is the error for a field that asks for what the server cannot do.
+// NotSupported is the error for a field that requests an unsupported feature.
 func NotSupported(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Kind: Unsupported, Param: param, Message: fmt.Sprintf(format, args...)}
 }
@@ -103,7 +103,7 @@ func Wrap(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Kind: Internal, Message: tidy(err), Err: err}
 }
 
-// Rename is Wrap with a protocol's own names of fields, where they differ from ours.
+// Rename is Wrap with a protocol's own names of fields, if they differ from ours.
 func Rename(err error, names map[string]string) *Error {
 	e := *Wrap(err)
 	if name, ok := names[e.Param]; ok {

@@ -1,5 +1,5 @@
 // Package generate runs the requests of all protocols: it checks them, starts their answers and
-// yields these as they are generated. It knows models; it knows neither HTTP nor the JSON of any
+// yields these as they are generated. It knows models, but neither HTTP nor the JSON of any
 // protocol.
 package generate
 
@@ -31,7 +31,7 @@ const (
 	MaxTools    = 1_024
 )
 
-// Request is what a client asks for, in the terms that all protocols share. A field that is not
+// Request is a request in the terms that all protocols share. A field that is not
 // set has the checkpoint's default, or else the server's.
 type Request struct {
 	Caller Caller
@@ -57,7 +57,7 @@ type Request struct {
 	Named    string // the tool, for CallNamed
 	Parallel bool   // several calls in one answer
 	Strict   bool   // constrain the arguments of calls to their schemas
-	// Constrained constrains calls to their syntax, and arguments to those schemas that can be
+	// Constrained constrains calls to their syntax, and arguments to the schemas that can be
 	// compiled.
 	Constrained bool
 	// Inputs are the grammars of tools that take one text, by the tool's name. The text is the
@@ -65,8 +65,8 @@ type Request struct {
 	Inputs map[string]grammar.Source
 
 	Thinking  *bool          // whether to think before the answer
-	Effort    string         // of reasoning, for templates that know it
-	Variables map[string]any // further ones of the template
+	Effort    string         // of reasoning, for templates that support it
+	Variables map[string]any // further variables of the template
 }
 
 // Sampling are the sampling options that a client sets. nil: the checkpoint's.
@@ -75,13 +75,13 @@ type Sampling struct {
 	TopK                              *int
 	XTCProbability, XTCThreshold      *float64
 	RepetitionPenalty                 *float64
-	RepetitionWindow                  *int // tokens it looks back; 0: all
+	RepetitionWindow                  *int // tokens of the window; 0: all
 	PresencePenalty, FrequencyPenalty *float64
 	LogitBias                         map[int32]float32
 	Seed                              *uint64
 }
 
-// InputName is the argument of a tool that takes a text.
+// InputName is the argument of a tool whose input is a text.
 const InputName = "input"
 
 // Calls says which tools an answer may, or must, call.
@@ -98,14 +98,14 @@ const (
 // Service runs requests on the models of a library.
 type Service struct {
 	Library *library.Library
-	Default string            // the model where a request names none
+	Default string            // the model for requests that name none
 	Aliases map[string]string // other names of models
 	// Read yields the pieces of an answer. Tests replace it to inject errors; nil: Answer.Pieces.
 	Read func(*foretoken.Answer) iter.Seq2[foretoken.Piece, error]
-	// Images fetches pictures from other machines; nil: none are.
+	// Images fetches images from other machines; nil: none are.
 	Images *fetch.Client
-	// SharePrefixes lets tenants share the prefix cache. Otherwise a request finds only what was
-	// cached for its own tenant.
+	// SharePrefixes lets tenants share the prefix cache. Otherwise a request finds only entries
+	// of its own tenant.
 	SharePrefixes bool
 }
 
@@ -120,7 +120,7 @@ func (s *Service) Resolve(name string) string {
 	return name
 }
 
-// Names are those a client may use: the library's in its order, then the aliases.
+// Names are the models that a client may name: the library's in its order, then the aliases.
 func (s *Service) Names() []string {
 	names := slices.Clone(s.Library.Names())
 	for _, alias := range slices.Sorted(maps.Keys(s.Aliases)) {
@@ -138,7 +138,7 @@ func (s *Service) Name(r *Request) string { return cmp.Or(r.Model, s.Default) }
 // must be called in any case.
 type Run struct {
 	Model   *foretoken.Model
-	Name    string // of the model, as the client called it
+	Name    string // of the model, as in the request
 	Request *Request
 	Prompt  *foretoken.Prompt
 	Seed    uint64 // of the first answer; answer i has Seed+i
@@ -235,7 +235,7 @@ func (s *Service) Render(ctx context.Context, r *Request) (*foretoken.Prompt, er
 	return p, nil
 }
 
-// check checks what does not depend on the model.
+// check checks the parts that do not depend on the model.
 func (r *Request) check() error {
 	switch {
 	case r.Choices < 0 || r.Choices > MaxChoices:
@@ -252,7 +252,7 @@ func (r *Request) check() error {
 
 // start renders the prompt and starts all answers. salt is that of the prefix cache.
 func (r *Run) start(ctx context.Context, salt string) (err error) {
-	q := r.Request.Request // what the model takes, completed here
+	q := r.Request.Request // the model's request, completed here
 	if r.Prompt, err = r.Request.prompt(ctx, r.Model, salt); err != nil {
 		return err
 	}
@@ -333,7 +333,7 @@ func (r *Request) prompt(ctx context.Context, m *foretoken.Model, salt string) (
 	return p, nil
 }
 
-// options are the sampling options: the client's, else those that the checkpoint recommends.
+// options are the sampling options: the client's, else those of the checkpoint.
 func (r *Request) options(m *foretoken.Model) (sample.Options, error) {
 	o := m.Sampling()
 	for _, f := range []struct {
@@ -412,7 +412,7 @@ func (r *Run) single(yield func(Event, error) bool) {
 	yield(Event{Ended: true}, nil)
 }
 
-// several yields the events of several answers, each of which a goroutine of its own reads.
+// several yields the events of several answers, each of which has a reading goroutine.
 func (r *Run) several(yield func(Event, error) bool) {
 	type result struct {
 		Event

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tools are two, one of which takes an argument.
+// tools are two tools, one with an argument.
 func tools(t *testing.T) []chat.Tool {
 	t.Helper()
 	list, err := chat.DecodeTools([]byte(`[
@@ -136,7 +136,7 @@ func TestCallsFollowThinking(t *testing.T) {
 	}
 }
 
-// TestHotCallsFitTheirSchemas draws nearly at random. What would hardly end is left out.
+// TestHotCallsFitTheirSchemas draws nearly at random, without schemas whose texts would hardly end.
 func TestHotCallsFitTheirSchemas(t *testing.T) {
 	properties := []string{
 		`{"type": "string", "maxLength": 9}`, `{"enum": ["a b", "c", null]}`, `{"type": "string", "pattern": "^[a-c]{1,3}$"}`, `{"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}`,
@@ -178,7 +178,7 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 	}
 }
 
-// TestChoicesAreSeededOneByOne has several answers at once, each the one that its seed gives
+// TestChoicesAreSeededOneByOne generates several answers at once, each equal to that of its seed
 // alone.
 func TestChoicesAreSeededOneByOne(t *testing.T) {
 	first := uint64(40) // a depth that follows measured costs may be 0

@@ -16,7 +16,7 @@ func CheckExpression(expr string) error {
 	return err
 }
 
-// grammar is the grammar of the answer, zero for none: the one that was asked for, and that of the
+// grammar is the grammar of the answer, zero for none: the requested one, and that of the
 // calls that must be made or whose arguments are constrained.
 func (r *Request) grammar(m *foretoken.Model, p *foretoken.Prompt) (grammar.Source, error) {
 	if len(r.Tools) == 0 || r.Calls == CallNone {

@@ -7,8 +7,8 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 )
 
-// TestCallsHaveUniqueKeys checks grammars that are easily taken for one another: a key is
-// what a compiled grammar is found by.
+// TestCallsHaveUniqueKeys checks similar grammars: compiled grammars are found by
+// their keys.
 func TestCallsHaveUniqueKeys(t *testing.T) {
 	tool := func(name, schema string) chat.Tool {
 		list, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "` + name + `", "parameters": ` + schema + `}}]`))

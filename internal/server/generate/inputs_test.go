@@ -9,8 +9,8 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 )
 
-// Whatever is drawn of a call of a tool that takes a text, in either syntax of calls, the parser
-// makes a text of it that the tool's grammar has.
+// The parser reads every drawn call of a tool whose input is a text, in either syntax of calls, as
+// a text of the tool's grammar.
 func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "patch", "parameters": {"type": "object",
 		"properties": {"input": {"type": "string"}}, "required": ["input"], "additionalProperties": false}}}]`))

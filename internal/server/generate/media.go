@@ -14,18 +14,18 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// Limits of what is fetched for one request.
+// Limits of the files that are fetched for one request.
 const (
 	maxRemote  = 64       // files
 	maxFetches = 4        // at a time
 	maxFetched = 64 << 20 // bytes of all
 )
 
-// Remote is a file of a picture or video that is on another machine.
+// Remote is a file of an image or video that is on another machine.
 type Remote struct {
 	Param string // the field with its URL
 	URL   *url.URL
-	To    *[]byte // where it belongs
+	To    *[]byte // destination of the bytes
 }
 
 // checkRemote refuses URLs before anything is fetched, or a model loaded.
@@ -75,7 +75,7 @@ func (s *Service) fetchAll(ctx context.Context, r *Request) error {
 				return err
 			})
 			if errs[i] != nil {
-				cancel() // the others are of no use
+				cancel() // the rest is not needed
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func (s *Service) fetchAll(ctx context.Context, r *Request) error {
 	return errors.Join(errs...)
 }
 
-// CountMedia counts the pictures and videos of messages.
+// CountMedia counts the images and videos of messages.
 func CountMedia(list []chat.Message) (n int) {
 	for _, m := range list {
 		n += len(m.Content.Media())
@@ -96,7 +96,7 @@ func CountMedia(list []chat.Message) (n int) {
 	return n
 }
 
-// locate is Wrap with the field of the picture or video that an error is about.
+// locate is Wrap with the field of the image or video that an error is about.
 func (r *Request) locate(err error) *Error {
 	e := Wrap(err)
 	at := 0
@@ -111,7 +111,7 @@ func (r *Request) locate(err error) *Error {
 	return e
 }
 
-// mediaError is the error for a picture or video that cannot be used, nil if err is none.
+// mediaError is the error for an unusable image or video, nil if err is not one.
 func mediaError(err error) *Error {
 	if errors.Is(err, foretoken.ErrNoVision) {
 		return &Error{Status: http.StatusBadRequest, Kind: Unsupported, Param: "messages", Message: tidy(err), Err: err}

@@ -14,7 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/fetch"
 )
 
-// remote is a request for n pictures of a site, each with its number in the path.
+// remote is a request for n images of a site, each with its number in the path.
 func remote(t *testing.T, site string, n int) (*Request, [][]byte) {
 	t.Helper()
 	r, files := &Request{}, make([][]byte, n)

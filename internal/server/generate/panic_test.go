@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// breaking is a service whose answers panic after some pieces; those of one seed only, unless it
+// breaking is a service whose answers panic after some pieces; only those of one seed, unless it
 // is 0.
 func breaking(after int, seed uint64) *generate.Service {
 	h := *service
@@ -32,8 +32,8 @@ func breaking(after int, seed uint64) *generate.Service {
 	return &h
 }
 
-// TestEventsSurvivePanics has the reading of one answer panic, alone and among others, at once
-// and later: the run ends with an error of ours, and the log gets the stack.
+// TestEventsSurvivePanics makes the reading of one answer panic, alone and among others, at once
+// and later: the run ends with an internal error, and the log gets the stack.
 func TestEventsSurvivePanics(t *testing.T) {
 	seed := uint64(7)
 	for _, choices := range []int{1, 3} {
@@ -64,7 +64,7 @@ func TestEventsSurvivePanics(t *testing.T) {
 			}
 		}
 	}
-	// The model goes on.
+	// The model continues.
 	if got := play(t, &generate.Request{Text: "Once upon a time", Request: foretoken.Request{MaxTokens: 5, IgnoreEnd: true}}); len(got.Answers[0].Tokens) != 5 {
 		t.Errorf("%d tokens after the panics", len(got.Answers[0].Tokens))
 	}

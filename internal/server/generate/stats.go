@@ -48,7 +48,7 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 type Usage struct {
 	Prompt, Cached     int
 	Completion         int // of all answers
-	Reasoning          int // of these, tokens of thinking
+	Reasoning          int // tokens of thinking among them
 	Accepted, Rejected int // draft tokens, without those that a grammar forced
 }
 

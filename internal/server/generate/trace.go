@@ -1,7 +1,6 @@
 package generate
 
-// Extra are the stats and the trace that a response has under "foretoken", if the client asks for
-// them.
+// Extra are the stats and the trace that a response has under "foretoken", on request.
 type Extra struct {
 	*Stats
 	Tokens []Traced `json:"tokens,omitempty"`
