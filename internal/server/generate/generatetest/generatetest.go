@@ -1,5 +1,5 @@
-// Package generatetest gives tests of protocols real models to talk to: the embedded one, and the
-// same with chat templates that know tools and thinking, which its own does not.
+// Package generatetest gives tests of protocols real models: the embedded one, and the
+// same with chat templates for tools and thinking, which its own does not have.
 package generatetest
 
 import (
@@ -26,8 +26,8 @@ import (
 )
 
 // The names of the models. Alias is another name of Tiny. Thinker is taught tool calls in
-// JSON, Caller in XML, Lines and Tight as GLM-4.6 and GLM-4.7 are, Fenced as DeepSeek-V3 is. Effort has the switches of reasoning. Slow is Tiny by portable code, which takes minutes to fill the context: an
-// answer that is to be cut off cannot have come to its end before.
+// JSON, Caller in XML, Lines and Tight as GLM-4.6 and GLM-4.7 are, Fenced as DeepSeek-V3 is. Effort has the switches of
+// reasoning. Slow is Tiny by portable code, which takes minutes to fill the context: tests can cut its answers off.
 const (
 	Tiny    = foretoken.Tiny
 	Thinker = "thinker"
@@ -61,8 +61,8 @@ var tight string
 //go:embed fenced.jinja
 var fenced string
 
-// Open returns a service with Tiny, Thinker and those that are named, which are loaded when
-// they are first used. end must be called.
+// Open returns a service with Tiny, Thinker and the named models, which are loaded at
+// their first use. end must be called.
 func Open(more ...string) (h *generate.Service, end func() error, err error) {
 	dir, err := os.MkdirTemp("", "generatetest")
 	if err != nil {
@@ -87,7 +87,7 @@ func Open(more ...string) (h *generate.Service, end func() error, err error) {
 	})
 	end = func() error {
 		ended, cancel := context.WithCancel(context.Background())
-		cancel() // what still runs is no longer wanted
+		cancel() // running answers are no longer needed
 		err := library.Drain(ended)
 		if errors.Is(err, context.Canceled) {
 			err = nil
@@ -144,7 +144,7 @@ func SendWith(t testing.TB, method, url, request string, header http.Header) (in
 	return resp.StatusCode, resp.Header, string(data)
 }
 
-// ServeSlow is a site of its own with Slow beside the other models, until the test ends. end
+// ServeSlow is a separate site with Slow beside the other models, until the test ends. end
 // closes the models before that.
 func ServeSlow(t testing.TB, register func(body.Routes, *generate.Service)) (h *generate.Service, site *httptest.Server, end func()) {
 	t.Helper()
@@ -161,7 +161,7 @@ func ServeSlow(t testing.TB, register func(body.Routes, *generate.Service)) (h *
 		}
 	})
 	t.Cleanup(func() {
-		end() // what still runs is cut off, and lets the site close
+		end() // running answers are cut off, which lets the site close
 		site.Close()
 	})
 	return h, site, end

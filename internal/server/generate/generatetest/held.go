@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server/body"
 )
 
-// Released reads a request and checks that what it became does not keep the body in memory, of
-// which pictures in base64 may be most. read returns what is kept while the request is answered.
+// Released reads a request and checks that the result does not keep the body in memory, which
+// may be mostly images in base64. read returns the values that are kept while the request is answered.
 func Released(t testing.TB, request string, read func(w http.ResponseWriter, r *http.Request) any) {
 	t.Helper()
 	data := []byte(request)

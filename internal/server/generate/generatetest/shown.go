@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 )
 
-// Shown is what a template sees of messages, and the files behind each picture and video:
+// Shown is the template's view of messages, and the files behind each image and video:
 // "user: <image>What is this? [PNG]".
 func Shown(t testing.TB, messages []chat.Message) (list []string) {
 	t.Helper()

@@ -10,12 +10,12 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// Tolerated is a request of which something is ignored: path, body, the names in the header,
-// and what a server says that is strict, and so refuses it.
+// Tolerated is a request with ignored parts: path, body, the names in the header,
+// and the error of a strict server.
 type Tolerated [4]string
 
-// Tolerate makes requests, which must succeed and name what was ignored, and again with a
-// server that is strict, which must refuse them.
+// Tolerate makes requests, which must succeed and name the ignored parts, and again with a
+// strict server, which must refuse them.
 func Tolerate(t *testing.T, site string, register func(body.Routes, *generate.Service), h *generate.Service, list []Tolerated) {
 	t.Helper()
 	strict := Strict(t, register, h)
@@ -31,7 +31,7 @@ func Tolerate(t *testing.T, site string, register func(body.Routes, *generate.Se
 	}
 }
 
-// Strict is the address of a server of a protocol that refuses what others ignore.
+// Strict is the address of a server of a protocol that refuses ignored fields.
 func Strict(t *testing.T, register func(body.Routes, *generate.Service), h *generate.Service) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -41,7 +41,7 @@ func Strict(t *testing.T, register func(body.Routes, *generate.Service), h *gene
 	return s.URL
 }
 
-// Post makes a request and returns the status, what was ignored, and the body.
+// Post makes a request and returns the status, the ignored fields, and the body.
 func Post(t testing.TB, url, request string) (status int, ignored, text string) {
 	t.Helper()
 	status, header, text := SendWith(t, http.MethodPost, url, request, nil)
