@@ -11,16 +11,16 @@ import (
 // digest names a block with all that comes before it.
 type digest = [sha256.Size]byte
 
-// block is tokens that subscribers know to be resumable behind, after those of its parent. The
-// blocks of a boundary are all there: a subscriber counts how many of a prompt's blocks are, from
+// block is a block of tokens that subscribers know to be resumable, after those of its parent. All
+// blocks of a boundary exist: a subscriber counts the known blocks of a prompt, from
 // the first on.
 type block struct {
 	digest digest
 	parent *block // nil: it is a text's first
 	depth  int
 	tokens []int32
-	keys   []string // of places that it has a part of
-	refs   int      // boundaries at its end and behind it
+	keys   []string // of places that overlap it
+	refs   int      // boundaries at its end or after it
 }
 
 // keysWithin are the keys of places that the tokens [from, to) have a part of.
@@ -33,13 +33,13 @@ func keysWithin(places []Place, from, to int) (keys []string) {
 	return keys
 }
 
-// id is what subscribers are told. It depends on nothing but the model's name, the tokens and the
-// keys, for a picker has one map of ids for all its servers.
+// id is the block's id for subscribers. It depends only on the model's name, the tokens and the
+// keys, because a picker has one map of ids for all its servers.
 func (b *block) id() uint64 {
 	if b == nil {
 		return 0
 	}
-	return max(binary.BigEndian.Uint64(b.digest[:]), 1) // 0 is no block
+	return max(binary.BigEndian.Uint64(b.digest[:]), 1) // 0 means no block
 }
 
 // model is the blocks of one model.
@@ -53,7 +53,7 @@ func newModel(name string, size int) *model {
 	return &model{root: sha256.Sum256([]byte("foretoken blocks of " + name)), size: size, blocks: map[digest]*block{}}
 }
 
-// store takes in a boundary behind tokens, which are whole blocks.
+// store adds a boundary after tokens, which are whole blocks.
 func (m *model) store(b *batch, tokens []int32, places []Place) {
 	var parent *block
 	var fresh []*block
@@ -73,7 +73,7 @@ func (m *model) store(b *batch, tokens []int32, places []Place) {
 	m.tell(b, fresh)
 }
 
-// remove takes in that the boundary behind tokens is gone.
+// remove removes the boundary after tokens.
 func (m *model) remove(b *batch, tokens []int32, places []Place) {
 	var gone []uint64
 	d := m.root

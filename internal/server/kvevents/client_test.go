@@ -18,7 +18,7 @@ type client struct {
 	r *bufio.Reader
 }
 
-// patience is how long a test waits for what must come.
+// patience is the time limit for expected messages.
 const patience = 5 * time.Minute
 
 // dial connects a socket of a type to a listener.
@@ -94,7 +94,7 @@ func (x *client) message() (frames [][]byte) {
 	}
 }
 
-// subscribe asks for a topic, as version 3.0 or 3.1 has it.
+// subscribe subscribes to a topic, by version 3.0 or 3.1.
 func (x *client) subscribe(topic string, command bool) {
 	x.t.Helper()
 	if command {
@@ -104,7 +104,7 @@ func (x *client) subscribe(topic string, command bool) {
 	}
 }
 
-// ask requests a replay, and returns its messages without the mark at their end.
+// ask requests a replay, and returns its messages without the end mark.
 func (x *client) ask(from uint64) (list [][][]byte) {
 	x.t.Helper()
 	x.write(append([]byte{1, 0, 0, 8}, binary.BigEndian.AppendUint64(nil, from)...))

@@ -1,6 +1,6 @@
-// Package kvevents tells others which prefixes a server's caches can resume: it publishes events
-// over ZeroMQ in the form that vLLM has and that endpoint pickers read. It knows blocks of tokens,
-// MessagePack and ZMTP; it does not know caches, which call it, nor who listens.
+// Package kvevents publishes which prefixes a server's caches can resume: events
+// over ZeroMQ in vLLM's format, which endpoint pickers read. It knows blocks of tokens,
+// MessagePack and ZMTP, but neither the caches, which call it, nor the subscribers.
 package kvevents
 
 import (
@@ -15,23 +15,23 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// Bounds of what can be replayed. Beyond them a new epoch begins: its numbers start at 0 again, and
-// its first batches have all that is there. A subscriber takes that for a restart and asks for a
-// replay, so that what is replayed is always the whole.
+// Limits of the replay buffer. Beyond them a new epoch begins: its numbers start at 0 again, and
+// its first batches have the whole current state. A subscriber treats that as a restart and requests a
+// replay, so that a replay is always complete.
 const (
 	maxBatches = 10_000
 	maxBytes   = 64 << 20
-	batchBytes = 1 << 20 // of a batch, about: what is there is told in several
+	batchBytes = 1 << 20 // of a batch, about: the state is sent in several
 )
 
 // Options configure a Publisher.
 type Options struct {
-	Pod         string       // what subscribers call this server, such as 10.0.0.7:8080
+	Pod         string       // the subscribers' name of this server, such as 10.0.0.7:8080
 	BlockTokens int          // tokens of a block
 	Log         *slog.Logger // nil: silent
 }
 
-// Publisher tells subscribers what the caches of all models can resume. Its methods may be called
+// Publisher publishes the resumable prefixes of all models. Its methods may be called
 // from several goroutines.
 type Publisher struct {
 	o     Options
@@ -47,7 +47,7 @@ type Publisher struct {
 
 	mu       sync.Mutex // protects what follows
 	heard    []heard
-	buffer   []*message // of this epoch: that at i has number i
+	buffer   []*message // of this epoch: message i has number i
 	bytes    int        // of these
 	peers    map[*peer]struct{}
 	sockets  map[io.Closer]struct{} // listeners and connections
@@ -58,7 +58,7 @@ type Publisher struct {
 	replayed uint64
 }
 
-// Stats is what a publisher has done.
+// Stats are the counts of a publisher.
 type Stats struct {
 	Subscribers int
 	Batches     uint64 // published
@@ -67,14 +67,14 @@ type Stats struct {
 	Replayed    uint64 // batches
 }
 
-// message is a batch as it is sent: topic, number, payload.
+// message is an encoded batch: topic, number, payload.
 type message struct {
 	topic   []byte
 	payload []byte
 	seq     uint64
 }
 
-// heard is what a cache has said.
+// heard is a report of a cache.
 type heard struct {
 	model  string
 	kind   kind
@@ -83,10 +83,10 @@ type heard struct {
 	done   chan struct{} // of kindSync
 }
 
-// Place is where tokens stand for something that they do not tell, such as a picture.
+// Place is a range of tokens with content that the tokens do not identify, such as an image.
 type Place struct {
 	At, N int
-	Key   string // of what it is, as the render endpoints have it
+	Key   string // of the content, as in the render endpoints
 }
 
 type kind uint8
@@ -123,7 +123,7 @@ func New(o Options) *Publisher {
 	return p
 }
 
-// Close ends the publisher with its sockets. What was heard and not published is not.
+// Close ends the publisher with its sockets. Pending reports are dropped.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	if !p.closed {
@@ -157,38 +157,38 @@ func (p *Publisher) Sync() {
 // Model is an observer of the cache of a model.
 func (p *Publisher) Model(name string) *Model { return &Model{p, name} }
 
-// Model hears what the cache of one model can resume.
+// Model receives the reports of one model's cache.
 type Model struct {
 	p    *Publisher
 	name string
 }
 
-// Stored says that texts which begin with these tokens, with the same in places among them, start
-// behind them. Places ascend.
+// Stored reports that texts which begin with these tokens, with the same content in places, can be
+// resumed after them. Places ascend.
 func (m *Model) Stored(tokens []int32, places ...Place) {
 	m.p.hear(heard{m.name, kindStored, tokens, places, nil})
 }
 
-// Removed says that they no longer do.
+// Removed reports that they no longer can.
 func (m *Model) Removed(tokens []int32, places ...Place) {
 	m.p.hear(heard{m.name, kindRemoved, tokens, places, nil})
 }
 
-// Cleared says that no text of the model does.
+// Cleared reports that no text of the model can be resumed.
 func (m *Model) Cleared() { m.p.hear(heard{m.name, kindCleared, nil, nil, nil}) }
 
-// hear notes what was said. It never waits for subscribers.
+// hear queues a report. It never waits for subscribers.
 func (p *Publisher) hear(x heard) {
 	p.mu.Lock()
 	p.heard = append(p.heard, x)
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // it will run anyway
 	}
 }
 
-// publish makes batches of what was heard: one for each stretch that is about one model.
+// publish makes batches of the queued reports: one for each sequence of reports about one model.
 func (p *Publisher) publish() {
 	p.mu.Lock()
 	list := p.heard
@@ -210,7 +210,7 @@ func (p *Publisher) publish() {
 	}
 }
 
-// apply makes events of what was heard.
+// apply makes events of a report.
 func (p *Publisher) apply(b *batch, x *heard) {
 	m := p.models[x.model]
 	if m == nil {
@@ -247,14 +247,14 @@ func (p *Publisher) send(name string, b *batch) {
 	full := len(p.buffer) >= p.most || p.bytes >= p.limit
 	p.mu.Unlock()
 	if full {
-		p.begin() // what the batch says is in there
+		p.begin() // the new epoch includes the batch
 		return
 	}
 	p.put(name, b)
 }
 
-// put numbers a batch and hands it to the subscribers. One whose queue is full is disconnected: it
-// will come back, and ask for what it has missed.
+// put numbers a batch and queues it for the subscribers. One whose queue is full is disconnected: it
+// will reconnect, and request a replay.
 func (p *Publisher) put(name string, b *batch) int {
 	m := &message{topic: []byte("kv@" + p.o.Pod + "@" + name), payload: b.bytes(time.Now())}
 	p.mu.Lock()
@@ -278,7 +278,7 @@ func (p *Publisher) put(name string, b *batch) int {
 	return len(m.payload)
 }
 
-// begin starts an epoch: everything is forgotten, and what is there is told.
+// begin starts an epoch: the buffer is cleared, and the current state is published.
 func (p *Publisher) begin() {
 	p.mu.Lock()
 	p.buffer, p.bytes = nil, 0
@@ -335,7 +335,7 @@ func (p *Publisher) since(seq uint64) []*message {
 	return list
 }
 
-// hashOf continues the hash of a prefix by a block with keys of what is in it.
+// hashOf continues the hash of a prefix by a block with the keys of its contents.
 func hashOf(parent [sha256.Size]byte, tokens []int32, keys []string) [sha256.Size]byte {
 	data := make([]byte, 0, sha256.Size+4*len(tokens))
 	data = append(data, parent[:]...)

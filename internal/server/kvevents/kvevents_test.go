@@ -30,7 +30,7 @@ func open(t *testing.T) (p *Publisher, pub, replay string) {
 	return p, listen(p.Publish), listen(p.Replay)
 }
 
-// index is what a picker makes of events: for each model the prefixes whose blocks are known, as
+// index is a picker's state: for each model the prefixes whose blocks are known, as
 // texts.
 type index struct {
 	t      *testing.T
@@ -41,7 +41,7 @@ type index struct {
 
 func newIndex(t *testing.T) *index { return &index{t: t, models: map[string]map[uint64]string{}} }
 
-// take takes in a message.
+// take applies a message.
 func (x *index) take(frames [][]byte) {
 	x.t.Helper()
 	if len(frames) != 3 || len(frames[1]) != 8 {
@@ -121,17 +121,17 @@ func (x *index) event(name string, e map[string]any) {
 	}
 }
 
-// texts are the prefixes that a picker knows of a model.
+// texts are the prefixes of a model that a picker knows.
 func (x *index) texts(name string) []string { return slices.Sorted(maps.Values(x.models[name])) }
 
-// caches are boundaries of models as their caches have them, and what they say of it.
+// caches are the boundaries of models in their caches, and their reports.
 type caches struct {
 	p     *Publisher
 	has   map[string]map[string]told
 	story []told
 }
 
-// told is a text with what is in places of it.
+// told is a text with the contents of its places.
 type told struct {
 	tokens []int32
 	places []Place
@@ -149,7 +149,7 @@ func newCaches(p *Publisher, rng *rand.Rand) *caches {
 	for i := range c.story[1:] {
 		copy(c.story[i+1].tokens, c.story[0].tokens[:(3+2*i)*size])
 	}
-	// Two pictures in one place, one over several blocks, and two in one block.
+	// Two images in one place, one over several blocks, and two in one block.
 	c.story[1].places = []Place{{size + 1, 2, strings.Repeat("a", 64)}, {2*size + 1, 2*size + 1, "b"}}
 	c.story[2].places = []Place{{size + 1, 2, strings.Repeat("c", 64)}, {5 * size, 1, "d"}, {5*size + 2, 1, "b"}}
 	return c
@@ -200,7 +200,7 @@ func (c *caches) texts(name string) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// catchUp reads what was published.
+// catchUp reads published messages.
 func (x *index) catchUp(c *client, p *Publisher) {
 	x.t.Helper()
 	p.Sync()
@@ -242,8 +242,8 @@ func topics(p *Publisher) (n int) {
 	return n
 }
 
-// TestSubscribersKnowTheBlocks lets boundaries come and go, and compares what a subscriber knows by
-// events with what is there; and what one knows who comes later, by a replay.
+// TestSubscribersKnowTheBlocks adds and removes boundaries, and compares a subscriber's state by
+// events with the truth, and that of a later subscriber, by a replay.
 func TestSubscribersKnowTheBlocks(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestSubscribersKnowTheBlocks(t *testing.T) {
 			}
 			c := subscribed(t, p, pub, seed%3 == 0)
 			x, there := newIndex(t), newCaches(p, rng)
-			first := dial(t, replay, "DEALER").ask(0) // as a picker does, for what came before it
+			first := dial(t, replay, "DEALER").ask(0) // as a picker does, for earlier messages
 			for _, frames := range first {
 				x.take(frames)
 			}
@@ -283,7 +283,7 @@ func TestSubscribersKnowTheBlocks(t *testing.T) {
 	}
 }
 
-// TestReplayStartsWhereAsked asks for all batches, for the last ones, and for those to come.
+// TestReplayStartsWhereAsked requests all batches, the last ones, and future ones.
 func TestReplayStartsWhereAsked(t *testing.T) {
 	p, _, replay := open(t)
 	m := p.Model("a")

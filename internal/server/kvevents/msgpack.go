@@ -13,7 +13,7 @@ type batch struct {
 	events []byte
 }
 
-// stored says that a run of blocks can be resumed, behind the block parent; 0: it is the first.
+// stored adds the event that a run of blocks can be resumed, after the block parent; 0: it is the first.
 func (b *batch) stored(parent uint64, run []*block, size int) {
 	fields, keyed := 7, slices.ContainsFunc(run, func(x *block) bool { return len(x.keys) > 0 })
 	if keyed {
@@ -46,7 +46,7 @@ func (b *batch) stored(parent uint64, run []*block, size int) {
 	b.n++
 }
 
-// appendKeys says what is in blocks besides their tokens: for each a list of keys, or nothing.
+// appendKeys encodes the contents of blocks besides their tokens: for each a list of keys, or nothing.
 func appendKeys(e []byte, run []*block) []byte {
 	e = appendList(appendText(e, "extra_keys"), len(run))
 	for _, x := range run {
@@ -62,7 +62,7 @@ func appendKeys(e []byte, run []*block) []byte {
 	return e
 }
 
-// removed says that blocks can no longer be resumed.
+// removed adds the event that blocks can no longer be resumed.
 func (b *batch) removed(ids []uint64) {
 	if len(ids) == 0 {
 		return
@@ -77,7 +77,7 @@ func (b *batch) removed(ids []uint64) {
 	b.n++
 }
 
-// cleared says that no block of the server can be.
+// cleared adds the event that no block of the server can be resumed.
 func (b *batch) cleared() {
 	b.events = appendText(appendText(appendMap(b.events, 1), "type"), "AllBlocksCleared")
 	b.n++

@@ -36,8 +36,8 @@ func TestSlowSubscribersAreDisconnected(t *testing.T) {
 	}
 }
 
-// TestStrangersAreSentAway connects peers that do not speak the protocol, or not that of the
-// socket. The publisher serves others after it.
+// TestStrangersAreSentAway connects peers with another protocol, or another socket
+// type. The publisher serves others after it.
 func TestStrangersAreSentAway(t *testing.T) {
 	p, pub, replay := open(t)
 	hello := greeting()
@@ -139,7 +139,7 @@ func TestNumbersAreReadBack(t *testing.T) {
 	}
 }
 
-// FuzzPeer reads what a peer may send, in every state of a connection.
+// FuzzPeer reads arbitrary input of a peer, in every state of a connection.
 func FuzzPeer(f *testing.F) {
 	f.Add(append(greeting(), ready("SUB")...))
 	f.Add(append(append(greeting(), ready("DEALER")...), 0, 2, 1, 'k', 4, 9, 4, 'P', 'I', 'N', 'G', 0, 1, 2, 3))

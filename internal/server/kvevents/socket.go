@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// Bounds of peers, which are strangers.
+// Limits of peers, which are untrusted.
 const (
 	maxPeers         = 64 // of a socket; further ones wait
 	maxSubscriptions = 64
@@ -34,7 +34,7 @@ func (p *Publisher) Publish(l net.Listener) {
 	})
 }
 
-// Replay serves requests for what was published in this epoch, on a socket of type ROUTER, until
+// Replay serves requests for messages of this epoch, on a socket of type ROUTER, until
 // the publisher is closed.
 func (p *Publisher) Replay(l net.Listener) {
 	p.accept(l, func(c net.Conn) error {
@@ -112,10 +112,10 @@ type peer struct {
 	write sync.Mutex // one message at a time
 
 	mu     sync.Mutex // protects what follows
-	topics [][]byte   // beginnings of those that it wants
+	topics [][]byte   // prefixes of its subscriptions
 }
 
-// offer queues a message that the peer wants. It reports false if there is no space.
+// offer queues a message that the peer has subscribed to. It reports false if there is no space.
 func (s *peer) offer(m *message) bool {
 	if !s.wants(m.topic) {
 		return true
@@ -152,7 +152,7 @@ func send(c net.Conn, b []byte) error {
 	return err
 }
 
-// subscriber serves one that has shaken hands, until it goes.
+// subscriber serves a peer after the handshake, until it disconnects.
 func (p *Publisher) subscriber(c net.Conn, r *bufio.Reader) error {
 	s := &peer{name: c.RemoteAddr().String(), conn: c, queue: make(chan *message, p.queue)}
 	gone := make(chan struct{})
@@ -195,7 +195,7 @@ func (p *Publisher) subscriber(c net.Conn, r *bufio.Reader) error {
 	}
 }
 
-// subscribe takes in that a peer wants topics, or no longer does. In version 3.1 it is a command,
+// subscribe adds or removes subscriptions of a peer. In version 3.1 it is a command,
 // before that a message.
 func (s *peer) subscribe(body []byte, command bool) error {
 	add, topic := false, body
@@ -205,7 +205,7 @@ func (s *peer) subscribe(body []byte, command bool) error {
 	case command && bytes.HasPrefix(body, []byte("\x06CANCEL")):
 		topic = body[7:]
 	case command || len(body) == 0 || body[0] > 1:
-		return nil // nothing that we know
+		return nil // an unknown command
 	default:
 		add, topic = body[0] == 1, body[1:]
 	}
@@ -227,8 +227,8 @@ func (s *peer) subscribe(body []byte, command bool) error {
 // number is that of a message as it is sent.
 func (m *message) number() []byte { return binary.BigEndian.AppendUint64(nil, m.seq) }
 
-// replay answers requests of a peer that has shaken hands, until it goes. A request is the number
-// to start with, after an empty frame, which is in front of answers as well.
+// replay answers requests of a peer after the handshake, until it disconnects. A request is the number
+// to start with, after an empty frame, which precedes answers as well.
 func (p *Publisher) replay(c net.Conn, r *bufio.Reader) error {
 	for {
 		if err := c.SetReadDeadline(time.Now().Add(replayIdle)); err != nil {

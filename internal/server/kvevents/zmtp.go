@@ -11,7 +11,7 @@ import (
 )
 
 // ZMTP 3.0, the protocol of ZeroMQ over TCP, without security: RFC 23 of the ZeroMQ project. Peers
-// of version 3.1 know it too.
+// of version 3.1 support it too.
 
 // Flags of a frame.
 const (
@@ -20,7 +20,7 @@ const (
 	flagCommand = 4
 )
 
-// Bounds of what a peer may send: subscriptions and numbers.
+// Limits of a peer's messages: subscriptions and numbers.
 const (
 	maxFrame  = 4 << 10
 	maxFrames = 8 // of a message
@@ -58,14 +58,14 @@ func readGreeting(r io.Reader) error {
 	return nil
 }
 
-// ready is the command that says what a socket is.
+// ready is the command that announces the type of a socket.
 func ready(socket string) []byte {
 	b := []byte("\x05READY\x0bSocket-Type")
 	b = binary.BigEndian.AppendUint32(b, uint32(len(socket)))
 	return appendFrame(nil, flagCommand, append(b, socket...))
 }
 
-// readReady reads a peer's, whose socket must be one of those.
+// readReady reads a peer's ready command, whose socket must be one of sockets.
 func readReady(r *bufio.Reader, sockets ...string) error {
 	flags, body, err := readFrame(r)
 	if err != nil {
