@@ -25,7 +25,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	})
 }
 
-// A call that the limit of tokens cuts off is no call and no text. The protocol cannot demand
+// A call that the limit of tokens cuts off is neither a call nor text. The protocol cannot require
 // a call, so the run is started without it.
 func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}}}]`))

@@ -17,8 +17,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// apiVersion is the version of Ollama whose API this is: clients look at it before they use
-// what came with it, such as thinking.
+// apiVersion is the implemented version of Ollama's API: clients check it before they use
+// newer features, such as thinking.
 const apiVersion = "0.12.0"
 
 // version answers which API this is, and whose.
@@ -42,7 +42,7 @@ type entry struct {
 	Size     int64     `json:"size"` // bytes of weights in memory; 0: it is not loaded
 	VRAM     *int64    `json:"size_vram,omitempty"`
 	Context  int       `json:"context_length,omitempty"`
-	Digest   string    `json:"digest"` // of the name: weights are not hashed to be listed
+	Digest   string    `json:"digest"` // of the name: weights are not hashed for a list
 	Details  details   `json:"details"`
 	// Capabilities are known of a model that is loaded.
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -86,7 +86,7 @@ func newEntry(name string, m *foretoken.Model) entry {
 	return e
 }
 
-// capabilities are what a model can do, in the protocol's words.
+// capabilities are the model's abilities, in the protocol's words.
 func capabilities(m *foretoken.Model) []string {
 	list := []string{"completion"}
 	template := private.Template(m, true)

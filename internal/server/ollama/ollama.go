@@ -1,6 +1,6 @@
 // Package ollama serves the part of Ollama's API that chats, completes and lists models: it reads
-// requests, and writes answers as lines of JSON. It knows that protocol and nothing of models; keys
-// and limits are the server's. Endpoints that manage models are refused.
+// requests, and writes answers as lines of JSON. It knows that protocol but no models; the server handles
+// keys and limits. Endpoints that manage models are refused.
 package ollama
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// handler is what the routes share.
+// handler is the shared state of the routes.
 type handler struct {
 	service *generate.Service
-	start   time.Time // of the server, in place of the times at which files were changed
+	start   time.Time // of the server, in place of modification times of files
 }
 
-// refused are the routes of Ollama that have no counterpart, and what to do instead.
+// refused are the routes of Ollama without a counterpart, and alternatives.
 var refused = map[string]string{
 	"POST /api/embed":      "the models generate text, not embeddings",
 	"POST /api/embeddings": "the models generate text, not embeddings",
@@ -58,7 +58,7 @@ func (h *handler) generate(w http.ResponseWriter, r *http.Request, c generate.Ca
 	h.answer(w, r, c, q, err)
 }
 
-// answer runs a request that was read, unless err says what is wrong with it.
+// answer runs a decoded request, unless err is an error of it.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, c generate.Caller, q *request, err error) {
 	began := time.Now()
 	if err == nil {
@@ -91,8 +91,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, c generate.Call
 	c.Report(run, err)
 }
 
-// load loads the model, which is all that a request without a prompt asks for, and checks what
-// depends on it.
+// load loads the model, which is all that a request without a prompt asks for, and checks the parts
+// that depend on it.
 func (h *handler) load(r *http.Request, q *request) error {
 	m, done, err := h.service.Library.Use(r.Context(), h.service.Resolve(q.Model))
 	if err != nil {

@@ -67,7 +67,7 @@ func ask(t *testing.T, path, request string) []line {
 // once is a request for an answer in one piece.
 func once(request string) string { return strings.Replace(request, "{", `{"stream": false, `, 1) }
 
-// all is what some lines say together.
+// all is the joined content of some lines.
 type all struct {
 	Content, Thinking string
 	Calls             []function
@@ -180,7 +180,7 @@ func TestLastLineHasTheFigures(t *testing.T) {
 }
 
 func TestToolCallsRoundTrip(t *testing.T) {
-	// The tiny model does not call tools by itself: what it would have said is given.
+	// The tiny model does not call tools by itself: its answer is given.
 	list := ask(t, "/api/chat", `{"model": "thinker", "stream": false, "think": false, "options": {"num_predict": 6}, `+weather+`, "messages": [
 		{"role": "user", "content": "Weather in Rome?"},
 		{"role": "assistant", "content": "", "thinking": "I look.", "tool_calls": [{"id": "call_1", "function": {"index": 0, "name": "weather", "arguments": {"place": "Rome"}}}]},

@@ -103,7 +103,7 @@ func (q *request) checked(v *body.Value, empty bool) (*request, error) {
 	return q, v.Err()
 }
 
-// names are this protocol's for what others call otherwise.
+// names are this protocol's names of fields that others name differently.
 var names = map[string]string{
 	"response_format": "format", "max_tokens": "options.num_predict", "repetition_penalty": "options.repeat_penalty",
 	"temperature": "options.temperature", "top_p": "options.top_p", "min_p": "options.min_p",
@@ -128,7 +128,7 @@ func unloads(keep *body.Value) bool {
 	return text != "" && strings.Trim(text, `"0.smh`) == ""
 }
 
-// decode reads what both kinds of requests have.
+// decode reads the common fields of both kinds of requests.
 func (h *handler) decode(v *body.Value) *request {
 	q := &request{Request: generate.Request{Parallel: true}, stream: true}
 	q.Model = h.modelOf(v)
@@ -161,8 +161,8 @@ func (h *handler) decode(v *body.Value) *request {
 	return q
 }
 
-// modelOf is the model that a request names, in the field of now or of before, without the
-// tag that clients add where they were given none.
+// modelOf is the model that a request names, in the current or the former field, without the
+// tag that clients add to a name without one.
 func (h *handler) modelOf(v *body.Value) string {
 	name := v.Field("model").Text()
 	if old := v.Field("name").Text(); name == "" {
@@ -211,11 +211,11 @@ func (q *request) options(v *body.Value) {
 		}
 	}
 	v.Ignore("mirostat_tau", "mirostat_eta") // which say nothing while mirostat is off
-	// What Ollama's own engine is told about memory and devices.
+	// Settings of memory and devices of Ollama's own engine.
 	v.Ignore("num_keep", "num_batch", "num_gpu", "main_gpu", "low_vram", "use_mmap", "use_mlock", "num_thread", "numa", "f16_kv", "vocab_only")
 }
 
-// orElse is x, or where there is none, y.
+// orElse is x, or y if x is nil.
 func orElse(x *float64, y float64) *float64 {
 	if x == nil {
 		return &y

@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// part is what an answer says: some of it, or all.
+// part is content of an answer: some of it, or all.
 type part struct {
 	Content  string
 	Thinking string
@@ -53,7 +53,7 @@ type function struct {
 	Arguments json.RawMessage `json:"arguments"`
 }
 
-// final is what the last line adds. Times are in nanoseconds.
+// final is the additional content of the last line. Times are in nanoseconds.
 type final struct {
 	Reason      string        `json:"done_reason"`
 	Total       time.Duration `json:"total_duration"`
@@ -66,7 +66,7 @@ type final struct {
 	stats *generate.Stats
 }
 
-// response is a line that says p; f is nil unless it is the last.
+// response is a line with p; f is nil unless it is the last.
 func (q *request) response(model string, p part, f *final) response {
 	r := response{Model: model, CreatedAt: time.Now().UTC(), Done: f != nil, final: f}
 	if q.chat {
@@ -91,7 +91,7 @@ type gatherer struct {
 	calls             int
 }
 
-// add takes the next piece.
+// add adds the next piece.
 func (g *gatherer) add(e generate.Event) {
 	if g.run.Request.Trace {
 		g.part.Tokens = g.run.Trace(g.part.Tokens, e)
@@ -111,7 +111,7 @@ func (g *gatherer) add(e generate.Event) {
 	}
 }
 
-// take is what was added since the last time.
+// take returns and removes the pieces since the last call.
 func (g *gatherer) take() part {
 	p := g.part
 	p.Content, p.Thinking = string(g.content), string(g.thinking)
@@ -138,7 +138,7 @@ func (q *request) whole(w http.ResponseWriter, run *generate.Run, began time.Tim
 	return nil
 }
 
-// lines writes an answer as it comes. What comes at the same time is one line.
+// lines streams an answer. Pieces that are available at the same time are one line.
 func (q *request) lines(w http.ResponseWriter, run *generate.Run, began time.Time, loaded time.Duration) error {
 	s := body.Lines(w)
 	s.Flush()
