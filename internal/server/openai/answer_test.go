@@ -10,11 +10,11 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// changing is what differs between two answers to the same request: identifiers, and what depends on time
+// changing is the difference between two answers to the same request: identifiers, and fields that depend on time
 // and on the cache.
 var changing = regexp.MustCompile(`"(id|call_id)":"[^"]*"|"(created|created_at|cached_tokens|accepted_prediction_tokens|rejected_prediction_tokens)":\d+`)
 
-// Answer gives the status and the bytes of the endpoint, of answers and of errors.
+// Answer gives the same status and bytes as the endpoint, for answers and errors.
 func TestAnswerIsThatOfTheEndpoint(t *testing.T) {
 	api := New(service)
 	for _, c := range []struct{ path, request string }{
@@ -35,7 +35,7 @@ func TestAnswerIsThatOfTheEndpoint(t *testing.T) {
 	}
 }
 
-// Answer refuses what it cannot answer, and reports it.
+// Answer refuses unsupported requests, and reports them.
 func TestAnswerRefuses(t *testing.T) {
 	for _, c := range []struct {
 		path, request, want string

@@ -61,14 +61,14 @@ func readChat(c generate.Caller, v *body.Value) (*request, error) {
 	return &q, v.Err()
 }
 
-// verbosity reads how much is to be said, which the models cannot be told.
+// verbosity reads the length of the answer, which models cannot be told.
 func verbosity(v *body.Value) {
 	if v.OneOf("low", "medium", "high") != "medium" && !v.Absent() {
 		v.Drop("the length of answers cannot be controlled: leave it out, or set medium")
 	}
 }
 
-// explain gives an error the client's name for what it is about.
+// explain gives an error the client's name of the field.
 func (q *request) explain(err error) error {
 	name := cmp.Or(q.format, "response_format")
 	if q.Grammar.IsZero() {
@@ -100,16 +100,16 @@ type choice struct {
 	Finish   *foretoken.Finish `json:"finish_reason"` // the protocol's words
 }
 
-// messageObject is what the assistant says.
+// messageObject is the assistant's message.
 type messageObject struct {
 	Role      string     `json:"role"`
 	Content   *string    `json:"content"`
 	Reasoning string     `json:"reasoning_content,omitempty"`
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-	Refusal   *string    `json:"refusal"` // there are none
+	Refusal   *string    `json:"refusal"` // always null
 }
 
-// delta is what is new of it.
+// delta is the new part of it.
 type delta struct {
 	Role      string     `json:"role,omitempty"`
 	Content   *string    `json:"content,omitempty"`
@@ -123,7 +123,7 @@ type toolCall struct {
 	ID       string        `json:"id"`
 	Type     string        `json:"type"`
 	Function *functionCall `json:"function,omitempty"`
-	Custom   *customCall   `json:"custom,omitempty"` // of a tool that takes a text
+	Custom   *customCall   `json:"custom,omitempty"` // of a tool whose input is a text
 }
 
 type customCall struct {
@@ -163,7 +163,7 @@ type chatWriter struct {
 	answers []chatAnswer
 }
 
-// chatAnswer is what is known of an answer: of a stream, what was not sent yet.
+// chatAnswer is the content of an answer: in a stream, the part that was not sent yet.
 type chatAnswer struct {
 	content, reasoning []byte
 	calls              []toolCall
@@ -252,7 +252,7 @@ func (c *chatWriter) stream(w http.ResponseWriter) error {
 	return nil
 }
 
-// show sends what is known of an answer and was not sent yet.
+// show sends the unsent part of an answer.
 func (c *chatWriter) show(out *body.Stream, i int) {
 	a := &c.answers[i]
 	d := &delta{Reasoning: string(a.reasoning), ToolCalls: a.calls}
@@ -268,7 +268,7 @@ func (c *chatWriter) show(out *body.Stream, i int) {
 	*a = chatAnswer{called: called}
 }
 
-// end sends what is left of an answer, and with the last one what is known of all.
+// end sends the rest of an answer, and with the last one the data about all.
 func (c *chatWriter) end(out *body.Stream, i int, last bool) {
 	if c.answers[i].some() {
 		c.show(out, i)
@@ -283,7 +283,7 @@ func (c *chatWriter) end(out *body.Stream, i int, last bool) {
 	}
 }
 
-// send writes a chunk with what has come with its tokens.
+// send writes a chunk with the data of its tokens.
 func (c *chatWriter) send(out *body.Stream, one choice) {
 	a := &c.answers[one.Index]
 	one.LogProbs = c.q.logProbs(a.logprobs)

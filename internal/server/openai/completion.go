@@ -12,7 +12,7 @@ import (
 
 const (
 	maxPrompts       = 128 // of one request
-	defaultMaxTokens = 16  // the protocol's, of completions only
+	defaultMaxTokens = 16  // the protocol's default, of completions only
 )
 
 // textRequest is a request to continue texts, each of them on its own.
@@ -82,7 +82,7 @@ func (q *textRequest) prompt(v *body.Value) {
 	q.requests = append(q.requests, &r)
 }
 
-// explain gives an error the client's name for what it is about.
+// explain gives an error the client's name of the field.
 func (q *textRequest) explain(err error) error {
 	return rename(q.request.explain(err), map[string]string{"messages": "prompt"})
 }
@@ -94,7 +94,7 @@ type textWriter struct {
 	head completion
 }
 
-// textAnswer is what is known of an answer: of a stream, what was not sent yet.
+// textAnswer is the content of an answer: in a stream, the part that was not sent yet.
 type textAnswer struct {
 	text     []byte
 	logprobs *textLogProbs // nil: not asked for
@@ -171,7 +171,7 @@ func (l *textLogProbs) add(m *foretoken.Model, t foretoken.Token, offset int) in
 	return n
 }
 
-// choice is an answer as it is sent.
+// choice is an answer in the protocol's format.
 func (a *textAnswer) choice(index int, finish *foretoken.Finish) choice {
 	text := string(a.text)
 	one := choice{Index: index, Text: &text, Finish: finish}
@@ -205,7 +205,7 @@ func (c *textWriter) whole() (any, error) {
 	return c.head, nil
 }
 
-// stream writes the answers as they come, those of one prompt after those of another: all of
+// stream writes the answers as they come, prompt by prompt: all of
 // them are generated at the same time, and buffered.
 func (c *textWriter) stream(w http.ResponseWriter) error {
 	out := body.Events(w)

@@ -88,7 +88,7 @@ func TestTextStreamEqualsWhole(t *testing.T) {
 			whole := ask[textObject](t, textPath, request)
 			stream := assembleText(t, listen(t, textPath, strings.Replace(request, "{", `{"stream_options": {"include_usage": true}, `, 1)))
 			whole.Usage.PromptDetails, stream.Usage.PromptDetails = promptDetails{}, promptDetails{}
-			// The engine may have generated more before it was told of a stop text.
+			// The engine may have generated more before it was stopped at a stop text.
 			whole.Usage.CompletionDetails, stream.Usage.CompletionDetails = completionDetails{}, completionDetails{}
 			if a, b := stable(t, whole), stable(t, stream); a != b {
 				t.Errorf("whole and stream differ:\n%s\n%s", a, b)

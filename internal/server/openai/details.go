@@ -44,8 +44,8 @@ func newUsage(runs ...*generate.Run) *usage {
 	return u
 }
 
-// details are what a response, or the last chunk of a stream, says beyond the protocol. Chunks
-// have the traced tokens, if these are asked for.
+// details are the extensions of a response, or of the last chunk of a stream. Chunks
+// have the traced tokens on request.
 type details struct {
 	Seed *uint64 `json:"seed,omitempty"` // of the first answer, which reproduces all of them
 	generate.Extra
@@ -72,8 +72,8 @@ type logProb struct {
 	Bytes   []int   `json:"bytes"`
 }
 
-// token appends what is to be told of an event's token, as far as it is asked for. Thinking
-// and the tokens that end a text are no part of what log-probabilities are given for.
+// token appends the requested data of an event's token. Log-probabilities leave out thinking
+// and the tokens that end a text.
 func (q *request) token(run *generate.Run, e generate.Event, tokens []generate.Traced, probs []tokenLogProb) ([]generate.Traced, []tokenLogProb) {
 	if q.Trace {
 		tokens = run.Trace(tokens, e)
@@ -110,7 +110,7 @@ func newLogProb(m *foretoken.Model, p sample.LogProb) logProb {
 // finite is a log-probability that JSON can hold.
 func finite(x float32) float64 { return max(float64(x), -9999) }
 
-// logProbs are the log-probabilities of an answer or a chunk, nil where none are asked for.
+// logProbs are the log-probabilities of an answer or a chunk, nil if not requested.
 func (q *request) logProbs(list []tokenLogProb) any {
 	if !q.LogProbs {
 		return nil
@@ -120,6 +120,6 @@ func (q *request) logProbs(list []tokenLogProb) any {
 	}
 	return struct {
 		Content []tokenLogProb `json:"content"`
-		Refusal []tokenLogProb `json:"refusal"` // null: there are none
+		Refusal []tokenLogProb `json:"refusal"` // always null
 	}{Content: list}
 }

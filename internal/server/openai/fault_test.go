@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
 
-// A server that ends in the middle of answers says so in their streams.
+// A server that ends in the middle of answers reports it in their streams.
 func TestStreamsTellOfFaults(t *testing.T) {
 	h, server, _ := generatetest.ServeSlow(t, Register)
 	const endless = `"model": "slow", "stream": true, "logit_bias": {"8183": -100, "8185": -100}`

@@ -38,7 +38,7 @@ func TestWhatIsIgnoredIsNamed(t *testing.T) {
 	}
 }
 
-// What is wrong is wrong however strict the server is.
+// Errors do not depend on strictness.
 func TestStrictServersRefuseTheSame(t *testing.T) {
 	strict := generatetest.Strict(t, Register, service)
 	for _, c := range refusals {

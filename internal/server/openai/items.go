@@ -10,8 +10,8 @@ import (
 )
 
 // input reads the input of a response: a text of the user's, or items, which become messages
-// after those that there are. What an assistant thought, said and called is one message. Tools
-// that come with the items are added to the others.
+// after the existing ones. An assistant's thinking, text and calls are one message. Tools
+// in the items are added to the others.
 func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Message {
 	if v.IsText() {
 		return append(list, chat.Message{Role: "user", Content: chat.Text(v.Text())})
@@ -37,14 +37,14 @@ func (q *responseRequest) input(v *body.Value, list []chat.Message) []chat.Messa
 			continue
 		}
 		list = q.appendItem(list, first, item)
-		item.Ignore("id", "status", "phase", "encrypted_content", "namespace", "created_by") // as we gave them out, or others
+		item.Ignore("id", "status", "phase", "encrypted_content", "namespace", "created_by") // from our responses, or others
 	}
 	return list
 }
 
 // appendItem makes an item part of the messages from first on.
 func (q *responseRequest) appendItem(list []chat.Message, first int, v *body.Value) []chat.Message {
-	// assistant is the assistant's message that goes on.
+	// assistant is the assistant's message being continued.
 	assistant := func() *chat.Message {
 		if n := len(list); n == first || list[n-1].Role != "assistant" {
 			list = append(list, chat.Message{Role: "assistant", Content: chat.Text("")})
@@ -108,7 +108,7 @@ func (q *responseRequest) appendItem(list []chat.Message, first int, v *body.Val
 	return list
 }
 
-// calledName is the name that the model knows the tool of a call by.
+// calledName is the model's name of the tool of a call.
 func calledName(v *body.Value) string {
 	return qualified(v.Field("namespace").Text(), v.Field("name").Required().Text())
 }

@@ -80,10 +80,10 @@ func listen(t *testing.T, path, request string) []sent {
 	return list
 }
 
-// made matches what is new in every response: ids, and the time.
+// made matches the unique parts of every response: ids, and the time.
 var made = regexp.MustCompile(`"(chatcmpl-|cmpl-|resp_|msg_|rs_|fc_|ctc_|call_)[A-Z0-9]{26}"|"created(_at)?":\d+`)
 
-// stable is the JSON of a response without what is new in every response.
+// stable is the JSON of a response without the unique parts.
 func stable(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)

@@ -61,8 +61,8 @@ func (q *request) message(v *body.Value) (m chat.Message) {
 	return m
 }
 
-// calledIn reads a call of a tool. One of a tool that takes a text becomes one of a function, which is
-// what the model made.
+// calledIn reads a call of a tool. One of a tool whose input is a text becomes one of a function, as
+// the model wrote it.
 func calledIn(v *body.Value) chat.ToolCall {
 	call := chat.ToolCall{ID: v.Field("id").Text()}
 	if v.Field("type").Text() == "custom" {
@@ -117,7 +117,7 @@ func saidIn(kind, part *body.Value) (string, bool) {
 	return "", kind.Absent()
 }
 
-// seenIn is the picture or video of a part, nil if it is none.
+// seenIn is the image or video of a part, or nil.
 func (q *request) seenIn(kind, part *body.Value) *chat.Media {
 	switch name := kind.Text(); name {
 	case "image_url", "input_image", "image":
@@ -141,8 +141,8 @@ func (q *request) seenIn(kind, part *body.Value) *chat.Media {
 // maxRate is the highest rate of a video's frames per second.
 const maxRate = 1000
 
-// picture reads a part with a picture: its URL stands under image_url, in chat completions within
-// an object, or under the names that other programs have for it.
+// picture reads a part with an image: its URL is under image_url, in chat completions within
+// an object, or under the names of other programs.
 func (q *request) picture(part *body.Value) *chat.Media {
 	if f := part.Field("file_id"); !f.Absent() {
 		f.Unsupported("stored files are not supported for images: send the image as a data: URL, in image_url")

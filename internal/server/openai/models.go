@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// modelObject is a model as OpenAI and Anthropic have it, whose clients both ask here, and what we know
-// beyond that.
+// modelObject is a model in the format of OpenAI and Anthropic, whose clients both use this endpoint, with
+// our extensions.
 type modelObject struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -21,13 +21,13 @@ type modelObject struct {
 	Type      string    `json:"type"`
 	Name      string    `json:"display_name"`
 	CreatedAt time.Time `json:"created_at"`
-	// What it takes and gives, of a model that is loaded: text, image, video.
+	// Kinds of input and output of a loaded model: text, image, video.
 	Input     []string     `json:"input_modalities,omitempty"`
 	Output    []string     `json:"output_modalities,omitempty"`
 	Foretoken modelDetails `json:"foretoken"`
 }
 
-// modelDetails are known of a model that is loaded; of another, only what it is an alias of.
+// modelDetails describe a loaded model; for another, only the target of an alias.
 type modelDetails struct {
 	Loaded     bool    `json:"loaded"`
 	AliasOf    string  `json:"alias_of,omitempty"`
@@ -39,7 +39,7 @@ type modelDetails struct {
 	Compute    string  `json:"compute,omitempty"`
 	Device     string  `json:"device,omitempty"`
 	MTP        bool    `json:"mtp"`               // it has a multi-token-prediction head
-	Vision     *vision `json:"vision,omitempty"`  // absent: it takes no pictures
+	Vision     *vision `json:"vision,omitempty"`  // absent: it takes no images
 	Drafter    string  `json:"drafter,omitempty"` // absent: none
 }
 
@@ -47,8 +47,8 @@ type modelDetails struct {
 type vision struct {
 	Parameters int64 `json:"parameters"`
 	Bytes      int64 `json:"bytes"`      // of weights in memory
-	MaxPixels  int   `json:"max_pixels"` // of a picture, larger ones are shrunk
-	TokenSide  int   `json:"token_side"` // of what becomes a token, in pixels
+	MaxPixels  int   `json:"max_pixels"` // of an image, larger ones are shrunk
+	TokenSide  int   `json:"token_side"` // side of the pixels of a token
 }
 
 // models lists the models there are, aliases included.
@@ -82,7 +82,7 @@ func (h *API) model(w http.ResponseWriter, r *http.Request, _ generate.Caller) e
 	return nil
 }
 
-// describe says what is known of a model without loading it.
+// describe describes a model without loading it.
 func (h *API) describe(name string) modelObject {
 	started := h.started.UTC().Truncate(time.Second)
 	o := modelObject{ID: name, Object: "model", Created: started.Unix(), OwnedBy: "foretoken", Type: "model", Name: name, CreatedAt: started}

@@ -69,7 +69,7 @@ type task struct {
 	// whole is the response when all answers have ended, and send writes them as they come.
 	whole func(runs []*generate.Run) (any, error)
 	send  func(runs []*generate.Run, w http.ResponseWriter) error
-	// explain gives an error the names that the endpoint has for fields.
+	// explain gives an error the endpoint's names of fields.
 	explain func(error) error
 }
 
@@ -83,8 +83,8 @@ var generating = map[string]reader{
 	"POST /v1/responses":        (*API).respond,
 }
 
-// Answer is the response to a request to an endpoint that generates: its status and its JSON. The body of
-// the request cannot ask for a stream.
+// Answer is the response to a request to an endpoint that generates: its status and its JSON. The
+// request cannot have stream set.
 func (h *API) Answer(ctx context.Context, c generate.Caller, endpoint string, request []byte) (status int, response []byte) {
 	var answer any
 	err := error(&generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Message: fmt.Sprintf("the endpoint %.80q does not generate", endpoint)})
@@ -123,7 +123,7 @@ func (h *API) answer(ctx context.Context, c generate.Caller, read reader, v *bod
 		}
 		runs = append(runs, run)
 	}
-	var fault error // that the client was told in the stream
+	var fault error // that the client was sent in the stream
 	if t.stream {
 		fault = t.send(runs, w)
 	} else {
@@ -185,7 +185,7 @@ func newErrorObject(e *generate.Error) errorObject {
 	return o
 }
 
-// rename gives an error the name that this request has for a field.
+// rename gives an error this request's name of a field.
 func rename(err error, names map[string]string) error {
 	var e *generate.Error
 	if !errors.As(err, &e) || names[e.Param] == "" {
@@ -196,16 +196,16 @@ func rename(err error, names map[string]string) error {
 	return &renamed
 }
 
-// embeddings answers that there are none.
+// embeddings answers that they are not supported.
 func (h *API) embeddings(http.ResponseWriter, *http.Request, generate.Caller) error {
 	return generate.NotSupported("", "embeddings are not supported: the models generate text and are not trained for embeddings")
 }
 
-// fingerprint identifies what an answer depends on beside the request: the weights and the
+// fingerprint identifies the inputs of an answer besides the request: the weights and the
 // arithmetic. With a seed, equal fingerprints mean equal answers.
 func fingerprint(m *foretoken.Model) string {
 	i := m.Info()
 	h := fnv.New64a()
-	_, _ = fmt.Fprintln(h, m.Name(), i.Family, i.Parameters, i.Bytes, i.Compute) // a hash takes all
+	_, _ = fmt.Fprintln(h, m.Name(), i.Family, i.Parameters, i.Bytes, i.Compute) // a hash does not fail
 	return fmt.Sprintf("fp_%016x", h.Sum64())
 }

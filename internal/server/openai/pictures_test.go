@@ -18,7 +18,7 @@ const (
 	dog = `"data:,dog"`
 )
 
-// TestPicturesOfChats reads the forms in which clients of chat completions send pictures.
+// TestPicturesOfChats reads the forms in which clients of chat completions send images.
 func TestPicturesOfChats(t *testing.T) {
 	for content, want := range map[string]string{
 		`[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]`:                                                          "user: ab",
@@ -62,7 +62,7 @@ func TestPicturesOfResponses(t *testing.T) {
 		t.Errorf("%q of %q, %v, want %q", got, q.Media, err, want)
 	}
 
-	// What follows has the pictures of what came before.
+	// A continued response has the images of the earlier ones.
 	h.stored.put(&stored{id: "before", messages: q.talk})
 	q, err = read(`{"previous_response_id": "before", "input": [{"role": "user", "content": [{"type": "input_image", "image_url": ` + cat + `}]}]}`)
 	if got := generatetest.Shown(t, q.Messages); err != nil || !slices.Equal(got, append(want, "user: <image> [cat]")) ||

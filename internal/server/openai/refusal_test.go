@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// refusal is a bad request with what it must be told.
+// refusal is a bad request with the expected error.
 type refusal struct {
 	path, request string
 	status        int
@@ -235,7 +235,7 @@ func TestQuirksOfClientsAreUnderstood(t *testing.T) {
 	}
 }
 
-// FuzzRequests holds the decoders to an error of the client's for whatever is no request.
+// FuzzRequests checks that the decoders return a client error for anything that is not a request.
 func FuzzRequests(f *testing.F) {
 	for _, c := range refusals {
 		if len(c.request) < 1000 {

@@ -10,15 +10,15 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// rendered is the prompt of a request as the model gets it, in the words of vLLM's render
-// endpoints, which gateways ask.
+// rendered is the prompt of a request as the model gets it, in the format of vLLM's render
+// endpoints, which gateways use.
 type rendered struct {
 	Model    string    `json:"model"`
 	IDs      []int32   `json:"token_ids"`
 	Features *features `json:"features,omitempty"` // of images and videos
 }
 
-// features are the places of images and videos among the ids, and what is in them. All ids of a
+// features are the places of images and videos among the ids, and their contents. All ids of a
 // place are the same.
 type features struct {
 	Hashes map[string][]string   `json:"mm_hashes"`
@@ -30,7 +30,7 @@ type idsRange struct {
 	Length int `json:"length"`
 }
 
-// image is the kind of what is in a place: for gateways it is all the same.
+// image is the kind of all contents of places: gateways do not distinguish them.
 const image = "image"
 
 func newRendered(name string, p *foretoken.Prompt) rendered {

@@ -15,7 +15,7 @@ import (
 
 const renderedPath = "/render"
 
-// words are what random conversations are made of: among it what looks like control tokens.
+// words are the parts of random conversations, among them texts like control tokens.
 var words = []string{"Tell", " me", " a story", "<|im_end|>", "<think>", "\n", "über", "日本", "🙂", " 42", "{\"a\": 1}", "  ", "<tool_call>"}
 
 // randomText is some of the words.
@@ -53,8 +53,8 @@ func randomChat(rng *rand.Rand) string {
 	return q
 }
 
-// TestRenderedChatIsWhatIsGenerated renders conversations and has them answered: the ids are as many
-// as the answer counts, a completion of them finds what the cache has of the conversation, and it
+// TestRenderedChatIsWhatIsGenerated renders conversations and answers them: the number of ids
+// equals that of the answer, a completion of them hits the cache of the conversation, and it
 // draws the same tokens.
 func TestRenderedChatIsWhatIsGenerated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 7))

@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// responseObject is a response: what it is the answer to, and the answer.
+// responseObject is a response: the echoed request, and the answer.
 type responseObject struct {
 	ID              string          `json:"id"`
 	Object          string          `json:"object"`
@@ -50,7 +50,7 @@ type responseUsage struct {
 	Total         int               `json:"total_tokens"`
 }
 
-// repeat notes what a response repeats of its request.
+// repeat records the echoed fields of a request.
 func (q *responseRequest) repeat(v *body.Value) {
 	or := func(name, otherwise string) json.RawMessage {
 		if raw := v.Field(name).Raw(); raw != nil {
@@ -82,13 +82,13 @@ type item struct {
 	Type      string      `json:"type"`
 	Status    string      `json:"status"`
 	Role      string      `json:"role,omitempty"`
-	Summary   *[]struct{} `json:"summary,omitempty"` // of thinking: always empty, as it is shown itself
+	Summary   *[]struct{} `json:"summary,omitempty"` // of thinking: always empty, because it is shown itself
 	Content   *[]*part    `json:"content,omitempty"`
 	CallID    string      `json:"call_id,omitempty"`
 	Name      string      `json:"name,omitempty"`
 	Namespace string      `json:"namespace,omitempty"`
 	Arguments *string     `json:"arguments,omitempty"`
-	Input     *string     `json:"input,omitempty"` // of a tool that takes a text
+	Input     *string     `json:"input,omitempty"` // of a tool whose input is a text
 }
 
 // part is the text of an item.
@@ -120,7 +120,7 @@ type event struct {
 }
 
 // reply makes a response of the events of a run. With out it also streams each change, so that
-// a stream says what the response says.
+// stream and response have the same content.
 type reply struct {
 	run      *generate.Run
 	q        *responseRequest
@@ -129,7 +129,7 @@ type reply struct {
 	object   responseObject
 	open     *item // the last one, while it may go on: thinking or a message
 	text     []byte
-	calls    []string          // ids given to calls
+	calls    []string          // ids of calls
 	tokens   []generate.Traced // not sent yet
 	logprobs []tokenLogProb
 }
@@ -141,7 +141,7 @@ func newReply(run *generate.Run, q *responseRequest) *reply {
 	return b
 }
 
-// send writes an event with what has come with its tokens.
+// send writes an event with the data of its tokens.
 func (b *reply) send(e event) {
 	if b.out == nil {
 		return
@@ -193,7 +193,7 @@ func (b *reply) add(i *item) {
 	b.send(event{Type: "response.output_item.added", OutputIndex: &n, Item: i})
 }
 
-// write goes on with thinking, or with what is said.
+// write continues thinking or text.
 func (b *reply) write(kind, text string) {
 	if b.open == nil || b.open.Type != kind {
 		b.begin(kind)
@@ -208,7 +208,7 @@ func (b *reply) write(kind, text string) {
 	b.logprobs = nil
 }
 
-// say makes the log-probabilities of the last tokens those of the message.
+// say assigns the log-probabilities of the last tokens to the message.
 func (b *reply) say() *[]tokenLogProb {
 	p := (*b.open.Content)[0]
 	news := append([]tokenLogProb{}, b.logprobs...)
@@ -282,7 +282,7 @@ func (b *reply) call(c *chat.ToolCall) {
 	b.done(i, "completed")
 }
 
-// custom adds a call of a tool that takes a text.
+// custom adds a call of a tool whose input is a text.
 func (b *reply) custom(i *item, input string) {
 	i.ID, i.Type, i.Arguments, i.Input = b.run.ID("ctc_", len(b.object.Output)), "custom_tool_call", nil, new(string)
 	b.add(i)

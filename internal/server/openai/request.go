@@ -19,10 +19,10 @@ type request struct {
 	usage   bool // at the end of a stream
 	stats   bool
 	format  string            // the field with the format of the answer; "": the protocol's
-	origins map[string]origin // of tools, by the name that the model knows them by
+	origins map[string]origin // of tools, by the model's names
 }
 
-// newRequest reads what requests of all endpoints have in common.
+// newRequest reads the common fields of all endpoints.
 func newRequest(c generate.Caller, v *body.Value) request {
 	q := request{Request: generate.Request{Caller: c, Model: v.Field("model").Text(), Parallel: true}}
 	q.sampling(v)
@@ -66,7 +66,7 @@ func (q *request) sampling(v *body.Value) {
 	q.Depth = body.Depth(v)
 }
 
-// logitBias reads an object from ids to what is added to their logits.
+// logitBias reads an object from ids to biases of their logits.
 func logitBias(v *body.Value) map[int32]float32 {
 	if v.Absent() {
 		return nil

@@ -18,7 +18,7 @@ type responseRequest struct {
 	stored   *store         // for items that are named by their ids
 	logprobs bool           // to be shown
 	talk     []chat.Message // all of the conversation but instructions, which are for one response
-	echo     responseObject // what a response repeats of its request
+	echo     responseObject // the part of a response that repeats its request
 }
 
 // renamed are the fields that responses have other names for.
@@ -160,13 +160,13 @@ func (h *API) compact(http.ResponseWriter, *http.Request, generate.Caller) error
 	return generate.NotSupported("", "conversations are not compacted here: send fewer items, or ask the model for a summary with /v1/responses")
 }
 
-// include reads what a response is to show beyond the usual.
+// include reads the additional output of a response.
 func (q *responseRequest) include(v *body.Value) {
 	for _, item := range v.Field("include").List() {
 		switch item.Text() {
 		case "message.output_text.logprobs":
 			q.logprobs = true
-		case "reasoning.encrypted_content": // for servers that hide it; ours is there to be read
+		case "reasoning.encrypted_content": // for servers that hide it; ours is readable
 		default:
 			item.Drop("this value of include is not supported")
 		}

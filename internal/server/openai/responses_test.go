@@ -17,7 +17,7 @@ const responsesPath = "/v1/responses"
 const flatWeather = `"tools": [{"type": "function", "name": "weather", "description": "d", "strict": true, "parameters": {"type": "object",
 	"properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": false}}]`
 
-// hear puts a stream of events together, as clients do, and checks their order.
+// hear combines a stream of events, as clients do, and checks their order.
 func hear(t *testing.T, events []sent) (last *responseObject, text, thought string, calls []string) {
 	t.Helper()
 	open := map[int]bool{}
@@ -159,7 +159,7 @@ func TestResponseStore(t *testing.T) {
 			t.Errorf("%s: status %d: %s", method, status, text)
 		}
 	}
-	// What follows a response that was deleted is there.
+	// The successor of a deleted response still exists.
 	ask[responseObject](t, responsesPath, `{"previous_response_id": "`+next.ID+`", "seed": 1, "input": "And?", "max_output_tokens": 3}`)
 }
 

@@ -9,20 +9,20 @@ import (
 )
 
 // The limits of a store. A conversation counts with all of its text in each of its responses, so
-// the memory in use is less; its pictures, which are most of it, count once.
+// the memory in use is less; its images, which are most of it, count once.
 const (
 	maxStored      = 4096
 	maxStoredBytes = 128 << 20
 )
 
-// stored is a response that can be asked for again, and continued.
+// stored is a response that can be retrieved and continued.
 type stored struct {
 	id       string
-	owner    string         // whose request it was; others are not told that it is there
+	owner    string         // the tenant; to others it does not exist
 	body     []byte         // its JSON
 	items    []string       // ids of its output
 	messages []chat.Message // of the conversation, its answer included
-	size     int            // bytes, without pictures
+	size     int            // bytes, without images
 }
 
 // store keeps the most recently used responses in memory. It may be used from several
@@ -61,17 +61,17 @@ func (s *store) put(r *stored) {
 	}
 }
 
-// get returns a response, nil if there is none of that owner.
+// get returns a response of owner, or nil.
 func (s *store) get(owner, id string) *stored { return s.use(s.byID, owner, id) }
 
-// item is the JSON of an item of a response's output, nil if there is none of that owner.
+// item is the JSON of an item of a response's output of owner, or nil.
 func (s *store) item(owner, id string) json.RawMessage {
 	found := s.use(s.byItem, owner, id)
 	if found == nil {
 		return nil
 	}
 	var r struct{ Output []json.RawMessage }
-	_ = json.Unmarshal(found.body, &r) // it is ours
+	_ = json.Unmarshal(found.body, &r) // it is valid
 	for _, raw := range r.Output {
 		var one struct{ ID string }
 		if json.Unmarshal(raw, &one) == nil && one.ID == id {
@@ -81,7 +81,7 @@ func (s *store) item(owner, id string) json.RawMessage {
 	return nil
 }
 
-// use returns a response that one of the maps has, nil if there is none of that owner.
+// use returns a response of owner in one of the maps, or nil.
 func (s *store) use(by map[string]*list.Element, owner, id string) *stored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *store) use(by map[string]*list.Element, owner, id string) *stored {
 	return e.Value.(*stored)
 }
 
-// find is the place of a response in one of the maps, nil if there is none of that owner; mu is held.
+// find is the place of a response of owner in one of the maps, or nil; mu is held.
 func find(by map[string]*list.Element, owner, id string) *list.Element {
 	e := by[id]
 	if e == nil || e.Value.(*stored).owner != owner {
@@ -123,7 +123,7 @@ func (s *store) drop(e *list.Element) {
 	s.hold(r, -1)
 }
 
-// hold counts the pictures of a response that is added, with n = 1, or dropped, with n = -1; mu is
+// hold counts the images of a response that is added, with n = 1, or dropped, with n = -1; mu is
 // held.
 func (s *store) hold(r *stored, n int) {
 	for _, message := range r.messages {

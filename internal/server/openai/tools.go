@@ -11,13 +11,13 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// defaultNamespace is the one that tools are in which are in none.
+// defaultNamespace is the namespace of tools without one.
 const defaultNamespace = "functions"
 
-// origin is a tool as the client named it, which the model may know by another name.
+// origin is the client's name of a tool, which the model may know by another name.
 type origin struct {
 	namespace, name string
-	custom          bool // it takes a text, and not arguments
+	custom          bool // its input is a text instead of arguments
 }
 
 // tools reads the tools of a request and which of them may be called. flat is the syntax of
@@ -63,7 +63,7 @@ func (q *request) tool(v *body.Value, namespace string, flat bool) (ok bool) {
 	case kind.Text() == "custom":
 		return q.custom(v, namespace, flat)
 	case kind.Text() == "namespace" && flat && namespace == "":
-		v.Ignore("description") // of which templates know nothing
+		v.Ignore("description") // which templates do not use
 		name := v.Field("name").Required().Text()
 		for _, item := range v.Field("tools").Required().List() {
 			if !q.tool(item, name, true) {
@@ -78,7 +78,7 @@ func (q *request) tool(v *body.Value, namespace string, flat bool) (ok bool) {
 	}
 }
 
-// add adds a tool under the name that the model knows it by.
+// add adds a tool under the model's name.
 func (q *request) add(v *body.Value, t chat.Tool, from origin) bool {
 	if _, ok := q.origins[t.Name()]; ok {
 		v.Fault("two tools have the name %.80q", t.Name())
@@ -96,7 +96,7 @@ func (q *request) add(v *body.Value, t chat.Tool, from origin) bool {
 	return true
 }
 
-// qualified is the name by which a model knows a tool of a namespace.
+// qualified is the model's name of a tool of a namespace.
 func qualified(namespace, name string) string {
 	if namespace == "" || namespace == defaultNamespace || strings.HasPrefix(name, namespace) {
 		return name
@@ -156,7 +156,7 @@ func (q *request) function(v *body.Value, namespace string, flat bool) bool {
 	return q.add(v, t, from)
 }
 
-// custom reads a tool that takes a text, perhaps of a grammar. To the model it is a function with
+// custom reads a tool whose input is a text, perhaps of a grammar. To the model it is a function with
 // one argument.
 func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 	tool := v
@@ -193,8 +193,8 @@ func (q *request) custom(v *body.Value, namespace string, flat bool) bool {
 // maxShown is the largest grammar that a model is shown, in bytes.
 const maxShown = 8 << 10
 
-// inputGrammar reads the grammar of a custom tool's text, zero for any text, and what the model is
-// told of it. A grammar that cannot be compiled is left out.
+// inputGrammar reads the grammar of a custom tool's text, zero for any text, and its description for
+// the model. A grammar that cannot be compiled is left out.
 func inputGrammar(v *body.Value) (source grammar.Source, about string) {
 	if v.Absent() || v.Field("type").OneOf("text", "grammar") != "grammar" {
 		return source, ""
@@ -269,7 +269,7 @@ func (q *request) allow(v *body.Value, flat bool) {
 	}
 }
 
-// chosen is the name of a tool that is chosen, as the model knows it.
+// chosen is the model's name of the chosen tool.
 func chosen(v *body.Value, flat bool) string {
 	if !flat {
 		v = v.Field(v.Field("type").Text()).Required()

@@ -114,7 +114,7 @@ func TestToolsBesideGrammarsNeedNoSchema(t *testing.T) {
 	ask[responseObject](t, responsesPath, `{"model": "thinker", "input": "a", "max_output_tokens": 2, "parallel_tool_calls": false, `+odd+`}`)
 }
 
-// A call that the limit of tokens cuts off is no call and no text.
+// A call that the limit of tokens cuts off is neither a call nor text.
 func TestCallsThatAreCutOffLeaveNothing(t *testing.T) {
 	for n := 1; n < 24; n += 3 {
 		request := fmt.Sprintf(`{"model": "thinker", %s, "enable_thinking": false, "max_tokens": %d, "tool_choice": {"type": "function", "function": {"name": "weather"}}, %s}`, story, n, weather)
