@@ -1,7 +1,7 @@
-// Keeps the pictures of conversations in the browser: in IndexedDB, for they are too large for the
-// storage of texts. Where that is forbidden or full they are there until the page is closed.
+// Keeps the images of conversations in the browser: in IndexedDB, because they are too large for
+// localStorage. If that is forbidden or full they are kept until the page is closed.
 //
-// A picture of a message is {id, name, type, width, height}; its bytes lie here under the ids of
+// An image of a message is {id, name, type, width, height}; its bytes are stored here under the ids of
 // its conversation and of itself.
 
 import { dataURL } from "./picture.js";
@@ -37,26 +37,26 @@ async function transact(mode, request) {
 
 const all = (conversation) => IDBKeyRange.bound([conversation], [conversation, []]);
 
-// picturesOf lists the pictures of a conversation's messages.
+// picturesOf lists the images of a conversation's messages.
 export const picturesOf = ({ messages }) => messages.flatMap(({ pictures = [] }) => pictures);
 
-// Album holds the pictures that are in use, and fetches the others.
+// Album holds the images in use, and fetches the others.
 export class Album {
   #open = new Map(); // by id: {blob, url, stored}
 
-  // add takes in a picture that was read, and returns it as a message has it.
+  // add adds an image that was read, and returns its entry for a message.
   add({ blob, ...picture }) {
     const id = randomId();
     this.#open.set(id, { blob, stored: false });
     return { id, ...picture };
   }
 
-  // discard forgets a picture that no message has.
+  // discard drops an image that no message has.
   discard({ id }) {
     this.#close(id);
   }
 
-  // url is an address for an img element, or null if the picture is no longer there.
+  // url is an address for an img element, or null if the image no longer exists.
   async url(conversation, picture) {
     const entry = await this.#entry(conversation, picture);
     return entry && (entry.url ??= URL.createObjectURL(entry.blob));
@@ -81,9 +81,9 @@ export class Album {
     return this.#open.get(id);
   }
 
-  // keep writes the pictures of a conversation that are not written yet, and takes those away
+  // keep writes the unwritten images of a conversation, and removes those
   // that are no longer in it; false: not all could be written. The conversation itself has to be
-  // written before, or sweep may take its pictures for left over ones.
+  // written before, or sweep may remove its images.
   async keep(conversation) {
     const wanted = new Set(picturesOf(conversation).map(({ id }) => id));
     try {
@@ -101,7 +101,7 @@ export class Album {
     }
   }
 
-  // remove takes away all pictures of a conversation.
+  // remove removes all images of a conversation.
   async remove(conversation) {
     try {
       await transact("readwrite", (pictures) => pictures.delete(all(conversation)));
@@ -110,7 +110,7 @@ export class Album {
     }
   }
 
-  // release frees the memory of pictures that can be fetched again.
+  // release frees the memory of images that can be fetched again.
   release() {
     for (const [id, { stored }] of this.#open) if (stored) this.#close(id);
   }
@@ -121,7 +121,7 @@ export class Album {
     this.#open.delete(id);
   }
 
-  // sweep takes away what conversations left that are no more; exists(id) tells of one.
+  // sweep removes the images of deleted conversations; exists(id) reports whether one exists.
   async sweep(exists) {
     try {
       const keys = await transact("readonly", (pictures) => pictures.getAllKeys());

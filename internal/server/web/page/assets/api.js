@@ -1,17 +1,17 @@
-// Speaks with the server: the OpenAI interface with foretoken's extensions. It knows requests
-// and what can go wrong with them, and nothing of the page.
+// The client of the server: the OpenAI API with foretoken's extensions. It knows requests
+// and their errors, but not the page.
 
-// Problem is a request that did not do. Kinds:
+// Problem is a failed request. Kinds:
 //   gone     no answer
-//   key      the server wants a key, or another one
+//   key      the server requires a key, or another one
 //   busy     too many requests; retryAfter is in seconds
 //   loading  the model is being loaded; progress is 0 to 1, or undefined
 //   full     the conversation does not fit into the model's context
-//   large    nor, with its pictures, into a request
+//   large    nor, with its images, into a request
 //   cut      the stream ended before the answer did
-//   picture  a picture cannot be used; picture is its number among those of the request, from 0
+//   picture  an image cannot be used; picture is its number among those of the request, from 0
 //   refused  the request was wrong
-//   server   the server was
+//   server   the server failed
 export class Problem extends Error {
   constructor(kind, message, extra = {}) {
     super(message);
@@ -20,13 +20,13 @@ export class Problem extends Error {
   }
 }
 
-// maxBody is what a server takes unless it was told otherwise. One that refuses more hangs up
-// before all of it has come, which looks to a browser as if it were gone.
+// maxBody is the default limit of a server. A server that refuses more closes the connection
+// before all of it has arrived, which looks like a network error to a browser.
 const maxBody = 64 << 20;
 
 const fullCodes = new Set(["context_length_exceeded", "too_large", "context_full"]);
 
-// problemOf reads an error response, whatever its shape.
+// problemOf reads an error response of any shape.
 function problemOf(status, error, header, messages = []) {
   const message = typeof error?.message === "string" ? error.message : `The server answered with status ${status}.`;
   const extra = { status };
@@ -76,7 +76,7 @@ async function json(path, init) {
   }
 }
 
-// pictureOf is the number of the picture that an error is about, among those of the request's
+// pictureOf is the number of the image that an error is about, among those of the request's
 // messages; undefined: it is about something else.
 function pictureOf(error, messages) {
   const at = /\bmessages\[(\d+)\]\.content\[(\d+)\]/.exec(`${error?.param} ${error?.message}`);
@@ -87,23 +87,23 @@ function pictureOf(error, messages) {
   return found < 0 ? undefined : found;
 }
 
-// plain is what an error says of a picture, without the place and number that it begins with.
+// plain is an error about an image, without the position that it begins with.
 const plain = (message) => message.replace(/^(?:messages\[\S+: )?(?:image or video \d+: )?/, "").replace(/^\p{Ll}/u, (c) => c.toUpperCase()).replace(/[^.!?]$/, "$&.");
 
-// sees says what a model does with pictures: {pixels} it can use of one, 0 if that is not known,
-// or null if it takes none. Of a server that does not tell, all models are taken to see.
+// sees describes a model's use of images: {pixels} it can use of one, 0 if that is not known,
+// or null if it takes none. If the server does not tell, all models are assumed to take images.
 export function sees({ input_modalities: kinds, foretoken: about }) {
   if (Array.isArray(kinds) && !kinds.includes("image")) return null;
   return { pixels: about?.vision?.max_pixels ?? 0 };
 }
 
-// models lists what the server has: [{id, foretoken: {…}}].
+// models lists the server's models: [{id, foretoken: {…}}].
 export async function models(options) {
   const { data } = await json("v1/models", options);
   return Array.isArray(data) ? data.filter((model) => typeof model?.id === "string") : [];
 }
 
-// status tells what the server is doing, or null if it does not say.
+// status is the server's status, or null if it does not tell.
 export async function status(options) {
   try {
     return await json("v1/status", options);

@@ -18,15 +18,15 @@ import { local, remember } from "./storage.js";
 const statusEvery = 2000;
 const saveEvery = 1000;
 
-// The model often runs on the machine that also shows the page, and what is drawn costs it
-// tokens: so no more often than eyes follow.
+// The model often runs on the machine that shows the page, and drawing takes time from
+// it: so the page is drawn no more often than is visible.
 const showEvery = 80;
 
 class App {
   constructor() {
     this.conversations = new Conversations();
     this.album = new Album();
-    this.models = []; // what the server has
+    this.models = []; // of the server
     this.settings = new Settings(byId("settings-form"));
     this.panel = new Panel(byId("panel-body"), { compare: () => this.compare() });
     this.drawers = new Drawers(() => this.watch());
@@ -43,7 +43,7 @@ class App {
     this.show((last && this.conversations.open(last.id)) ?? this.conversations.create());
     this.connect();
     this.album.sweep((id) => {
-      this.conversations.reload(); // after the pictures were listed: another tab may just have added one
+      this.conversations.reload(); // after listing the images: another tab may just have added one
       return this.conversations.list.some((entry) => entry.id === id);
     });
   }
@@ -81,7 +81,7 @@ class App {
     document.addEventListener("visibilitychange", () => this.watch());
   }
 
-  // connect asks the server for its models, again and again while it is not ready.
+  // connect asks the server for its models, repeatedly while it is not ready.
   async connect() {
     this.connecting?.abort();
     const { signal } = (this.connecting = new AbortController());
@@ -113,14 +113,14 @@ class App {
     this.attached.refresh();
   }
 
-  // #sight says what the chosen model does with pictures, as Attachments asks it.
+  // #sight describes the chosen model's use of images, for Attachments.
   #sight() {
     const model = this.models.find(({ id }) => id === byId("model").value);
     const vision = model ? sees(model) : { pixels: 0 }; // not known yet: the server will tell
     return vision ? { blind: "", ...vision } : { blind: `${model.id} does not accept images.`, pixels: 0 };
   }
 
-  // #pictures is what shows the pictures of a conversation, and takes in others. wrong is the
+  // #pictures shows the images of a conversation, and adds others. wrong is the
   // last answer's problem.
   #pictures(conversation, wrong) {
     return {
@@ -136,7 +136,7 @@ class App {
     byId("state").hidden = text === "";
   }
 
-  // watch asks for the server's state while the panel is seen.
+  // watch polls the server's status while the panel is visible.
   async watch() {
     if (this.watching || !this.drawers?.isOpen("panel") || document.hidden || this.modelsProblem !== null) return;
     this.watching = true;
@@ -150,7 +150,7 @@ class App {
         this.#showState(stateOf(err));
       }
       this.panel.showServer(state, byId("model").value);
-      if (state === null) return; // it has none to tell, and will not have later
+      if (state === null) return; // it has no status
       await pause(statusEvery, new AbortController().signal);
     }
     this.watching = false;
@@ -248,7 +248,7 @@ class App {
     else this.panel.show(message);
   }
 
-  // send sends what is written, with its pictures, once these are read.
+  // send sends the written text, with its images, once these are read.
   async send() {
     const { attached } = this;
     if (!(await attached.ready()) || this.running) return;
@@ -272,7 +272,7 @@ class App {
     this.answer();
   }
 
-  // again makes the last answer anew.
+  // again regenerates the last answer.
   again() {
     if (this.running) return;
     const { messages } = this.conversation;
@@ -292,7 +292,7 @@ class App {
     this.running?.answer.stop();
   }
 
-  // answer asks for the conversation's next message and shows it while it comes.
+  // answer requests the conversation's next message and shows it while it comes.
   async answer() {
     const { conversation } = this;
     const before = [...conversation.messages];
@@ -337,7 +337,7 @@ class App {
     return toRequest(messages, system, (picture) => this.album.data(conversation.id, picture));
   }
 
-  // #showLoading tells while nothing comes because the model is being loaded.
+  // #showLoading reports progress while the model is being loaded.
   async #showLoading() {
     const { running } = this;
     const { answer, view } = running;
@@ -385,7 +385,7 @@ class App {
     byId("said").textContent = problem ? "" : finish === "stopped" ? "Stopped." : "The answer is complete.";
     if (problem?.kind === "picture" && this.conversation === conversation) this.#showThread();
     const model = this.models.find(({ id }) => id === answer.message.model);
-    if (problem?.kind === "gone" || model?.foretoken?.loaded === false) this.connect(); // now it says what it can do
+    if (problem?.kind === "gone" || model?.foretoken?.loaded === false) this.connect(); // now it can describe the model
     if (problem?.kind === "key") this.thread.querySelector(".problem input")?.focus();
   }
 
@@ -401,7 +401,7 @@ class App {
     if (!conversation.removed) byId("unsaved").hidden = this.conversations.save(conversation);
   }
 
-  // compare makes the shown answer twice more, without drafting and with it, and says whether
+  // compare generates the shown answer twice more, without drafting and with it, and says whether
   // all are the same. Neither is drawn while it comes, so their speeds can be compared.
   async compare() {
     const { shown: message, conversation } = this;
@@ -418,7 +418,7 @@ class App {
     const [plain, speculative] = made.map(({ stats }) => stats?.timings?.decode_tok_s ?? 0);
     const differ = Math.min(...made.map((other) => firstDifference(whole(message), whole(other))));
     message.compared = { same: differ === Infinity, differ, plain, speculative };
-    if (this.conversation === conversation) this.#save(conversation); // who left it may have gone on with it, or deleted it
+    if (this.conversation === conversation) this.#save(conversation); // it may have been continued or deleted meanwhile
     if (this.shown === message) this.panel.show(message);
     return undefined;
   }

@@ -1,18 +1,18 @@
-// The pictures of a message: chosen, pasted or dropped before it is sent, shown after that.
+// The images of a message: chosen, pasted or dropped before it is sent, shown after that.
 
 import { byId, h, iconButton } from "./dom.js";
 import { Unusable, read, types } from "./picture.js";
 
-// Attachments are the pictures of a message that is being written.
+// Attachments are the images of a message that is being written.
 //
-// button asks for files, list shows what was given, note tells what cannot be used. sight() says
-// of the model why it takes no pictures (blind, else "") and how many pixels it can use. url(picture)
-// gives the address of a picture for an img element.
+// button asks for files, list shows the images, note shows errors. sight() says
+// why the model takes no images (blind, else "") and how many pixels it can use. url(picture)
+// is the address of an image for an img element.
 export class Attachments {
   #taken = 0; // files that are still being read
   #refused = 0;
   #reading = Promise.resolve();
-  #added = new Set(); // ids of pictures that no message has yet
+  #added = new Set(); // ids of images that no message has yet
 
   constructor({ button, list, note }, { album, sight, url, pictures = [] }) {
     Object.assign(this, { button, list, note, album, sight, url });
@@ -30,7 +30,7 @@ export class Attachments {
     this.refresh();
   }
 
-  // refresh shows whether the model takes pictures.
+  // refresh shows whether the model takes images.
   refresh() {
     const { blind } = this.sight();
     const name = blind ? `Add images: ${blind}` : "Add images";
@@ -38,7 +38,7 @@ export class Attachments {
     this.button.setAttribute("aria-disabled", String(blind !== "")); // but it can be asked why
   }
 
-  // listen takes what is pasted into an element or dropped on it.
+  // listen accepts files that are pasted into an element or dropped on it.
   listen(area) {
     const take = (event, files) => {
       if (files.length === 0 || event.target.closest?.("dialog")) return;
@@ -50,7 +50,7 @@ export class Attachments {
     area.addEventListener("drop", (event) => take(event, [...event.dataTransfer.files]));
   }
 
-  // add reads files, one after another. What cannot be used is told.
+  // add reads files, one after another, and shows errors.
   add(files) {
     const { blind } = this.sight();
     this.tell(blind);
@@ -82,7 +82,7 @@ export class Attachments {
     }
   }
 
-  // ready waits until all files are read; false: they cannot be sent, and it was told why.
+  // ready waits until all files are read; false: they cannot be sent, and the reason was shown.
   async ready() {
     const before = this.#refused;
     while (this.#taken > 0) await this.#reading;
@@ -91,7 +91,7 @@ export class Attachments {
     return this.#refused === before && (blind === "" || this.pictures.length === 0);
   }
 
-  // take hands over the pictures, for a message to have them.
+  // take returns the images for a message and removes them.
   take() {
     const { pictures } = this;
     this.#added.clear();
@@ -99,7 +99,7 @@ export class Attachments {
     return pictures;
   }
 
-  // discard forgets those that were added.
+  // discard drops the added images.
   discard() {
     for (const picture of this.pictures) if (this.#added.has(picture.id)) this.album.discard(picture);
     this.#empty();
@@ -117,7 +117,7 @@ export class Attachments {
     this.note.hidden = text === "";
   }
 
-  // #tile is the place of a picture, before it is read.
+  // #tile is the placeholder of an image that is being read.
   #tile(name) {
     const tile = h("li", { class: "tile reading" });
     tile.append(iconButton("close", `Remove ${name}`, () => this.#remove(tile)));
@@ -158,15 +158,15 @@ export class Attachments {
   }
 }
 
-// pasted lists the files of a clipboard. Programs for texts and tables add a picture of what was
-// copied: then the text is meant.
+// pasted lists the files of a clipboard. Programs for texts and tables add an image of the copied
+// text: then the text is meant.
 function pasted({ files, types }) {
   const text = types.includes("text/plain") && (types.includes("text/html") || types.includes("text/rtf"));
   return text ? [] : [...files];
 }
 
-// dropZone makes the whole page a place to drop files on: sign shows while they are over it, with
-// the words that say() gives. A file that is dropped elsewhere would take the place of the page.
+// dropZone makes the whole page a drop target: sign shows while files are over it, with
+// the text of say(). A file dropped elsewhere would replace the page.
 export function dropZone(sign, say) {
   const files = (event) => event.dataTransfer?.types.includes("Files");
   const show = (event) => {
@@ -185,7 +185,7 @@ export function dropZone(sign, say) {
   }, true); // before the handlers of single elements
 }
 
-// gallery shows the pictures of a message. problem(picture) is what is wrong with one, or nothing.
+// gallery shows the images of a message. problem(picture) is the error of one, or nothing.
 export function gallery(pictures, { url, problem }) {
   return h("ul", { class: "pictures", "aria-label": "Images" }, pictures.map((picture) => pictureOf(picture, url, problem(picture))));
 }
@@ -202,7 +202,7 @@ function pictureOf(picture, url, problem) {
   return item;
 }
 
-// enlarge shows a picture as large as the page.
+// enlarge shows an image as large as the page.
 function enlarge({ name, width, height }, address) {
   const viewer = byId("viewer");
   byId("viewer-name").textContent = `${name} · ${width} × ${height}`;

@@ -1,5 +1,5 @@
-// Keeps conversations and settings in the browser, and nowhere else. The key for the server is
-// kept for the session of the tab only.
+// Stores conversations and settings in the browser only. The key for the server is
+// kept for the session of the tab.
 //
 // A conversation is {id, title, renamed, updated, messages}. A message is one of
 //   {role: "user", content, pictures: [{id, name, type, width, height}]}
@@ -7,7 +7,7 @@
 //   {role: "assistant", content, reasoning, tools: [{id, name, arguments}], model, seed, sent,
 //    system, tiles: {content, reasoning}, drafted, strip, thought, finish, stats, usage, problem, compared}
 // where tiles are those of trace.js, drafted counts draft tokens by position, thought is ms of
-// thinking, sent is what was asked with. The bytes of pictures are in album.js.
+// thinking, sent is the request's options. The bytes of images are in album.js.
 
 import { local, randomId, remember, session } from "./storage.js";
 
@@ -24,7 +24,7 @@ function read(storage, key, fallback) {
   }
 }
 
-// Conversations is the list, newest first, with the messages of each loaded when asked for.
+// Conversations is the list, newest first, with the messages of each loaded on demand.
 export class Conversations {
   constructor(storage = local) {
     this.storage = storage;
@@ -84,7 +84,7 @@ export class Conversations {
     this.storage.setItem(indexKey, JSON.stringify(this.list));
   }
 
-  // #fade takes the colors from a conversation.
+  // #fade removes the colors from a conversation.
   #fade(id) {
     const conversation = this.open(id);
     if (!conversation) return;
@@ -111,9 +111,9 @@ export function saveKey(key) {
   else session.removeItem(secretKey);
 }
 
-// toRequest makes the messages of a request from those of a conversation. data(picture) gives the
-// address of a picture's bytes, or null if they are no longer there: then it is left out. sent
-// lists those that are not, in their order.
+// toRequest makes the messages of a request from those of a conversation. data(picture) is the
+// address of an image's bytes, or null if they no longer exist: then it is left out. sent
+// lists the others, in their order.
 export async function toRequest(messages, system, data) {
   const out = system ? [{ role: "system", content: system }] : [];
   const sent = [];

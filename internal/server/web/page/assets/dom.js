@@ -1,4 +1,4 @@
-// Makes elements. Text given to it stays text: nothing here, or anywhere on this page, parses HTML.
+// Creates elements. Text stays text: nothing on this page parses HTML.
 
 // h makes an element. Properties that begin with "on" are listeners, "class" and names with a
 // dash are attributes, true and false switch attributes, everything else is an attribute too.
@@ -13,7 +13,7 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
-// sends tells whether a key sends what is written. While characters are composed, Enter only takes
+// sends reports whether a key sends the text. While characters are composed, Enter only accepts
 // them: Safari ends that before it reports the key, whose code is then 229.
 export const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229;
 
@@ -32,7 +32,7 @@ const icons = {
   picture: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.5 9h.01",
 };
 
-// icon is a small drawing beside a text that says the same.
+// icon is a decorative drawing beside a text.
 export function icon(name) {
   const drawing = document.createElementNS(svg, "svg");
   for (const [key, value] of Object.entries({ viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true", focusable: "false" })) {

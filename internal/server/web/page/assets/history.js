@@ -53,8 +53,8 @@ function entryOf({ id, title }, current, actions) {
   return item;
 }
 
-// download hands a conversation to the person as a file, with the bytes of its pictures: data(picture)
-// gives their address.
+// download saves a conversation as a file, with the bytes of its images: data(picture)
+// is their address.
 export async function download(conversation, data) {
   const whole = async (picture) => ({ ...picture, url: await data(picture) });
   const messages = await Promise.all(conversation.messages.map(async (message) => (message.pictures ? { ...message, pictures: await Promise.all(message.pictures.map(whole)) } : message)));

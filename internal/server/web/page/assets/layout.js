@@ -1,12 +1,12 @@
-// Drawers, dialogs, theme and the colors of tokens: what the page looks like, whatever it shows.
+// Drawers, dialogs, theme and the colors of tokens: the appearance of the page.
 
 import { byId } from "./dom.js";
 import { local, remember } from "./storage.js";
 
 const wide = { history: matchMedia("(min-width: 60rem)"), panel: matchMedia("(min-width: 80rem)") };
 
-// Drawers are the two sides of the page. On a wide page they stand beside the conversation, on
-// a narrow one they lie over it, one at a time.
+// Drawers are the two sides of the page. On a wide page they are beside the conversation, on
+// a narrow one they cover it, one at a time.
 export class Drawers {
   constructor(changed) {
     this.changed = changed;
@@ -38,7 +38,7 @@ export class Drawers {
     if (!this.isOpen(name)) this.toggle(name);
   }
 
-  // close closes what lies over the conversation; false: nothing did.
+  // close closes an overlay; false: there was none.
   close() {
     const name = this.over;
     if (!name || wide[name].matches) return false;
@@ -80,7 +80,7 @@ export function themeButton(button) {
   });
 }
 
-// colorChoice keeps what is shown in texts: nothing (off), draft tokens (on), or rejected ones too.
+// colorChoice stores which tokens are marked: none (off), draft tokens (on), or rejected ones too.
 export function colorChoice(form) {
   const apply = (value) => (document.body.dataset.colors = value);
   const kept = local.getItem("foretoken.colors") ?? "on";
@@ -96,7 +96,7 @@ export function colorChoice(form) {
 
 const ordinals = ["", "First", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth"];
 
-// tokenTip says of the token under the pointer how it came.
+// tokenTip describes the origin of the token under the pointer.
 export function tokenTip(area, tip) {
   area.addEventListener("pointerover", (event) => {
     const token = event.target.closest?.(".token");

@@ -1,11 +1,11 @@
-// Markdown as models write it, parsed into a tree of plain objects. It knows nothing of the page.
+// Markdown as models write it, parsed into a tree of plain objects. It does not know the page.
 //
-// Every leaf of text says where in the source it stands: for each {text, at},
-// source.slice(at, at + text.length) === text. That is what lets tokens be colored inside of
-// formatted text. Nothing is ever markup because the source says so: the source is untrusted,
-// HTML in it is text, and links go to http, https and mail only.
+// Every leaf of text has its position in the source: for each {text, at},
+// source.slice(at, at + text.length) === text. So tokens can be colored inside of
+// formatted text. The source is untrusted: HTML in it is text,
+// and links go to http, https and mail only.
 //
-// Time is linear in the source, and nesting is bounded, whatever the source.
+// Time is linear in the source, and nesting is bounded, for any source.
 
 const maxBlockDepth = 12;
 const maxInlineDepth = 24;
@@ -254,7 +254,7 @@ class Inline {
   }
 
   // leaf adds the text [from, to) and returns to. A leaf lies in one line, since the next one
-  // may stand elsewhere in the source.
+  // may be elsewhere in the source.
   leaf(from, to) {
     for (const leaf of this.leaves(from, to)) this.out.push(leaf);
     return to;

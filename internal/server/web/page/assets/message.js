@@ -1,4 +1,4 @@
-// Shows one message of a conversation, and what can be done with it.
+// Shows one message of a conversation, with its actions.
 
 import { Attachments, gallery } from "./attach.js";
 import { copyButton, h, icon, iconButton, sends } from "./dom.js";
@@ -6,8 +6,8 @@ import { count, duration, percent, rate } from "./figures.js";
 import { draw, painter } from "./render.js";
 import { Overlay } from "./trace.js";
 
-// userView shows what a person wrote, with its pictures. actions.edit(text, pictures) is asked for
-// another wording; pictures is what Attachments and gallery need.
+// userView shows a user's message, with its images. actions.edit(text, pictures) replaces
+// it; pictures is the interface of Attachments and gallery.
 export function userView(message, actions, pictures) {
   const view = h("article", { class: "message user", "aria-label": "You wrote" });
   const show = () => {
@@ -61,7 +61,7 @@ export function userView(message, actions, pictures) {
   return view;
 }
 
-// toolView shows what a tool gave.
+// toolView shows the result of a tool.
 export function toolView(message) {
   return h(
     "article",
@@ -73,9 +73,9 @@ export function toolView(message) {
 
 // AnswerView shows an answer while it grows and after it has ended.
 //
-// actions: again() asks anew; result(call, text) answers a tool call; fresh() begins another
-// conversation; unlock(key) sets the key and asks anew; inspect() shows its numbers; mend() edits
-// the message whose picture was refused.
+// actions: again() regenerates it; result(call, text) answers a tool call; fresh() begins another
+// conversation; unlock(key) sets the key and asks again; inspect() shows its numbers; mend() edits
+// the message whose image was refused.
 export class AnswerView {
   constructor(message, actions) {
     this.message = message;
@@ -90,8 +90,8 @@ export class AnswerView {
     this.element = h("article", { class: "message answer", "aria-label": "Answer" }, this.thinking, this.text, this.tools, this.notice, this.foot);
   }
 
-  // update shows what there is of the message. busy: more will come. last: it is the
-  // conversation's last message, which can be made anew. calling: results of tools would come next.
+  // update shows the current message. busy: more will come. last: it is the
+  // conversation's last message, which can be regenerated. calling: results of tools would come next.
   update({ busy, last, calling = last }) {
     const { message } = this;
     this.element.classList.toggle("busy", busy);

@@ -13,7 +13,7 @@ export const stripOf = (rounds) => rounds.map(({ accepted, rejected, forced }) =
 const firstLetter = "a".charCodeAt(0);
 const letter = (n) => String.fromCharCode(firstLetter + Math.min(26, n) - 1);
 
-// roundsOf reads what stripOf has written.
+// roundsOf is the inverse of stripOf.
 export const roundsOf = (strip) =>
   Array.from(strip.matchAll(/(\d)(\d)([a-z]?)/g), ([, accepted, rejected, forced]) => ({
     accepted: Number(accepted),
@@ -24,7 +24,7 @@ export const roundsOf = (strip) =>
 const figure = (name, text = "–") => h("dd", { "data-figure": name }, text);
 
 export class Panel {
-  // compare() is asked to make the shown answer again without drafting.
+  // compare() regenerates the shown answer without drafting.
   constructor(element, { compare }) {
     this.costs = new Map(); // by model: time of a round, as a multiple of one without drafts, from the last stats
     this.speed = h("output", { "data-figure": "rate", "aria-live": "off" }, "–");
@@ -106,8 +106,8 @@ export class Panel {
     this.showCompared(message.compared);
   }
 
-  // showCompared tells what the same answer was like without drafting and with it. undefined:
-  // it was not made again; a text is shown while it is being made.
+  // showCompared shows the same answer without drafting and with it. undefined:
+  // it was not regenerated; a text is shown while it is.
   showCompared(result) {
     this.compareButton.disabled = typeof result === "string";
     if (result === undefined) this.compared.textContent = "";
@@ -216,8 +216,8 @@ function draftFacts(mtp) {
   return rows;
 }
 
-// deviceFacts says what computes a model, what lies where if it is on two devices, and how much of
-// their memory is in use.
+// deviceFacts describes the devices of a model, its placement if there are two, and their
+// memory in use.
 function deviceFacts(devices) {
   return devices.flatMap(({ name, parts, weight_bytes: weights, memory_bytes: memory, memory_free_bytes: free, memory_used_bytes: used }, i) => {
     const rows = [["Device", `device-${i}`, `${name}: ${devices.length > 1 ? `${parts.join(", ")}, ` : ""}${bytes(weights)}`]];

@@ -1,19 +1,19 @@
-// Reads the pictures that a person gives: what a file is, whether a model can be given it, and a
-// smaller copy where that does. It knows bytes and canvases, and nothing of the page.
+// Reads image files: the format of a file, whether a model can use it, and a
+// smaller copy if that is enough. It knows bytes and canvases, but not the page.
 
-// types are what servers read. A phone that asks for nothing else gives JPEG instead of HEIC.
+// types are the formats that servers read. With this list a phone gives JPEG instead of HEIC.
 export const types = "image/png,image/jpeg,image/webp,image/gif";
 
-const maxBytes = 64 << 20; // of a file, and pixels of a picture: what the server opens
+const maxBytes = 64 << 20; // of a file, and pixels of an image: the limits of the server
 const maxPixels = 1 << 27;
-const keptBytes = 3 << 20; // up to these a file is sent as it is
+const keptBytes = 3 << 20; // up to these a file is sent unchanged
 const keptPixels = 1 << 24;
-const copyPixels = 1 << 22; // of a copy; a model is shown a million pixels unless its server was told otherwise
+const copyPixels = 1 << 22; // of a copy; by default a model gets a million pixels
 
-// Unusable is a file that no model can be given; its message says why, and what would do.
+// Unusable is a file that no model can use; its message says why, and what to do.
 export class Unusable extends Error {}
 
-// Beginnings of files that people take for pictures that every program reads.
+// Beginnings of files of other image formats.
 const others = [
   [/^....ftyp(?:hei|hev|mif1|msf1)/s, "HEIC"],
   [/^....ftypavi[fs]/s, "AVIF"],
@@ -24,9 +24,9 @@ const others = [
   [/^%PDF/, "PDF"],
 ];
 
-// headerOf reads the beginning of a file: {type, width, height, animated} of a picture that
+// headerOf reads the beginning of a file: {type, width, height, animated} of an image that
 // servers read, {other} with the name of another format, and null of anything else. Sizes are
-// those of the pixels in the file, which a camera may have turned.
+// those of the pixels in the file, before EXIF rotation.
 export function headerOf(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const text = String.fromCharCode(...bytes.subarray(0, 256));
@@ -36,7 +36,7 @@ export function headerOf(bytes) {
     if (/^GIF8[79]a/.test(text)) return { type: "image/gif", width: view.getUint16(6, true), height: view.getUint16(8, true), animated: movesGIF(view) };
     if (/^RIFF....WEBPVP8[ LX]/s.test(text)) return { type: "image/webp", ...sizeOfWebP(view, text[15]) };
   } catch (err) {
-    if (err instanceof RangeError) return null; // it ends before it says how large it is
+    if (err instanceof RangeError) return null; // the file ends before its size
     throw err;
   }
   const other = others.find(([beginning]) => beginning.test(text));
@@ -90,16 +90,16 @@ function sizeOfWebP(view, kind) {
   return { width: three(24), height: three(27), animated: (view.getUint8(20) & 2) !== 0 };
 }
 
-// read makes a picture of a file: {name, type, width, height, blob}. Files of ordinary size stay
-// what they are. Of larger ones there is a smaller copy, and of animations the first frame; pixels
-// is what the model can use. Throws Unusable.
+// read makes an image of a file: {name, type, width, height, blob}. Files of ordinary size are
+// not changed. Larger ones become a smaller copy, and animations the first frame; pixels
+// is the number that the model can use. Throws Unusable.
 export async function read(file, pixels = 0) {
   const name = file.name || "Image";
   const { bytes, header } = await open(file, name);
-  const blob = new Blob([bytes], { type: header.type }); // of the file as it is now
+  const blob = new Blob([bytes], { type: header.type }); // of the current file
   let bitmap;
   try {
-    bitmap = await createImageBitmap(blob); // turned as the camera says
+    bitmap = await createImageBitmap(blob); // rotated by EXIF
   } catch {
     throw new Unusable(`${name} is damaged, or too large for this browser.`);
   }
@@ -112,7 +112,7 @@ export async function read(file, pixels = 0) {
   }
 }
 
-// open reads a file, and refuses what no decoder should be given.
+// open reads a file, and refuses files that no decoder should get.
 async function open(file, name) {
   if (file.size > maxBytes) throw new Unusable(`${name} is too large: a file may have ${maxBytes >> 20} MiB.`);
   let bytes;
