@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
@@ -13,8 +14,8 @@ import (
 
 // Shapes of the 2B and 4B members of the family.
 
-// attention is a layer of the 2B shape with one sequence at position pos.
-func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func() {
+// attention is a layer of the 2B shape with one sequence at position pos, whose rows may be a block.
+func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int, block bool) func() {
 	b.Helper()
 	const heads, kvHeads, dim = 8, 2, 256
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -22,7 +23,7 @@ func attention(b testing.TB, be *Backend, kind dtype.Type, rows, pos int) func()
 	for i := range freqs {
 		freqs[i] = 1 / float32(i+1)
 	}
-	a := &backend.Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim, Gate: true, Eps: 1e-6, Freqs: freqs}
+	a := &backend.Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim, Gate: true, Eps: 1e-6, Freqs: freqs, Block: block}
 	a.QNorm, a.KNorm = randomTensor(b, be, rng, 1, dim), randomTensor(b, be, rng, 1, dim)
 	q, k := randomTensor(b, be, rng, rows, 2*heads*dim), randomTensor(b, be, rng, rows, kvHeads*dim)
 	v, dst := randomTensor(b, be, rng, rows, kvHeads*dim), randomTensor(b, be, rng, rows, heads*dim)
@@ -60,7 +61,7 @@ func BenchmarkAttend(b *testing.B) {
 			}
 			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
 				b.Run(fmt.Sprintf("m=%d/pos=%d/type=%v/isa=%s", c[0], c[1], kind, isa), func(b *testing.B) {
-					run := attention(b, openTest(b, Options{ISA: isa}), kind, c[0], c[1])
+					run := attention(b, openTest(b, Options{ISA: isa}), kind, c[0], c[1], false)
 					b.SetBytes(int64(c[0]+c[1]) * int64((&backend.Attention{KVHeads: 2, HeadDim: 256}).PageBytes(kind)/backend.PageTokens))
 					for b.Loop() {
 						run()
@@ -69,6 +70,49 @@ func BenchmarkAttend(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkDraftBlock compares attention of a block with that of as many rows of a text, in turns, and
+// times the convolution of a block of the 27B drafter's width.
+func BenchmarkDraftBlock(b *testing.B) {
+	for _, isa := range runnable() {
+		if isa == generic {
+			continue
+		}
+		be := openTest(b, Options{ISA: isa})
+		for _, rows := range []int{8, 16} {
+			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
+				b.Run(fmt.Sprintf("attend/m=%d/type=%v/isa=%s", rows, kind, isa), func(b *testing.B) {
+					run := [2]func(){attention(b, be, kind, rows, 4000, false), attention(b, be, kind, rows, 4000, true)}
+					var took [2]time.Duration
+					for b.Loop() {
+						for i := range run {
+							start := time.Now()
+							run[i]()
+							took[i] += time.Since(start)
+						}
+					}
+					b.ReportMetric(float64(took[1].Nanoseconds())/float64(b.N), "ns/block")
+					b.ReportMetric(float64(took[1])/float64(took[0]), "of-text")
+				})
+			}
+			b.Run(fmt.Sprintf("convolve/m=%d/isa=%s", rows, isa), func(b *testing.B) {
+				run := convolution(b, be, rows, 5120)
+				for b.Loop() {
+					run()
+				}
+			})
+		}
+	}
+}
+
+// convolution is one of two taps in groups of 16 channels.
+func convolution(b testing.TB, be *Backend, rows, cols int) func() {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(4, 4))
+	c := &backend.Convolution{Base: randomTensor(b, be, rng, 2, cols), Delta: randomTensor(b, be, rng, rows, 2*cols/16)}
+	x, dst, batch := randomTensor(b, be, rng, rows, cols), randomTensor(b, be, rng, rows, cols), []backend.Seq{{N: rows}}
+	return func() { be.Convolve(dst, x, c, batch) }
 }
 
 // deltaNet is a layer of the 4B shape with as many states as copies, used in turn.

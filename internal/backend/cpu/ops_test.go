@@ -315,8 +315,9 @@ func TestOpsAllocateNothing(t *testing.T) {
 	e := mixture(t, b)
 	table, ids := e.SharedGate, []int32{1, 2, 3}
 	for name, run := range map[string]func(){
-		"Attend":   attention(t, b, dtype.F16, rows, 500),
-		"Attend 8": attention(t, b, dtype.I8, rows, 500),
+		"Attend":   attention(t, b, dtype.F16, rows, 500, false),
+		"Attend 8": attention(t, b, dtype.I8, rows, 500, true),
+		"Convolve": convolution(t, b, rows, width),
 		"DeltaNet": deltaNet(t, b, rows, 2, 2),
 		"Experts":  func() { b.Experts(y, x, e) },
 		"RMSNorm":  func() { b.RMSNorm(y, x, gain, 1e-6) },

@@ -206,14 +206,17 @@ func TestAnswersAreRoundedForProducts(t *testing.T) {
 			in := backend.DeltaInput{QKV: x.random(2, d.Channels(), 1), Z: x.random(2, values, 1), B: x.random(2, d.ValueHeads, 1), A: x.random(2, d.ValueHeads, 1)}
 			dst, y, w := x.alloc(dtype.F32, 2, values), x.random(2, 20, 1), x.load(20, values, 4, group)
 			last, z := x.alloc(dtype.F32, 1, values), x.random(1, 20, 1)
+			conv, mixed := &backend.Convolution{Base: x.random(2, values, 1), Delta: x.random(2, 48, 1)}, x.alloc(dtype.F32, 2, values)
 			p := backend.Pass{Batch: []backend.Seq{s}, Want: []int32{1}}
 			x.pass(p, false, func() {
 				x.b.DeltaNet(dst, d, backend.Place{}, in, p.Batch)
 				x.b.MatMul(dst, backend.Product{Dst: y, W: w, Add: true})
 				x.b.Gather(last, dst, p.Want)
 				x.b.MatMul(last, backend.Product{Dst: z, W: w})
+				x.b.Convolve(mixed, dst, conv, p.Batch)
+				x.b.MatMul(mixed, backend.Product{Dst: y, W: w, Add: true})
 			})
-			return [][]float32{x.read(dst), x.read(y), x.read(last), x.read(z)}
+			return [][]float32{x.read(dst), x.read(y), x.read(last), x.read(z), x.read(mixed)}
 		})
 		if n := last.launches["quantize"]; n != 0 {
 			t.Errorf("groups of %d: %d launches more than there must be", group, n)

@@ -177,9 +177,17 @@ func (b *Backend) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch 
 		panic(fmt.Sprintf("cuda: convolution of %d rows", x.Rows))
 	}
 	b.begin()
-	taps := c.Base.Rows
-	b.launch("rowwise.convolve", pieces(x.Rows, x.Cols), b.lists(backend.Pass{Batch: batch}), b.at(dst), dst.Stride, b.at(x), x.Stride,
-		b.at(c.Base), c.Base.Stride, b.at(c.Delta), c.Delta.Stride, x.Cols, taps, c.Delta.Cols/taps, c.Add)
+	call, taps := b.lists(backend.Pass{Batch: batch}), c.Base.Rows
+	p := tapsParam{
+		x: b.at(x), base: b.at(c.Base), delta: b.at(c.Delta), dst: b.at(dst),
+		xStride: i32(x.Stride), baseStride: i32(c.Base.Stride), deltaStride: i32(c.Delta.Stride), dstStride: i32(dst.Stride),
+		cols: i32(x.Cols), taps: i32(taps), groups: i32(c.Delta.Cols / taps), adds: b32(c.Add),
+	}
+	convolved := func(q quantized) {
+		b.launch(q.kernel("rowwise.convolve"), groupsOf(dst, &q), call, raw(p), raw(q.param()))
+	}
+	convolved(quantized{})
+	b.passes.codable(dst, b.at(dst), 0, convolved)
 }
 
 // columns is how many columns a warp has at a time.

@@ -262,18 +262,28 @@ func TestAttentionOfRealWidth(t *testing.T) {
 }
 
 // TestAttentionOfFewRows has decoding over several pages with two, four and eight queries of a head in a
-// piece of work, pieces of several pages, a window, and pages that are taken one after another.
+// piece of work, pieces of several pages, a window, blocks, and pages that are taken one after another.
 func TestAttentionOfFewRows(t *testing.T) {
 	for _, c := range []struct {
 		kind             dtype.Type
 		processors, room int
 		window           int
-	}{{dtype.F16, 8, 1 << 20, 0}, {dtype.F16, 4, 1 << 20, 0}, {dtype.F32, 1, 1 << 20, 100}, {dtype.F16, 1, 1, 70}} {
+		block            bool
+	}{
+		{dtype.F16, 8, 1 << 20, 0, false},
+		{dtype.F16, 4, 1 << 20, 0, false},
+		{dtype.F32, 1, 1 << 20, 100, false},
+		{dtype.F16, 1, 1, 70, false},
+		{dtype.F16, 8, 1 << 20, 0, true},
+		{dtype.F16, 4, 1 << 20, 70, true},
+		{dtype.F32, 1, 1, 0, true},
+		{dtype.I8, 4, 1 << 20, 0, true},
+	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			b := open(t, Options{})
 			b.attention.splitBytes, b.info.Multiprocessors = c.room, c.processors
 			alike(t, b, func(x *bench) [][]float32 {
-				a := &backend.Attention{Heads: 5, KVHeads: 1, HeadDim: 32, Window: c.window, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
+				a := &backend.Attention{Heads: 5, KVHeads: 1, HeadDim: 32, Window: c.window, Block: c.block, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
 				return attendText(x, a, c.kind, 188, 3, 2, 11)
 			})
 		})

@@ -289,6 +289,22 @@ type rowParam struct {
 	unused   int32
 }
 
+// tapsParam is struct Taps of kernels/rowwise.cu.
+type tapsParam struct {
+	x           driver.Ptr
+	base        driver.Ptr
+	delta       driver.Ptr
+	dst         driver.Ptr
+	xStride     int32
+	baseStride  int32
+	deltaStride int32
+	dstStride   int32
+	cols        int32
+	taps        int32
+	groups      int32
+	adds        int32
+}
+
 // superGatesParam is struct SuperGates of kernels/superrow.cuh.
 type superGatesParam struct {
 	arrived  driver.Ptr
@@ -372,6 +388,7 @@ type params interface {
 		partParam |
 		partsParam |
 		rowParam |
+		tapsParam |
 		superGatesParam |
 		askParam |
 		topAnswerParam |
@@ -405,6 +422,7 @@ var (
 	_ [48]byte   = [unsafe.Sizeof(partParam{})]byte{}
 	_ [400]byte  = [unsafe.Sizeof(partsParam{})]byte{}
 	_ [56]byte   = [unsafe.Sizeof(rowParam{})]byte{}
+	_ [64]byte   = [unsafe.Sizeof(tapsParam{})]byte{}
 	_ [40]byte   = [unsafe.Sizeof(superGatesParam{})]byte{}
 	_ [16]byte   = [unsafe.Sizeof(askParam{})]byte{}
 	_ [16]byte   = [unsafe.Sizeof(topAnswerParam{})]byte{}

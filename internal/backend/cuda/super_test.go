@@ -78,7 +78,7 @@ func TestEmbedOfBlocks(t *testing.T) {
 	}
 }
 
-// TestAnswersAreRoundedForSuperblocks has norms, gates and chosen rows round for products with superblocks. Only what
+// TestAnswersAreRoundedForSuperblocks has norms, gates, convolutions and chosen rows round for products with superblocks. Only what
 // DeltaNet leaves, heads of half a superblock, is rounded by a kernel of its own.
 func TestAnswersAreRoundedForSuperblocks(t *testing.T) {
 	for _, rows := range []int{1, 2, 12} {
@@ -101,6 +101,7 @@ func TestAnswersAreRoundedForSuperblocks(t *testing.T) {
 			dst, h, gain := x.alloc(dtype.F32, rows, values), x.alloc(dtype.F32, rows, 256), x.random(1, 256, 1)
 			normed, up, chosen, y := x.alloc(dtype.F32, rows, 256), x.random(rows, 256, 1), x.alloc(dtype.F32, 1, 256), x.random(1, 40, 1)
 			first, second, third, fourth := x.loadAs(dtype.Q4K, 1, 256, values), x.loadAs(dtype.Q5K, 1, 256, 256), x.loadAs(dtype.Q6K, 1, 256, 256), x.loadAs(dtype.IQ4XS, 1, 40, 256)
+			conv, mixed := &backend.Convolution{Base: x.random(2, 256, 1), Delta: x.random(rows, 32, 1)}, x.alloc(dtype.F32, rows, 256)
 			p := backend.Pass{Batch: []backend.Seq{s}, Want: []int32{int32(rows - 1)}}
 			x.pass(p, false, func() {
 				x.b.DeltaNet(dst, d, backend.Place{}, in, p.Batch)
@@ -111,8 +112,10 @@ func TestAnswersAreRoundedForSuperblocks(t *testing.T) {
 				x.b.MatMul(h, backend.Product{Dst: up, W: third})
 				x.b.Gather(chosen, up, p.Want)
 				x.b.MatMul(chosen, backend.Product{Dst: y, W: fourth, Add: true})
+				x.b.Convolve(mixed, up, conv, p.Batch)
+				x.b.MatMul(mixed, backend.Product{Dst: h, W: second})
 			})
-			return [][]float32{x.read(dst), x.read(normed), x.read(h), x.read(up), x.read(chosen), x.read(y)}
+			return [][]float32{x.read(dst), x.read(normed), x.read(h), x.read(up), x.read(chosen), x.read(y), x.read(mixed)}
 		})
 		if n := last.launches["quantize_super"]; n != 1 {
 			t.Errorf("%d rows: %d launches of quantize", rows, n)

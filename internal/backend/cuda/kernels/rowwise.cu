@@ -256,24 +256,63 @@ extern "C" __global__ void __launch_bounds__(256) gelu(float *dst, int dstStride
   }
 }
 
-// Kernel convolve: short convolution along the rows of a sequence in the call, with a kernel of its own for each row.
-// Layout: float32 rows; kernels [taps][columns], and what a row adds to them, [taps][groups of columns].
-// Grid: x: columns, y: rows.
-// Sums: taps in order, from zero or from what is there; products are rounded.
-extern "C" __global__ void __launch_bounds__(256) convolve(const Call *call, float *dst, int dstStride, const float *x, int stride,
-                                                           const float *base, int baseStride, const float *delta, int deltaStride,
-                                                           int cols, int taps, int groups, int add0) {
-  release();
-  await();
-  const int r = blockIdx.y, owner = call->rowSeq[r];
-  if (owner < 0) return;
-  const int n = min(taps, r - call->seq[owner].first + 1), group = cols / groups;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) {
-    float y = add0 ? dst[(size_t)r * dstStride + i] : 0.0f;
+// A convolution: backend.Convolution. Strides are in numbers.
+struct Taps {  // shared with Go
+  const float *x, *base, *delta;
+  float *dst;
+  int xStride, baseStride, deltaStride, dstStride;
+  int cols, taps, groups, adds;
+
+  // at is column i of row r, of whose sequence there are n rows in the call up to r.
+  __device__ __forceinline__ float at(size_t r, int n, int i) const {
+    float y = adds ? dst[r * dstStride + i] : 0.0f;
+    const int g = i / (cols / groups);
 #pragma unroll 2
-    for (int t = 0; t < n; t++)
-      y = add(y, mul(add(base[(size_t)t * baseStride + i], delta[(size_t)r * deltaStride + t * groups + i / group]), x[(size_t)(r - t) * stride + i]));
-    dst[(size_t)r * dstStride + i] = y;
+    for (int t = 0; t < min(taps, n); t++)
+      y = add(y, mul(add(base[(size_t)t * baseStride + i], delta[r * deltaStride + t * groups + g]), x[(r - t) * xStride + i]));
+    return dst[r * dstStride + i] = y;
+  }
+};
+
+// rowsUpTo is how many rows of a row's sequence the call has up to it.
+__device__ __forceinline__ int rowsUpTo(const Call *call, int r) {
+  const int owner = call->rowSeq[r];
+  return owner < 0 ? 0 : r - call->seq[owner].first + 1;
+}
+
+// Kernel convolve, convolve_super: short convolution along the rows of a sequence in the call, with a kernel of its own for
+//   each row, fused with quantization where a product asks for it.
+// Layout: float32 rows → float32 rows and codes as in quantize. Kernels are [taps][columns], and what a row adds to them is
+//   [taps][groups of columns].
+// Grid: x: groups, a warp each; y: rows.
+// Sums: taps in order, from zero or from what is there; products are rounded.
+extern "C" __global__ void __launch_bounds__(256) convolve(const Call *call, const __grid_constant__ Taps t, Codes c) {
+  release();
+  const size_t r = blockIdx.y;
+  const int n = rowsUpTo(call, r), lane = threadIdx.x & 31;
+  await();
+  for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * c.group < t.cols; g += gridDim.x * 8) {
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int k = g * c.group + lane + 32 * i;
+      v[i] = lane + 32 * i < c.group && k < t.cols ? t.at(r, n, k) : 0.0f;
+    }
+    if (c.codes) quantizeGroup(v, c.group, c.codes + r * c.stride, g * c.group, c.tails + (size_t)g * c.tailRows + r, c.whole);
+  }
+}
+
+// convolve_super is convolve for products with superblocks.
+extern "C" __global__ void __launch_bounds__(256) convolve_super(const Call *call, const __grid_constant__ Taps t, Codes c) {
+  release();
+  const size_t r = blockIdx.y;
+  const int n = rowsUpTo(call, r);
+  await();
+  for (int g = blockIdx.x * 8 + threadIdx.x / 32; g * c.group < t.cols; g += gridDim.x * 8) {
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = t.at(r, n, g * c.group + superColumn(i));
+    roundSuper(v, c, r, g);
   }
 }
 
