@@ -22,16 +22,26 @@ import (
 	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/private"
+	"github.com/foretoken/foretoken/internal/spec"
 )
 
 // Tiny is the name of the model inside the program.
-const Tiny = models.Tiny
+const Tiny = "tiny"
 
 // DefaultContext is the maximum context where Options name none and the model allows more.
-const DefaultContext = offload.DefaultContext
+const DefaultContext = 32768
 
 // DefaultBatch is the maximum number of sequences at a time where Options name none.
-const DefaultBatch = offload.DefaultBatch
+const DefaultBatch = 16
+
+// The constants of this package are those of the internal packages: otherwise the key false is there twice,
+// and the package does not compile.
+var _ = map[bool]bool{
+	false: false,
+	Tiny == models.Tiny && DefaultContext == offload.DefaultContext && DefaultBatch == offload.DefaultBatch && MaxDepth == spec.MaxDepth &&
+		PageTokens == backend.PageTokens && LayersAuto == offload.Auto && LayersOff == offload.None &&
+		Int8 == Compute(backend.Int8) && Float32 == Compute(backend.Float32): true,
+}
 
 var (
 	// ErrNotBuiltIn is returned for Tiny by a program that was built without it.
@@ -111,9 +121,9 @@ type Compute uint8
 const (
 	// Int8 quantizes activations to 8 bits per group and multiplies integers. It is the
 	// default.
-	Int8 = Compute(backend.Int8)
+	Int8 Compute = 0
 	// Float32 computes with the float32 values of weights and activations.
-	Float32 = Compute(backend.Float32)
+	Float32 Compute = 1
 )
 
 // String is "int8" or "float32".

@@ -1,7 +1,5 @@
 package foretoken
 
-import "github.com/foretoken/foretoken/internal/offload"
-
 // Offload says what of a model lies on a device that has memory of its own, such as a GPU. The rest
 // is computed by the host's processor, with the same bits. The zero value is as much as fits, where
 // it is fastest.
@@ -17,9 +15,9 @@ type Offload struct {
 const (
 	// LayersAuto is the zero value: the number that gives most tokens per second, by free memory
 	// and measured bandwidths.
-	LayersAuto = offload.Auto
+	LayersAuto = 0
 	// LayersOff has the processor compute everything.
-	LayersOff = offload.None
+	LayersOff = -1
 )
 
 // Placement is what one device has of a model.

@@ -328,7 +328,8 @@ func Size(path string, o Options) int64 {
 	return offload.NewNeed(s, o.loading(), nil).Weights()
 }
 
-// Close ends all answers and frees everything.
+// Close ends all answers and frees everything. An error says that the files of the checkpoint or the device
+// could not be closed: no answer depends on it, and the model is closed in any case.
 func (m *Model) Close() error {
 	var err error
 	m.warming.close()

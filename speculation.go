@@ -46,7 +46,7 @@ func (r Rule) or(otherwise spec.Rule) (spec.Rule, error) {
 type Depth int
 
 // MaxDepth is the maximum number of tokens drafted per round.
-const MaxDepth = spec.MaxDepth
+const MaxDepth = 8
 
 const (
 	// DepthDefault is the zero value: in a Request the depth that the model was opened with, in

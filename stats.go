@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -148,7 +147,7 @@ type Round struct {
 }
 
 // PageTokens is how many tokens a page of the KV cache has.
-const PageTokens = backend.PageTokens
+const PageTokens = 64
 
 // Stats is what a model has done since it was opened, and what it is doing.
 type Stats struct {
