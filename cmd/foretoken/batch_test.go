@@ -71,7 +71,7 @@ func TestBatchRunTakesTheEndpointFromTheFile(t *testing.T) {
 	for i := range 2 {
 		fmt.Fprintf(&lines, `{"custom_id":"%d","method":"POST","url":"/v1/completions","body":{"prompt":"Once","max_tokens":2}}`+"\n", i)
 	}
-	in, dir := requests(t, 0, "{\n"+lines.String()), t.TempDir() // the first line names none
+	in, dir := requests(t, 0, "{\n"+lines.String()), t.TempDir() // the first line has no endpoint
 	if r := runIn(t, nil, "batch", "run", in, filepath.Join(dir, "wrong.jsonl"), "--endpoint", "/v1/responses"); r.code != 2 ||
 		!strings.Contains(r.err, "--endpoint /v1/responses: line 2 of "+in+" is for /v1/completions: leave out --endpoint") {
 		t.Errorf("with another endpoint: %+v", r)
@@ -199,7 +199,7 @@ func TestBatchRunReportsWhenAsked(t *testing.T) {
 	}
 }
 
-// The commands that ask a server, against one; and a second server, which cannot have the same folder.
+// The commands that ask a server; and a second server, which cannot use the same folder.
 func TestBatchCommandsAskAServer(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	t.Setenv(flags.KeyVariable, "")
@@ -217,7 +217,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It takes minutes, and is not over when it is canceled.
+	// It takes minutes, and has not ended when it is canceled.
 	long := p.begin(t, bytes.ReplaceAll(lines, []byte(`"max_tokens":6`), []byte(`"ignore_eos":true,"max_tokens":4000`))).ID
 	url := []string{"--url", p.url + "/v1"}
 	for _, c := range []struct {
@@ -247,13 +247,13 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 	if r := runIn(t, nil, "serve", "--port", "0", "--state-dir", dir); r.code != 1 || !strings.Contains(r.err, "--state-dir: "+dir+": another process uses it") {
 		t.Errorf("a second server with the same folder: %+v", r)
 	}
-	second := start(t, "serve", "--port", "0") // it was not told of a folder
+	second := start(t, "serve", "--port", "0") // without a folder
 	if r := runIn(t, nil, "batch", "list", "--url", second.url+"/v1"); r.code != 1 {
 		t.Errorf("a second server has batches: %+v", r)
 	}
 }
 
-// A server tells of its batches in pages; all of them are listed.
+// A server lists its batches in pages; the command lists all of them.
 func TestBatchListHasAllPages(t *testing.T) {
 	t.Setenv(flags.KeyVariable, "")
 	pages := map[string]string{
@@ -274,7 +274,7 @@ func TestBatchListHasAllPages(t *testing.T) {
 	}
 }
 
-// A server of another kind may answer with JSON that says nothing of an error but in its status.
+// Another kind of server may report an error only in its status.
 func TestBatchCommandsReadTheStatus(t *testing.T) {
 	t.Setenv(flags.KeyVariable, "")
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

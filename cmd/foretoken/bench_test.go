@@ -14,7 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/bench"
 )
 
-// runBench runs a bench command and returns what it prints.
+// runBench runs a bench command and returns its output.
 func runBench(args ...string) (string, error) {
 	var out bytes.Buffer
 	root := newRootCommand()
@@ -134,7 +134,7 @@ func TestBenchDecodeReportsInAllForms(t *testing.T) {
 	}
 }
 
-// A checkpoint whose head is missing has nothing to be compared; what can be done is said.
+// A checkpoint without a head has nothing to compare; the error suggests a remedy.
 func TestBenchDecodeWantsAHead(t *testing.T) {
 	none := rewriteTiny(t, asIs, func(string, []byte) bool { return false })
 	o := runIn(t, nil, "bench", "decode", "--model", none)

@@ -38,7 +38,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// outcome is what a command printed and returned.
+// outcome is the output and the exit code of a command.
 type outcome struct {
 	out, err string
 	code     int
@@ -65,8 +65,8 @@ func runIn(t *testing.T, stdin io.Reader, args ...string) outcome {
 	return outcome{out.String(), stderr.String(), code}
 }
 
-// generate runs foretoken generate and demands success. One thread is enough for a few
-// tokens, and leaves the others to the other tests.
+// generate runs foretoken generate and requires success. One thread is enough for a few
+// tokens, and leaves the rest to the other tests.
 func generate(t *testing.T, args ...string) string {
 	t.Helper()
 	o := runIn(t, nil, append([]string{"generate", "--threads", "1"}, args...)...)
@@ -170,7 +170,7 @@ func TestGenerateSeedDecidesText(t *testing.T) {
 	}
 }
 
-// The hash must be of the reported tokens only, however far the engine was ahead.
+// The hash must cover only the reported tokens, however far the engine was ahead.
 func TestGenerateStopText(t *testing.T) {
 	greedy := with(ids, "--temp", "0")
 	whole := generateJSON(t, with(greedy, "--max-tokens", "8")...)
@@ -298,7 +298,7 @@ func TestGenerateWarnsOfUnusedFields(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends the context; the text so far has been printed, and the exit code tells.
+// Ctrl-C ends the context; the text so far is printed, and the exit code reports it.
 func TestGenerateCanceledPrintsWhatThereWas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

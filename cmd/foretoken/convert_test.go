@@ -58,7 +58,7 @@ func TestConvertCommand(t *testing.T) {
 	}
 }
 
-// TestMTPCommands takes the head of the embedded model out and puts it back in each way.
+// TestMTPCommands extracts the head of the embedded model and injects it again in each way.
 func TestMTPCommands(t *testing.T) {
 	dir := t.TempDir()
 	bare, file, drafter := filepath.Join(dir, "bare"), filepath.Join(dir, "head.safetensors"), filepath.Join(dir, "head")
@@ -92,7 +92,7 @@ func TestMTPCommands(t *testing.T) {
 	succeed(t, "mtp", "inject", "--model", bare, "--head", drafter, "--force")
 }
 
-// TestConvertInterrupted is told to stop before it has begun.
+// TestConvertInterrupted is canceled before it has begun.
 func TestConvertInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

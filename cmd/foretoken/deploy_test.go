@@ -180,7 +180,7 @@ func TestKubernetesManifestsFitTheProgram(t *testing.T) {
 	checkMonitoring(t, h, &d)
 }
 
-// checkMonitoring holds what looks at metrics against the metrics there are.
+// checkMonitoring compares the monitoring configuration with the existing metrics.
 func checkMonitoring(t *testing.T, h http.Handler, d *deployment) {
 	t.Helper()
 	c := d.Spec.Template.Spec.Containers[0]
@@ -253,7 +253,7 @@ func TestKustomizationHasAllManifests(t *testing.T) {
 	}
 }
 
-// image is what a Dockerfile says.
+// image is the contents of a Dockerfile.
 type image struct {
 	base  []string            // of each stage
 	lines map[string][]string // of the last stage, by instruction

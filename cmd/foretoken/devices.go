@@ -12,16 +12,16 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// deviceReport is what devices prints of a device. Fields are only ever added.
+// deviceReport is the output of devices for a device. Fields are only ever added.
 type deviceReport struct {
 	Name        string      `json:"name"`
 	Available   bool        `json:"available"`
-	Default     bool        `json:"default"`           // what --device auto takes
+	Default     bool        `json:"default"`           // selected by --device auto
 	Missing     string      `json:"missing,omitempty"` // why it is not available
 	MemoryBytes int64       `json:"memory_bytes"`      // 0: not known
 	FreeBytes   int64       `json:"free_bytes"`
-	Threads     int         `json:"threads"` // what --threads is by default
-	Compute     []string    `json:"compute"` // what --compute takes
+	Threads     int         `json:"threads"` // default of --threads
+	Compute     []string    `json:"compute"` // values of --compute
 	ISAs        []isaReport `json:"isas"`    // the best first
 }
 
@@ -29,7 +29,7 @@ type deviceReport struct {
 type isaReport struct {
 	Name      string `json:"name"`
 	Available bool   `json:"available"`
-	Default   bool   `json:"default"`           // what is used without --isa
+	Default   bool   `json:"default"`           // used without --isa
 	Missing   string `json:"missing,omitempty"` // why it is not available
 }
 
@@ -116,7 +116,7 @@ func deviceTable(list []deviceReport) string {
 			}
 			title = ""
 		}
-		_ = w.Flush() // a builder takes everything
+		_ = w.Flush() // a builder does not fail
 	}
 	return b.String()
 }

@@ -67,7 +67,7 @@ other
 	}
 }
 
-// Every command that opens a model or a device takes one by its name, and says what there is.
+// Every command that opens a model or a device has --device, and lists the available ones.
 func TestDeviceIsAFlagOfEveryCommandThatComputes(t *testing.T) {
 	for _, command := range []string{"generate", "run", "serve", "doctor tiny", "bench decode", "bench model", "bench kernels", "bench compare"} {
 		words := strings.Fields(command)

@@ -38,7 +38,7 @@ func TestInspectSaysWhatAModelIs(t *testing.T) {
 	}
 }
 
-// A damaged folder is shown as far as it goes, and the exit status says that it is damaged.
+// The readable part of a damaged folder is shown, and the exit status reports the damage.
 func TestInspectAndDoctorOfDamage(t *testing.T) {
 	cut := linkTiny(t, map[string]string{"model-00002-of-00002.safetensors": "not whole"})
 	mute := linkTiny(t, map[string]string{"tokenizer.json": ""})

@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// Exactness, from the command line: whatever drafts, however deep, the text and the bits of
+// Exactness, from the command line: with any drafter and depth, the text and the bits of
 // the logits are those of plain decoding.
 func TestGenerateDraftingChangesNothing(t *testing.T) {
 	tastes := map[string][]string{
@@ -61,7 +61,7 @@ func TestGenerateDraftingChangesNothing(t *testing.T) {
 	}
 }
 
-// checkStats checks what must be true of any speculation stats.
+// checkStats checks properties of any speculation stats.
 func checkStats(t *testing.T, name string, m *writtenStats) {
 	t.Helper()
 	sum := 0
@@ -91,7 +91,7 @@ func TestGenerateStatsNameTheDrafter(t *testing.T) {
 	if few.Accepted >= all.Accepted {
 		t.Errorf("with 100 tokens %d drafts are accepted, with all %d", few.Accepted, all.Accepted)
 	}
-	// Every round has draft tokens, so only a self-test can know what a plain one costs.
+	// Every round has draft tokens, so only a self-test can know the cost of a plain one.
 	full := with(ids, "--temp", "0", "--max-tokens", "9", "--mtp-depth", "2", "--ignore-eos")
 	if m = generateJSON(t, full...).MTP; m.Beta != 0 || m.SpeedupEstimate != 0 {
 		t.Errorf("unmeasured costs: %+v", *m)
@@ -105,7 +105,7 @@ func TestGenerateStatsNameTheDrafter(t *testing.T) {
 	}
 }
 
-// A text that repeats itself is what the lookup is for.
+// The lookup is for a text that repeats itself.
 func TestGenerateLookupDraftsRepetition(t *testing.T) {
 	for _, draft := range []string{"ngram", "auto"} {
 		r := generateJSON(t, with(ids, "--temp", "0", "--max-tokens", "60", "--logit-bias", "470=1000", "--draft", draft, "--mtp-depth", "5")...)

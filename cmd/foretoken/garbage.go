@@ -13,8 +13,8 @@ import (
 // of its time on small ones; at a slower pace alone, a burst of large requests would leave more
 // behind than a server promises to have beside its budget. So the pace is slower up to a limit.
 const (
-	slowPace   = 200      // garbage in hundredths of what is in use
-	smallLimit = 80 << 20 // bytes of the runtime, if no more than half of them is in use
+	slowPace   = 200      // garbage in percent of live memory
+	smallLimit = 80 << 20 // bytes of the runtime, if at most half of them is live
 )
 
 // memoryLimit is the runtime's for a number of bytes in use: twice as much at least, so that

@@ -34,8 +34,8 @@ func TestMemoryLimitFollows(t *testing.T) {
 	runtime.KeepAlive(used)
 }
 
-// TestCollectionsAreNoticed keeps small objects in use that were made right after those that
-// collections are to find.
+// TestCollectionsAreNoticed keeps small objects in use that were allocated right after the
+// unreferenced ones.
 func TestCollectionsAreNoticed(t *testing.T) {
 	const n = 100
 	var found atomic.Int32
@@ -45,7 +45,7 @@ func TestCollectionsAreNoticed(t *testing.T) {
 		used = append(used, new(int64))
 	}
 	runtime.GC()
-	// What a later collection finds is finalized after all of those.
+	// Objects of a later collection are finalized after all of those.
 	last := make(chan bool)
 	runtime.SetFinalizer(&[]*int64{nil}, func(*[]*int64) { close(last) })
 	runtime.GC()

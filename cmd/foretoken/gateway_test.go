@@ -17,7 +17,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/serving"
 )
 
-// pickerConfig is what the tests look at of an EndpointPickerConfig.
+// pickerConfig is the tested part of an EndpointPickerConfig.
 type pickerConfig struct {
 	Version string `json:"apiVersion"`
 	Kind    string
@@ -55,7 +55,7 @@ type pickerConfig struct {
 	} `json:"schedulingProfiles"`
 }
 
-// offers is what a server that a gateway reads has: by its flags.
+// offers are the endpoints of a server for a gateway, by its flags.
 type offers struct {
 	port, metrics, events, replay, model, engine string
 }

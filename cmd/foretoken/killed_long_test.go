@@ -9,8 +9,8 @@ import (
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
 )
 
-// Two workers, and one or the server is killed in the middle of a batch, again and again: each line
-// has one result, that of an undisturbed run. What a killed one had comes to others after half a
+// Two workers, and one or the server is killed in the middle of a batch, repeatedly: each line
+// has one result, that of an undisturbed run. Lines of a killed worker are reassigned after half a
 // minute.
 func TestKilledWorkersLoseNoLine(t *testing.T) {
 	_, servers := natstest.Cluster(t, 1)
@@ -36,7 +36,7 @@ func TestKilledWorkersLoseNoLine(t *testing.T) {
 		}
 	}
 	same(t, p.answers(t, id, faultLines), want)
-	// What was computed though there was a result by then: at most what was under way at a kill.
+	// Lines that were computed although a result existed: at most those running at a kill.
 	if n := p.counted(t, "found"); n > 4*faultKills {
 		t.Errorf("%d lines were computed or looked for again, want at most %d", n, 4*faultKills)
 	}

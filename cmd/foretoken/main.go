@@ -2,8 +2,8 @@
 // or on files of requests.
 //
 // It knows flags, the environment, the terminal and how the packages of this module fit
-// together. What a model computes, how a token is chosen and what a prompt looks like is
-// theirs.
+// together. The packages know how a model computes, how a token is chosen and how a prompt
+// is made.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
-// What the program says to its caller.
+// Exit codes.
 const (
 	exitOK          = 0
 	exitError       = 1

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// manifest reads a file of deploy into v, which names all fields that the tests look at.
+// manifest reads a file of deploy into v, which has all tested fields.
 func manifest(t *testing.T, name string, v any) {
 	t.Helper()
 	tree, err := readYAML(string(deployed(t, name)))

@@ -11,8 +11,8 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// The page of commands has every command, every flag of those that most people use, and no flag
-// that there is not.
+// The page of commands has every command, every flag of common commands, and no nonexistent
+// flag.
 func TestCommandsPageIsComplete(t *testing.T) {
 	data, err := os.ReadFile("../../docs/commands.md")
 	if err != nil {

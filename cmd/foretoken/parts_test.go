@@ -76,7 +76,7 @@ func TestCheckpointFaultsNameTheFile(t *testing.T) {
 	}
 }
 
-// What a template says of a conversation that it refuses does not reach a terminal as it is.
+// A template's error about a refused conversation is cleaned before it reaches a terminal.
 func TestErrorsDoNotSteerTheTerminal(t *testing.T) {
 	dir := linkTiny(t, map[string]string{"chat_template.jinja": "{{ raise_exception('\x1b]0;title\x07not so') }}"})
 	if o := runIn(t, nil, "generate", "--model", dir, "--prompt", "Hi."); o.code != exitError || !strings.HasSuffix(o.err, "]0;titlenot so\n") {

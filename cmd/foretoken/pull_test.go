@@ -25,13 +25,13 @@ import (
 
 const pulledCommit = "0123456789abcdef0123456789abcdef01234567"
 
-// gitHash is the name that git gives a file's contents.
+// gitHash is git's name of a file's contents.
 func gitHash(text string) string {
 	return fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text)))
 }
 
-// serveHub starts a hub that has each of the repositories, and makes it and an empty cache
-// those of the environment. before, if not nil, sees every request for a part of a file.
+// serveHub starts a hub with the repositories, and sets it and an empty cache
+// in the environment. before, if not nil, is called with every request for a part of a file.
 func serveHub(t *testing.T, repos map[string]map[string]string, before func(r *http.Request)) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +219,7 @@ func TestPullChoosesAmongFiles(t *testing.T) {
 	}
 }
 
-// TestPullFetchesTheSmallestSet leaves out files of other variants, and runs what is in a folder.
+// TestPullFetchesTheSmallestSet leaves out files of other variants, and runs a model in a folder.
 func TestPullFetchesTheSmallestSet(t *testing.T) {
 	more, inside := maps.Clone(tiny.Files()), map[string]string{"README.md": "#"}
 	more["consolidated.safetensors"], more["model.safetensors"], more["hf_quant_config.json"] = "x", "x", "{}"

@@ -133,7 +133,7 @@ func (p *program) submit(t *testing.T, lines int) standing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A seed of its own makes the answer of a line that of the same line in another batch.
+	// With its own seed, a line has the same answer in every batch.
 	return p.begin(t, bytes.ReplaceAll(data, []byte(`"max_tokens"`), []byte(`"seed":7,"max_tokens"`)))
 }
 
@@ -142,7 +142,7 @@ func (p *program) begin(t *testing.T, data []byte) standing {
 	t.Helper()
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)
-	_ = w.WriteField("purpose", "batch") // a buffer takes all
+	_ = w.WriteField("purpose", "batch") // a buffer does not fail
 	part, _ := w.CreateFormFile("file", "in.jsonl")
 	_, _ = part.Write(data)
 	_ = w.Close()
@@ -216,7 +216,7 @@ func (p *program) counted(t *testing.T, outcome string) int {
 	return n
 }
 
-// stored counts the results of a batch in a state folder: all of them when it is over, as they are
+// stored counts the results of a batch in a state folder: all of them when it has ended, because they are
 // in one file then.
 func stored(dir, id string) int {
 	record, _ := os.ReadFile(filepath.Join(dir, "batches", id)) // none: it has not begun
@@ -239,7 +239,7 @@ func TestKilledServerLosesNoLine(t *testing.T) {
 	r := rand.New(rand.NewPCG(19, 2))
 	before := 0
 	for kill := range faultKills {
-		// A part of what is left, but for what may be under way.
+		// A part of the rest, except for lines that may be running.
 		target := min(faultLines, before+1+r.IntN(max(1, (faultLines-16-before)/(faultKills-kill))))
 		for began := time.Now(); stored(dir, id) < target; time.Sleep(time.Millisecond) {
 			if time.Since(began) > patience {

@@ -9,7 +9,7 @@ import (
 )
 
 // The first two commands of the README work in a fresh clone. The first one is run here as the README spells it;
-// the second one is what continuous integration runs.
+// continuous integration runs the second one.
 func TestReadmeCommands(t *testing.T) {
 	t.Chdir("../..")
 	text, err := os.ReadFile("README.md")

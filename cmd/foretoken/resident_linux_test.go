@@ -21,8 +21,8 @@ import (
 )
 
 // TestServeKeepsToItsMemory fills the KV memory of a real server, by requests of all
-// kinds at once with prompts that have nothing in common, and checks the peak memory of the
-// process against what was promised: weights, --kv-memory, and 150 MB for the rest.
+// kinds at once with prompts without common prefixes, and checks the peak memory of the
+// process against the limit: weights, --kv-memory, and 150 MB for the rest.
 func TestServeKeepsToItsMemory(t *testing.T) {
 	const budget, rest = 64 << 20, 150_000_000
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "--port", "0", "--kv-memory", strconv.Itoa(budget), "--served-model-name", "gpt-4o")
