@@ -81,7 +81,7 @@ Ctrl-C.`,
 	return cmd
 }
 
-// read identifies a file of requests and finds out its endpoint, which must be that of --endpoint if
+// read identifies a file of requests and its endpoint, which must equal --endpoint if
 // that is given.
 func (f *batchRun) read(path string) (id string, err error) {
 	file, err := os.Open(path)
@@ -92,7 +92,7 @@ func (f *batchRun) read(path string) (id string, err error) {
 	h := sha256.New()
 	endpoint, line, err := batch.EndpointOf(io.TeeReader(file, h))
 	if err == nil {
-		_, err = io.Copy(h, file) // what a file that is too long has more
+		_, err = io.Copy(h, file) // the rest of a file that is too long
 	}
 	if err != nil {
 		return "", err
@@ -172,7 +172,7 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 // errorsOf is where lines go that have no answer.
 func errorsOf(out string) string { return strings.TrimSuffix(out, ".jsonl") + ".errors.jsonl" }
 
-// check refuses what cannot be, before anything is written.
+// check refuses impossible combinations, before anything is written.
 func (f *batchRun) check(out, partial string) error {
 	if f.endpoint != "" && !slices.Contains(batch.Endpoints, f.endpoint) {
 		return flags.Usagef("--endpoint %s: want one of %s", f.endpoint, strings.Join(batch.Endpoints, ", "))
@@ -220,7 +220,7 @@ func (f *batchRun) begin(ctx context.Context, c *batch.Coordinator, in, partial,
 	return b, false, err
 }
 
-// follow runs the batch to its end and shows how far it is; again says that a former run had begun it.
+// follow runs the batch to its end and shows its progress; again reports that a former run had begun it.
 func (f *batchRun) follow(ctx context.Context, c *console.Console, s *server.Server, id string, again bool) (b batch.Batch, err error) {
 	running, end := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -272,14 +272,14 @@ func (f *batchRun) follow(ctx context.Context, c *console.Console, s *server.Ser
 	return b, nil
 }
 
-// faultsError is the error of a file that is no batch: the first faults, and the number of the others.
+// faultsError is the error of a file that is not a batch: the first faults, and the number of the rest.
 func faultsError(list []batch.Fault) (all error) {
 	const shown = 5
 	for _, e := range list[:min(shown, len(list))] {
 		all = errors.Join(all, errors.New(faultText(e)))
 	}
 	switch more := len(list) - shown; {
-	case len(list) == batch.MaxFaults: // of which no more are reported
+	case len(list) == batch.MaxFaults: // the limit of reported faults
 		all = errors.Join(all, fmt.Errorf("and at least %d more errors", more))
 	case more > 0:
 		all = errors.Join(all, fmt.Errorf("and %s", console.Counted(more, "more error")))
@@ -287,7 +287,7 @@ func faultsError(list []batch.Fault) (all error) {
 	return all
 }
 
-// faultText is what is wrong with a file, for people.
+// faultText is the error of a file, for people.
 func faultText(e batch.Fault) string {
 	if e.Line == 0 {
 		return e.Message
@@ -295,7 +295,7 @@ func faultText(e batch.Fault) string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Message)
 }
 
-// deliver writes the answers last, and removes what was kept meanwhile.
+// deliver writes the answers last, and removes temporary files.
 func (f *batchRun) deliver(ctx context.Context, c *batch.Coordinator, b batch.Batch, out, partial string) error {
 	temp := filepath.Join(partial, "answers")
 	if b.ErrorFile != "" {
@@ -366,7 +366,7 @@ func newBatchServerCommand(name, short, method, suffix string) *cobra.Command {
 	return cmd
 }
 
-// listBatches prints the batches of a server, one per line. A server tells of some at a time.
+// listBatches prints the batches of a server, one per line. A server returns them in pages.
 func listBatches(cmd *cobra.Command, url, key string) error {
 	for after := ""; ; {
 		got, err := askBatches(cmd.Context(), http.MethodGet, url+"?limit=100&after="+neturl.QueryEscape(after), key)
@@ -384,7 +384,7 @@ func listBatches(cmd *cobra.Command, url, key string) error {
 	}
 }
 
-// showBatch prints a batch, with what is wrong with its file if faults.
+// showBatch prints a batch, with the errors of its file if faults.
 func showBatch(cmd *cobra.Command, b *batch.Batch, faults bool) {
 	console.Tell(cmd.OutOrStdout(), fmt.Sprintf("%s  %-11s  %d/%d done, %d failed  %s\n", console.Printable(b.ID), console.Printable(string(b.Status)), b.Counts.Completed, b.Counts.Total, b.Counts.Failed, console.Printable(b.Output)))
 	if b.Errors != nil && faults {
@@ -394,7 +394,7 @@ func showBatch(cmd *cobra.Command, b *batch.Batch, faults bool) {
 	}
 }
 
-// batchAnswer is what a server says about a batch, or about several.
+// batchAnswer is a server's answer about one or several batches.
 type batchAnswer struct {
 	batch.Batch
 	Data  []batch.Batch `json:"data"`

@@ -4,5 +4,5 @@ package batches
 
 import "io/fs"
 
-// oursAlone has nothing to look at: the folder for temporary files is the user's own here.
+// oursAlone checks nothing: the folder for temporary files is private on these systems.
 func oursAlone(fs.FileInfo) bool { return true }

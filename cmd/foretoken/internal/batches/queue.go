@@ -32,7 +32,7 @@ func (f *QueueFlags) Add(g flags.Group) {
 	fs.StringVar(&f.credentials, "queue-credentials", "", "`FILE` with the NATS credentials for --queue, as written by nsc")
 }
 
-// Complete adds what a shell can complete.
+// Complete adds shell completion.
 func (f *QueueFlags) Complete(cmd *cobra.Command) {
 	flags.Must(cmd.MarkFlagFilename("queue-ca", "pem", "crt"))
 	flags.Must(cmd.MarkFlagFilename("queue-cert", "pem", "crt"))
@@ -69,8 +69,8 @@ func (f *QueueFlags) list() (servers []string) {
 	return servers
 }
 
-// Open returns what batches need. With --queue it is in the servers, with a cache of files in the folder
-// dir. Without it files, batches and results are in dir, and the queue is in memory.
+// Open opens the store and the queue of batches. With --queue both are in the servers, with a cache of files in
+// the folder dir. Without it files, batches and results are in dir, and the queue is in memory.
 func (f *QueueFlags) Open(ctx context.Context, dir string, log *slog.Logger) (b *server.Batches, end func(), err error) {
 	if f.Servers != "" {
 		if dir == "" {
@@ -84,7 +84,7 @@ func (f *QueueFlags) Open(ctx context.Context, dir string, log *slog.Logger) (b 
 		}
 		return &server.Batches{Store: store, Queue: c.Queue(), QueueAddress: c.Address(), Connected: c.Connected, Records: filepath.Join(dir, "weights")}, c.Close, nil
 	}
-	if dir == "" { // the folder that the program was started in is no place for them
+	if dir == "" { // the working directory is not used as a default
 		return nil, nil, errors.New("this user has no folder for state: set --state-dir")
 	}
 	folder, err := batch.OpenFolder(dir)
