@@ -88,7 +88,7 @@ func formSetting() flags.Setting[string] {
 	}
 }
 
-// formHelp lists the formats that a flag takes.
+// formHelp lists the formats of a flag.
 func formHelp(flag string) string {
 	text := "Formats of " + flag + ":"
 	column := len(text)
@@ -249,8 +249,8 @@ q4 is short for affine:4. ` + formHelp("--types"),
 	return cmd
 }
 
-// sets are the instruction sets to measure with: that of the flag, "" for the best, or every one
-// that can be run. A device without any, or that is missing, has "" alone, as opening it says more.
+// sets are the instruction sets to measure with: that of the flag, "" for the best, or every
+// available one. A device without any, or a missing one, has only "": opening it reports the error.
 func (f *benchFlags) sets(every bool) []string {
 	if all := f.Runnable(); every && len(all) > 0 {
 		return all
@@ -322,7 +322,7 @@ func formText(r *bench.ModelReport) string {
 	return r.Format
 }
 
-// printCosts is what the kernels of a pass take, one after another.
+// printCosts prints the times of the kernels of a pass, in order.
 func printCosts(w io.Writer, rows int, costs []backend.Cost) {
 	count, seconds := 0, 0.0
 	for _, c := range costs {

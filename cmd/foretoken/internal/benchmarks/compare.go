@@ -96,7 +96,7 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	bar := console.NewProgress(c, f.model.Model)
 	m, err := console.UnlessInterrupted(ctx, func() (model.Model, error) { return f.open(b, bar) })
 	if errors.Is(err, console.ErrInterrupted) {
-		return err // the end of the process ends the loading, which goes on with the device
+		return err // the end of the process ends the loading
 	}
 	bar.End()
 	defer func() { err = errors.Join(err, b.Close()) }()

@@ -35,7 +35,7 @@ type decodeBench struct {
 // recommendedTemp stands for the temperature that the checkpoint recommends.
 const recommendedTemp = "recommended"
 
-// What is measured if no flag says, and with --full.
+// Defaults, and values with --full.
 const (
 	quickPrompts, fullPrompts = 2, 8
 	quickTokens, fullTokens   = 96, 160
@@ -146,7 +146,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	m := f.model.Options()
 	m.Vision.Off = true
 	m.OnRound = recorder.ObserveModel
-	m.MaxRound = time.Hour // prompts are prefilled at once: what counts is rounds in which all sequences decode
+	m.MaxRound = time.Hour // prompts are prefilled at once: only rounds in which all sequences decode count
 	if m.MaxBatch = slices.Max(f.batches); m.MaxBatch > 1 {
 		m.KVMemory = -1 // the KV cache of the longest sequence need not be enough for several
 	}
@@ -176,7 +176,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	return f.show(c, r)
 }
 
-// show prints the report. An answer that is not what it must be is an error.
+// show prints the report. A wrong answer is an error.
 func (f *decodeBench) show(c *console.Console, r *bench.DecodeReport) error {
 	if err := f.out.write(c, r); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (f *decodeBench) show(c *console.Console, r *bench.DecodeReport) error {
 	return nil
 }
 
-// options are what the flags ask for. changed reports whether a flag was given.
+// options are those of the flags. changed reports whether a flag was given.
 func (f *decodeBench) options(changed func(string) bool) (*bench.DecodeOptions, error) {
 	o := &bench.DecodeOptions{Repeats: f.repeats.Or(decodeRepeats), MaxTokens: f.maxTokens.Or(quickTokens)}
 	if f.full {
@@ -246,7 +246,7 @@ func unless[T any](given bool, list *[]T, values ...T) {
 	}
 }
 
-// machineLoad is what else the machine was doing, where the system tells.
+// machineLoad is the load of the machine, if the system reports it.
 func machineLoad() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
-// benchReport is what a benchmark has found, in the forms it can be had in beside JSON.
+// benchReport is the result of a benchmark, in its formats besides JSON.
 type benchReport interface {
 	Text(plot.Style) string
 	Page() string
 	Plots() []bench.Plot
 }
 
-// benchOutput says in which forms a report is wanted.
+// benchOutput selects the formats of a report.
 type benchOutput struct {
 	json        bool
 	html, plots string
@@ -61,7 +61,7 @@ func (o *benchOutput) prepare() error {
 	return nil
 }
 
-// write gives the report out in all forms.
+// write writes the report in all selected formats.
 func (o *benchOutput) write(c *console.Console, r benchReport) error {
 	if o.html != "" {
 		if err := os.WriteFile(o.html, []byte(r.Page()), 0o644); err != nil {

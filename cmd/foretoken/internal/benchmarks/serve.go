@@ -34,7 +34,7 @@ type serveBench struct {
 	out               *benchOutput
 }
 
-// What a load is if no flag says.
+// Defaults of a load.
 const (
 	serveRequests = 16
 	serveRepeats  = 2
