@@ -113,7 +113,7 @@ func (v *conversion) run(cmd *cobra.Command) error {
 	})
 }
 
-// options are what the flags ask for.
+// options are those of the flags.
 func (v *conversion) options() (o convert.Options, err error) {
 	for name, given := range map[string]bool{"q-bits": v.bits.Given, "q-group-size": v.group.Given, "q-mode": v.mode.Given} {
 		if given && !v.quantize {
@@ -218,7 +218,7 @@ func (f *writingFlags) group() flags.Group {
 	return g
 }
 
-// completeWriting adds what a shell can complete of a command with --model and --out.
+// completeWriting adds shell completion to a command with --model and --out.
 func completeWriting(cmd *cobra.Command, words map[string][]cobra.Completion) {
 	for name, list := range words {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
@@ -289,7 +289,7 @@ func (b *writingBar) report(p convert.Progress) {
 	_ = b.bar.Set64(p.Bytes) // a bar that cannot be drawn is no reason to stop
 }
 
-// end takes the bar off the screen.
+// end removes the bar from the screen.
 func (b *writingBar) end() {
 	if b.bar != nil {
 		_ = b.bar.Finish()

@@ -116,7 +116,7 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 	return f.show(c, report)
 }
 
-// examine loads the model, measures it, and gives everything back.
+// examine loads the model, measures it, and closes everything.
 func (f *consultation) examine(ctx context.Context, c *console.Console, k *checkpoint.Checkpoint, facts *doctor.Facts) (_ *doctor.Report, err error) {
 	bar := console.NewProgress(c, facts.Name)
 	o := model.Options{MaxDrafts: spec.MaxDepth, Progress: bar.Report, Log: slog.New(slog.DiscardHandler)}
@@ -148,8 +148,8 @@ func (f *consultation) examine(ctx context.Context, c *console.Console, k *check
 	return doctor.Examine(ctx, facts, m, b, doctor.ExamineOptions{Limit: f.limit, Progress: say, Device: where})
 }
 
-// openFor opens the device for a model, and the processor beside it for what does not fit; where says
-// what lies where, if that is so.
+// openFor opens the device for a model, and the CPU for the part that does not fit; where describes
+// the placement in that case.
 func (f *consultation) openFor(k *checkpoint.Checkpoint, o offload.Options) (b backend.Backend, where string, err error) {
 	n := f.Threads.Or(load.Processors)
 	load.AddSlot(n)
@@ -163,7 +163,7 @@ func (f *consultation) openFor(k *checkpoint.Checkpoint, o offload.Options) (b b
 	return b, where, nil
 }
 
-// show prints the report and writes the page. What is wrong with the model is an error.
+// show prints the report and writes the page. A fault of the model is an error.
 func (f *consultation) show(c *console.Console, r *doctor.Report) error {
 	if f.html != "" {
 		if err := os.WriteFile(f.html, []byte(r.Page()), 0o644); err != nil {

@@ -27,7 +27,7 @@ type inspection struct {
 	json           bool
 }
 
-// Inspect is the command that lists what a checkpoint has.
+// Inspect is the command that describes a checkpoint.
 func Inspect() *cobra.Command {
 	f := &inspection{OffloadFlags: load.NewOffloadFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.ByteCount(), mtp: flags.Choice("auto", "off")}
 	cmd := &cobra.Command{
@@ -66,7 +66,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 	return cmd
 }
 
-// errUnloadable ends a command that has said what is wrong with a model.
+// errUnloadable ends a command that has printed the faults of a model.
 var errUnloadable = errors.New("the model cannot be loaded")
 
 func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
@@ -106,7 +106,7 @@ func (f *inspection) devices() ([]backend.Info, error) {
 	return devices, nil
 }
 
-// inspect is what the files of a checkpoint say.
+// inspect describes the files of a checkpoint.
 func inspect(c *checkpoint.Checkpoint, o doctor.InspectOptions) *doctor.Facts {
 	o.Template = func(c *checkpoint.Checkpoint) (source, tools string, err error) {
 		t, err := c.Templates()
@@ -115,8 +115,8 @@ func inspect(c *checkpoint.Checkpoint, o doctor.InspectOptions) *doctor.Facts {
 	return doctor.Inspect(c, o)
 }
 
-// examineCheckpoint opens a model as load.Checkpoint does, and of a folder that it refuses
-// whatever there is.
+// examineCheckpoint opens a model like load.Checkpoint, and the readable part of a folder that it
+// refuses.
 func examineCheckpoint(name string) (*checkpoint.Checkpoint, error) {
 	c, err := load.Checkpoint(name)
 	if err == nil || name == load.Embedded {
@@ -143,7 +143,7 @@ func oneModel(cmd *cobra.Command, args []string) error {
 	return flags.Usagef("%s takes one model, but there is also %q", cmd.CommandPath(), args[1])
 }
 
-// completeOneModel lets a shell complete what --model of other commands takes.
+// completeOneModel completes the values of --model of other commands.
 func completeOneModel(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -79,8 +79,8 @@ are needed.`,
 	return cmd
 }
 
-// openHead opens what there is of the head of a model. config is that of the model it is
-// for, by which a lone file is read.
+// openHead opens the head of a model. config is that of the target model, which a single
+// file needs.
 func openHead(name string, config []byte) (*checkpoint.Checkpoint, error) {
 	if name == load.Embedded {
 		return load.Checkpoint(name)
