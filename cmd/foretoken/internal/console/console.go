@@ -1,4 +1,4 @@
-// Package console has the streams of a command: what it reads and writes, which of them is a terminal,
+// Package console has the streams of a command: input and output, which of them is a terminal,
 // progress bars, the log of packages below it, and interruption.
 package console
 
@@ -16,13 +16,13 @@ import (
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
-// Step says on standard error what comes next.
+// Step announces the next step on standard error.
 func (c *Console) Step(what string) { c.Remark(what + " …") }
 
 // maxInput is the maximum size of a text from a file or a pipe, in bytes.
 const maxInput = 64 << 20
 
-// Console is where a command reads and writes, and what of it is a terminal.
+// Console is the input and output of a command, and which of it is a terminal.
 type Console struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -81,14 +81,14 @@ func (c *Console) Remark(line string) {
 	Tell(c.Err, line+"\n")
 }
 
-// Tell writes to standard error. If that is not possible there is nowhere left to say so.
+// Tell writes to standard error. Errors of that cannot be reported.
 func Tell(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
 // Faint is text in a faint color.
 func Faint(text string) string { return "\x1b[2m" + text + "\x1b[0m" }
 
-// Print writes a model's text to standard output. On a terminal it leaves out the
-// characters that would steer it: what a model says is not to move the cursor or worse.
+// Print writes a model's text to standard output. On a terminal it removes
+// control characters: the output of a model must not move the cursor or worse.
 func (c *Console) Print(text string) error {
 	if c.OutTerminal {
 		text = Printable(text)
@@ -117,7 +117,7 @@ func Printable(text string) string {
 	}, text)
 }
 
-// OutputError tells a fault of standard output from one of the model.
+// OutputError distinguishes a fault of standard output from one of the model.
 type OutputError struct{ Err error }
 
 func (e *OutputError) Error() string { return "standard output: " + e.Err.Error() }
@@ -130,8 +130,8 @@ func IsOutputError(err error) bool {
 	return errors.As(err, &e)
 }
 
-// PlotStyle is what standard output can show: bars in ASCII where it is not a terminal, or a
-// dumb one, and colors only where they are welcome.
+// PlotStyle is the style for standard output: bars in ASCII unless it is a terminal that is not
+// dumb, and colors only if they are enabled.
 func (c *Console) PlotStyle() plot.Style {
 	s := plot.Style{ASCII: !c.OutTerminal || os.Getenv("TERM") == "dumb", Color: c.OutTerminal && !c.Plain}
 	if out, ok := c.Out.(*os.File); ok && c.OutTerminal {

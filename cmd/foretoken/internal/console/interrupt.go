@@ -38,11 +38,11 @@ func UnlessInterrupted[T any](ctx context.Context, work func() (T, error)) (T, e
 	}
 }
 
-// ErrInterrupted ends a command that was told to stop. What there was has been printed.
+// ErrInterrupted ends a command that was interrupted. The output so far has been printed.
 var ErrInterrupted = errors.New("interrupted")
 
-// Interruptible returns a context that Ctrl-C cancels, and so does being told to end by the system.
-// A second signal has its usual effect, for a program that does not come to its end; commands
+// Interruptible returns a context that Ctrl-C and SIGTERM cancel.
+// A second signal has its usual effect, for a program that does not end; commands
 // without such a context end at the first.
 func Interruptible(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)

@@ -2,8 +2,8 @@ package console
 
 import "testing"
 
-// TestWorkSurvivesPanics checks that work on a goroutine of its own, which is where commands load
-// and measure models, ends with an error and not with the process.
+// TestWorkSurvivesPanics checks that work on another goroutine, where commands load
+// and measure models, ends with an error and does not end the process.
 func TestWorkSurvivesPanics(t *testing.T) {
 	n, err := UnlessInterrupted(t.Context(), func() (int, error) { panic("of the test") })
 	if n != 0 || err == nil || err.Error() != "panic: of the test" {

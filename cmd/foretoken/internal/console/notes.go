@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Notes is the log of a command: it keeps what the packages below have to say, to be shown
+// Notes is the log of a command: it keeps the messages of the packages below, to be shown
 // as plain lines once the progress bar is gone, and in JSON output. It is a slog.Handler.
 type Notes struct {
 	level slog.Level
@@ -17,7 +17,7 @@ type Notes struct {
 	kept  *keptNotes
 }
 
-// keptNotes is what a log and those derived from it have in common.
+// keptNotes is shared by a log and those derived from it.
 type keptNotes struct {
 	mu       sync.Mutex // protects what follows
 	lines    []string   // not shown yet

@@ -10,7 +10,7 @@ import (
 // progressDelay is how long loading may take before it shows a bar.
 const progressDelay = 300 * time.Millisecond
 
-// Progress is a bar on a terminal for work that takes long enough to want one.
+// Progress is a bar on a terminal for long work.
 type Progress struct {
 	c     *Console
 	what  string
@@ -23,7 +23,7 @@ func NewProgress(c *Console, what string) *Progress {
 	return &Progress{c: c, what: what, start: time.Now()}
 }
 
-// Report says that done of total bytes are done.
+// Report sets the progress to done of total bytes.
 func (p *Progress) Report(done, total int64) {
 	if !p.c.ErrTerminal || p.bar == nil && time.Since(p.start) < progressDelay {
 		return
@@ -44,7 +44,7 @@ func (p *Progress) Report(done, total int64) {
 	_ = p.bar.Set64(done) // a bar that cannot be drawn is no reason to stop loading
 }
 
-// End takes the bar off the screen.
+// End removes the bar from the screen.
 func (p *Progress) End() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
