@@ -14,7 +14,7 @@ func Must(err error) {
 	}
 }
 
-// Group is a part of a command's flags under a heading of its own.
+// Group is a part of a command's flags with a heading.
 type Group struct {
 	title string
 	// The command is never run: it is a set of flags, for which cobra has no other type.
@@ -24,7 +24,7 @@ type Group struct {
 // NewGroup returns an empty group.
 func NewGroup(title string) Group { return Group{title, &cobra.Command{}} }
 
-// AddGroups gives the groups' flags to the command, and shows them as groups in its help.
+// AddGroups adds the groups' flags to the command, and shows them as groups in its help.
 func AddGroups(cmd *cobra.Command, groups ...Group) {
 	for _, g := range groups {
 		cmd.Flags().AddFlagSet(g.Flags())

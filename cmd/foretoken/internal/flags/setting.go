@@ -1,5 +1,5 @@
 // Package flags has values of flags that know whether they were given, groups of flags in help texts, and
-// mistakes in what the user typed.
+// usage errors.
 package flags
 
 import (
@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// Setting is a flag that remembers whether it was given, so that a checkpoint's own
-// recommendation can stand in where it was not.
+// Setting is a flag that remembers whether it was given, so that the checkpoint's
+// recommendation can replace a missing value.
 type Setting[T any] struct {
 	Value T
 	Given bool
-	Kind  string // what help calls the value
+	Kind  string // the value's name in help
 	Parse func(text string) (T, error)
 	Check func(T) error
 }
@@ -47,7 +47,7 @@ func (s *Setting[T]) String() string {
 // Type names the value in help.
 func (s *Setting[T]) Type() string { return s.Kind }
 
-// Unset is as if the flag had not been given.
+// Unset resets the flag to not given.
 func (s *Setting[T]) Unset() {
 	var zero T
 	s.Value, s.Given = zero, false

@@ -8,20 +8,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// UsageError is a mistake in what the user typed.
+// UsageError is an error of the command line.
 type UsageError struct{ err error }
 
 func (e *UsageError) Error() string { return e.err.Error() }
 
 func (e *UsageError) Unwrap() error { return e.err }
 
-// Usage is err as a mistake in what the user typed.
+// Usage is err as an error of the command line.
 func Usage(err error) error { return &UsageError{err} }
 
 // Usagef is a UsageError with a message.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// KnownCommand refuses what is neither a command nor a flag.
+// KnownCommand refuses unknown commands.
 func KnownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
