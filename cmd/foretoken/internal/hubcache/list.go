@@ -18,7 +18,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// cachedModel is what list prints of a revision in the cache. Fields are only ever added.
+// cachedModel is the output of list for a revision in the cache. Fields are only ever added.
 type cachedModel struct {
 	Model     string   `json:"model"`
 	Commit    string   `json:"commit"` // empty: no file has arrived yet
@@ -32,7 +32,7 @@ type cachedModel struct {
 	Vision    bool     `json:"vision"`    // it has a vision tower that can be used
 	Problem   string   `json:"problem,omitempty"`
 
-	foreign bool // of a family that we do not know
+	foreign bool // of an unknown family
 }
 
 // List is the command that lists the models of the cache.
@@ -96,7 +96,7 @@ func cachedModels(cache hub.Cache) ([]cachedModel, error) {
 	return list, nil
 }
 
-// describeSnapshot looks at the headers of a model.
+// describeSnapshot reads the headers of a model.
 func describeSnapshot(s *hub.Snapshot) cachedModel {
 	d := cachedModel{Model: string(s.Repo), Commit: s.Commit, Refs: append([]string{}, s.Refs...), Folder: s.Folder, Bytes: s.Size}
 	if config, err := os.ReadFile(filepath.Join(s.Folder, "config.json")); err == nil {
@@ -113,7 +113,7 @@ func describeSnapshot(s *hub.Snapshot) cachedModel {
 	return d
 }
 
-// look fills in what the headers say, and returns what is wrong.
+// look fills in the data of the headers, and returns their error.
 func (d *cachedModel) look(s *hub.Snapshot) (err error) {
 	path, err := s.Path()
 	if errors.Is(err, hub.ErrNotCached) {
@@ -149,7 +149,7 @@ func (d *cachedModel) look(s *hub.Snapshot) (err error) {
 	return nil
 }
 
-// modelTable is the models that we run or could if they were whole, and then the others.
+// modelTable lists the supported models, complete or not, and then the rest.
 func modelTable(list []cachedModel) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -165,7 +165,7 @@ func modelTable(list []cachedModel) string {
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, console.ByteText(m.Bytes), m.revision(), dash(m.Family), m.bits(), m.has(m.Head), m.has(m.Vision), strings.ReplaceAll(m.Problem, "\n", " "))
 	}
-	_ = w.Flush() // a builder takes everything
+	_ = w.Flush() // a builder does not fail
 	if len(others) > 0 {
 		if rows > 0 {
 			b.WriteString("\n")
@@ -188,7 +188,7 @@ func (d *cachedModel) bits() string {
 	return fmt.Sprint(d.Bits)
 }
 
-// has tells whether the model has a part, as far as its headers are known.
+// has reports whether the model has a part, as far as its headers are known.
 func (d *cachedModel) has(part bool) string {
 	switch {
 	case part:

@@ -171,7 +171,7 @@ func (p *pulling) fetch(ctx context.Context, c *console.Console, client *hub.Cli
 	return folder, head.complete(ctx, folder)
 }
 
-// indexed is files without those weights that an index of the repository leaves out, which are
+// indexed is files without weights that an index of the repository leaves out, which are
 // another variant of the model.
 func indexed(ctx context.Context, client *hub.Client, l *hub.Listing, files []hub.File) ([]hub.File, error) {
 	i := slices.IndexFunc(files, func(f hub.File) bool { return f.Path == checkpoint.IndexFile })
@@ -184,7 +184,7 @@ func indexed(ctx context.Context, client *hub.Client, l *hub.Listing, files []hu
 	}
 	shards, err := checkpoint.ParseIndex(text)
 	if err != nil {
-		return files, nil // opening the model says what is wrong with it
+		return files, nil // opening the model reports the error
 	}
 	return slices.DeleteFunc(slices.Clone(files), func(f hub.File) bool {
 		_, listed := shards[f.Path]
@@ -226,18 +226,18 @@ func runnableModel(ctx context.Context, client *hub.Client, l *hub.Listing, file
 	return nil
 }
 
-// family is the model_type in a config.json, and whether it is one that we run, or the head
-// of one in a repository of its own.
+// family is the model_type in a config.json, and whether it is supported, or the head
+// of a supported one.
 func family(config []byte) (kind string, known bool) {
 	var c struct {
 		Type string `json:"model_type"`
 	}
-	_ = json.Unmarshal(config, &c) // what is no config has no type
+	_ = json.Unmarshal(config, &c) // an invalid config has no type
 	_, err := model.OfHead(config)
 	return c.Type, err == nil
 }
 
-// advise adds what helps against an error of the network.
+// advise adds advice to a network error.
 func advise(err error, name string) error {
 	if !errors.Is(err, hub.ErrUnreachable) && !errors.Is(err, hub.ErrOffline) {
 		return err

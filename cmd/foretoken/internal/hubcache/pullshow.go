@@ -17,7 +17,7 @@ import (
 const (
 	barsEvery  = 100 * time.Millisecond
 	linesEvery = 30 * time.Second
-	speedOver  = 10 * time.Second // what the speed is a mean of
+	speedOver  = 10 * time.Second // period of the mean speed
 )
 
 // pullShow shows how far files are: a bar for each under way and one for all on a terminal,
@@ -30,7 +30,7 @@ type pullShow struct {
 	files   []*pullFile // under way, in the order they began
 	done    map[string]*pullFile
 	total   int64 // bytes of all files
-	here    int64 // of these, how many have arrived, now or before
+	here    int64 // arrived bytes, now or before
 	arrived int64 // now
 	samples []pullSample
 	shown   time.Time
@@ -40,17 +40,17 @@ type pullShow struct {
 // pullFile is a file of which something was heard.
 type pullFile struct {
 	hub.Event
-	counted bool      // whether what was there before is known
-	told    time.Time // when a line said why nothing arrives
+	counted bool      // whether the bytes from before are known
+	told    time.Time // when a line last explained a delay
 }
 
-// pullSample is what had arrived at a time.
+// pullSample is the arrived bytes at a time.
 type pullSample struct {
 	at    time.Time
 	bytes int64
 }
 
-// newPullShow announces what is to come.
+// newPullShow announces the download.
 func newPullShow(c *console.Console, l *hub.Listing, files []hub.File) *pullShow {
 	s := &pullShow{c: c, now: time.Now, done: map[string]*pullFile{}}
 	s.width = func() int {
@@ -73,7 +73,7 @@ func newPullShow(c *console.Console, l *hub.Listing, files []hub.File) *pullShow
 // bars reports whether there is a terminal that can draw.
 func (s *pullShow) bars() bool { return s.c.ErrTerminal && !s.c.Plain }
 
-// event takes in what is new of a file.
+// event applies an event of a file.
 func (s *pullShow) event(e hub.Event) {
 	f := s.done[e.File.Path]
 	if f == nil {
@@ -192,7 +192,7 @@ func bar(done, size int64, cells int) string {
 	return strings.Repeat("█", full) + strings.Repeat(" ", cells-full)
 }
 
-// stateText says why nothing arrives.
+// stateText explains a delay.
 func stateText(e hub.Event) string {
 	if e.State == hub.Waiting {
 		return "another program is fetching it; waiting"

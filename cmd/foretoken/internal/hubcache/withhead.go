@@ -23,7 +23,7 @@ import (
 // byCard is the value of --with-head that stands for the base model of the model card.
 const byCard = "base_model"
 
-// Limits on what is read of an original repository besides the tensors of its head.
+// Limits on reads of an original repository besides the tensors of its head.
 const (
 	maxCard       = 4 << 20
 	maxIndex      = 64 << 20
@@ -99,13 +99,13 @@ func (h *lostHead) find(ctx context.Context, flag string) (err error) {
 	return nil
 }
 
-// complete adds the head to the model in a folder if it was asked for, and else says in a line
-// how to. A model that has one stays as it is.
+// complete adds the head to the model in a folder if requested, and else prints a line
+// on how to. A model with a head is not changed.
 func (h *lostHead) complete(ctx context.Context, folder string) error {
 	s, err := h.survey(folder, "")
 	switch {
 	case h.from == nil && (err != nil || s.Head.Present || s.Head.Promised == 0):
-		return nil // other commands say what is wrong with the model
+		return nil // other commands report the fault of the model
 	case err != nil:
 		return fmt.Errorf("--with-head: %w", err)
 	case len(s.Head.Missing) > 0:
@@ -134,7 +134,7 @@ func (h *lostHead) complete(ctx context.Context, folder string) error {
 	return h.client.Compose(ctx, h.head, h.l, path.Join(h.inside, checkpoint.SidecarFile), show.event)
 }
 
-// name is the model as it was asked for.
+// name is the requested name of the model.
 func (h *lostHead) name() string {
 	if h.l.Revision == "main" {
 		return string(h.l.Repo)
@@ -239,7 +239,7 @@ type composing struct {
 	raw      bool // the model has the norms of a release, and so has a head in its files
 }
 
-// add adds what a file of the original has of the head. What the file says about the norms of its tensors is
+// add adds the part of the head in a file of the original. The file's metadata about norms is
 // kept.
 func (c *composing) add(ctx context.Context, h *lostHead, file hub.File) error {
 	header, err := h.header(ctx, file)
@@ -291,8 +291,8 @@ func (h *lostHead) read(ctx context.Context, path string, limit int) ([]byte, er
 }
 
 // files are the files of the original's weights that may hold a part of the head, or tell how it is
-// stored: those that the index names, or the only one. The head is in the file beside them, if there is one,
-// if it is in none of them.
+// stored: those of the index, or the only one. If none of them has the head, it is in the file
+// beside them, if that exists.
 func (h *lostHead) files(ctx context.Context, names model.HeadNames) (files []hub.File, beside *hub.File, err error) {
 	paths := []string{"model.safetensors"}
 	if _, ok := h.file(checkpoint.IndexFile); ok {
@@ -349,7 +349,7 @@ func (h *lostHead) header(ctx context.Context, f hub.File) (*checkpoint.Header, 
 	return checkpoint.ParseHeader(text, int(f.Size))
 }
 
-// isFolder reports whether what was fetched is the folder of a checkpoint, not a GGUF file.
+// isFolder reports whether the fetched files are the folder of a checkpoint, not a GGUF file.
 func isFolder(files []hub.File) bool {
 	return slices.ContainsFunc(files, func(f hub.File) bool { return filepath.Ext(f.Path) == ".safetensors" })
 }
