@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// DeviceFlags say what to compute on.
+// DeviceFlags select the device.
 type DeviceFlags struct {
 	Device  flags.Setting[string]
 	Threads flags.Setting[int]
@@ -24,7 +24,7 @@ func NewDeviceFlags() DeviceFlags {
 	return DeviceFlags{Device: device, Threads: flags.Whole(1, 1024), ISA: flags.Choice(backend.ISAs()...)}
 }
 
-// OffloadFlags say what of a model lies on the device.
+// OffloadFlags select the part of a model on the device.
 type OffloadFlags struct {
 	Layers  flags.Setting[int]
 	Experts bool
@@ -34,7 +34,7 @@ func NewOffloadFlags() OffloadFlags {
 	return OffloadFlags{Layers: flags.Setting[int]{Kind: "auto|N", Parse: parseLayers, Check: func(int) error { return nil }}}
 }
 
-// parseLayers reads how many layers lie on the device; 0 is none of them.
+// parseLayers reads the number of layers on the device; 0 is none.
 func parseLayers(text string) (int, error) {
 	if text == "auto" {
 		return foretoken.LayersAuto, nil
@@ -56,7 +56,7 @@ func (f *OffloadFlags) AddOffload(g flags.Group) {
 	fs.BoolVar(&f.Experts, "cpu-experts", false, "keep the experts of all layers on the CPU")
 }
 
-// Offload is what was asked for.
+// Offload is the requested placement.
 func (f *OffloadFlags) Offload() foretoken.Offload {
 	return foretoken.Offload{Layers: f.Layers.Value, CPUExperts: f.Experts}
 }
@@ -69,14 +69,14 @@ func (f *DeviceFlags) AddDevice(g flags.Group) {
 	fs.Var(&f.ISA, "isa", "instruction set of the CPU; all give the same bits (default: the fastest available)")
 }
 
-// CompleteDevice adds what a shell can complete.
+// CompleteDevice adds shell completion.
 func CompleteDevice(cmd *cobra.Command) {
 	for name, words := range map[string][]cobra.Completion{"device": backend.Names(), "isa": backend.ISAs()} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
 }
 
-// CompleteOffload likewise.
+// CompleteOffload adds shell completion.
 func CompleteOffload(cmd *cobra.Command) {
 	flags.Must(cmd.RegisterFlagCompletionFunc("gpu-layers", cobra.FixedCompletions([]cobra.Completion{"auto"}, cobra.ShellCompDirectiveNoFileComp)))
 }

@@ -52,7 +52,7 @@ func (f *draftFlags) Group() flags.Group {
 	return g
 }
 
-// completeDrafting adds what a shell can complete.
+// completeDrafting adds shell completion.
 func completeDrafting(cmd *cobra.Command) {
 	for name, words := range map[string][]cobra.Completion{
 		"mtp": {"auto", "on", "off"}, "mtp-depth": {"auto"}, "mtp-accept": {"exact", "ratio"},
@@ -78,7 +78,7 @@ func (f *draftFlags) possible() bool {
 	return f.depth.Value != spec.DepthOff && (f.MTP.Value != "off" || f.Drafter.Given)
 }
 
-// options are what the flags ask for.
+// options are those of the flags.
 func (f *draftFlags) options() foretoken.Speculation {
 	o := foretoken.Speculation{Depth: foretoken.Depth(f.depth.Value), Vocab: f.Vocab.Or(vocabAuto), NoSelfTest: f.NoSelfTest}
 	if !f.possible() {
@@ -95,7 +95,7 @@ func (f *draftFlags) options() foretoken.Speculation {
 	return o
 }
 
-// describeSelfTest is the line on a self-test. Its rates are those of speculation stats: how
+// describeSelfTest is the line about a self-test. Its rates are those of speculation stats: how
 // often a draft token and all before it are accepted.
 func describeSelfTest(v *foretoken.SelfTest) string {
 	rates, all := "", 1.0

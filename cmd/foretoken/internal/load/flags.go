@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 )
 
-// Embedded is what the model inside the program is called.
+// Embedded is the name of the embedded model.
 const Embedded = foretoken.Tiny
 
 // Flags say which model to open, and how.
@@ -64,7 +64,7 @@ func (f *Flags) AddComputing(g flags.Group) {
 	fs.Var(&f.context, "context", fmt.Sprintf("context length: maximum tokens of prompt and answer (default: that of the model, at most %d)", foretoken.DefaultContext))
 }
 
-// Complete adds what a shell can complete.
+// Complete adds shell completion.
 func Complete(cmd *cobra.Command) {
 	CompleteDevice(cmd)
 	CompleteOffload(cmd)
@@ -82,7 +82,7 @@ func Complete(cmd *cobra.Command) {
 // kvFlags say how a KV cache is kept.
 type kvFlags struct{ bits flags.Setting[string] }
 
-// kvBits are the widths that --kv-bits takes.
+// kvBits are the values of --kv-bits.
 var kvBits = []string{"8", "16", "32"}
 
 // KVDefault is the default of --kv-bits where --compute is a flag as well.
@@ -95,13 +95,13 @@ func (f *kvFlags) Add(g flags.Group, otherwise string) {
 	g.Flags().Var(&f.bits, "kv-bits", fmt.Sprintf("bits per number in the KV cache (default %s)", otherwise))
 }
 
-// Options is what was asked for, 0 if nothing was.
+// Options is the requested width, 0 if not given.
 func (f *kvFlags) Options() int {
 	n, _ := strconv.Atoi(f.bits.Or("0")) // one of a few that are numbers
 	return n
 }
 
-// CompleteKV adds what a shell can complete.
+// CompleteKV adds shell completion.
 func CompleteKV(cmd *cobra.Command) {
 	flags.Must(cmd.RegisterFlagCompletionFunc("kv-bits", cobra.FixedCompletions(kvBits, cobra.ShellCompDirectiveNoFileComp)))
 }

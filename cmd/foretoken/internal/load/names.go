@@ -16,8 +16,8 @@ import (
 	"github.com/foretoken/foretoken/internal/models"
 )
 
-// StateFolder is ours in the folder for state of the XDG base directories. It is empty if there is
-// no such place.
+// StateFolder is the program's folder in the folder for state of the XDG base directories. It is empty if there is
+// no such folder.
 func StateFolder() string {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(dir) {
@@ -40,7 +40,7 @@ func firstSet(variables ...string) string {
 	return ""
 }
 
-// hubHome is the folder in which the hub's programs keep what is theirs.
+// hubHome is the folder of the hub's programs.
 func hubHome() (string, error) {
 	if dir := os.Getenv("HF_HOME"); dir != "" {
 		return ExpandHome(dir)
@@ -100,7 +100,7 @@ func hubToken() (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// NewHubClient is a client as the environment says.
+// NewHubClient is a client with the settings of the environment.
 func NewHubClient(parallel int) (*hub.Client, error) {
 	cache, err := HubCache()
 	if err != nil {
@@ -117,14 +117,14 @@ func NewHubClient(parallel int) (*hub.Client, error) {
 	})
 }
 
-// Resolve is the folder or file that a name on the command line stands for: one that
-// is there, or that of a repository in the hub's cache. The network is not asked.
+// Resolve is the folder or file that a name on the command line stands for: an existing
+// one, or that of a repository in the hub's cache. It sends no request.
 func Resolve(name string) (string, error) {
 	if name == Embedded {
 		return name, nil
 	}
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
-		return name, nil // whatever else is wrong with it is better said by who opens it
+		return name, nil // opening it reports other errors
 	}
 	if _, _, err := hub.ParseName(name); err != nil {
 		return "", fmt.Errorf("model %s: no such folder; want a folder with config.json, tokenizer.json and *.safetensors files", name)
@@ -148,8 +148,8 @@ func Resolve(name string) (string, error) {
 	return path, err
 }
 
-// CompleteName completes what --model takes: the embedded model, one in the cache, or
-// where neither fits a folder or file.
+// CompleteName completes the values of --model: the embedded model, one in the cache, or
+// otherwise a folder or file.
 func CompleteName(typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	names := CachedNames(typed)
 	if strings.HasPrefix(Embedded, typed) {
@@ -158,14 +158,14 @@ func CompleteName(typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return names, cobra.ShellCompDirectiveDefault
 }
 
-// CachedNames are the models in the cache whose names begin with what is typed.
+// CachedNames are the models in the cache whose names begin with typed.
 func CachedNames(typed string) []cobra.Completion {
 	cache, err := HubCache()
 	if err != nil {
 		return nil
 	}
 	var names []cobra.Completion
-	repos, _ := cache.Repos() // none can be completed where none can be read
+	repos, _ := cache.Repos() // without repositories nothing is completed
 	for _, r := range repos {
 		if strings.HasPrefix(string(r), typed) {
 			names = append(names, string(r))
@@ -174,7 +174,7 @@ func CachedNames(typed string) []cobra.Completion {
 	return names
 }
 
-// ServedName is what a model is listed as: its repository, or else the name of its folder or
+// ServedName is the listed name of a model: its repository, or else the name of its folder or
 // file.
 func ServedName(typed, path string) string {
 	if path == Embedded {

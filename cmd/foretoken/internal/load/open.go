@@ -16,7 +16,7 @@ import (
 	"github.com/foretoken/foretoken/internal/models"
 )
 
-// Model is an open model with what the packages below have to say about it.
+// Model is an open model with the messages of the packages below.
 type Model struct {
 	*foretoken.Model
 	Notes *console.Notes
@@ -38,7 +38,7 @@ func (f *Flags) Open(ctx context.Context, c *console.Console, log *console.Notes
 }
 
 // OpenWith opens the model that the flags name, with options o. When ctx is canceled it returns
-// console.ErrInterrupted at once, and leaves what it was loading to the end of the process.
+// console.ErrInterrupted at once; the unfinished load ends with the process.
 func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Options, log *console.Notes) (*Model, error) {
 	path, err := Resolve(f.Model)
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *Flags) Options() foretoken.Options {
 	return o
 }
 
-// DescribePlacement says what lies where.
+// DescribePlacement describes the placement of a model.
 func DescribePlacement(list []foretoken.Placement) string {
 	var sides []string
 	for _, p := range list {
@@ -87,7 +87,7 @@ func DescribePlacement(list []foretoken.Placement) string {
 	return strings.Join(sides, "; ")
 }
 
-// Explain adds what flags can do about an error.
+// Explain adds advice about flags to an error.
 func Explain(err error) error {
 	var long *foretoken.ContextError
 	switch {
@@ -124,7 +124,7 @@ func Checkpoint(name string) (*checkpoint.Checkpoint, error) {
 	return c, Explain(err)
 }
 
-// CheckPrompt says what is wrong with a prompt in the words of the flags.
+// CheckPrompt reports the error of a prompt with the names of the flags.
 func (s *Model) CheckPrompt(p *foretoken.Prompt) error {
 	for _, id := range p.IDs {
 		if int(id) >= s.Info().Vocab {

@@ -18,7 +18,7 @@ type VisionFlags struct {
 	asStored, onWhite bool
 }
 
-// newVisionFlags are the flags. A picture has at least one token, of 32 by 32 pixels.
+// newVisionFlags are the flags. An image has at least one token, of 32 by 32 pixels.
 func newVisionFlags() VisionFlags { return VisionFlags{maxPixels: flags.Whole(1024, math.MaxInt32)} }
 
 // Add defines the flags in a group.
@@ -65,5 +65,5 @@ func DescribeVision(v *foretoken.VisionInfo) string {
 	return fmt.Sprintf("images up to %d pixels, a token for %d×%d of them", v.MaxPixels, token, token)
 }
 
-// CompleteVision adds what a shell can complete.
+// CompleteVision adds shell completion.
 func CompleteVision(cmd *cobra.Command) { flags.Must(cmd.MarkFlagFilename("mmproj", "gguf")) }
