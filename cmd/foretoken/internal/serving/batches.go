@@ -24,8 +24,8 @@ func (f *serveFlags) batchGroup() flags.Group {
 	return g
 }
 
-// openBatches gives the server a folder for batches. Without --state-dir a folder that cannot be had
-// is no reason not to serve: another server may have it.
+// openBatches gives the server a folder for batches. Without --state-dir an unavailable folder
+// is not an error: another server may have it.
 func (f *serveFlags) openBatches(ctx context.Context, log *slog.Logger, o *server.Options) (end func(), err error) {
 	end = func() {}
 	if f.noBatches {

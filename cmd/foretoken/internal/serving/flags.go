@@ -136,7 +136,7 @@ func (f *serveFlags) networkGroup() flags.Group {
 	return g
 }
 
-// complete adds what a shell can complete.
+// complete adds shell completion.
 func (f *serveFlags) complete(cmd *cobra.Command) {
 	for name, words := range map[string][]cobra.Completion{
 		"log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
@@ -165,7 +165,7 @@ func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(w, &o)), nil
 }
 
-// modelOptions are those that all models are loaded with.
+// modelOptions are the options of all models.
 func (f *serveFlags) modelOptions() foretoken.Options {
 	o := f.model.Options()
 	o.KVMemory = f.kvMemory.Or(-1)
@@ -231,7 +231,7 @@ func (f *serveFlags) validate() error {
 	return errors.Join(f.validateCache(), f.model.Draft.Validate(), f.model.Vision.Validate(), f.queueing.Validate())
 }
 
-// keys are the API keys that were given, nil if none was.
+// keys are the given API keys, or nil.
 func (f *serveFlags) keys() (*server.Keys, error) {
 	text := f.apiKey
 	if text == "" {

@@ -25,7 +25,7 @@ func (f *serveFlags) gatewayGroup() flags.Group {
 	return g
 }
 
-// addMetrics adds the flag for what has metrics and health.
+// addMetrics adds the flag for the listener of metrics and health.
 func (f *serveFlags) addMetrics(g flags.Group) {
 	g.Flags().StringVar(&f.metricsAddr, "metrics-addr", "", "serve only /metrics, /healthz and /readyz at `HOST:PORT`, without a key")
 }
@@ -49,13 +49,13 @@ func (f *serveFlags) publisher(log *slog.Logger) (*kvevents.Publisher, error) {
 	return kvevents.New(kvevents.Options{Pod: name, BlockTokens: foretoken.PageTokens, Log: log}), nil
 }
 
-// serveGateway opens what gateways read beside the API of s, and serves it in the background until
+// serveGateway opens the listeners for gateways beside the API of s, and serves them in the background until
 // s has ended; end is to be called then.
 func (f *serveFlags) serveGateway(log *slog.Logger, s *server.Server, events *kvevents.Publisher) (end func(), err error) {
 	var open []net.Listener
 	end = func() {
 		for _, l := range open {
-			_ = l.Close() // its server has, unless there is none
+			_ = l.Close() // its server has closed it, unless there is none
 		}
 	}
 	for _, x := range []struct {
@@ -81,7 +81,7 @@ func (f *serveFlags) serveGateway(log *slog.Logger, s *server.Server, events *kv
 	return end, nil
 }
 
-// listen opens a listener that a flag asks for. As ZeroMQ has it, the host may be *.
+// listen opens a listener for a flag. As in ZeroMQ, the host may be *.
 func listen(flag, scheme, text string) (net.Listener, error) {
 	addr, ok := strings.CutPrefix(text, scheme)
 	addr = strings.Replace(addr, "*:", ":", 1)

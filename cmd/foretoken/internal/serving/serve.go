@@ -143,7 +143,7 @@ func modelNames(o *server.Options) []string {
 	return names
 }
 
-// notify tells systemd how the service is, if it asked to be told.
+// notify tells systemd the state of the service, if it is configured.
 func notify(log *slog.Logger, state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
@@ -160,14 +160,14 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
-// served finds the models that --model names, with what they can be called.
+// served finds the models of --model, with their names.
 func (f *serveFlags) served() (list []server.Model, aliases map[string]string, err error) {
 	typed := []string(f.models)
 	if len(typed) == 0 {
 		typed = []string{load.Embedded}
 	}
 	o := f.modelOptions()
-	called := map[string]string{} // what was typed → name
+	called := map[string]string{} // typed name → name
 	aliases = map[string]string{}
 	for _, t := range typed {
 		path, err := load.Resolve(t)
@@ -185,7 +185,7 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 		}
 	}
 	for _, m := range list {
-		delete(aliases, m.Name) // which is what another model is called
+		delete(aliases, m.Name) // which is another model's name
 	}
 	for _, text := range f.aliases {
 		alias, t, ok := strings.Cut(text, "=")

@@ -30,7 +30,7 @@ func TestServedModelsHaveNames(t *testing.T) {
 	}
 }
 
-// A model of the hub goes without its short name where a folder is called that.
+// A model of the hub has no short name if a folder has that name.
 func TestServedModelsKeepTheirNames(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("HF_HUB_CACHE", cache)

@@ -18,7 +18,7 @@ import (
 func Worker() *cobra.Command {
 	f := newServeFlags()
 	f.headers, f.bodies, f.idle = server.DefaultHeaderTimeout, server.DefaultBodyTimeout, server.DefaultIdleTimeout
-	f.host, f.drainTimeout = defaultHost, defaultDrain // what serve has flags for and a worker has not
+	f.host, f.drainTimeout = defaultHost, defaultDrain // flags of serve that a worker does not have
 	cmd := &cobra.Command{
 		Use:   "worker --queue URL [flags] [MODEL...]",
 		Short: "Process batch lines that servers have accepted",
