@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
-// The reasons for an answer to end that the model does not know.
+// Reasons for the end of an answer that the model does not know.
 const (
 	finishCanceled = "canceled" // Ctrl-C
 	finishError    = "error"
@@ -19,8 +19,8 @@ const (
 // session is an open model that answers questions.
 type session struct{ *load.Model }
 
-// question is the request for an answer to p. likeliest is how many tokens to report the
-// log-probabilities of in place of each, -1 for none at all.
+// question is the request for an answer to p. likeliest is the number of alternatives with
+// log-probabilities per token, -1 for none at all.
 func (s *session) question(p *foretoken.Prompt, sampling *samplingFlags, limits *limitFlags, likeliest int) (foretoken.Request, error) {
 	options, err := sampling.options(s.Sampling())
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *answer) summary(seed uint64) string {
 	return fmt.Sprintf("%s; seed %d", line, seed)
 }
 
-// ask runs a question and gives its pieces to emit as they come. The answer is what there was
+// ask runs a question and passes its pieces to emit as they come. The answer is the text so far
 // also when an error is returned: console.ErrInterrupted when ctx was canceled, or the error of
 // the engine or of emit.
 func (s *session) ask(ctx context.Context, q foretoken.Request, emit func(foretoken.Piece) error) (*answer, error) {

@@ -23,7 +23,7 @@ const maxFrames = 1 << 30
 // pictureEndings are those of files that can be attached.
 var pictureEndings = []string{".png", ".jpg", ".jpeg", ".webp", ".gif"}
 
-// attachment is a picture or video that goes with a message.
+// attachment is an image or video of a message.
 type attachment struct {
 	name string // for people
 	*chat.Media
@@ -65,7 +65,7 @@ func (f *mediaFlags) read() ([]attachment, error) {
 	return append(list, videos...), nil
 }
 
-// readPicture attaches a picture.
+// readPicture attaches an image.
 func readPicture(path string) (attachment, error) {
 	data, err := readMedia(path)
 	return attachment{filepath.Base(path), &chat.Media{Files: [][]byte{data}}}, err
@@ -139,7 +139,7 @@ func readFrames(paths []string) (*chat.Media, error) {
 	return m, nil
 }
 
-// readMedia reads a file that may be a picture.
+// readMedia reads a file that may be an image.
 func readMedia(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -162,7 +162,7 @@ func readMedia(path string) ([]byte, error) {
 	return data, nil
 }
 
-// openPart returns what a part of a message names: the data of a data: URL, or a file of the user,
+// openPart returns the file that a part of a message names: the data of a data: URL, or a file of the user,
 // by its path or file: URL.
 func openPart(name string) ([]byte, error) {
 	scheme, rest, found := strings.Cut(name, ":")
@@ -185,7 +185,7 @@ func openPart(name string) ([]byte, error) {
 	return readMedia(path)
 }
 
-// isPictureName reports whether a name ends as those of pictures do.
+// isPictureName reports whether a name has the extension of an image.
 func isPictureName(name string) bool {
 	return slices.Contains(pictureEndings, strings.ToLower(filepath.Ext(name)))
 }

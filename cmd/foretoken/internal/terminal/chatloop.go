@@ -43,7 +43,7 @@ type conversation struct {
 // chat talks with the user until the end of input. The attachments are for the first message.
 func (t *talk) chat(ctx context.Context, c *console.Console, s *session, attached []attachment) error {
 	in, ok := c.In.(*os.File)
-	if !ok { // what is a terminal is a file
+	if !ok { // a terminal is a file
 		return errors.New("a chat needs a terminal")
 	}
 	file := ""
@@ -93,7 +93,7 @@ func (v *conversation) loop(ctx context.Context) error {
 	}
 }
 
-// say puts a message of the user to the model. What goes wrong with one message does not
+// say sends a message of the user to the model. An error of one message does not
 // end the chat.
 func (v *conversation) say(ctx context.Context, text string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
@@ -125,7 +125,7 @@ func (v *conversation) say(ctx context.Context, text string) error {
 	return nil
 }
 
-// input is what a message of the user says, and what it attaches itself.
+// input is a message of the user, and its attachments.
 func (v *conversation) input(text string) (*input, []attachment, error) {
 	if v.template.off {
 		return v.template.textInput(text), nil, nil
@@ -147,7 +147,7 @@ func (v *conversation) beginsWithFile(line string) bool {
 	return n > 0 && !v.template.off
 }
 
-// attachedText says what was attached, a line each.
+// attachedText lists the attachments, a line each.
 func attachedText(list []attachment) string {
 	text := ""
 	for _, a := range list {
@@ -156,13 +156,13 @@ func attachedText(list []attachment) string {
 	return text
 }
 
-// isMediaError reports whether err is about a picture or video.
+// isMediaError reports whether err is about an image or video.
 func isMediaError(err error) bool {
 	var e *foretoken.MediaError
 	return errors.As(err, &e) || errors.Is(err, foretoken.ErrNoVision)
 }
 
-// refuse shows what is wrong with the files of a message, and gives the message back to be changed.
+// refuse shows the error of the files of a message, and returns the message for editing.
 func (v *conversation) refuse(err error, text string) error {
 	v.lines.restore(text)
 	if len(v.pending) > 0 && isMediaError(err) {
@@ -181,7 +181,7 @@ func (s *shown) message() chat.Message {
 	return m
 }
 
-// complain shows an error and what can be done in a chat.
+// complain shows an error and the remedy in a chat.
 func (v *conversation) complain(err error) error {
 	text := fmt.Sprintf("foretoken: %s\n", console.Printable(err.Error()))
 	if len(v.messages) > 0 {
@@ -190,7 +190,7 @@ func (v *conversation) complain(err error) error {
 	return v.c.Write(text)
 }
 
-// command does what a line that begins with a slash says. It reports whether to leave.
+// command executes a line that begins with a slash. It reports whether to leave.
 func (v *conversation) command(line string) (leave bool, err error) {
 	name, rest, _ := strings.Cut(line, " ")
 	rest = strings.TrimSpace(rest)

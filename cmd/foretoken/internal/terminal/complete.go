@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
-// completeMention completes the path of a file that is being named with @ at the end of a line
-// typed so far: as far as all files that may be meant agree, pictures and folders. ok is false if
+// completeMention completes the path of a file named with @ at the end of a
+// line: up to the common prefix of all matching images and folders. ok is false if
 // there is nothing to add.
 func completeMention(typed string) (line string, ok bool) {
 	at := strings.LastIndexByte(typed, '@')

@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
-// generateTokens is how long an answer may be if no flag says.
+// generateTokens is the default maximum length of an answer.
 const generateTokens = 512
 
 // generation is a run of the command generate.
@@ -142,7 +142,7 @@ func (g *generation) validate(cmd *cobra.Command) error {
 	return nil
 }
 
-// input reads what is to be continued, before the model is loaded.
+// input reads the prompt, before the model is loaded.
 func (g *generation) input(cmd *cobra.Command, c *console.Console, log *console.Notes) (*input, error) {
 	changed := cmd.Flags().Changed
 	attached, err := g.media.read()
@@ -185,7 +185,7 @@ func (g *generation) answer(ctx context.Context, c *console.Console, s *session,
 		return errors.Join(newReport(s, &q, a, err).write(c.Out), err)
 	}
 	if c.OutTerminal {
-		err = errors.Join(err, c.Write("\n")) // so that the shell begins on a line of its own
+		err = errors.Join(err, c.Write("\n")) // so that the shell begins on a new line
 	}
 	if g.model.Verbose {
 		c.Remark(a.summary(q.Sampling.Seed))

@@ -14,9 +14,9 @@ import (
 // maxHistory is how many lines are remembered.
 const maxHistory = 500
 
-// history remembers the lines typed in chats, over the end of the program if it has a
-// file. It implements term.History. Whatever is wrong with the file, a chat goes on
-// without it.
+// history remembers the lines typed in chats, across processes if it has a
+// file. It implements term.History. A chat works without the file if it cannot be read
+// or written.
 type history struct {
 	lines []string // the newest last
 	file  string   // empty: none
@@ -35,13 +35,13 @@ func openHistory(file string) *history {
 	for s.Scan() {
 		h.push(console.Printable(s.Text()))
 	}
-	if s.Err() == nil && len(h.lines) == maxHistory { // what was not read whole is not written again
+	if s.Err() == nil && len(h.lines) == maxHistory { // a history that was not read whole is not written again
 		h.rewrite()
 	}
 	return h
 }
 
-// historyFile is where the history of this user is kept. It is empty if there is no such place.
+// historyFile is the file of this user's history. It is empty if there is no folder for it.
 func historyFile() string {
 	dir := load.StateFolder()
 	if dir == "" {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What comes after a line that is too long is not read, and must not be lost for that.
+// Lines after one that is too long are not read, and must not be lost.
 func TestHistoryKeepsWhatItCannotRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history")
 	var text strings.Builder

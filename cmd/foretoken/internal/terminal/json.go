@@ -43,8 +43,8 @@ type tokenLogProb struct {
 	Top []logProb `json:"top"`
 }
 
-// timings are null where there was nothing to measure. A rate of decoding does not count
-// the first token, which comes out of the prompt.
+// timings are null without a measurement. A rate of decoding does not count
+// the first token, which the prefill gives.
 type timings struct {
 	LoadMS          float64  `json:"load_ms"`
 	QueueMS         float64  `json:"queue_ms"`

@@ -19,19 +19,19 @@ const (
 	nextPrompt  = "... "
 )
 
-// keyCtrlC is what a terminal in raw mode sends for Ctrl-C.
+// keyCtrlC is the byte of Ctrl-C on a terminal in raw mode.
 const keyCtrlC = 3
 
 // multiline opens and closes a text of several lines.
 const multiline = `"""`
 
-// What reading returns when the user pressed Ctrl-C.
+// Results of reading when the user pressed Ctrl-C.
 var (
 	errCtrlC   = errors.New("ctrl-c")
 	errDropped = errors.New("ctrl-c after something was typed") // which is dropped
 )
 
-// lineReader reads what a user types on a terminal, with editing and history. The terminal
+// lineReader reads lines from a terminal, with editing and history. The terminal
 // is in raw mode only while a line is read, so that Ctrl-C is a key there and a signal
 // everywhere else.
 type lineReader struct {
@@ -73,8 +73,8 @@ func (r *lineReader) restore(text string) {
 	}
 }
 
-// keyReader notes which keys pass by: the editor reports Ctrl-C as the end of input, and
-// does not say what was on the line.
+// keyReader records keys: the editor reports Ctrl-C as the end of input, and
+// does not report the line.
 type keyReader struct {
 	first  []byte // is read as if it were typed before the rest
 	in     io.Reader
@@ -82,7 +82,7 @@ type keyReader struct {
 	others bool
 }
 
-// clear forgets what passed by.
+// clear forgets the recorded keys.
 func (k *keyReader) clear() { k.ctrlC, k.others = false, false }
 
 // Read implements io.Reader.
@@ -105,7 +105,7 @@ func (k *keyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readMessage reads what the user wants to say: a line, the lines of a paste, or the lines
+// readMessage reads a message: a line, the lines of a paste, or the lines
 // between two triple quotes. The error is io.EOF at the end of input, errCtrlC, errDropped,
 // or console.ErrInterrupted when ctx was canceled.
 func (r *lineReader) readMessage(ctx context.Context) (text string, err error) {
@@ -156,7 +156,7 @@ func (r *lineReader) readQuoted(ctx context.Context, text string) (string, error
 	}
 }
 
-// readLine reads one line, and tells whether it was part of a paste that goes on.
+// readLine reads one line, and reports whether it was part of a paste that goes on.
 func (r *lineReader) readLine(ctx context.Context) (line string, pasted bool, err error) {
 	type result struct {
 		line string

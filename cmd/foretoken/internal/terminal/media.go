@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
-// mediaFlags name the pictures and videos that go with a prompt.
+// mediaFlags name the images and videos of a prompt.
 type mediaFlags struct {
 	images, videos flags.Texts
 	rate           flags.Setting[float64]
@@ -23,7 +23,7 @@ func (f *mediaFlags) add(g flags.Group) {
 	fs.Var(&f.rate, "fps", "frames per second of a video (default: that of the animation, 24 for frames)")
 }
 
-// completeMedia adds what a shell can complete.
+// completeMedia adds shell completion.
 func completeMedia(cmd *cobra.Command) {
 	flags.Must(cmd.MarkFlagFilename("image", "png", "jpg", "jpeg", "webp", "gif"))
 	flags.Must(cmd.MarkFlagFilename("video", "png", "jpg", "jpeg", "webp", "gif"))

@@ -13,8 +13,8 @@ import (
 
 // mentions are the parts of a message of a chat: its text, and in their places the files it names,
 // which are attached. A file is named by @PATH, or by a whole path as terminals write one when a
-// file is dragged onto them. PATH may be quoted or escaped as in a shell. What names no picture and
-// no folder stays text.
+// file is dragged onto them. PATH may be quoted or escaped as in a shell. Names of other files
+// than images and folders stay text.
 func mentions(text string) (parts []chat.Part, attached []attachment, err error) {
 	from := 0
 	for at := 0; at < len(text); {
@@ -44,7 +44,7 @@ func mentions(text string) (parts []chat.Part, attached []attachment, err error)
 	return parts, attached, nil
 }
 
-// mention is the path that a text begins by naming a file with, and its length in the text, 0 if
+// mention is the path that a text begins with, and its length in the text, 0 if
 // there is none.
 func mention(text string) (path string, n int) {
 	name, marked := strings.CutPrefix(text, "@")
@@ -68,7 +68,7 @@ func mention(text string) (path string, n int) {
 	return "", 0
 }
 
-// attach reads what is mentioned: a picture, an animation or a folder of frames.
+// attach reads a mentioned image, animation or folder of frames.
 func attach(path string) (a attachment, err error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		m, err := readFolder(path)
@@ -94,7 +94,7 @@ func isAnimation(data []byte) bool {
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // shellWord is the first word of a text as a shell would read it, and its length there. Backslashes
-// escape, or are part of a path where escapes says no. A quote that is not closed is none.
+// escape, or are part of a path unless escapes. An unclosed quote is literal.
 func shellWord(text string, escapes bool) (word string, n int) {
 	var b strings.Builder
 	for n < len(text) && !isSpace(text[n]) {

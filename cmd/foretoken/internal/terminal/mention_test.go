@@ -14,7 +14,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 )
 
-// TestMentionsAreAttached: what names a file in a message is one, and nothing else is.
+// TestMentionsAreAttached: names of files in a message are attached, and nothing else is.
 func TestMentionsAreAttached(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -19,13 +19,13 @@ import (
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
-// input is what a model is to go on from: ids, a text as it is, or a conversation.
+// input is the input of a model: ids, a text, or a conversation.
 type input struct {
 	ids      []int32
 	text     string
 	messages []chat.Message
 	tools    []chat.Tool
-	trusted  bool // what the messages spell may become control tokens
+	trusted  bool // spellings in the messages may become control tokens
 }
 
 // templateFlags say how messages become a prompt.
@@ -78,7 +78,7 @@ func (f *templateFlags) add(g flags.Group) {
 	fs.BoolVar(&f.noThinking, "no-thinking", false, "ask the template for an answer without thinking")
 	fs.Var(&f.args, "chat-template-args", "additional template variables")
 	fs.BoolVar(&f.off, "no-chat-template", false, "continue the text without the chat template")
-	// What other programs call them.
+	// Names in other programs.
 	fs.Var(&f.system, "system-prompt", "the same as --system")
 	fs.Var(&f.args, "chat-template-config", "the same as --chat-template-args")
 	fs.BoolVar(&f.off, "ignore-chat-template", false, "the same as --no-chat-template")
@@ -232,7 +232,7 @@ func readFile(name string) ([]byte, error) {
 	return console.ReadAll(file, name)
 }
 
-// hasMedia reports whether there are pictures or videos among the messages.
+// hasMedia reports whether the messages have images or videos.
 func (in *input) hasMedia() bool {
 	return slices.ContainsFunc(in.messages, func(m chat.Message) bool { return len(m.Content.Media()) > 0 })
 }
@@ -254,7 +254,7 @@ func parseIDs(text string) ([]int32, error) {
 	return ids, nil
 }
 
-// prompt turns an input into what the model gets.
+// prompt turns an input into a prompt.
 func (s *session) prompt(ctx context.Context, in *input, f *templateFlags) (*foretoken.Prompt, error) {
 	p := &foretoken.Prompt{IDs: in.ids}
 	switch {

@@ -102,7 +102,7 @@ func FuzzFlagValues(f *testing.F) {
 		given := newSamplingFlags()
 		set := given.group().Flags()
 		for _, name := range []string{"temp", "top-p", "top-k", "min-p", "xtc-probability", "xtc-threshold", "repetition-penalty", "logit-bias", "seed"} {
-			_ = set.Set(name, text) // refused or taken: what is taken must do for a sampler
+			_ = set.Set(name, text) // refused or accepted: an accepted one must be valid for a sampler
 		}
 		o, err := given.options(models.Recommended(checkpoint.Generation{}))
 		if err != nil {

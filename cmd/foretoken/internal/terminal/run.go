@@ -14,7 +14,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 )
 
-// runTokens is how long an answer may be if no flag says: until the context is full.
+// runTokens is the default maximum length of an answer: until the context is full.
 const runTokens = 0
 
 // talk is a run of the command run.
@@ -102,8 +102,8 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// runText is the prompt: the arguments, then what was piped in, which may be nothing where
-// something is attached; or there is to be a chat.
+// runText is the prompt: the arguments, then the piped text, which may be empty if
+// files are attached; or talks is true.
 func runText(c *console.Console, args []string, attached bool) (text string, talks bool, err error) {
 	text = strings.Join(args, " ")
 	piped := ""
@@ -132,8 +132,8 @@ func runText(c *console.Console, args []string, attached bool) (text string, tal
 	}
 }
 
-// answer asks the model and shows what it says. It returns what there was also when there
-// is an error.
+// answer asks the model and shows the answer. It returns the text so far also with an
+// error.
 func (t *talk) answer(ctx context.Context, c *console.Console, s *session, in *input) (*shown, error) {
 	p, err := s.prompt(ctx, in, t.template)
 	if err != nil {

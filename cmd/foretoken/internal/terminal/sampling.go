@@ -54,8 +54,8 @@ func (f *samplingFlags) group() flags.Group {
 	return g
 }
 
-// options are the sampling options: what was given, else what the checkpoint recommends, which
-// is o.
+// options are the sampling options: those given, else the checkpoint's recommendations
+// o.
 func (f *samplingFlags) options(o sample.Options) (sample.Options, error) {
 	r := recommended{}
 	choose(&r, &f.temp, "temp", "temperature", &o.Temperature)
@@ -78,7 +78,7 @@ func (f *samplingFlags) options(o sample.Options) (sample.Options, error) {
 // recommended keeps the first thing wrong with a checkpoint's recommendations.
 type recommended struct{ err error }
 
-// choose replaces what is recommended by the flag's value, if it was given; otherwise it is
+// choose replaces a recommended value by the flag's value, if it was given; otherwise it is
 // checked against the limits of the flag.
 func choose[T any](r *recommended, f *flags.Setting[T], flag, field string, value *T) {
 	if f.Given {

@@ -54,7 +54,7 @@ func (s *shown) show(events []chat.Event) error {
 	return nil
 }
 
-// colored reports whether reasoning is told from the answer by its color; else it is by tags.
+// colored reports whether reasoning is marked by color; else it is by tags.
 func (s *shown) colored() bool { return s.c.OutTerminal && !s.c.Plain }
 
 // change separates reasoning and answer.
