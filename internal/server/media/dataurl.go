@@ -11,10 +11,10 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// maxBytes is the size of the largest picture that is decoded at all.
+// maxBytes is the maximum size of an image that is decoded.
 const maxBytes = picture.DefaultMaxBytes
 
-// maxHeader bounds what stands before the comma of a data: URL.
+// maxHeader is the maximum length of a data: URL before its comma.
 const maxHeader = 1 << 10
 
 // FromDataURL is the bytes that a data: URL (RFC 2397) holds, which is written without its scheme.
@@ -55,7 +55,7 @@ var (
 	errTooLarge = fmt.Errorf("the image has more than %d bytes, the maximum", maxBytes)
 )
 
-// checkType refuses a media type that is none of a picture. None at all may be anything.
+// checkType refuses a media type that is not one of an image. A missing one may be anything.
 func checkType(text string) error {
 	kind, _, _ := strings.Cut(text, ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))

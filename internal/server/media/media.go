@@ -1,6 +1,6 @@
-// Package media reads the pictures and videos of requests: out of data: URLs and base64, bounded
-// before they are decoded. What is on other machines it leaves for package generate to fetch. It
-// knows no protocol, and nothing of what a picture shows.
+// Package media reads the images and videos of requests: out of data: URLs and base64, bounded
+// before they are decoded. Package generate fetches those on other machines. It
+// knows neither protocols nor the contents of an image.
 package media
 
 import (
@@ -13,20 +13,20 @@ import (
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
-// LowDetail is the most pixels that are left of a picture whose detail is low.
+// LowDetail is the maximum number of pixels of an image whose detail is low.
 const LowDetail = 512 * 512
 
 // maxURL bounds a URL that is to be fetched.
 const maxURL = 8 << 10
 
-// Picture reads the URL of a picture of q.
+// Picture reads the URL of an image of q.
 func Picture(q *generate.Request, v *body.Value) *chat.Media {
 	m := newMedia(q, v, 1)
 	file(q, v, m, 0)
 	return m
 }
 
-// Base64 reads the base64 of a picture of q, or its URL, which some programs write in its place.
+// Base64 reads the base64 of an image of q, or its URL, which some programs write in its place.
 func Base64(q *generate.Request, v *body.Value) *chat.Media {
 	m := newMedia(q, v, 1)
 	switch text := v.Bytes(); {
@@ -97,7 +97,7 @@ func read(v *body.Value, text []byte, decode func([]byte) ([]byte, error)) []byt
 	return data
 }
 
-// scheme is the scheme of a URL in lower case; "": it is no URL.
+// scheme is the scheme of a URL in lower case; "": it is not a URL.
 func scheme(text []byte) string {
 	at := bytes.IndexByte(text[:min(len(text), 32)], ':')
 	if at < 2 { // a letter and a colon is a path of Windows
@@ -116,7 +116,7 @@ type Parts struct {
 	list    []part
 }
 
-// part is a text, or a picture or video.
+// part is a text, or an image or video.
 type part struct {
 	text  []byte
 	media *chat.Media
@@ -134,7 +134,7 @@ func (p *Parts) Text(text string) {
 	p.list = append(p.list, part{text: []byte(text)})
 }
 
-// Media adds a picture or a video.
+// Media adds an image or a video.
 func (p *Parts) Media(m *chat.Media) { p.list = append(p.list, part{media: m}) }
 
 // Content is the content that the parts make: one text, where there is nothing else.
