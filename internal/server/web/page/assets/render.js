@@ -1,4 +1,4 @@
-// Shows parsed markdown as elements, with each token in an element of its own.
+// Shows parsed markdown as elements, with an element for each token.
 
 import { copyButton, h } from "./dom.js";
 import { parse } from "./markdown.js";
@@ -8,7 +8,7 @@ const maxDraft = 8;
 
 // painter returns a function that makes the nodes of a piece of a source: one span for each
 // token of known origin, with the draft tokens that were rejected before it. Style sheets decide what
-// of that is seen.
+// is visible.
 export function painter(overlay) {
   return (text, at) =>
     overlay.cover(at, at + text.length).flatMap(({ from, to, tile, first }) => {
@@ -45,7 +45,7 @@ export function draw(element, source, paint) {
 function blockOf(block, paint) {
   switch (block.type) {
     case "heading":
-      // The page has a heading of its own; those of an answer are below it.
+      // Headings of an answer are below that of the page.
       return h(`h${Math.min(6, block.level + 2)}`, {}, inlines(block.inline, paint));
     case "rule":
       return h("hr");

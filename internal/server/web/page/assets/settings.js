@@ -30,7 +30,7 @@ const groups = [
   ],
 ];
 
-// Settings fills a form and keeps what is entered, at each change.
+// Settings fills a form and stores its values at each change.
 export class Settings {
   constructor(form) {
     this.values = loadSettings();
@@ -49,7 +49,7 @@ export class Settings {
     if (input) input.value = key;
   }
 
-  // body is what the settings put into a request. A seed is always among it, so that every
+  // body is the part of a request from the settings. It always has a seed, so that every
   // answer can be reproduced.
   body() {
     const body = {};

@@ -1,5 +1,5 @@
-// The browser's memory of this page. Where it is forbidden, as by a person who blocks all
-// cookies, things are remembered until the page is closed.
+// The browser's storage for this page. If it is forbidden, for example by blocked
+// cookies, values are kept until the page is closed.
 
 class Memory {
   #entries = new Map();

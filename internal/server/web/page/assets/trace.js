@@ -1,5 +1,5 @@
-// Where tokens came from: which were drafted and accepted, which the model sampled, which draft
-// tokens it rejected. It knows the server's trace, and nothing of the page.
+// The origin of tokens: which were drafted and accepted, which the model sampled, which draft
+// tokens it rejected. It knows the server's trace, but not the page.
 //
 // A trace token is {text, draft, forced, rejected}. draft 0 was sampled by the model and ends its
 // round; draft i is the i-th draft token of its round, accepted. forced ones are drafts that the
@@ -11,14 +11,14 @@
 // message, so they are small.
 export const forcedDraft = -1;
 
-// Tracer lays tiles over the texts of an answer. The server's parser takes markup out of the
-// tokens (thinking tags, tool calls) and may hold text back, so each piece of text is looked up
+// Tracer lays tiles over the texts of an answer. The server's parser removes markup from the
+// tokens (thinking tags, tool calls) and may hold text back, so each piece of text is searched
 // in the tokens that have not been used yet.
 export class Tracer {
   #waiting = []; // tokens whose text has not all been seen
   #used = 0; // characters used of the first of them
 
-  // token takes in a token; it must be given before the text that it is part of.
+  // token adds a token, before the text that it is part of.
   token(token) {
     this.#waiting.push({ text: token.text ?? "", draft: token.forced ? forcedDraft : (token.draft ?? 0), rejected: token.rejected ?? [] });
     if (this.#waiting.length > 512) this.#drop(); // text that never comes must not pile up
@@ -94,8 +94,8 @@ export class Overlay {
     this.length = at;
   }
 
-  // cover returns the parts of [from, to) as {from, to, tile, first}; tile is undefined where
-  // there is none, first tells that a tile begins there.
+  // cover returns the parts of [from, to) as {from, to, tile, first}; tile is undefined if
+  // there is none, first reports that a tile begins there.
   cover(from, to) {
     const parts = [];
     let i = this.#find(from);
@@ -170,7 +170,7 @@ export class Rounds {
     this.#begin();
   }
 
-  // #count takes in a draft token at a position; those before it may have been forced.
+  // #count counts a draft token at a position; those before it may have been forced.
   #count(i, accepted) {
     while (this.draftedAt.length <= i) {
       this.draftedAt.push(0);
