@@ -17,7 +17,7 @@ beforeEach(() => {
 });
 afterEach(() => close(page));
 
-// audit runs in the page and lists what is wrong with what is seen.
+// audit runs in the page and lists faults of visible elements.
 function audit() {
   const faults = [];
   const name = (element) => `${element.tagName.toLowerCase()}${element.id ? `#${element.id}` : ""}.${element.className} “${element.textContent.trim().slice(0, 20)}”`;
@@ -83,7 +83,7 @@ async function sound(what) {
   assert.ok(least < 22, `${what}: no text was looked at`);
 }
 
-// settle lets drawers arrive, so that what is measured stands still.
+// settle waits for animations, so that measured elements do not move.
 const settle = () => page.waitForFunction(() => document.getAnimations().every((a) => a.effect.getTiming().iterations === Infinity || a.playState === "finished"));
 
 for (const scheme of ["light", "dark"]) {
@@ -156,7 +156,7 @@ test("everything is done by keyboard", async () => {
   await page.keyboard.press("Enter");
   await ended(page);
   assert.equal(fake.requests[0].messages[0].content, "One\ntwo");
-  // Round the page once, in the order of reading, and with a mark on what has the focus.
+  // Through the page once, in reading order, with a visible focus mark.
   const order = [];
   await page.focus(".skip");
   for (let i = 0; i < 60; i++) {

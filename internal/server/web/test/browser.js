@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 
-// The packages lie outside of the tree, where run puts them.
+// The packages are outside of the tree, where run puts them.
 const require = createRequire(new URL("../../../../bin/web/", import.meta.url));
 const { chromium } = require("playwright-core");
 
@@ -52,8 +52,8 @@ export async function close(page) {
   assert.deepEqual(faults, []);
 }
 
-// wipe has a page forget its server, and what it stored. An empty page of the same origin does it:
-// the one that is left may store something when it goes.
+// wipe clears a page's storage and its server. An empty page of the same origin does it:
+// the previous page may store something when it is left.
 async function wipe(page) {
   await page.unrouteAll({ behavior: "ignoreErrors" });
   const empty = new URL("/empty-page", page.url()).href;
@@ -82,7 +82,7 @@ export const whole = (page, response) => Promise.race([response.finished(), page
 
 export const answerText = (page) => page.locator(".answer").last().locator("> .prose").innerText();
 
-// says waits until the last answer says this and no more: what is sent together may come, and be
+// says waits until the last answer is exactly this text: data that is sent together may arrive, and be
 // shown, in parts.
 export const says = (page, text) => page.waitForFunction((text) => [...document.querySelectorAll(".answer > .prose")].at(-1)?.innerText.trim() === text, text);
 

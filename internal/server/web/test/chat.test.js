@@ -379,7 +379,7 @@ test("over plain HTTP from another machine, conversations and copying work too",
   fake.text = "```\ncode\n```";
   await send(page, "Go.");
   await ended(page);
-  // It is shown for a moment, which a busy machine may let pass between two looks.
+  // It is shown for a moment, which a busy machine may miss between two checks.
   const copied = page.evaluate(
     () =>
       new Promise((resolve) => {

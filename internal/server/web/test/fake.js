@@ -1,5 +1,5 @@
-// A server of a few lines that speaks the part of the interface that the page uses. Tests tell
-// it what to answer, and where to fail.
+// A small server with the part of the API that the page uses. Tests set its answers and
+// failures.
 
 import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
@@ -32,7 +32,7 @@ export function tokensOf(text, plan = [2, 0, 3, 1], depth = 3) {
   return tokens;
 }
 
-// statsOf counts what the tokens say, as the server would.
+// statsOf counts the tokens, as the server would.
 export function statsOf(tokens) {
   const sampled = tokens.filter(({ draft }) => draft === 0).length;
   const rounds = sampled + (tokens.at(-1)?.draft > 0 ? 1 : 0); // the last one may be cut short
@@ -63,7 +63,7 @@ export class Fake {
 
   reset() {
     this.requests = []; // bodies of chats
-    this.keys = []; // what they were authorized with
+    this.keys = []; // keys of the requests
     this.plans = []; // functions (body, stream, res), one for each chat to come
     this.text = "Once upon a time there was a cat who wanted to see the sea.";
     this.key = "";

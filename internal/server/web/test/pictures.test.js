@@ -1,4 +1,4 @@
-// Pictures: chosen, pasted, dropped, sent, kept.
+// Images: chosen, pasted, dropped, sent, stored.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -179,7 +179,7 @@ test("a message is edited with its images", async () => {
   await ended(page);
   assert.deepEqual(fake.requests[1].messages, [{ role: "user", content: [part("image/png", shapes), part("image/webp", drawn), { type: "text", text: "And now?" }] }]);
   await keeps(2);
-  // What is left over of a conversation goes when the page is opened.
+  // Leftovers of a conversation are removed when the page is opened.
   await page.evaluate(() => localStorage.clear());
   await page.reload();
   await keeps(0);
@@ -199,7 +199,7 @@ test("what is no image for a model is told, and nothing is lost", async () => {
   huge.writeUInt32BE(60_000, 16);
   huge.writeUInt32BE(60_000, 20);
   await told("huge.png", huge, "huge.png is too large: 60000 × 60000 pixels.");
-  // Good ones among them are taken, and a message whose picture was refused meanwhile waits.
+  // Good ones among them are added, and a message whose image was refused meanwhile waits.
   await page.evaluate(() => {
     const decode = createImageBitmap;
     const gate = new Promise((go) => (window.go = go));
@@ -254,7 +254,7 @@ test("a model that does not accept images says so, and nothing is sent", async (
   await ended(page);
   assert.equal(fake.requests.length, 1);
   assert.equal(fake.requests[0].messages[0].content.length, 2);
-  // It cannot go on with a conversation that has pictures either.
+  // It cannot continue a conversation with images either.
   await page.selectOption("#model", "small");
   await send(page, "And then?");
   await page.getByText("small does not accept images. This conversation has some: choose another model, or begin a new one.").waitFor();

@@ -61,7 +61,7 @@ async function set(values) {
   await page.keyboard.press("Escape");
 }
 
-// alter adds fields to what a page asks with.
+// alter adds fields to the requests of a page.
 const alter = (page, fields) => page.route("**/v1/chat/completions", (route) => route.continue({ postData: { ...route.request().postDataJSON(), ...fields } }));
 
 test("an answer streams, and the panel shows its stats", async () => {
@@ -81,7 +81,7 @@ test("an answer streams, and the panel shows its stats", async () => {
   assert.deepEqual(await page.locator(".positions tbody tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.accepted))), mtp.accepted_by_position);
   const details = message.usage.completion_tokens_details;
   assert.deepEqual([details.accepted_prediction_tokens, details.rejected_prediction_tokens], [mtp.accepted, mtp.drafted - mtp.accepted]);
-  // The trace tells the same story: every token is colored, and its rounds are those of the stats.
+  // The trace agrees: every token is colored, and its rounds are those of the stats.
   assert.equal(message.tiles.content.reduce((sum, [length]) => sum + length, 0), message.content.length);
   assert.ok(message.tiles.content.every(([, draft]) => draft !== undefined), "a token's origin is not known");
   assert.equal(message.strip.length / 2, mtp.rounds);
@@ -135,8 +135,8 @@ test("the model sees an image", async () => {
   assert.ok(next.stats.timings.cached_tokens > stats.timings.prompt_tokens, `${next.stats.timings.cached_tokens} tokens were cached`);
 });
 
-// The portable kernels take minutes for these tokens, and no end token ends them: whenever the
-// page is told to stop, there is something to stop.
+// The portable kernels take minutes for these tokens, and no end token ends them: a stop
+// always has something to stop.
 test("stopping frees the server", async () => {
   const slow = await serve("--isa", "generic", "--threads", "1");
   const other = await open(browser, slow.url);
@@ -156,7 +156,7 @@ test("what the server refuses is told in its words", async () => {
   await send(page, "word ".repeat(6000));
   await page.waitForSelector(".problem");
   assert.match(await page.locator(".problem").innerText(), /too long for the model/);
-  // Of a picture, at that picture.
+  // An error about an image is shown at that image.
   await page.click("#new");
   const pictures = [["square.png", png(64, 64)], ["line.png", png(2100, 10)]].map(([name, buffer]) => ({ name, mimeType: "image/png", buffer }));
   await page.locator("#attach + input").setInputFiles(pictures);

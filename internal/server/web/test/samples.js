@@ -1,4 +1,4 @@
-// Pictures for the tests.
+// Images for the tests.
 
 import { readFile } from "node:fs/promises";
 import { deflateSync } from "node:zlib";
@@ -7,7 +7,7 @@ export const samples = new URL("../../../picture/testdata/", import.meta.url);
 // sample reads a file that the decoders of the server are tested with.
 export const sample = (name) => readFile(new URL(name, samples));
 
-// png is a black picture with one bit for each pixel; extra chunks come before its pixels.
+// png is a black image with one bit for each pixel; extra chunks come before its pixels.
 export function png(width, height, ...extra) {
   const chunk = (type, data) => {
     const out = Buffer.alloc(12 + data.length);
@@ -33,7 +33,7 @@ function crc32(data) {
   return ~crc >>> 0;
 }
 
-// gif is an animation of 2 × 1 pixels: red, then others.
+// gif is an animation of 2 × 1 pixels: red, then other colors.
 export function gif(frames) {
   const frame = [0x21, 0xf9, 4, 0, 10, 0, 0, 0, 0x2c, 0, 0, 0, 0, 2, 0, 1, 0, 0, 2, 2, 0x04, 0x0a, 0];
   const head = [...Buffer.from("GIF89a"), 2, 0, 1, 0, 0x80, 0, 0, 255, 0, 0, 0, 0, 255];

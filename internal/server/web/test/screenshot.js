@@ -1,4 +1,4 @@
-// Takes the picture of the page for the README: node screenshot.js FILE. The program answers with
+// Takes the screenshot of the page for the README: node screenshot.js FILE. The program answers with
 // the embedded model, so that the text is always the same; rates are those of the machine.
 
 import { spawn } from "node:child_process";

@@ -7,7 +7,7 @@ import { statsOf, tokensOf } from "./fake.js";
 
 const token = (text, draft = 0, rejected = undefined) => ({ text, draft, rejected });
 
-// lay gives tokens and pieces of text, each piece after the tokens before it.
+// lay adds tokens and pieces of text, each piece after the tokens before it.
 function lay(...steps) {
   const tracer = new Tracer();
   const tiles = [];
