@@ -150,7 +150,7 @@ func (s *Sampler) Certainty(d Dist, r Row, id int32) float32 {
 // none. It reports whether that is all that the filters may keep.
 func (s *Sampler) narrow(r *Row, ahead []int32) (best uint64, ok bool) {
 	k, byRank := s.rank()
-	if !byRank {
+	if !byRank && r.Low > -math.MaxFloat32 {
 		return 0, false
 	}
 	w := &s.scratch

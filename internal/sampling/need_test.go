@@ -292,3 +292,44 @@ func TestCertaintyOfPartAndWhole(t *testing.T) {
 		t.Errorf("certainty %v, want the probability %v", s.Certainty(d, Row{All: row}, 2), d.Prob(2))
 	}
 }
+
+// TestFewCandidatesAreEnough compares a row that lists all its numbers with the whole row, which has minus infinity elsewhere,
+// for random chains.
+func TestFewCandidatesAreEnough(t *testing.T) {
+	for i := range 500 {
+		r := rand.New(rand.NewPCG(43, uint64(i)))
+		vocab := 100 + r.IntN(1000)
+		o := randomOptions(r, vocab)
+		o.Vocab = 0
+		ahead := make([]int32, r.IntN(4))
+		row := slices.Repeat([]float32{float32(math.Inf(-1))}, vocab)
+		few := Row{Low: -math.MaxFloat32}
+		for id := range vocab {
+			if r.IntN(40) == 0 {
+				row[id] = float32(r.NormFloat64() * 4)
+				few.IDs, few.Logits = append(few.IDs, int32(id)), append(few.Logits, row[id])
+			}
+		}
+		for j := range ahead {
+			ahead[j] = int32(r.IntN(vocab))
+			if len(few.IDs) > 0 && r.IntN(2) == 0 {
+				ahead[j] = few.IDs[r.IntN(len(few.IDs))]
+			}
+		}
+		few.Also, few.AlsoLogits = few.IDs, few.Logits
+		whole, listed := newSampler(t, o), newSampler(t, o)
+		want := whole.Dist(row, ahead)
+		got, ok := listed.DistOf(few, ahead)
+		if !ok {
+			t.Fatalf("case %d: %d candidates are not enough", i, len(few.IDs))
+		}
+		if x, y := listed.Draw(got), whole.Draw(want); x != y {
+			t.Fatalf("case %d: drew %d of %d candidates, want %d", i, x, len(few.IDs), y)
+		}
+		for _, id := range few.IDs {
+			if x, y := got.Prob(id), want.Prob(id); x != y {
+				t.Fatalf("case %d: candidate %d has probability %v, want %v", i, id, x, y)
+			}
+		}
+	}
+}
