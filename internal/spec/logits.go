@@ -22,6 +22,10 @@ type Logits struct {
 	Certain bool
 	// Draw lets the device draw for the next groups, whose tokens are then chosen by Sampler.DrawOf.
 	Draw bool
+	// Tokens are the tokens of columns, ascending, of a vocabulary of Vocab; tokens without a column have minus infinity.
+	// Nil: columns are tokens.
+	Tokens []int32
+	Vocab  int
 
 	device backend.Backend
 	at     backend.Tensor
@@ -38,6 +42,7 @@ type Logits struct {
 	ids    []int32 // backs Also of needs
 	listed []int32 // backs IDs of rows
 	logits []float32
+	whole  [][]float32 // rows of Vocab logits, kept for the next pass
 }
 
 // Begin starts with the rows of a pass: those of a device's tensor, in groups.
@@ -57,13 +62,14 @@ func (l *Logits) Ask(s *sampling.Sampler, ahead []int32, n int) {
 	_, drawer := l.device.(backend.Drawer)
 	for i := len(ahead) - n + 1; i <= len(ahead); i++ {
 		// The few logits that top-k needs take as long to read as a draw, and are always enough.
-		if p, ok := s.Plain(i); ok && drawer && l.Draw && p.Temperature > 0 && p.TopK == 0 {
+		if p, ok := s.Plain(i); ok && drawer && l.Draw && l.Tokens == nil && p.Temperature > 0 && p.TopK == 0 {
 			l.draws, l.needs = append(l.draws, PlainDraw(p)), append(l.needs, sampling.Need{Whole: true})
 			continue
 		}
 		l.draws = append(l.draws, backend.Draw{})
 		before := len(l.ids)
-		need := s.Need(l.at.Cols, ahead[:i], l.ids)
+		need := s.Need(l.width(), ahead[:i], l.ids)
+		need.Also, need.Vocab = l.columns(need.Also), l.counted(need.Vocab)
 		l.ids = append(l.ids, need.Also...)
 		need.Also = l.ids[before:len(l.ids):len(l.ids)]
 		if need.Best > 0 {
@@ -220,12 +226,12 @@ func (l *Logits) list() error {
 			continue
 		}
 		id, z := len(l.listed), len(l.logits)
-		l.listed = append(l.listed, a.IDs...)
+		l.listed = l.tokens(append(l.listed, a.IDs...), id)
 		l.logits = append(append(l.logits, a.Logits...), a.Also...)
 		also := z + len(a.Logits)
 		l.rows[i] = sampling.Row{
 			IDs: l.listed[id:], Logits: l.logits[z:also], Low: a.Low, Sum: a.Sum,
-			Also: l.needs[i].Also, AlsoLogits: l.logits[also:],
+			Also: l.tokens(l.needs[i].Also, 0), AlsoLogits: l.logits[also:],
 		}
 	}
 	return nil
@@ -252,7 +258,7 @@ func (l *Logits) fetch() error {
 	for i := first; i <= last; i++ {
 		if l.needs[i].Whole {
 			at := (i - first) * l.at.Cols
-			l.rows[i] = sampling.Row{All: all[at : at+l.at.Cols : at+l.at.Cols]}
+			l.rows[i] = sampling.Row{All: l.scattered(i, all[at:at+l.at.Cols:at+l.at.Cols])}
 		}
 	}
 	return nil

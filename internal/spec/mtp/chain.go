@@ -13,7 +13,7 @@ import (
 // nothing was done.
 func (d *Drafter) chained(batch []spec.Run, out []spec.Draft, only []int32) (done bool, err error) {
 	head, ok := d.head.(model.Chainer)
-	if !ok || !d.plan(batch) {
+	if !ok || d.logits.Tokens != nil || !d.plan(batch) {
 		return false, nil
 	}
 	drawn, ok, err := head.Chain(d.spans, only, d.draws)

@@ -15,8 +15,9 @@ import (
 
 // Options configure a Drafter. The zero value, but for Vocab, is the default.
 type Options struct {
-	Vocab      int     // length of a row of the head's logits
+	Vocab      int     // tokens, padding included
 	DraftVocab int     // frequent tokens in the draft vocabulary; 0: auto (fastest), -1: all
+	Tokens     []int32 // of the columns of the head's logits, ascending; nil: columns are tokens
 	Control    []int32 // ids that are always in it: those that open and close parts of a text
 }
 
@@ -52,7 +53,12 @@ var _ spec.VocabLimiter = (*Drafter)(nil)
 
 // New returns a drafter that calls h. The model of h must have no other users meanwhile.
 func New(h model.Head, o Options) *Drafter {
-	return &Drafter{head: h, last: o.Vocab - 1, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
+	if o.Tokens != nil {
+		o.DraftVocab = -1 // the head has a vocabulary of its own
+	}
+	d := &Drafter{head: h, last: o.Vocab - 1, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
+	d.logits.Tokens, d.logits.Vocab = o.Tokens, o.Vocab
+	return d
 }
 
 // VocabSizes are the sizes that the draft vocabulary may have.
