@@ -18,6 +18,8 @@ var Tol = Tolerances{
 	Tower:        2e-5,
 	Tower8:       0.03,
 	Acceptance:   0.01,
+	Taps:         2e-3,
+	DraftMargin:  1e-3,
 }
 
 // Tolerances are the fields of Tol. The margins are between the two highest
@@ -47,4 +49,9 @@ type Tolerances struct {
 
 	// Acceptance rate of the head's drafts, from the reference's.
 	Acceptance float64
+
+	// Rows of the model that a drafter reads, and the margin above which its drafts must be the reference's. The drafter's own
+	// rows have the tolerance Hidden.
+	Taps        float64
+	DraftMargin float64
 }
