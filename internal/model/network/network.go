@@ -134,6 +134,11 @@ func (n *Network) Finish(batch []model.Span) model.Output {
 	for i := range batch {
 		batch[i].State.Fed(len(batch[i].Tokens), batch[i].Drafts)
 	}
+	return n.Results()
+}
+
+// Results is the output of the call.
+func (n *Network) Results() model.Output {
 	return model.Output{Device: n.Backend, Logits: n.logits, Hidden: n.Hidden}
 }
 

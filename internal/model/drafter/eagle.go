@@ -1,0 +1,149 @@
+package drafter
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
+	"github.com/foretoken/foretoken/internal/model/weights"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// Eagle is an EAGLE-3 drafter: a head whose rows are tapped between layers of the model. A row is the taps of a position,
+// side by side, or a row of its own output, which is what it drafts further from.
+type Eagle struct {
+	transformer
+	layout   state.Layout
+	block    layer
+	fc       backend.Weight   // [width, taps*model's width]
+	allNorm  backend.Tensor   // of a row of taps
+	tapNorms []backend.Tensor // of each tap
+
+	taps, fused, pair backend.Tensor // the rows of the call, after fc, with their tokens
+	rows              network.Gatherer
+}
+
+var _ model.Head = (*Eagle)(nil)
+
+// newEagle is a drafter without weights.
+func newEagle(c *config) *Eagle {
+	e := &Eagle{block: newLayer(c, 0), tapNorms: make([]backend.Tensor, len(c.taps))}
+	e.begin(c, e.operations)
+	e.Parts = append(e.Parts,
+		network.Part{To: &e.taps, Width: e.tapped()}, network.Part{To: &e.fused, Width: c.width}, network.Part{To: &e.pair, Width: 2 * c.width})
+	return e
+}
+
+// tapped is the width of a row of taps.
+func (e *Eagle) tapped() int { return len(e.cfg.taps) * e.cfg.target.Width }
+
+// weights are the rows of the drafter's table.
+func (e *Eagle) weights() iter.Seq[*weights.Weight] {
+	c, p := e.cfg, weights.DrafterPrefix
+	list := outerWeights(nil, &e.transformer)
+	if !c.noFC {
+		list = append(list, weights.NewMatrix(&e.fc, p+"fc", c.width, e.tapped()))
+	}
+	if c.beforeFC {
+		list = append(list, weights.NewGain(&e.allNorm, p+"input_norm", e.tapped()))
+	}
+	for i := range e.tapNorms {
+		if c.fcNorms {
+			list = append(list, weights.NewGain(&e.tapNorms[i], fmt.Sprintf("%sfc_norm.%d", p, i), c.target.Width))
+		}
+	}
+	list = e.block.weights(list, c, 0, 2*c.width)
+	return func(yield func(*weights.Weight) bool) { weights.Each(list, yield) }
+}
+
+// outerWeights appends the rows of embedding, output matrix and last norm to a list.
+func outerWeights(list []weights.Weight, n *transformer) []weights.Weight {
+	c, p := n.cfg, weights.DrafterPrefix
+	if c.ownEmbed {
+		list = append(list, weights.NewMatrix(&n.Embed, p+"embed_tokens", c.target.Vocab, c.width))
+	}
+	if c.ownOutput {
+		list = append(list, weights.NewMatrix(&n.Unembed, p+"lm_head", c.draftVocab, c.width))
+	}
+	return append(list, weights.NewGain(&n.Norm, p+"norm", c.width))
+}
+
+// Layout is the state of a sequence: one layer of keys and values.
+func (e *Eagle) Layout() state.Layout { return e.layout }
+
+// Forward implements model.Head. Positions are the slots, also behind an image.
+func (e *Eagle) Forward(batch []model.Span, only []int32) (model.Output, error) {
+	width := batch[0].Hidden.Cols
+	for i := range batch {
+		s := &batch[i]
+		if s.Hidden.Rows != len(s.Tokens) || s.Hidden.Cols != width || width != e.tapped() && width != e.Width {
+			return model.Output{}, fmt.Errorf("drafter: span %d has %d tokens and %d rows of %d numbers, want %d or %d",
+				i, len(s.Tokens), s.Hidden.Rows, s.Hidden.Cols, e.tapped(), e.Width)
+		}
+		s.Positions = nil
+	}
+	if err := e.Begin(batch, only); err != nil {
+		return model.Output{}, err
+	}
+	e.fuse(batch, width)
+	e.Pass(batch)
+	out := e.Finish(batch)
+	if len(e.Want) == 0 {
+		return model.Output{}, nil
+	}
+	if !e.cfg.normOutput {
+		out.Hidden = e.X
+	}
+	return out, nil
+}
+
+// fuse brings the rows of a call to e.fused. They lie elsewhere in every call, so that is no part of the pass.
+func (e *Eagle) fuse(batch []model.Span, width int) {
+	b := e.Backend
+	if width == e.Width {
+		e.rows.Copy(b, e.fused, batch)
+		return
+	}
+	switch c := e.cfg; {
+	case c.beforeFC:
+		b.RMSNorm(e.taps, e.rows.Gather(b, e.taps, batch), e.allNorm, e.Eps)
+	case c.fcNorms:
+		all := e.rows.Gather(b, e.taps, batch)
+		for i, gain := range e.tapNorms {
+			from, to := i*c.target.Width, (i+1)*c.target.Width
+			b.RMSNorm(e.taps.ColRange(from, to), all.ColRange(from, to), gain, e.Eps)
+		}
+	default:
+		e.MatMul(e.rows.Gather(b, e.taps, batch), backend.Product{Dst: e.fused, W: e.fc})
+		return
+	}
+	e.MatMul(e.taps, backend.Product{Dst: e.fused, W: e.fc})
+}
+
+// operations are those of a call.
+func (e *Eagle) operations() {
+	b, y, w := e.Backend, &e.block, e.Width
+	token, row := e.pair.ColRange(0, w), e.pair.ColRange(w, 2*w)
+	e.Embedding()
+	b.RMSNorm(token, e.X, y.inputNorm, e.Eps)
+	b.RMSNorm(row, e.fused, y.hiddenNorm, e.Eps)
+	if len(e.Want) == 0 { // nothing is drawn: keys and values are all that is needed
+		none := e.q.RowRange(0, 0)
+		e.MatMul(e.pair, y.k.to(e.k), y.v.to(e.v))
+		b.Attend(none, &y.attn, y.at, none, e.k, e.v, e.Seqs)
+		return
+	}
+	residual := e.fused
+	if e.cfg.beforeResidual {
+		residual = row
+	}
+	b.Copy(e.X, residual)
+	e.MatMul(e.pair, y.q.to(e.q), y.k.to(e.k), y.v.to(e.v))
+	b.Attend(e.mixed, &y.attn, y.at, e.q, e.k, e.v, e.Seqs)
+	e.MatMul(e.mixed, y.o.added(e.X))
+	b.RMSNorm(e.H, e.X, y.postNorm, e.Eps)
+	e.feed(y, e.H, e.X, true)
+	e.Project()
+}

@@ -1,0 +1,210 @@
+package drafter_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/drafter"
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
+	"github.com/foretoken/foretoken/internal/sampling"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/block"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// rig is a model with a drafter, and memory for sequences.
+type rig struct {
+	model.Lender
+	b    backend.Backend
+	d    *drafter.Drafter
+	pool *state.Pool
+}
+
+// open loads a model of the golden files and a drafter, on the float path.
+func open(tb testing.TB, name, dir string, o backend.Options) *rig {
+	tb.Helper()
+	r := &rig{b: backendtest.NewOpaque(backendtest.Open(tb, o))} // which replays passes
+	load := func(dir string) *checkpoint.Checkpoint {
+		c, err := checkpoint.Open(dir)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	options := model.Options{Compute: backend.Float32, MaxDrafts: 8}
+	m, err := model.Open(load(golden.Dir(tb, name)), r.b, options)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = m.Close() })
+	r.Lender = m.(model.Lender)
+	if r.d, err = drafter.Open(load(dir), r.Lender, r.b, options); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = r.d.Close() })
+	if err := r.Tap(r.d.Taps...); err != nil {
+		tb.Fatal(err)
+	}
+	r.pool = state.NewPool(r.b, 1<<30)
+	return r
+}
+
+// drafts is a drafter with a policy.
+func (r *rig) drafts(vocab int) spec.Drafter {
+	if r.d.Head != nil {
+		return mtp.New(r.d.Head, mtp.Options{Vocab: r.Info().Vocab, Tokens: r.d.Tokens, DraftVocab: vocab})
+	}
+	return block.New(r.d.Block, block.Options{Vocab: r.Info().Vocab, Tokens: r.d.Tokens, DraftVocab: vocab})
+}
+
+// memory opens an empty state.
+func (r *rig) memory(tb testing.TB, l state.Layout) *state.State {
+	tb.Helper()
+	s, err := r.pool.Open(l)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// host is a copy of rows.
+func (r *rig) host(tb testing.TB, x backend.Tensor) []float32 {
+	tb.Helper()
+	v, err := r.b.Host(x)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return slices.Clone(v)
+}
+
+// taps are the tapped rows of a text, which is fed in chunks.
+func (r *rig) taps(tb testing.TB, text []int32, chunk int) backend.Tensor {
+	tb.Helper()
+	width := len(r.d.Taps) * r.Info().Width
+	all, err := r.b.Alloc(dtype.F32, len(text), width)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := r.memory(tb, r.Layout())
+	for at := 0; at < len(text); at += chunk {
+		end := min(at+chunk, len(text))
+		out, err := r.Forward([]model.Span{{State: s, Tokens: text[at:end]}})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		r.b.Copy(all.RowRange(at, end), out.Taps)
+	}
+	return all
+}
+
+// greedy is a sampler of temperature 0.
+func greedy(tb testing.TB) *sampling.Sampler {
+	tb.Helper()
+	s, err := sampling.New(sample.Options{}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// TestDraftsAreTheReferences drafts the rounds of all golden files, and compares rows, drafts and confidences.
+func TestDraftsAreTheReferences(t *testing.T) {
+	for _, f := range golden.Drafters(t, os.Getenv("FORETOKEN_FIXTURES")) {
+		t.Run(f.Name, func(t *testing.T) {
+			r := open(t, f.Target, f.Dir, backend.Options{})
+			if !slices.Equal(r.d.Taps, f.Taps) {
+				t.Fatalf("taps of layers %v, want %v", r.d.Taps, f.Taps)
+			}
+			compared := 0
+			for i := range f.Cases {
+				compared += r.rounds(t, f, i)
+			}
+			if compared < 10*f.Drafts*3/4 {
+				t.Errorf("only %d drafts were compared", compared)
+			}
+		})
+	}
+}
+
+// rounds drafts the rounds of a case and returns how many drafts were compared.
+func (r *rig) rounds(t *testing.T, f *golden.DrafterFixture, i int) (compared int) {
+	t.Helper()
+	c := &f.Cases[i]
+	taps := r.taps(t, c.Tokens, len(c.Tokens))
+	d := r.drafts(-1)
+	cache, scratch := r.memory(t, d.Layout()), r.memory(t, d.Layout())
+	var host any
+	at := 0
+	for j := range c.Rounds {
+		x := &c.Rounds[j]
+		what := fmt.Sprintf("%d.%d.", i, j)
+		run := spec.Run{State: scratch, HostState: &host, Text: c.Tokens[:x.Start+1], Sampler: greedy(t), Hidden: taps.RowRange(at, x.Start)}
+		r.compare(t, f, what+"taps", run.Hidden, golden.Tol.Taps)
+		if _, err := d.Draft([]spec.Run{run}); err != nil {
+			t.Fatal(err)
+		}
+		r.compare(t, f, what+"fused", r.d.Fused(), golden.Tol.Hidden)
+		run.State, run.Depth = cache, f.Drafts
+		drafts, err := d.Draft([]spec.Run{run})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = x.Start
+		sure := x.Sure()
+		compared += len(sure)
+		if got := drafts[0].Tokens; len(got) != f.Drafts || !slices.Equal(got[:len(sure)], sure) {
+			t.Errorf("%sdrafts %v, want %v", what, got, sure)
+		} else if len(sure) == len(got) {
+			r.compare(t, f, what+"hidden", r.d.Last(), golden.Tol.Hidden)
+			compareConfidences(t, f, what+"confidence", drafts[0].Probs)
+		}
+		if cache.Len() != at {
+			t.Errorf("%sa context of %d rows, want %d", what, cache.Len(), at)
+		}
+	}
+	return compared
+}
+
+// compare compares rows with the last rows of an array of the reference, if it has that.
+func (r *rig) compare(t *testing.T, f *golden.DrafterFixture, name string, rows backend.Tensor, tolerance float64) {
+	t.Helper()
+	want, ok := f.Array(name)
+	if !ok {
+		return
+	}
+	got := r.host(t, rows)
+	missing := len(want.Data) - len(got)
+	if missing < 0 || missing > 0 && r.d.Head == nil {
+		t.Fatalf("%s: %d numbers, want %d", name, len(got), len(want.Data))
+	}
+	for i, x := range got {
+		if d := float64(x - want.Data[missing+i]); !(d <= tolerance && d >= -tolerance) {
+			t.Fatalf("%s: number %d is %v, want %v", name, missing+i, x, want.Data[missing+i])
+		}
+	}
+}
+
+// compareConfidences compares probabilities with the reference's logits of them, if it has them.
+func compareConfidences(t *testing.T, f *golden.DrafterFixture, name string, probs []float32) {
+	t.Helper()
+	want, ok := f.Array(name)
+	for i := 0; ok && i < len(probs); i++ {
+		p := 1 / (1 + math.Exp(-float64(want.Data[i])))
+		if math.Abs(float64(probs[i])-p) > golden.Tol.Hidden {
+			t.Errorf("%s: %v for draft %d, want %v", name, probs[i], i, p)
+		}
+	}
+}

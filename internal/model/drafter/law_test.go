@@ -1,0 +1,160 @@
+package drafter_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/sampling"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// sequence is a text whose drafter has taken in some rows.
+type sequence struct {
+	text  []int32
+	taps  backend.Tensor
+	cache *state.State
+	host  any
+	at    int // rows taken in
+}
+
+// start makes a sequence of a text.
+func (r *rig) start(tb testing.TB, d spec.Drafter, text []int32) *sequence {
+	tb.Helper()
+	return &sequence{text: text, taps: r.taps(tb, text, len(text)), cache: r.memory(tb, d.Layout())}
+}
+
+// run is the round that drafts behind the first n tokens.
+func (s *sequence) run(tb testing.TB, n, depth int, o sample.Options) spec.Run {
+	tb.Helper()
+	o.Seed = uint64(n)
+	sampler, err := sampling.New(o, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := spec.Run{State: s.cache, HostState: &s.host, Text: s.text[:n], Hidden: s.taps.RowRange(s.at, n-1), Depth: depth, Sampler: sampler}
+	s.at = n - 1
+	return r
+}
+
+// draft drafts for some runs and returns copies.
+func draft(tb testing.TB, d spec.Drafter, runs ...spec.Run) []spec.Draft {
+	tb.Helper()
+	out, err := d.Draft(runs)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	list := slices.Clone(out)
+	for i := range list {
+		list[i].Tokens, list[i].Probs = slices.Clone(out[i].Tokens), slices.Clone(out[i].Probs)
+	}
+	return list
+}
+
+// texts are two texts that cross a page.
+func texts(tb testing.TB) [][]int32 {
+	tb.Helper()
+	var list [][]int32
+	for _, c := range golden.Load(tb, "dense").Cases {
+		if len(c.Tokens) > 80 {
+			list = append(list, c.Tokens[:80], slices.Concat(c.Tokens[40:80], c.Tokens[:40]))
+		}
+	}
+	return list[:2]
+}
+
+// TestDraftsAreAFunctionOfTheText compares drafts of a sequence that takes in its text at once with those of one that takes it in
+// piece by piece, drafts meanwhile, is in a batch with another of another depth, and is computed by several threads.
+func TestDraftsAreAFunctionOfTheText(t *testing.T) {
+	text := texts(t)
+	o := sample.Options{Temperature: 0.8, TopP: 0.9}
+	for _, f := range golden.Drafters(t, "") {
+		t.Run(f.Name, func(t *testing.T) {
+			want := map[string]spec.Draft{}
+			places := []int{2, 3, 9, 30, 63, 64, 65, 70, 79}
+			one := open(t, "dense", f.Dir, backend.Options{Threads: 1})
+			d := one.drafts(-1)
+			for _, n := range places {
+				for depth := 1; depth <= f.Drafts; depth += 3 {
+					s := one.start(t, d, text[0])
+					want[fmt.Sprint(n, " ", depth)] = draft(t, d, s.run(t, n, depth, o))[0]
+				}
+			}
+			many := open(t, "dense", f.Dir, backend.Options{Threads: 3})
+			d = many.drafts(-1)
+			s, other := many.start(t, d, text[0]), many.start(t, d, text[1])
+			for i, n := range places {
+				depth := 1 + 3*(i%((f.Drafts+2)/3))
+				if step := s.at + (n-1-s.at)/2; step > s.at { // catch up with a part first
+					draft(t, d, s.run(t, step+1, i%2, o))
+				}
+				runs := []spec.Run{other.run(t, n, 1+i%f.Drafts, o), s.run(t, n, depth, o)}
+				if got, want := draft(t, d, runs...)[1], want[fmt.Sprint(n, " ", depth)]; !slices.Equal(got.Tokens, want.Tokens) || !slices.Equal(got.Probs, want.Probs) {
+					t.Errorf("behind %d tokens, depth %d: %v with %v, want %v with %v", n, depth, got.Tokens, got.Probs, want.Tokens, want.Probs)
+				}
+			}
+		})
+	}
+}
+
+// TestDraftsHaveDistributions asks for the distributions that tokens were drawn from.
+func TestDraftsHaveDistributions(t *testing.T) {
+	text := texts(t)
+	for _, f := range golden.Drafters(t, "") {
+		r := open(t, "dense", f.Dir, backend.Options{})
+		d := r.drafts(-1)
+		run := r.start(t, d, text[0]).run(t, 50, f.Drafts, sample.Options{Temperature: 1})
+		run.Dists = true
+		out := draft(t, d, run)[0]
+		if len(out.Tokens) != f.Drafts || len(out.Dists) != f.Drafts {
+			t.Fatalf("%s: %d tokens with %d distributions, want %d", f.Name, len(out.Tokens), len(out.Dists), f.Drafts)
+		}
+		for i, id := range out.Tokens {
+			if p := out.Dists[i].Prob(id); !(p > 0 && p <= 1) {
+				t.Errorf("%s: token %d has probability %v", f.Name, id, p)
+			}
+		}
+	}
+}
+
+// TestDraftVocabularyIsKept drafts from a few tokens: those of the text and the first ones. A drafter with a vocabulary of its own has
+// that.
+func TestDraftVocabularyIsKept(t *testing.T) {
+	text := texts(t)
+	for _, f := range golden.Drafters(t, "") {
+		r := open(t, "dense", f.Dir, backend.Options{})
+		d := r.drafts(32)
+		a, b := r.start(t, d, text[0][:40]), r.start(t, d, text[1][:40])
+		allowed := map[int32]bool{}
+		for _, id := range a.text[:20] {
+			allowed[id/backend.RowBlock] = true
+		}
+		own := map[int32]bool{}
+		for _, id := range r.d.Tokens {
+			own[id] = true
+		}
+		runs := []spec.Run{a.run(t, 20, f.Drafts, sample.Options{Temperature: 2}), b.run(t, 40, f.Drafts, sample.Options{Temperature: 2})}
+		for _, id := range draft(t, d, runs...)[0].Tokens {
+			if r.d.Tokens != nil && !own[id] || r.d.Tokens == nil && id >= 32 && !allowed[id/backend.RowBlock] {
+				t.Errorf("%s: token %d is drafted", f.Name, id)
+			}
+		}
+	}
+}
+
+// TestBlocksWithoutContextAreNotDrafted has a drafter that lacks rows: it drafts nothing rather than at another position.
+func TestBlocksWithoutContextAreNotDrafted(t *testing.T) {
+	f := golden.Drafters(t, "")[0]
+	r := open(t, "dense", f.Dir, backend.Options{})
+	d := r.drafts(-1)
+	s := r.start(t, d, texts(t)[0])
+	run := s.run(t, 50, f.Drafts, sample.Options{})
+	run.Hidden = run.Hidden.RowRange(0, 30)
+	if out := draft(t, d, run)[0]; len(out.Tokens) != 0 || s.cache.Len() != 30 {
+		t.Errorf("%d drafts behind %d rows, want none behind 30", len(out.Tokens), s.cache.Len())
+	}
+}

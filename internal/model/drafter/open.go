@@ -1,0 +1,175 @@
+// Package drafter is the published drafters that are no part of a model: DFlash, DFlash2 and DSpark, which draft a block of
+// tokens in one pass, and EAGLE-3, which drafts one token per pass as a head does. All of them read rows that are tapped
+// between layers of the model. The package reads their files and computes their passes; which tokens are drawn is decided in
+// packages spec/block and spec/mtp.
+package drafter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"log/slog"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// MaxBlock is the maximum rows of a block.
+const MaxBlock = 32
+
+// Drafter is a drafter with its weights on a backend.
+type Drafter struct {
+	Kind  Kind
+	Taps  []int       // of the model, see model.Tappable: a row of the drafter is these, side by side
+	Block model.Block // nil for EAGLE-3
+	Head  *Eagle      // nil for the other kinds
+	// Tokens are the tokens of the columns of logits, ascending. Nil: a column's number is its token.
+	Tokens []int32
+	Bytes  int64 // of weights in memory
+
+	block  *Block
+	loaded *weights.Loader
+}
+
+// Open loads the drafter of a checkpoint for a model, whose embedding and output matrix it uses if it has none. It refuses
+// a checkpoint that does not fit the model, and one with tensors missing or left over. The checkpoint may be closed afterwards.
+func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o model.Options) (*Drafter, error) {
+	info := target.Info()
+	tensors := names{}
+	for _, n := range c.Tensors() {
+		tensors[short(n)] = true
+	}
+	cfg, err := readConfig(c.Config(), tensors, Target{Width: info.Width, Vocab: info.Vocab, Layers: info.Layers})
+	if err != nil {
+		return nil, err
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	f, err := weights.Open(c, weights.Reading{ModelType: cfg.kind.String(), Canonical: canonical}, log)
+	if err != nil {
+		return nil, err
+	}
+	l := &weights.Loader{Backend: b, Compute: o.Compute, Progress: o.Progress, Context: o.Context}
+	if o.Quantize > 0 {
+		l.Bits = func(string) int { return 8 }
+	}
+	l.From(f)
+	d := newDrafter(cfg, l, o)
+	if cfg.mapped {
+		d.Tokens, err = draftIDs(c, cfg)
+	}
+	if err == nil {
+		err = d.load(target)
+	}
+	if err == nil {
+		err = f.Leftover()
+	}
+	if err != nil {
+		l.Free()
+		return nil, err
+	}
+	l.Done()
+	return d, nil
+}
+
+// newDrafter is a drafter without weights.
+func newDrafter(cfg *config, l *weights.Loader, o model.Options) *Drafter {
+	d := &Drafter{Kind: cfg.kind, Taps: cfg.taps, loaded: l}
+	layout := cfg.layout(o)
+	if cfg.kind == EAGLE3 {
+		d.Head = newEagle(cfg)
+		d.Head.Backend, d.Head.layout, d.Head.block.at = l.Backend, layout, layout.Places()[0]
+		return d
+	}
+	d.block = newBlock(cfg, l.Backend, layout)
+	if d.Block = d.block; cfg.kind == DFlash2 {
+		d.Block = &selecting{d.block}
+	}
+	return d
+}
+
+// load loads the weights, and borrows from the model what the file does not have.
+func (d *Drafter) load(target model.Lender) error {
+	n, table := d.network()
+	if err := d.loaded.Load(table); err != nil {
+		return err
+	}
+	if err := d.loaded.Err(); err != nil {
+		return fmt.Errorf("drafter: %w", err)
+	}
+	embed, output := target.Matrices()
+	if !n.cfg.ownEmbed {
+		n.Embed = embed
+	}
+	if !n.cfg.ownOutput {
+		n.Unembed = output
+	}
+	d.Bytes = d.loaded.Bytes()
+	return nil
+}
+
+// layout is the state of a sequence.
+func (c *config) layout(o model.Options) state.Layout {
+	l := state.Layout{MaxDrafts: o.MaxDrafts, Head: true}
+	for i := range c.layers {
+		l.Layers = append(l.Layers, state.KV{Type: o.KVType(), Heads: c.kvHeads, Key: c.headDim, Value: c.headDim, Window: c.layers[i].window})
+	}
+	return l
+}
+
+// draftIDs are the tokens of the draft vocabulary.
+func draftIDs(c *checkpoint.Checkpoint, cfg *config) ([]int32, error) {
+	name := "d2t"
+	if !c.Has(name) {
+		name = "model." + name
+	}
+	t, err := c.Tensor(name)
+	if err != nil {
+		return nil, fmt.Errorf("drafter: %w", err)
+	}
+	if t.Type != dtype.I64 || len(t.Data) != 8*cfg.draftVocab {
+		return nil, fmt.Errorf("drafter: tensor d2t is %v of %d bytes, want I64 of %d numbers", t.Type, len(t.Data), cfg.draftVocab)
+	}
+	ids := make([]int32, cfg.draftVocab)
+	for i := range ids {
+		id := int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+		if !cfg.absolute {
+			id += int64(i)
+		}
+		if id < 0 || id >= int64(cfg.target.Vocab) || i > 0 && id <= int64(ids[i-1]) {
+			return nil, fmt.Errorf("drafter: tensor d2t makes %d the token of row %d, want ascending ids below %d", id, i, cfg.target.Vocab)
+		}
+		ids[i] = int32(id)
+	}
+	return ids, nil
+}
+
+// Release gives back the memory of calls. The next call takes memory again.
+func (d *Drafter) Release() {
+	if d.Head != nil {
+		d.Head.Free()
+	} else {
+		d.block.free()
+	}
+}
+
+// Close frees the weights. The model's stay.
+func (d *Drafter) Close() error {
+	d.Release()
+	d.loaded.Free()
+	return nil
+}
+
+// network is the network with the weights, and its table.
+func (d *Drafter) network() (*transformer, iter.Seq[*weights.Weight]) {
+	if d.Head != nil {
+		return &d.Head.transformer, d.Head.weights()
+	}
+	return &d.block.transformer, d.block.weights()
+}
