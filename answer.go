@@ -14,11 +14,11 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// Request is what to generate.
+// Request is a request for one answer.
 type Request struct {
 	Prompt      *Prompt
 	MaxTokens   int             // 0: until the context is full
-	Sampling    *sample.Options // nil: as the checkpoint recommends, with a seed of its own; &sample.Options{} is greedy
+	Sampling    *sample.Options // nil: those of the checkpoint, with a random seed; &sample.Options{} is greedy
 	Stop        []string        // texts that end the answer and are not part of it
 	IgnoreEnd   bool            // no token ends the answer
 	LogProbs    bool            // report the log-probability of each token
@@ -30,29 +30,29 @@ type Request struct {
 	Flow        string          // names the client: of one priority, waiting requests are admitted round-robin between flows; the answer does not depend on it
 	Depth       Depth           // tokens to draft per round; DepthDefault: as the model was opened
 	Rule        Rule            // which drafts are accepted; "": as the model was opened
-	// CacheSalt separates requests in the prefix cache and in its folder, and what was made of their
-	// pictures: those with different salts do not find each other's, and so cannot tell what the
-	// other has asked. "": shared with all that have none.
+	// CacheSalt separates requests in the prefix cache and in its folder, and their prepared images:
+	// requests with different salts do not find each other's entries, and so cannot detect the other's
+	// prompts. "": shared with all requests without a salt.
 	CacheSalt string
 
-	// Grammar is what the answer, after any thinking, must conform to; zero: nothing. It is
+	// Grammar constrains the answer after any thinking; zero: no constraint. It is
 	// compiled once for all requests with the same one.
 	Grammar     grammar.Source
 	MaxThinking int // maximum tokens of thinking; 0: unlimited
-	// Raw leaves the text as it is: no thinking and no tool calls are looked for.
+	// Raw leaves the text unchanged: thinking and tool calls are not parsed.
 	Raw bool
 
 	sent <-chan struct{} // closed when the answer has been delivered; nil: when all pieces were yielded
 }
 
-// Piece is a token with what it adds to the answer. Text that may yet turn out to be part
+// Piece is a token with its text and events. Text that may still turn out to be part
 // of a character, a stop text or a tag comes with a later piece; the last one may have no
 // token.
 type Piece struct {
 	Token   Token
-	Text    string       // of the answer as it is, without special tokens
-	Events  []chat.Event // of the answer taken apart; with Raw, Text as content
-	More    bool         // the next piece is there already: writers need not flush yet
+	Text    string       // of the unparsed answer, without special tokens
+	Events  []chat.Event // of the parsed answer; with Raw, Text as content
+	More    bool         // the next piece is available already: writers need not flush yet
 	Thought bool         // the token is part of thinking, its end included
 }
 
@@ -61,7 +61,7 @@ type Answer struct {
 	Seed   uint64 // of all draws
 	Tokens []Token
 	Finish Finish
-	Stop   string // the stop text that ended it; "": none did
+	Stop   string // the stop text that ended it, or ""
 	Result Result // set at the end
 	chat.Answer
 
@@ -175,7 +175,7 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 		decoder := a.m.tok.Decoder(true)
 		stopped := false
 		for t, err := range a.stream.Tokens() {
-			// The engine may be ahead of what was read: canceled is canceled, there and then.
+			// The engine may be ahead of the reader: a canceled answer ends at once.
 			if err = errors.Join(err, a.ctx.Err()); err != nil {
 				a.end("")
 				yield(Piece{}, err)
@@ -186,7 +186,7 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 			if p.Thought {
 				a.thought++
 			}
-			if a.req.IgnoreEnd || !slices.Contains(a.stop, t.ID) { // an end token need not be special, and yet is no text
+			if a.req.IgnoreEnd || !slices.Contains(a.stop, t.ID) { // an end token is not text, even if it is not special
 				p.Text, stopped = a.stopper.Write(decoder.Next(t.ID))
 			}
 			if a.take(&p); !yield(p, nil) {
@@ -211,7 +211,7 @@ func (a *Answer) Pieces() iter.Seq2[Piece, error] {
 		}
 		if a.parser != nil {
 			closing := a.parser.Close
-			if stopped || finish == FinishLength { // a call that is cut off is none, and no text either
+			if stopped || finish == FinishLength { // a call that is cut off is neither a call nor text
 				closing = a.parser.Cut
 			}
 			events := closing()
@@ -271,14 +271,14 @@ func (a *Answer) end(finish Finish) {
 	}
 }
 
-// Text is the answer so far as it is, thinking and tool calls included.
+// Text is the unparsed answer so far, thinking and tool calls included.
 func (a *Answer) Text() string { return string(a.text) }
 
 // ReasoningTokens is the number of tokens of thinking so far.
 func (a *Answer) ReasoningTokens() int { return a.thought }
 
-// LogitsHash is over the logits that the answer's tokens were drawn from, if that was asked
-// for. The engine may have been some tokens ahead when a stop text ended the answer; those
+// LogitsHash is a hash of the logits of the answer's tokens, if Request.Hash is
+// set. The engine may have been some tokens ahead when a stop text ended the answer; those
 // do not count.
 func (a *Answer) LogitsHash() uint64 {
 	if n := len(a.Tokens); n > 0 {
@@ -315,7 +315,7 @@ func (m *Model) constraint(ctx context.Context, r *Request, own func() sample.Co
 	return m.text.Constraint(r.Prompt.inner(), own, r.MaxThinking)
 }
 
-// grammar compiles a source, or returns what was compiled before.
+// grammar compiles a source, or returns the cached grammar.
 func (m *Model) grammar(ctx context.Context, s grammar.Source) (*grammar.Grammar, error) {
 	return m.grammars.get(ctx, s.Key(), func(ctx context.Context) (*grammar.Grammar, error) {
 		v, err := m.grammars.vocab()

@@ -13,7 +13,7 @@ type background struct {
 
 func newBackground() *background { return &background{closing: make(chan struct{})} }
 
-// start runs a task, unless there shall be none.
+// start runs a task, unless b is closed.
 func (b *background) start(task func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -22,7 +22,7 @@ func (b *background) start(task func()) {
 	}
 }
 
-// close starts no more tasks, and tells those that run.
+// close starts no more tasks, and cancels those that run.
 func (b *background) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,13 +18,13 @@ const defaultMaxDisk = 10 << 30
 
 // weightRecords is the folder, inside that of the cache, with the digests of weight files.
 // They are not stored beside the files themselves: those may be in a cache that other programs
-// share, or where nothing can be written, and the cache's folder is there and ours whenever
+// share, or in a read-only folder, and the cache's folder exists and is ours whenever
 // digests are needed.
 const weightRecords = ".weights"
 
 // openTiers opens the folder in which the cache outlives the process, and the store that it shares
-// with others, as far as there are such. Salts are mixed with the secret of the store, which all
-// that share it have, or else with that of the folder.
+// with other processes, if they are configured. Salts are mixed with the secret of the store, which all
+// its users have, or else with that of the folder.
 func (m *Model) openTiers(ctx context.Context, o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	p := &o.PrefixCache
 	if o.shared.Open == nil || p.Off {
@@ -36,7 +36,7 @@ func (m *Model) openTiers(ctx context.Context, o Options, c *checkpoint.Checkpoi
 	}
 	weights, err := sum.wait()
 	if err == nil {
-		err = c.Unchanged() // what was loaded is what was hashed
+		err = c.Unchanged() // the loaded weights are the hashed ones
 	}
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (m *Model) openStore(ctx context.Context, s private.Shared) error {
 	return nil
 }
 
-// closeTiers closes what openTiers has opened.
+// closeTiers closes the folder and the store of openTiers.
 func (m *Model) closeTiers() {
 	if m.disk != nil {
 		m.disk.Close()
@@ -85,10 +85,10 @@ func (m *Model) closeTiers() {
 	}
 }
 
-// arithmetic is the name of ours, for tests.
+// arithmetic is the name of the arithmetic; tests replace it.
 var arithmetic = backend.Arithmetic
 
-// identity names all that decides the bits of a cached prefix, besides its tokens and the layout
+// identity names everything that affects the bits of a cached prefix, besides its tokens and the layout
 // of the state, which package prefix adds: the type of keys and values, and whether there is a
 // draft state, are part of that.
 func (m *Model) identity(weights string, quantize int) string {

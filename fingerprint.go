@@ -17,9 +17,9 @@ func newSource(path string, o Options, c *checkpoint.Checkpoint) source {
 	return source{path: path, projector: o.Vision.Projector, stamp: c.Stamp(), quantize: o.Quantize, kvBits: o.KVBits}
 }
 
-// Fingerprint identifies all that decides an answer besides its request and seed: every byte of the
+// Fingerprint identifies everything that affects an answer besides its request and seed: every byte of the
 // weights, tokenizer, templates, arithmetic, and the options that change tokens. Models with equal
-// ones give equal answers, on any machine that has memory for them. Weights are hashed at the first
+// fingerprints give equal answers, on any machine with enough memory. Weights are hashed at the first
 // call, which takes seconds for large ones; digests are kept in the folder records, "" for none.
 func (m *Model) Fingerprint(ctx context.Context, records string) (id string, err error) {
 	s := &m.source
@@ -51,7 +51,7 @@ func (m *Model) Fingerprint(ctx context.Context, records string) (id string, err
 		return "", err
 	}
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%s\n%d %d %q %q\n%x\n%#v\n%s\n", m.identity(sum.ID, s.quantize), s.kvBits, m.context, rule, m.visionName(), sha256.Sum256(text), m.text.Templates(), recommended) // a hash takes all
+	_, _ = fmt.Fprintf(h, "%s\n%d %d %q %q\n%x\n%#v\n%s\n", m.identity(sum.ID, s.quantize), s.kvBits, m.context, rule, m.visionName(), sha256.Sum256(text), m.text.Templates(), recommended) // a hash does not fail
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 

@@ -28,10 +28,10 @@ import (
 // Tiny is the name of the model inside the program.
 const Tiny = "tiny"
 
-// DefaultContext is the maximum context where Options name none and the model allows more.
+// DefaultContext is the maximum context if Options set none and the model allows more.
 const DefaultContext = 32768
 
-// DefaultBatch is the maximum number of sequences at a time where Options name none.
+// DefaultBatch is the maximum number of sequences at a time if Options set none.
 const DefaultBatch = 16
 
 // The constants of this package are those of the internal packages: otherwise the key false is there twice,
@@ -70,8 +70,8 @@ func (e *ContextError) Error() string {
 
 // Options say how a model is loaded and run. The zero value is the default.
 type Options struct {
-	// Device is what to compute on: "cpu", or another that this build has; "" or "auto": the
-	// best that this machine has.
+	// Device is the device: "cpu", or another of this build; "" or "auto": the
+	// best of this machine.
 	Device string
 	// Threads is how many processors to use; 0: as many as Go used when the program started.
 	// All models of a process share them. They spin while there is work, so each occupies a
@@ -79,16 +79,16 @@ type Options struct {
 	// program to set, the rest of the program, readers of answers among it, runs beside them.
 	// With as many slots as threads the answers are as fast, but the rest runs some 20 ms late.
 	Threads  int
-	Offload  Offload // what of a model lies on Device, where that is not the host's processor
-	ISA      string  // instruction set of the device, such as avx2; "": the best there is
+	Offload  Offload // the part of a model on Device, unless that is the CPU
+	ISA      string  // instruction set of the device, such as avx2; "": the best
 	Compute  Compute // arithmetic for quantized weights
-	Quantize int     // bits to quantize weights to on loading; 0: as they are
+	Quantize int     // bits to quantize weights to on loading; 0: unchanged
 	KVBits   int     // of keys and values: 8, 16 or 32; 0: 16, or 32 with Float32
-	Context  int     // maximum tokens of a sequence; 0: what the model allows, at most DefaultContext
+	Context  int     // maximum tokens of a sequence; 0: the model's limit, at most DefaultContext
 
 	// KVMemory is the bytes for the KV cache of all sequences and the prefix cache. 0: enough for one
-	// sequence of the maximum context; less than that is raised to it, with a warning. -1: half of what
-	// the device has free, but at most enough for MaxBatch such sequences.
+	// sequence of the maximum context; less than that is raised to it, with a warning. -1: half of the
+	// device's free memory, but at most enough for MaxBatch such sequences.
 	KVMemory    int64
 	MaxBatch    int           // maximum sequences at a time; 0: DefaultBatch
 	MaxQueue    int           // maximum requests that wait; beyond it a Request.Flow with less than its share is still accepted; 0: unlimited
@@ -107,11 +107,11 @@ type Options struct {
 	observer prefix.Observer // of the prefix cache; nil: none
 }
 
-// PrefixCache says what is kept of the KV cache of a prompt for the next one with the same
-// prefix. The zero value keeps it in memory, as long as nothing else needs that.
+// PrefixCache configures the cache of prefixes of prompts. The zero value keeps them in memory, as long
+// as nothing else needs it.
 type PrefixCache struct {
 	Off     bool   // keep nothing
-	Dir     string // folder to keep it in for the next process, too; "": none
+	Dir     string // folder to keep it in across processes; "": none
 	MaxDisk int64  // maximum bytes in Dir; 0: 10 GiB
 }
 
@@ -135,10 +135,10 @@ type Info struct {
 	Vocab      int    // length of a row of logits, padding included
 	Width      int    // of a hidden row
 	Layers     int    // without those of the head
-	Context    int    // maximum positions that the model was made for
+	Context    int    // maximum positions of the model
 	Parameters int64  // without those of the head
 	Bytes      int64  // of weights in memory
 	Compute    Compute
 	Head       bool        // the checkpoint has a multi-token-prediction head, loaded or not
-	Vision     *VisionInfo // nil: it takes no pictures
+	Vision     *VisionInfo // nil: it takes no images
 }

@@ -15,7 +15,7 @@ import (
 type grammars struct {
 	vocab func() (*grammar.Vocab, error) // made when it is first wanted
 	turns chan struct{}                  // one for each compilation that runs
-	max   int64                          // bytes of those that are kept
+	max   int64                          // maximum bytes of kept grammars
 
 	mu      sync.Mutex // protects what follows
 	recent  []compiled // the most recently used at the end
@@ -27,22 +27,22 @@ type compiled struct {
 	grammar *grammar.Grammar
 }
 
-// compilation is a grammar that is being compiled, for all who wait for it.
+// compilation is a running compilation, shared by all requests that wait for it.
 type compilation struct {
 	done    chan struct{} // closed when what follows is set
 	grammar *grammar.Grammar
 	err     error
 
-	waiting int                // who have not given up; the mutex of grammars protects it
+	waiting int                // waiting requests; protected by the mutex of grammars
 	cancel  context.CancelFunc // called when the last waiting request leaves
 }
 
 const (
-	// maxGrammars and maxGrammarBytes bound what is kept. A grammar grows while it is used,
-	// up to 64 MB; package grammar bounds what all of them together may grow to.
+	// maxGrammars and maxGrammarBytes limit the kept grammars. A grammar grows while it is used,
+	// up to 64 MB; package grammar limits the sum of all.
 	maxGrammars     = 32
 	maxGrammarBytes = 192 << 20
-	// maxCompilations bounds those at a time: a hostile one needs some tens of megabytes.
+	// maxCompilations is the maximum number at a time: a hostile one needs some tens of megabytes.
 	maxCompilations = 4
 )
 
@@ -115,14 +115,14 @@ func (g *grammars) run(ctx context.Context, key grammar.Key, c *compilation, com
 	}
 }
 
-// forget ends that others may join a compilation. The mutex is held.
+// forget removes a compilation, so that no more requests join it. The mutex is held.
 func (g *grammars) forget(key grammar.Key, c *compilation) {
 	if g.pending[key] == c {
 		delete(g.pending, key)
 	}
 }
 
-// trim lets go of the grammars that were not used for longest until the others are few and
+// trim evicts the least recently used grammars until the rest are few and
 // small enough; the last stays. Answers that use one keep it. The mutex is held.
 func (g *grammars) trim() {
 	total := int64(0)

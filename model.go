@@ -45,7 +45,7 @@ type Model struct {
 	store   private.Store     // of shared
 	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool
-	pages   int // of the longest sequence that the memory could hold
+	pages   int // of the longest possible sequence
 	builtIn bool
 	source  source
 
@@ -67,7 +67,7 @@ func (m *Model) Info() Info {
 	}
 }
 
-// Device is what computes, for people.
+// Device is the name of the device, for people.
 func (m *Model) Device() string { return m.device }
 
 // Context is the maximum number of tokens of a prompt and its answer together.
@@ -96,7 +96,7 @@ func (m *Model) Token(id int32) (text string, control bool) {
 // numbers make sense is for Generate to say.
 func (m *Model) Sampling() sample.Options { return models.Recommended(m.generates) }
 
-// Placement lists what the devices that compute have of the model.
+// Placement lists the parts of the model on each device.
 func (m *Model) Placement() []Placement {
 	if m.placement != nil {
 		return m.placement
@@ -104,7 +104,7 @@ func (m *Model) Placement() []Placement {
 	return []Placement{{Device: m.device, Layers: m.info.Layers, Parts: []string{"all"}, Weights: m.info.Bytes}}
 }
 
-// vision describes the tower, nil if there is none.
+// vision describes the tower, or nil.
 func (m *Model) vision() *VisionInfo {
 	tower, pixels := m.text.Tower()
 	if tower == nil {
@@ -116,7 +116,7 @@ func (m *Model) vision() *VisionInfo {
 	}
 }
 
-// Drafter names what drafts, "" if nothing does.
+// Drafter names the drafter, or "".
 func (m *Model) Drafter() string {
 	if m.draft.drafter == nil {
 		return ""
@@ -133,7 +133,7 @@ func (m *Model) Drafting() string {
 	return fmt.Sprintf("by %s, depth %v, accepted by the %s rule", d.drafter.Name(), d.depth, d.rule)
 }
 
-// SelfTest returns the result of the self-test, nil if there was none.
+// SelfTest returns the result of the self-test, or nil.
 func (m *Model) SelfTest() *SelfTest { return m.draft.tested }
 
 // Stats returns the figures of this moment.
@@ -164,15 +164,15 @@ func (m *Model) Stats() Stats {
 	return x
 }
 
-// salt is a request's salt as the cache takes it. It is mixed with a secret of the cache's
-// folder, so that names of files there tell nothing about salts, which may be made of keys; and
-// with the same one in every process, so that what was stored is found again.
+// salt is a request's salt for the cache. It is mixed with a secret of the cache's
+// folder, so that names of files there reveal nothing about salts, which may be made of keys; and
+// with the same one in every process, so that stored entries are found again.
 func (m *Model) salt(text string) (s prefix.Salt) {
 	if text == "" {
 		return s
 	}
 	h := hmac.New(sha256.New, m.secret[:])
-	_, _ = h.Write([]byte("prefix cache salt\n" + text)) // a hash takes everything
+	_, _ = h.Write([]byte("prefix cache salt\n" + text)) // a hash does not fail
 	copy(s[:], h.Sum(nil))
 	return s
 }

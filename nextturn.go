@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// said is an answer with what it was an answer to, as it was when it ended.
+// said is an ended answer with its conversation.
 type said struct {
 	prompt  *prompt.Prompt
 	message chat.Message
@@ -29,7 +29,7 @@ type said struct {
 func (m *Model) remember(x said) {
 	talk := x.prompt.Talk
 	x.talk, x.key = *talk, m.text.Key(x.prompt, x.salt)
-	x.talk.Messages = slices.Clone(talk.Messages) // what the caller changes from now on is for the next turn
+	x.talk.Messages = slices.Clone(talk.Messages) // later changes of the caller belong to the next turn
 	x.talk.Variables = maps.Clone(talk.Variables)
 	m.warming.start(func() {
 		if x.sent != nil {
@@ -46,7 +46,7 @@ func (m *Model) remember(x said) {
 }
 
 // prepare prefills the prefix of the next turn's prompt if that is not the prompt and answer of
-// this one, as where templates leave out what was thought: then the next turn finds it in the
+// this one, for example because the template leaves out reasoning: then the next turn finds it in the
 // prefix cache.
 func (m *Model) prepare(x *said) {
 	if m.preparing != nil {

@@ -104,10 +104,10 @@ func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
 }
 
-// processors is how many this process may use, as it was before the program asked for more.
+// processors is the number of processors of this process at its start.
 var processors = runtime.GOMAXPROCS(0)
 
-// start resolves what depends on the model, and starts the engine.
+// start resolves options that depend on the model, and starts the engine.
 func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {
 	m.info = m.model.Info()
 	if m.context = o.Context; m.context == 0 {
@@ -156,11 +156,11 @@ func (m *Model) need() *state.Need {
 	return &n
 }
 
-// memory is the budget for sequences, as Options.KVMemory says: want bytes for batch sequences.
+// memory is the budget for sequences by Options.KVMemory: want bytes for batch sequences.
 //
-// The default is bounded because the prefix cache would otherwise grow into all of it: a flood of
+// The default is bounded because the prefix cache would otherwise fill all of it: a flood of
 // different prompts had the embedded model take 9.5 GB. Sequences seldom have the maximum context,
-// and the prefix cache has what they leave.
+// and the prefix cache uses the rest.
 func (m *Model) memory(want int64, batch int) int64 {
 	need := m.need()
 	one := need.Bytes(m.context)
@@ -175,7 +175,7 @@ func (m *Model) memory(want int64, batch int) int64 {
 	return max(want, one)
 }
 
-// openDevice opens what to compute on: a device, and the host's processor beside it if the model is
+// openDevice opens a device, and the CPU beside it if the model is
 // too large for one.
 func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options) error {
 	b, plan, err := offload.For(c, o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA, Log: m.log},
@@ -202,7 +202,7 @@ func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options) error {
 	return nil
 }
 
-// drafting is what the options ask for. config is the checkpoint's config.json.
+// drafting is the drafting by the options. config is the checkpoint's config.json.
 func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 	var d drafting
 	var err error
@@ -242,8 +242,8 @@ func (m *Model) noHead(config []byte) error {
 	return headError(m.family.NoHead(config))
 }
 
-// selfTestTime is about how long a self-test may take. A slow model takes the time of some
-// twenty tokens whatever this says.
+// selfTestTime is the approximate limit of a self-test. A slow model takes at least the time of some
+// twenty tokens.
 const selfTestTime = 2 * time.Second
 
 // selfTestText is the text of a self-test: plain prose, and something a program would say.
@@ -256,9 +256,9 @@ for i in range(10):
     print(i, i + 1)
 `
 
-// selfTest tries the head on a short text and returns the controller that has seen it, for the
-// engine: nil if there is no head, or if it is not to be tried. The model inside the program is
-// known to be good, and starts at once.
+// selfTest tests the head on a short text and returns the controller with its measurements, for the
+// engine: nil without a head or without a test. The embedded model is
+// known to be good, and is not tested.
 func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, error) {
 	text := m.tok.Encode(selfTestText)
 	text = text[:min(len(text), m.context)]
@@ -304,7 +304,7 @@ func (m *Model) spell(text string, more bool) []int32 {
 	return m.tok.Encode(text)
 }
 
-// loading is what the options load, for a plan of memory.
+// loading is the options for a memory plan.
 func (o *Options) loading() offload.Options {
 	w := model.Options{Compute: backend.Compute(o.Compute), KVBits: o.KVBits}
 	return offload.Options{
@@ -313,8 +313,8 @@ func (o *Options) loading() offload.Options {
 	}
 }
 
-// Size is about the bytes that the weights of a model take in memory, from the headers of its
-// files. It is 0 if they cannot be read: Open says why.
+// Size is about the memory of the weights of a model in bytes, from the headers of its
+// files. It is 0 if they cannot be read: Open reports the error.
 func Size(path string, o Options) int64 {
 	c, err := models.Open(path, o.Vision.Projector)
 	if err != nil {

@@ -11,31 +11,31 @@ import (
 // made for them.
 var ErrNoTemplate = prompt.ErrNoTemplate
 
-// Conversation is what an assistant is to answer. Unless it is Trusted, no text in it, of any
-// role, becomes a control token by what it spells, be it the end of a turn, <think> or
-// <tool_call>. Only what the checkpoint's template writes does.
+// Conversation is a conversation that an assistant is to answer. Unless it is Trusted, no text in it, of any
+// role, becomes a control token by its spelling, be it the end of a turn, <think> or
+// <tool_call>. Only text of the checkpoint's template does.
 type Conversation struct {
 	Messages []chat.Message
 	Tools    []chat.Tool // that it may call
-	// Variables are those of the template beside messages and tools, such as
-	// enable_thinking, with values that encoding/json can write.
+	// Variables are those of the template besides messages and tools, such as
+	// enable_thinking, with values that encoding/json can encode.
 	Variables map[string]any
 	// Prefill is text that the answer starts with; the model continues it. It cannot open a
 	// block of thinking: that is for the template, as a rule by the variable enable_thinking.
 	Prefill string
-	// Trusted says that the operator of the program wrote all of it: what it spells does become
-	// control tokens, as in a text that is continued as it is.
+	// Trusted: the operator of the program wrote all of it. Spellings of control tokens become
+	// control tokens, as in a text prompt.
 	Trusted bool
-	// CacheSalt is as that of a Request: what was decoded of pictures is kept for conversations with
+	// CacheSalt is as that of a Request: decoded images are kept for conversations with
 	// the same one.
 	CacheSalt string
 }
 
 // Prompt is a conversation or a text as the model gets it.
 type Prompt struct {
-	// IDs are the tokens. Where the model is fed rows of a picture or video in place of tokens,
-	// they are the tokens that hold the place, as many as there are rows: IDs alone do not tell
-	// one picture from another.
+	// IDs are the tokens. Rows of an image or video have placeholder tokens, as many as there
+	// are rows: IDs alone do not distinguish
+	// images.
 	IDs      []int32
 	Chat     bool // it came out of the chat template
 	Thinking bool // the answer begins inside of a think block
@@ -43,10 +43,10 @@ type Prompt struct {
 	// the text was not encoded to its end. Model.CountTokens does that.
 	Over int
 
-	built *prompt.Prompt // the rest of what was made of a conversation or text; nil: the prompt is the caller's own
+	built *prompt.Prompt // further data of a conversation or text; nil: the caller made the prompt
 }
 
-// newPrompt is what was built.
+// newPrompt wraps a built prompt.
 func newPrompt(p *prompt.Prompt) *Prompt {
 	return &Prompt{IDs: p.IDs, Chat: p.Chat, Thinking: p.Thinking, Over: p.Over, built: p}
 }
@@ -62,8 +62,8 @@ func (p *Prompt) inner() *prompt.Prompt {
 }
 
 // ChatPrompt is the prompt for an answer to a conversation. Its images and videos are decoded
-// here; the model looks at them when it is asked for the answer. One that cannot be used is a
-// MediaError, and any with a model that cannot see an ErrNoVision.
+// here; the vision tower runs when the answer is requested. An unusable one is a
+// MediaError, and any with a model without vision an ErrNoVision.
 func (m *Model) ChatPrompt(ctx context.Context, c Conversation) (*Prompt, error) {
 	p, err := m.text.Chat(ctx, (*prompt.Conversation)(&c), m.text.Most())
 	if err != nil {
@@ -79,7 +79,7 @@ func (m *Model) ChatPrompt(ctx context.Context, c Conversation) (*Prompt, error)
 func (m *Model) TextPrompt(text string) *Prompt { return newPrompt(m.text.Text(text)) }
 
 // CountTokens is the number of tokens of the prompt for an answer to a conversation, also of one
-// that is too long. Images are decoded, but the model does not look at them.
+// that is too long. Images are decoded, but the vision tower does not run.
 func (m *Model) CountTokens(ctx context.Context, c Conversation) (int, error) {
 	p, err := m.text.Chat(ctx, (*prompt.Conversation)(&c), 0)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 )
 
-// saltSecret is the file, inside the cache's folder, with what salts are mixed with.
+// saltSecret is the file, inside the cache's folder, with the secret for salts.
 const saltSecret = ".salt"
 
-// openSecret reads the secret of a folder, which is made if there is none. Without a folder it
-// is for this process.
+// openSecret reads the secret of a folder, which is created if necessary. Without a folder it
+// is random for this process.
 func openSecret(dir string) (secret [sha256.Size]byte, err error) {
 	if dir == "" {
 		_, _ = rand.Read(secret[:]) // never fails, by its contract

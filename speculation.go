@@ -8,8 +8,8 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// Speculation says what drafts tokens, and how. The zero value uses the checkpoint's head if it
-// has one, and repetitions in the text, at the depth that pays. It changes the speed of an answer; its text only under the
+// Speculation configures drafting. The zero value uses the checkpoint's head if it
+// has one, and repetitions in the text, at the fastest depth. It changes the speed of an answer; its text only under the
 // ratio rule.
 type Speculation struct {
 	Depth      Depth   // tokens to draft per round; DepthOff: none but those that a grammar forces, and a head is not loaded
@@ -20,7 +20,7 @@ type Speculation struct {
 	NoSelfTest bool    // do not try the head when a checkpoint is loaded
 }
 
-// Rule says which draft tokens are accepted. "" is Exact in Speculation, and that of the model in
+// Rule decides which draft tokens are accepted. "" is Exact in Speculation, and that of the model in
 // a Request.
 type Rule string
 
@@ -33,7 +33,7 @@ const (
 	Ratio Rule = "ratio"
 )
 
-// or is the rule in the engine's terms, otherwise where r names none.
+// or is the rule in the engine's terms, otherwise if r is "".
 func (r Rule) or(otherwise spec.Rule) (spec.Rule, error) {
 	if r == "" {
 		return otherwise, nil
@@ -52,7 +52,7 @@ const (
 	// DepthDefault is the zero value: in a Request the depth that the model was opened with, in
 	// Speculation DepthAuto.
 	DepthDefault Depth = 0
-	// DepthAuto is the depth that gives most tokens per second, by what is measured on the way.
+	// DepthAuto is the depth with the most tokens per second, by measurements during decoding.
 	DepthAuto Depth = -2
 	// DepthOff drafts nothing that could be rejected: plain decoding, but for tokens that a
 	// grammar forces.
@@ -96,23 +96,23 @@ const (
 // ErrNoHead is wrapped by the error for a checkpoint without the head that was required.
 var ErrNoHead = errors.New("no multi-token-prediction head")
 
-// headError says what a checkpoint has of a head.
+// headError describes the incomplete head of a checkpoint.
 type headError string
 
 func (e headError) Error() string { return string(e) }
 
 func (e headError) Is(target error) bool { return target == ErrNoHead }
 
-// drafting is what drafts tokens for a model.
+// drafting is the drafting of a model.
 type drafting struct {
 	drafter spec.Drafter // nil: none
-	head    spec.Drafter // the model's own, if it is used
+	head    spec.Drafter // the model's head, if it is used
 	depth   spec.Depth
 	rule    spec.Rule
-	tested  *SelfTest // nil if there was none
+	tested  *SelfTest // nil without a self-test
 }
 
-// SelfTest is what a short text has told about the head when the model was loaded.
+// SelfTest is the result of the self-test of the head when the model was loaded.
 type SelfTest struct {
 	Drafted, Accepted []int         // by position in the draft; drafts after a rejected one do not count
 	StepTime          time.Duration // of a pass over one token

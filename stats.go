@@ -12,15 +12,15 @@ import (
 // Token is one generated token.
 type Token struct {
 	ID       int32
-	LogProb  float32          // of this token, as the model gave it; 0 unless Request.LogProbs
-	Top      []sample.LogProb // the most likely tokens in its place, as many as Request.TopLogProbs
+	LogProb  float32          // of this token; 0 unless Request.LogProbs
+	Top      []sample.LogProb // the most likely tokens at its position, Request.TopLogProbs of them
 	Hash     uint64           // of the logits up to this token; 0 unless Request.Hash
 	Draft    int              // its number among the accepted drafts of its round, from 1; 0: it was not drafted
 	Forced   bool             // it was drafted because the grammar allows no other: it could not be rejected
 	Rejected []int32          // the drafts of its round that were rejected, with the last token of the round, if Request.Trace
 }
 
-// Result is what is known about an answer when it has ended.
+// Result is the result of an ended answer.
 type Result struct {
 	Prompt int // tokens of the prompt
 	Cached int // of those, found in the prefix cache
@@ -36,10 +36,10 @@ type Result struct {
 	Speculation SpeculationStats
 }
 
-// SpeculationStats is what speculative decoding did for an answer. It gave Rounds + Accepted +
-// Forced tokens in Rounds rounds. As JSON it has the rates, too, and null for what was not measured.
+// SpeculationStats are the results of speculative decoding for an answer. It gave Rounds + Accepted +
+// Forced tokens in Rounds rounds. As JSON it has the rates, too, and null for values that were not measured.
 type SpeculationStats struct {
-	Drafter        string // what drafted; "": nothing
+	Drafter        string // names the drafter; "": none
 	Rule           Rule
 	Rounds         int           // passes of the model that gave tokens
 	Drafted        int           // draft tokens that could be rejected
@@ -49,7 +49,7 @@ type SpeculationStats struct {
 	AcceptedAt     [MaxDepth]int // Accepted, by position in the draft
 	Copied         int           // draft tokens that were copied from the text
 	CopiedAccepted int           // of those
-	DraftVocab     int           // size of the draft vocabulary; 0: nothing was drawn from one
+	DraftVocab     int           // size of the draft vocabulary; 0: none was used
 	Draft          time.Duration // spent on drafting: in a batch, its share
 	Verify         time.Duration // spent in passes of the model, likewise
 
@@ -64,7 +64,7 @@ func (s *SpeculationStats) TokensPerRound() float64 {
 	return float64(s.Rounds+s.Accepted+s.Forced) / float64(max(s.Rounds, 1))
 }
 
-// Any reports whether there is anything to tell: something drafted, or tokens were forced.
+// Any reports whether there is anything to show: drafts or forced tokens.
 func (s *SpeculationStats) Any() bool { return s.Drafter != "" || s.Forced > 0 }
 
 // Acceptance is the share of drafts that were accepted.
@@ -133,13 +133,13 @@ func newResult(r *engine.Result) Result {
 	}
 }
 
-// Round is what happened in one round: a pass of the model over all running sequences.
+// Round is the result of one round: a pass of the model over all running sequences.
 type Round struct {
 	Took      time.Duration
 	Sequences int // that took part
 	Rows      int // tokens and drafts of all of them
-	Prompt    int // of Rows, those of prompts
-	Offline   int // of Rows, those of offline requests
+	Prompt    int // rows of prompts among them
+	Offline   int // rows of offline requests among them
 	Tokens    int // generated
 	Drafted   int // drafts that could be rejected
 	Accepted  int // of those
@@ -149,12 +149,12 @@ type Round struct {
 // PageTokens is how many tokens a page of the KV cache has.
 const PageTokens = 64
 
-// Stats is what a model has done since it was opened, and what it is doing.
+// Stats are the counters of a model since it was opened, and its current state.
 type Stats struct {
 	Running, Waiting int // requests
 
 	Rounds       int64            // computed
-	Finished     map[Finish]int64 // requests that ended by themselves, by the reason that the engine knows
+	Finished     map[Finish]int64 // requests that ended by themselves, by the engine's reason
 	Canceled     int64            // requests whose context ended
 	Faults       int64            // requests that ended with another error
 	PromptTokens int64            // of requests that ended
@@ -167,7 +167,7 @@ type Stats struct {
 
 	KVUsed, KVBudget int64 // bytes of sequences and prefix cache, and their maximum
 	KVPages          int   // of keys and values
-	KVMaxPages       int   // of PageTokens tokens that KVBudget could hold of one sequence
+	KVMaxPages       int   // maximum pages of one sequence in KVBudget, PageTokens tokens each
 	PrefixCache      PrefixCacheStats
 	Background       BackgroundStats
 	Vision           VisionStats
@@ -181,7 +181,7 @@ type PhaseStats struct {
 	Forward time.Duration // the model's passes, until their logits are there
 	Sample  time.Duration // choosing tokens: samplers, grammars, verification
 	Draft   time.Duration // the drafter
-	Other   time.Duration // choosing what to feed, memory, the prefix cache
+	Other   time.Duration // scheduling, memory, the prefix cache
 }
 
 // DeviceStats is how much of a device is in use.
@@ -197,15 +197,15 @@ type DeviceStats struct {
 	Replayed   int64 // passes that were replayed
 }
 
-// VisionStats is what a vision tower has done.
+// VisionStats are the counters of a vision tower.
 type VisionStats struct {
-	Pictures int64         // that it has looked at; a video is one
-	Cached   int64         // times that it did not have to, for it had before
-	Took     time.Duration // for that
-	Bytes    int64         // of memory for what it saw
+	Pictures int64         // computed; a video is one
+	Cached   int64         // found in the cache
+	Took     time.Duration // for Pictures
+	Bytes    int64         // of memory for cached rows
 }
 
-// PrefixCacheStats is what a prefix cache has, and what it was good for.
+// PrefixCacheStats are the state and the counters of a prefix cache.
 type PrefixCacheStats struct {
 	Entries   int   // prefixes that can be found
 	Bytes     int64 // of Stats.KVUsed
@@ -215,28 +215,28 @@ type PrefixCacheStats struct {
 	Shared    SharedCacheStats
 }
 
-// SharedCacheStats is what is known of the store that a prefix cache shares with other processes,
-// and what it was good for. It is zero without one.
+// SharedCacheStats are the state and the counters of the store that a prefix cache shares with other
+// processes. It is zero without one.
 type SharedCacheStats struct {
 	Used           bool          // there is one
-	Down           bool          // it fails, and is left alone until it answers again
+	Down           bool          // it fails, and is not used until it answers again
 	Latency        time.Duration // of a small request; 0: not known
-	BytesPerSecond float64       // that come from it; 0: not known
-	TokenTime      time.Duration // of computing a token of a prompt, which fetching is compared with; 0: not known
-	Lookups        int64         // requests for what there is
+	BytesPerSecond float64       // of reads; 0: not known
+	TokenTime      time.Duration // of computing a token of a prompt, for comparison; 0: not known
+	Lookups        int64         // requests for lists
 	Fetched        int64         // prefixes
 	FetchedBytes   int64
 	Refused        int64 // prefixes that were expected to be computed faster than fetched
-	Late           int64 // prefixes that were given up, for they did not come in the time that computing takes
+	Late           int64 // prefixes that were abandoned because they took longer than computing them
 	Written        int64 // objects
 	WrittenBytes   int64
 	Dropped        int64 // objects that were not written, for the queue was full or the store failed
-	Ignored        int64 // objects that were damaged or not ours
+	Ignored        int64 // damaged or foreign objects
 	Failures       int64 // of requests
 }
 
-// BackgroundStats is what became of the prompts of next turns, which are prefilled while nothing
-// else is to be done.
+// BackgroundStats are the counters of prompts of next turns, which are prefilled while the engine
+// is idle.
 type BackgroundStats struct {
 	Waiting   int   // conversations, the one that is being prefilled included
 	Tokens    int64 // computed
@@ -244,7 +244,7 @@ type BackgroundStats struct {
 	Dropped   int64 // prompts, superseded or for want of memory
 }
 
-// Finish says why an answer ended.
+// Finish is the reason for the end of an answer.
 type Finish string
 
 // The reasons for an answer to end. An answer that ended with an error has none.
