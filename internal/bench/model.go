@@ -31,8 +31,8 @@ type ModelOptions struct {
 	Context int   // tokens before the measured passes and prompts
 	Repeats int   // of everything; the median counts
 
-	Images     [][2]int // widths and heights of pictures to look at
-	MaxPixels  int      // of a picture as the tower gets it
+	Images     [][2]int // widths and heights of images
+	MaxPixels  int      // of an image as the tower gets it
 	VisionBits int      // of the tower's weights: 2, 3, 4, 5, 6, 8, or 16 for bf16
 
 	Memory int // bytes of the plain reads; 0: far more than a cache has
@@ -177,8 +177,8 @@ func (r *modelRun) add(t *timing, run func() (time.Duration, error)) error {
 	return err
 }
 
-// steadily is how long something short is run again and again. Decoding does the same all the time, and the first
-// time after something else is slower than those that follow.
+// steadily is how long a short operation is repeated. Decoding repeats its operations too, and the first run after a
+// different operation is slower than the following runs.
 const steadily = 20 * time.Millisecond
 
 // steady is add for something short: the median of one run after another.

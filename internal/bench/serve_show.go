@@ -115,7 +115,7 @@ func (r *ServeReport) ttft() plot.Bars {
 	return c
 }
 
-// times draws the time per output token over loads of one kind: those that have an x.
+// times draws the time per output token over the loads for which x is not zero.
 func (r *ServeReport) times(x func(*Load) float64) plot.Lines {
 	c := plot.Lines{Title: "Time per output token (TPOT) in milliseconds", Y: "ms", Series: []plot.Series{{Name: "median"}, {Name: "99th percentile"}}}
 	for i := range r.Loads {

@@ -10,9 +10,9 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// Sight is how long a picture takes until there is the first token of an answer.
+// Sight is the time from an image to the first token of an answer.
 type Sight struct {
-	Width        int     `json:"width"` // as it comes
+	Width        int     `json:"width"` // before resizing
 	Height       int     `json:"height"`
 	Patches      int     `json:"patches"`
 	Tokens       int     `json:"tokens"`
@@ -25,10 +25,10 @@ type Sight struct {
 	ProductsGOps float64 `json:"gop_s"`               // as Pass has it
 }
 
-// question is how many tokens of text come with a picture.
+// question is the number of text tokens that follow an image.
 const question = 32
 
-// sights measures pictures.
+// sights measures images.
 type sights struct {
 	tower    model.Tower
 	patches  []*picture.Patches
@@ -38,7 +38,7 @@ type sights struct {
 	answered []timing
 }
 
-// openSights makes pictures of the sizes that the options name.
+// openSights opens the tower if the options name sizes of images.
 func (r *modelRun) openSights() error {
 	if len(r.o.Images) == 0 {
 		return nil
@@ -58,7 +58,7 @@ func (r *modelRun) openSights() error {
 	return nil
 }
 
-// see measures every picture once.
+// see measures each image once.
 func (r *modelRun) see() error {
 	for i, size := range r.o.Images {
 		if err := r.seeOne(i, size); err != nil {
@@ -102,7 +102,7 @@ func (r *modelRun) seeOne(i int, size [2]int) error {
 	return r.add(&s.answered[i], func() (time.Duration, error) { return q.Prefill(tokens, 1) })
 }
 
-// pass has the tower look at a picture, and returns the time of the longest step.
+// pass computes an image in the tower and returns the time of the longest step.
 func (r *modelRun) pass(p *picture.Patches) (longest time.Duration, err error) {
 	pass, err := r.sights.tower.Begin([]*picture.Patches{p})
 	if err != nil {

@@ -5,23 +5,22 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// auto drafts by lookup where that has a good match, else by the head.
+// auto drafts by the lookup or by the head, as the controller chooses for each run.
 type auto struct {
 	head   Drafter
 	lookup Planner
-	runs   []Run // the batch as one of the two sees it
+	runs   []Run // the batch with the host states and depths of the head or of the lookup
 	out    []Draft
 }
 
-// hostStates are the host states of both for one sequence.
+// hostStates are the host states of the head and of the lookup for one sequence.
 type hostStates struct{ head, lookup any }
 
-// Auto joins a head and a lookup. Which of them drafts is chosen run by run, as their Source
-// says; the head catches up in every round in any case. The lookup needs no memory on the
-// device: State is the head's.
+// Auto joins a head and a lookup. The Source of each run says which of them drafts. The head catches up with all runs in
+// every round. The lookup needs no memory on the device: Run.State is the state of the head.
 func Auto(head Drafter, lookup Planner) Planner { return &auto{head: head, lookup: lookup} }
 
-// Name is what a user calls it.
+// Name is the name in options and reports.
 func (a *auto) Name() string { return "auto" }
 
 // Layout is the head's.
@@ -35,7 +34,7 @@ func (a *auto) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) e
 	return nil
 }
 
-// Plan offers the head, and the lookup where it has a match.
+// Plan sets the sources of each run: the head, and the lookup if it has a match.
 func (a *auto) Plan(batch []Run) {
 	a.view(batch, func(r *Run, n *hostStates) { r.HostState = &n.lookup })
 	a.lookup.Plan(a.runs)
@@ -44,8 +43,8 @@ func (a *auto) Plan(batch []Run) {
 	}
 }
 
-// Draft has the head catch up with all runs and draft for those that are its own, and the
-// lookup draft for the rest.
+// Draft has the head catch up with all runs. Runs whose Source is Computed get drafts of the head, all other runs get
+// copies.
 func (a *auto) Draft(batch []Run) ([]Draft, error) {
 	a.out = a.out[:0]
 	copies := false
@@ -81,7 +80,7 @@ func (a *auto) Draft(batch []Run) ([]Draft, error) {
 	return a.out, nil
 }
 
-// view copies the batch to a.runs, each run changed for one of the two.
+// view copies the batch to a.runs and applies change to each copy.
 func (a *auto) view(batch []Run, change func(r *Run, n *hostStates)) {
 	a.runs = append(a.runs[:0], batch...)
 	for i := range a.runs {

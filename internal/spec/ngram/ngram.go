@@ -1,8 +1,7 @@
-// Package ngram drafts by lookup: where the last tokens of a text stood in it before, what
-// followed them there is the draft. It needs no model and costs next to nothing, so it is good
-// for texts that repeat their prompt or themselves (edits, code, quotations, tables) and harmless
-// for others. It knows tokens, not what they mean; a negative id stands for something else, of
-// which it knows nothing: no match reaches across it, and it is never copied.
+// Package ngram drafts by lookup: if the last tokens of a text occurred in it before, the draft is a copy of the tokens
+// after that occurrence. It needs no model and takes microseconds. It helps texts that repeat their prompt or themselves,
+// such as edits, code, quotations and tables. A negative id is not a token of text: no match includes it, and it is
+// never copied.
 package ngram
 
 import (
@@ -15,19 +14,19 @@ import (
 // Options configure a Drafter. The zero value is the default.
 type Options struct {
 	Min int // minimum number of tokens that must be the same; 0: 2
-	Max int // tokens compared to find a place; a longer match is not preferred; 0: 4
+	Max int // tokens of the longest n-gram in the index; 0: 4
 }
 
-// Limits of what is looked up.
+// Limits of the lookup.
 const (
 	maxMax   = 16      // of Options.Max
-	maxMatch = 64      // longest match that is measured
+	maxMatch = 64      // of the length of a match
 	window   = 16      // tokens that an edit may add to a copy or leave out of it
-	minSlots = 1 << 10 // of a new index
-	maxSlots = 1 << 19 // 2 MiB a sequence; in texts that would need more, old places are lost
+	minSlots = 1 << 10 // of a new table
+	maxSlots = 1 << 19 // 2 MiB per table; longer texts overwrite old places
 )
 
-// Drafter looks drafts up. It belongs to one goroutine at a time.
+// Drafter drafts by lookup. It belongs to one goroutine at a time.
 type Drafter struct {
 	o   Options
 	out []spec.Draft
@@ -49,14 +48,14 @@ func New(o Options) (*Drafter, error) {
 	return &Drafter{o: o}, nil
 }
 
-// Name is what a user calls it.
+// Name is the name in options and reports.
 func (d *Drafter) Name() string { return "ngram" }
 
-// Layout is empty: nothing is kept on the device.
+// Layout is empty: there is no state on the device.
 func (d *Drafter) Layout() state.Layout { return state.Layout{} }
 
-// Plan indexes what is new in each run and sets a source where there is a match. Its cost
-// grows with the number of new tokens, not with the text.
+// Plan indexes the new tokens of each run and sets a source if there is a match. Its cost grows with the number of new
+// tokens, not with the length of the text.
 func (d *Drafter) Plan(batch []spec.Run) {
 	for i := range batch {
 		r := &batch[i]
@@ -67,8 +66,7 @@ func (d *Drafter) Plan(batch []spec.Run) {
 	}
 }
 
-// Draft copies what followed the match, up to each run's depth. Runs without a match get no
-// draft.
+// Draft copies the tokens after the match, up to the depth of each run. Runs without a match get no draft.
 func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	for len(d.out) < len(batch) {
 		d.out = append(d.out, spec.Draft{})
@@ -78,8 +76,8 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 		r := &batch[i]
 		tokens := out[i].Tokens[:0]
 		if x := d.index(r); x.found.at > 0 {
-			// A copy that reaches the end of the text goes on with itself: a text that has
-			// just begun to repeat is taken to repeat on.
+			// A copy that reaches the end of the text continues with its own tokens: the repetition is
+			// expected to continue.
 			for j := x.found.at; len(tokens) < r.Depth; j++ {
 				id := int32(0)
 				if j < len(r.Text) {
@@ -98,7 +96,7 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return out, nil
 }
 
-// index brings a run's index up to its text.
+// index returns the index of a run, extended to its text.
 func (d *Drafter) index(r *spec.Run) *index {
 	x, ok := (*r.HostState).(*index)
 	if !ok {
@@ -114,30 +112,31 @@ func (d *Drafter) index(r *spec.Run) *index {
 		x.answer.extend(r.Text, &d.o, prompt)
 		x.end = len(r.Text)
 		if r.Dists {
-			x.last = place{} // drafts that shape the text are a function of it alone
+			x.last = place{} // under the ratio rule drafts change the text, so they depend on the text alone
 		}
 		x.find(r.Text, &d.o)
 	}
 	return x
 }
 
-// index knows where the n-grams of a text stand.
+// index has the places of the n-grams of a text.
 type index struct {
 	prompt, answer table
-	end            int   // length of the text that is known
+	end            int   // length of the indexed text
 	found          place // of the match of the text's end; zero: no match
-	last           place // of the last match that was found, when the text had lastEnd tokens
-	lastEnd        int
+	last           place // of the last copy: the last match of at least Options.Max tokens
+	lastEnd        int   // length of the text when last was found
 }
 
-// place is where the text may go on with a copy.
+// place is a place in the text from which the next tokens can be copied.
 type place struct {
-	at    int // of the token to copy first
-	match int // tokens that are the same before it and before the text's end
+	at    int // of the first token to copy
+	match int // number of equal tokens before it and before the text's end
 }
 
-// find looks for the text's last tokens. The longest match counts. Of equal ones, that at the place of the
-// last copy comes first, then one in the prompt.
+// find sets the longest match of the text's last tokens. Of equally long matches, one near the last copy is preferred,
+// then one in the prompt. A short match does not replace the last copy: inside of a change, the text often has a few
+// tokens in common with other places, and then returns to the copy.
 func (x *index) find(text []int32, o *Options) {
 	x.found = x.follow(text, o)
 	for _, t := range []*table{&x.prompt, &x.answer} {
@@ -145,18 +144,18 @@ func (x *index) find(text []int32, o *Options) {
 			x.found = p
 		}
 	}
-	if x.found.at > 0 {
+	if x.found.match >= o.Max {
 		x.last, x.lastEnd = x.found, len(text)
 	}
 }
 
-// follow looks for the text's last tokens near the place of the last copy: an edit replaces a few
-// tokens, adds some or leaves some out, and goes on copying.
+// follow looks for the text's last tokens near the last copy: an edit replaces, adds or leaves out a few tokens and then
+// continues the copy.
 func (x *index) follow(text []int32, o *Options) (best place) {
 	if x.last.at == 0 {
 		return best
 	}
-	next := x.last.at + len(text) - x.lastEnd // if no token was added or left out
+	next := x.last.at + len(text) - x.lastEnd // if the number of tokens did not change
 	for d := 0; d <= window && best.match == 0; d++ {
 		for _, at := range [...]int{next + d, next - d} {
 			if at <= x.last.at || at >= len(text) || text[at] < 0 {
@@ -170,7 +169,7 @@ func (x *index) follow(text []int32, o *Options) (best place) {
 	return best
 }
 
-// matched is how many tokens, at most maxMatch, are the same before a place and before the text's end.
+// matched is the number of equal tokens before a place and before the text's end, at most maxMatch.
 func matched(text []int32, at int) (n int) {
 	for n < min(at, maxMatch) && text[at-n-1] >= 0 && text[at-n-1] == text[len(text)-n-1] {
 		n++
@@ -178,23 +177,21 @@ func matched(text []int32, at int) (n int) {
 	return n
 }
 
-// table knows where in a part of a text each n-gram ended last. It stores places only and
-// compares the text itself, so that a place lost or overwritten by another n-gram of the same
-// hash costs a match but never makes a false one.
+// table has the last place of each n-gram in a part of a text. It stores places only, and a lookup compares the text
+// itself. So an n-gram that overwrites another one of the same hash can cost a match but never makes a false one.
 type table struct {
-	slots []int32 // by hash: where the token after an n-gram stands; 0: nowhere
-	end   int     // length of the text that is known
+	slots []int32 // by hash: the place after an n-gram; 0: none
+	end   int     // length of the indexed text
 }
 
-// extend adds every n-gram of the text that has a token after it, at place from or behind it, and is not yet
-// known.
+// extend adds the n-grams of the text that are followed by a token at place from or later and are not indexed yet.
 func (t *table) extend(text []int32, o *Options, from int) {
 	if n := slotsFor((len(text) - from) * (o.Max - o.Min + 1)); n > len(t.slots) {
 		t.slots, t.end = make([]int32, n), 0
 	}
 	for end := max(from, t.end, 1); end < len(text); end++ {
 		if text[end] < 0 {
-			continue // there would be nothing to copy
+			continue // the copy would be empty
 		}
 		h := uint64(0)
 		for n := 1; n <= min(o.Max, end); n++ {
@@ -207,7 +204,7 @@ func (t *table) extend(text []int32, o *Options, from int) {
 	t.end = len(text)
 }
 
-// find is the latest place of the text's last tokens, of as many of them as there are in the table.
+// find is the last place of the longest n-gram in the table that ends the text.
 func (t *table) find(text []int32, o *Options) place {
 	var hashes [maxMax + 1]uint64
 	longest := 0
@@ -227,10 +224,10 @@ func (t *table) find(text []int32, o *Options) place {
 	return place{}
 }
 
-// slot is the place of a hash; the number of slots is a power of two.
+// slot is the slot of a hash. The number of slots is a power of two.
 func (t *table) slot(h uint64) uint64 { return h >> 32 & uint64(len(t.slots)-1) }
 
-// slotsFor is the number of slots that keeps an index of n-grams at most a third full.
+// slotsFor is the number of slots for a table of n-grams that is at most a third full.
 func slotsFor(ngrams int) int {
 	n := minSlots
 	for n < maxSlots && n < 3*ngrams {
@@ -239,7 +236,7 @@ func slotsFor(ngrams int) int {
 	return n
 }
 
-// mix continues a hash with one more token.
+// mix adds a token to a hash.
 func mix(h uint64, id int32) uint64 {
 	h = (h ^ uint64(uint32(id)) + 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9
 	return h ^ h>>29

@@ -200,17 +200,41 @@ func TestPlacesInOrder(t *testing.T) {
 	}
 }
 
+// pieces is a text of five pieces of forty tokens. The last two tokens of all pieces are equal, all others differ.
+func pieces() []int32 {
+	source := make([]int32, 200)
+	for i := range source {
+		source[i] = int32(i % 40)
+		if i%40 < 38 {
+			source[i] += int32(i / 40 * 100)
+		}
+	}
+	return source
+}
+
+// TestShortMatchesKeepTheCopy copies a text up to a change that has three tokens of another place. Two tokens after the
+// change, which are in every piece, the copy continues at its place.
+func TestShortMatchesKeepTheCopy(t *testing.T) {
+	source := pieces()
+	d, run := open(t, Options{})
+	run[0].Prompt = len(source)
+	text := append(slices.Clone(source), source[80:110]...)
+	draft(t, d, run, text, 1)
+	text = append(text, source[10:13]...)
+	if got, _ := draft(t, d, run, text, 2); !slices.Equal(got, source[13:15]) {
+		t.Errorf("draft %v after three tokens of another place, want %v", got, source[13:15])
+	}
+	text = append(text, source[118:120]...)
+	if got, _ := draft(t, d, run, text, 20); !slices.Equal(got, source[120:140]) {
+		t.Errorf("draft %v after the change, want %v", got, source[120:140])
+	}
+}
+
 // TestCopiesGoOnAfterEdits copies a text in which pieces are replaced, left out or added, by
 // others of any length up to the window. Two tokens after each the copy goes on at its place,
 // though both stand elsewhere too.
 func TestCopiesGoOnAfterEdits(t *testing.T) {
-	source := make([]int32, 200)
-	for i := range source {
-		source[i] = int32(i % 40) // every token stands in five places
-		if i%40 < 38 {
-			source[i] += int32(i / 40 * 100) // but for the last two of forty
-		}
-	}
+	source := pieces()
 	for out := range window + 1 {
 		for in := range window + 1 - out {
 			const cut = 118 - window // the edit ends before two tokens that are in every piece
