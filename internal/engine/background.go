@@ -124,7 +124,7 @@ func (e *Engine) prefillBackground() bool {
 			e.stepTower(0)
 			return true
 		}
-	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil && e.feedParted(s) {
+	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil {
 		s.attach(&span)
 		s.feed(span)
 		e.batch, e.spans = append(e.batch[:0], s), append(e.spans[:0], s.span)

@@ -11,7 +11,9 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -148,4 +150,60 @@ func rounds(b *testing.B, m *headed, pool *state.Pool, prompt, long []int32, dep
 	slices.Sort(plain)
 	slices.Sort(prefill)
 	return plain, prefill
+}
+
+// silent is a drafter that never drafts.
+type silent struct{ spec.Planner }
+
+func (d silent) Plan(batch []spec.Run) {
+	d.Planner.Plan(batch)
+	for i := range batch {
+		batch[i].Sources = 0
+	}
+}
+
+// BenchmarkPlainRounds measures what a drafter costs in rounds without drafts: the time of texts with a drafter that
+// never drafts over that of texts without one, as the median of runs in turns.
+func BenchmarkPlainRounds(b *testing.B) {
+	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
+	defer slot()()
+	lookup, err := ngram.New(ngram.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	prompts := golden.Load(b, "tiny").Cases
+	for _, width := range []int{8, 16} {
+		b.Run(fmt.Sprintf("batch=%d", width), func(b *testing.B) {
+			e, err := New(m, pool, Options{Drafter: silent{spec.Auto(m.Drafter(), lookup)}, Cache: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			run := func(depth spec.Depth, first int) float64 {
+				start := time.Now()
+				var all sync.WaitGroup
+				for i := range width {
+					all.Go(func() {
+						r := Request{
+							Prompt: prompts[(first+i)%len(prompts)].Prompt, MaxTokens: 64, IgnoreEnd: true, Depth: depth,
+							Sampling: sample.Options{Temperature: 1, Seed: uint64(first + i)}, Salt: prefix.Salt{byte(first), byte(first >> 8), byte(depth)},
+						}
+						if _, _, err := collect(e, r); err != nil {
+							b.Error(err)
+						}
+					})
+				}
+				all.Wait()
+				return time.Since(start).Seconds()
+			}
+			run(spec.DepthAuto, 0)
+			var plain, ratio []float64
+			for i := 1; b.Loop(); i++ {
+				p := run(spec.DepthOff, i)
+				plain, ratio = append(plain, p), append(ratio, run(spec.DepthAuto, i)/p)
+			}
+			b.ReportMetric(middle(plain)/64*1e6, "plain-µs/round")
+			b.ReportMetric(middle(ratio), "silent/plain")
+		})
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/foretoken/foretoken/internal/prefix"
-	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -29,7 +28,7 @@ func (e *Engine) fetch(s *sequence) bool {
 	}
 	s.prefixAsked = true
 	s.fetching.Store(true)
-	if e.cache.Fetch(s.req.Salt, s.fedText(len(s.tokens)), e.o.Drafter != nil && s.req.Depth != spec.DepthOff, func() {
+	if e.cache.Fetch(s.req.Salt, s.fedText(len(s.tokens)), func() {
 		s.fetching.Store(false)
 		e.signal()
 	}) {

@@ -43,13 +43,11 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor, plain bool) {
 	}
 	d.seqs = append(d.seqs, s)
 	d.records = append(d.records, &s.record)
-	run := spec.Run{
+	d.runs = append(d.runs, spec.Run{
 		State: s.draftState, HostState: &s.hostState, Text: known, Prompt: len(s.req.Prompt),
 		Hidden: hidden, Depth: depth, Known: forced,
 		Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
-	}
-	s.pair(&run)
-	d.runs = append(d.runs, run)
+	})
 }
 
 // run chooses depths and hands the drafts out.
@@ -57,11 +55,11 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	spec.Plan(drafter, d.runs)
 	d.controller.Choose(d.runs[:d.eager], d.records[:d.eager])
 	d.controller.Follow(d.runs[d.eager:], d.records[d.eager:])
-	if err := d.deferRows(drafter); err != nil {
+	if err := d.catchUp(drafter); err != nil {
 		return err
 	}
 	start, prepared := time.Now(), backend.PreparedBy(d.device)
-	drafts, err := drafter.Draft(d.runs)
+	drafts, err := d.draft(drafter)
 	if err != nil {
 		return err
 	}
@@ -83,15 +81,37 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	return nil
 }
 
-// deferRows has the hidden rows of sequences for which no head drafts wait in their backlogs. A backlog is fed to the drafter
-// if its sequence needs that, to draft or for the cache to store, or if it has no space left. To feed the rows of 32 rounds
-// together takes 0.5 to 1 % of these rounds on a GPU; to feed each row by itself takes 2 to 4 %.
-func (d *drafting) deferRows(drafter spec.Drafter) error {
+// idleRounds is the number of rounds without its drafts after which a head is idle: then rows are fed to it only if it is
+// to draft again.
+const idleRounds = 8
+
+// waits reports whether the drafter need not be fed the rows of a run now. It is fed rows of prompts at once. Drafts of
+// the ratio rule shape the text, so there it is fed all rows.
+func (s *sequence) waits(r *spec.Run) bool {
+	switch {
+	case r.Depth > 0 && r.Source == spec.Computed:
+		s.idle = 0
+		return false
+	case !s.drafted() || s.outcome.Prefill || s.req.Rule == spec.Ratio:
+		return false
+	}
+	s.idle++
+	return s.finish == "" || s.idle > idleRounds // the cache stores the drafter's state if it is complete
+}
+
+// catchUp feeds the drafter the backlogs of sequences that do not wait any more, and has the hidden rows of those that
+// wait go to their backlogs. If a backlog has no space left, it is fed too, unless the head is idle: then the older half
+// is dropped. A head that lacks rows drafts nearly as well: see docs/speculation.md.
+func (d *drafting) catchUp(drafter spec.Drafter) error {
 	d.late, d.to, d.from = d.late[:0], d.to[:0], d.from[:0]
 	for i, s := range d.seqs {
 		r := &d.runs[i]
-		waits := (r.Depth == 0 || r.Source != spec.Computed) && !s.atBoundary()
-		if s.backlog.Len() > 0 && (!waits || r.Hidden.Rows > s.backlog.Free()) {
+		waits := s.waits(r)
+		if waits && s.idle > idleRounds && r.Hidden.Rows > s.backlog.Free() {
+			s.backlog.Halve()
+		}
+		fits := r.Hidden.Rows <= s.backlog.Free()
+		if s.backlog.Len() > 0 && !(waits && fits) {
 			late := *r
 			late.Text, late.Hidden, late.Depth = r.Text[:len(r.Text)-r.Hidden.Rows], s.backlog.Tensor(), 0
 			s.pair(&late)
@@ -103,36 +123,26 @@ func (d *drafting) deferRows(drafter spec.Drafter) error {
 		}
 		if to, err := s.backlog.Add(r.Hidden); err == nil { // without memory for them they are fed now
 			d.to, d.from = append(d.to, to), append(d.from, r.Hidden)
-			r.Hidden, r.Inputs, r.Positions = r.Hidden.RowRange(0, 0), nil, nil
+			r.Hidden = r.Hidden.RowRange(0, 0)
 		}
 	}
-	if err := d.catchUp(drafter); err != nil {
-		return err
+	if len(d.late) > 0 {
+		start := time.Now()
+		if _, err := drafter.Draft(d.late); err != nil {
+			return err
+		}
+		d.spread(time.Since(start))
 	}
 	backend.CopyEach(d.device, d.to, d.from) // after what was in the same place has been fed
 	return nil
 }
 
-// catchUp feeds the drafter the backlogs that are due.
-func (d *drafting) catchUp(drafter spec.Drafter) error {
-	if len(d.late) == 0 {
-		return nil
+// draft feeds the drafter the rows that do not wait, and has it draft.
+func (d *drafting) draft(drafter spec.Drafter) ([]spec.Draft, error) {
+	for i, s := range d.seqs {
+		s.pair(&d.runs[i])
 	}
-	rows := 0
-	for i := range d.late {
-		rows += d.late[i].Hidden.Rows
-	}
-	start, prepared := time.Now(), backend.PreparedBy(d.device)
-	_, err := drafter.Draft(d.late)
-	took := time.Since(start)
-	d.spread(took)
-	if backend.PreparedBy(d.device) != prepared {
-		return err
-	}
-	// That made up for rounds in which a row was added to each run.
-	d.depths = append(d.depths[:0], make([]int, len(d.runs))...)
-	d.controller.ObserveDraft(d.depths, took*time.Duration(len(d.runs))/time.Duration(rows))
-	return err
+	return drafter.Draft(d.runs)
 }
 
 // spread has all runs of the round bear what drafting took.

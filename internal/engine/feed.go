@@ -30,7 +30,7 @@ func (e *Engine) feed(s *sequence, n int) int {
 	}
 	span := s.next(n, e.o.RoundTokens)
 	n = len(span.Tokens)
-	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) || !e.feedParted(s) {
+	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) {
 		return 0
 	}
 	s.attach(&span)
@@ -67,19 +67,6 @@ func (e *Engine) ready(s *sequence, span *model.Span) bool {
 	}
 	s.waitingForVision = !ready
 	return ready
-}
-
-// feedParted feeds the drafter the pair that waited for its row, if there is one. There is space for it. It reports
-// false if that fails.
-func (e *Engine) feedParted(s *sequence) bool {
-	if s.parted == nil {
-		return true
-	}
-	s.fault = e.feedPair(s, s.parted.Tensor(), s.target.Len())
-	s.parted.Release()
-	s.parted = nil
-	e.blame(s.fault)
-	return s.fault == nil
 }
 
 // releaseInputs is called after a round that went well.

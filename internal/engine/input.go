@@ -149,23 +149,28 @@ func (x *inputs) rows(from, to int) (list []backend.Input) {
 	return list
 }
 
-// positions are those of [from, to), nil if that is text: a state that was fed what comes before
-// knows where it goes on.
-func (x *inputs) positions(from, to int) [][3]int32 {
-	if !slices.ContainsFunc(x.parts, func(p part) bool { return p.Positions != nil && p.At < to && p.end() > from }) {
+// position is that of a slot.
+func (x *inputs) position(slot int) [3]int32 {
+	for i := len(x.parts) - 1; i >= 0; i-- {
+		switch p := &x.parts[i]; {
+		case slot >= p.end():
+			return flat(p.after() + slot - p.end())
+		case slot >= p.At:
+			return p.at(slot)
+		}
+	}
+	return flat(slot)
+}
+
+// positions are those of [from, to), nil if that is text that goes on at next.
+func (x *inputs) positions(from, to, next int) [][3]int32 {
+	own := func(p part) bool { return p.Positions != nil && p.At < to && p.end() > from }
+	if from == to || x.position(from) == flat(next) && !slices.ContainsFunc(x.parts, own) {
 		return nil
 	}
 	list := make([][3]int32, 0, to-from)
-	at, next := 0, 0 // text goes on there
-	for slot, parts := from, x.parts; slot < to; slot++ {
-		for len(parts) > 0 && parts[0].end() <= slot {
-			at, next, parts = parts[0].end(), parts[0].after(), parts[1:]
-		}
-		if len(parts) > 0 && parts[0].At <= slot {
-			list = append(list, parts[0].at(slot))
-		} else {
-			list = append(list, flat(next+slot-at))
-		}
+	for slot := from; slot < to; slot++ {
+		list = append(list, x.position(slot))
 	}
 	return list
 }

@@ -576,10 +576,10 @@ func TestInputsAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(s.inputs.positions(0, 6)); got != "[[0 0 0] [1 1 1] [1 1 2] [3 3 3] [4 4 4] [5 5 5]]" {
+	if got := fmt.Sprint(s.inputs.positions(0, 6, 0)); got != "[[0 0 0] [1 1 1] [1 1 2] [3 3 3] [4 4 4] [5 5 5]]" {
 		t.Errorf("positions %s", got)
 	}
-	if s.inputs.positions(3, 6) != nil {
+	if s.inputs.positions(3, 6, 3) != nil {
 		t.Error("positions where there is text")
 	}
 	for _, c := range []struct {
@@ -641,7 +641,7 @@ func TestPairBeforeAPictureFindsSpace(t *testing.T) {
 	feed(s.draftState, backend.PageTokens)
 	row, err := b.Alloc(dtype.F32, 1, m.Info().Width)
 	if err == nil {
-		s.parted, err = e.pool.CopyOf(row)
+		_, err = s.backlog.Add(row)
 	}
 	if err != nil {
 		t.Fatal(err)

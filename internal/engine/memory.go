@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
@@ -96,17 +95,13 @@ func (e *Engine) allot(s *sequence) error {
 	if s.target, err = e.pool.Open(e.model.Layout()); err != nil {
 		return err
 	}
-	backlog := 0
 	if d := e.o.Drafter; d != nil && s.req.Depth != spec.DepthOff {
 		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
 		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
 			return err
 		}
-		if !d.Layout().Empty() && s.background == nil { // it has a KV cache to fill
-			backlog = spec.Backlog
-		}
 	}
-	s.backlog = e.pool.Rows(backlog)
+	s.backlog = e.pool.Rows(spec.Backlog)
 	return nil
 }
 
@@ -120,11 +115,10 @@ func (s *sequence) release() {
 	if s.backlog != nil {
 		s.backlog.Close()
 	}
-	s.parted.Release()
 	for i := range s.inputs.parts {
 		s.inputs.parts[i].close()
 	}
-	s.parted, s.waitingForVision = nil, false
+	s.waitingForVision, s.idle = false, 0
 	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
 }
 
@@ -251,9 +245,10 @@ func (e *Engine) endBackground(s *sequence) {
 	s.background.end()
 }
 
-// restore gives a new sequence the longest prefix of its tokens that the cache has.
+// restore gives a new sequence the longest prefix of its tokens that the cache has. Drafts of the ratio rule shape the
+// text, so the drafter must know the whole prefix. Otherwise it may begin behind the prefix.
 func (e *Engine) restore(s *sequence) (err error) {
-	hit := e.cache.Find(s.req.Salt, s.fedText(len(s.tokens)), s.draftState != nil)
+	hit := e.cache.Find(s.req.Salt, s.fedText(len(s.tokens)), s.drafted() && s.req.Rule == spec.Ratio)
 	if hit == nil {
 		return nil
 	}
@@ -267,24 +262,12 @@ func (e *Engine) restore(s *sequence) (err error) {
 	if s.claim.Preempted == 0 {
 		s.cached = hit.Len()
 	}
-	if s.draftState == nil || hit.Hidden().Rows == 0 {
-		return nil
+	if row := hit.Hidden(); s.drafted() && row.Rows > 0 { // the first half of a pair; the second half is fed next
+		to, err := s.backlog.Add(row)
+		if err != nil {
+			return err
+		}
+		e.pool.Device().Copy(to, row)
 	}
-	if s.tokens[hit.Len()] == model.NoToken { // a row, which the tower may have to make first
-		s.parted, err = e.pool.CopyOf(hit.Hidden())
-		return err
-	}
-	return e.feedPair(s, hit.Hidden(), hit.Len())
-}
-
-// feedPair feeds the drafter the pair that the boundary at n parted: its first half is in the
-// cache, its second half is known only now. A panic is the sequence's fault.
-func (e *Engine) feedPair(s *sequence, hidden backend.Tensor, n int) (err error) {
-	defer caught(&err)
-	runs := []spec.Run{{
-		State: s.draftState, HostState: &s.hostState, Text: s.tokens[:n+1], Hidden: hidden, Sampler: s.sampler,
-	}}
-	s.pair(&runs[0])
-	_, err = e.o.Drafter.Draft(runs)
-	return err
+	return nil
 }

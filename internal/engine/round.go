@@ -184,8 +184,11 @@ func (e *Engine) draft(hidden backend.Tensor) error {
 	switch {
 	case len(d.runs) == 0:
 		return nil
-	case e.background.active:
-		_, err := e.o.Drafter.Draft(d.runs) // no depth is chosen and no cost noted
+	case e.background.active: // no depth is chosen and no cost noted
+		err := d.catchUp(e.o.Drafter)
+		if err == nil {
+			_, err = d.draft(e.o.Drafter)
+		}
 		return err
 	}
 	err := d.run(e.o.Drafter)

@@ -93,9 +93,9 @@ type memory struct {
 	target           *state.State
 	draftState       *state.State   // of the drafter; nil: nothing is drafted for this sequence
 	hostState        any            // of the drafter
-	backlog          *state.Rows    // hidden rows that the drafter has not caught up with
+	backlog          *state.Rows    // the last hidden rows that the drafter was not fed
+	idle             int            // rounds since a head has drafted
 	hidden           backend.Tensor // hidden row of the last token kept, valid until the next pass
-	parted           *state.Block   // hidden row of the last token of the cache's prefix, if a row of an image follows it
 	waitingForVision bool           // the tower has not computed the rows that it is to be fed next
 	boundaries       []int          // lengths of the prompt to store in the cache
 	prefixAsked      bool           // its prefix was looked for on disk
@@ -394,30 +394,31 @@ func (s *sequence) attach(span *model.Span) {
 	if len(s.inputs.parts) > 0 {
 		from := s.target.Len()
 		to := from + len(span.Tokens)
-		span.Inputs, span.Positions = s.inputs.rows(from, to), s.inputs.positions(from, to)
+		span.Inputs, span.Positions = s.inputs.rows(from, to), s.inputs.positions(from, to, s.target.Next())
 	}
 }
 
 // pair completes a run with what is no text: its tokens follow the rows of Hidden, whose
-// positions count. The rows that it needs are there.
+// positions count. The rows that it needs are there. The drafter may not have been fed all rows before
+// these, so its state may go on elsewhere.
 //
-// For a token of a picture the head is fed the tower's row, as the model is, and not what the
-// token in its place is embedded as: after 36 prompts with pictures the head of the embedded model
+// For a token of an image the head is fed the tower's row, as the model is, and not what the
+// token in its place is embedded as: after 36 prompts with images the head of the embedded model
 // then has 0.55 of its first drafts accepted, and 0.50 otherwise.
 func (s *sequence) pair(r *spec.Run) {
-	if len(s.inputs.parts) == 0 || !s.drafted() {
+	if !s.drafted() {
 		return
 	}
 	to := len(r.Text)
 	from := to - r.Hidden.Rows
-	r.Inputs, r.Positions = s.inputs.rows(from, to), s.inputs.positions(from-1, to-1)
+	r.Inputs, r.Positions = s.inputs.rows(from, to), s.inputs.positions(from-1, to-1, s.draftState.Next())
 }
 
-// releaseInputs releases the parts that the model and the drafter have been fed. The drafter's last
-// pair is of the last row.
+// releaseInputs releases the parts that the model and the drafter have been fed. The drafter is fed rows of prompts
+// in the same round.
 func (s *sequence) releaseInputs() {
 	for i := range s.inputs.parts {
-		if p := &s.inputs.parts[i]; s.target.Len() >= p.end() && (!s.drafted() || s.draftState.Len() >= p.end()-1) {
+		if p := &s.inputs.parts[i]; s.target.Len() >= p.end() {
 			p.close()
 		}
 	}

@@ -240,7 +240,7 @@ func (s *scene) checkPositions(t *testing.T, g *gazing, r Request) {
 	if s.positions[0] == nil || len(x.parts) == 0 {
 		return
 	}
-	for slot, at := range x.positions(0, len(r.Prompt)) {
+	for slot, at := range x.positions(0, len(r.Prompt), 0) {
 		if want := [3]int32{s.positions[0][slot], s.positions[1][slot], s.positions[2][slot]}; at != want {
 			t.Errorf("position of slot %d is %d, want %d", slot, at, want)
 		}
@@ -279,7 +279,7 @@ func (s *scene) checkRows(t *testing.T, g *gazing, pool *state.Pool, r Request) 
 	}
 	last := len(r.Prompt)
 	out, err := g.Forward([]model.Span{{
-		State: open(g.Layout()), Tokens: r.Prompt, Want: last, Inputs: x.rows(0, last), Positions: x.positions(0, last),
+		State: open(g.Layout()), Tokens: r.Prompt, Want: last, Inputs: x.rows(0, last), Positions: x.positions(0, last, 0),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +302,7 @@ func (s *scene) checkRows(t *testing.T, g *gazing, pool *state.Pool, r Request) 
 	pairs := len(s.draft1)
 	if out, err = g.Head().Forward([]model.Span{{
 		State: open(g.Head().Layout()), Tokens: r.Prompt[1 : pairs+1], Want: pairs, Hidden: out.Hidden.RowRange(0, pairs),
-		Inputs: x.rows(1, pairs+1), Positions: x.positions(0, pairs),
+		Inputs: x.rows(1, pairs+1), Positions: x.positions(0, pairs, 0),
 	}}, nil); err != nil {
 		t.Fatal(err)
 	}

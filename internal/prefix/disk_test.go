@@ -38,7 +38,7 @@ func openDisk(t *testing.T, dir string, o DiskOptions) *Disk {
 // fetched is found after the disk has been asked.
 func fetched(c *Cache, tokens []int32) int {
 	ready := make(chan struct{})
-	if c.Fetch(Salt{}, Text{Tokens: tokens}, true, func() { close(ready) }) {
+	if c.Fetch(Salt{}, Text{Tokens: tokens}, func() { close(ready) }) {
 		<-ready
 	}
 	return found(c, tokens)
@@ -112,7 +112,7 @@ func testDiskOutlives(t *testing.T, mixture int) {
 	if read := d.Stats().Read - before; read != 1 {
 		t.Errorf("%d files read for the branch, want 1: its pages are in memory", read)
 	}
-	if c.Fetch(Salt{}, Text{Tokens: branch}, true, func() {}) {
+	if c.Fetch(Salt{}, Text{Tokens: branch}, func() {}) {
 		t.Error("the disk promises more than what is in memory")
 	}
 	h := c.Find(Salt{}, Text{Tokens: branch}, true)
@@ -202,7 +202,7 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 				if got := fetched(c, story(0, 101)); got != 0 {
 					t.Errorf("found %d tokens", got)
 				}
-				if c.Fetch(Salt{}, Text{Tokens: story(0, 101)}, true, func() {}) {
+				if c.Fetch(Salt{}, Text{Tokens: story(0, 101)}, func() {}) {
 					t.Error("the disk promises it again")
 				}
 				if lines := strings.Count(log.String(), "\n"); lines != 1 || d.Stats().Ignored != 1 || !strings.Contains(log.String(), filepath.Base(victim)) {
@@ -458,5 +458,59 @@ func TestNamesAreReadBack(t *testing.T) {
 		if got, ok := parseName(n.String()); !ok || got != n {
 			t.Errorf("%v is read as %v", n, fmt.Sprint(got))
 		}
+	}
+}
+
+// TestDiskWithoutTheDrafter writes entries with and without the drafter's state, whose pages are the same files. Another
+// process finds all of them, and those with the drafter's state if all of their pages have it.
+func TestDiskWithoutTheDrafter(t *testing.T) {
+	tokens := story(1, 300)
+	for name, c := range map[string]struct {
+		with  []int // lengths that are stored with the drafter's state
+		found int   // length of what is found with it
+	}{
+		"none":     {nil, 0},
+		"shorter":  {[]int{65, 130}, 130},
+		"the last": {[]int{280}, 0}, // the pages before it were written without
+		"all":      {[]int{65, 130, 200, 280}, 280},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			n := newToy(t, 1<<20)
+			d := openDisk(t, dir, DiskOptions{})
+			cache := n.cache(d)
+			x := n.open()
+			for _, l := range []int{65, 130, 200, 280} {
+				x.feed(tokens[l], tokens[len(x.tokens):l]...)
+				var memory *state.State
+				if slices.Contains(c.with, l) {
+					memory = x.memory
+				}
+				if err := x.storeWith(cache, memory); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x.close()
+			cache.Close()
+			d.Close()
+			n = newToy(t, 1<<20)
+			d = openDisk(t, dir, DiskOptions{})
+			cache = n.cache(d)
+			defer cache.Close()
+			for _, l := range []int{65, 130, 200, 280} {
+				fetched(cache, tokens[:l+1])
+				h := cache.Find(Salt{}, Text{Tokens: tokens}, false)
+				if h == nil || h.Len() != l {
+					t.Fatalf("%d tokens are not found", l)
+				}
+				x := n.open()
+				x.restore(h, tokens)
+				h.Release()
+				x.close()
+			}
+			if got := found(cache, tokens); got != c.found {
+				t.Errorf("found %d tokens with the drafter's state, want %d", got, c.found)
+			}
+		})
 	}
 }

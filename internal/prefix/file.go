@@ -20,7 +20,7 @@ import (
 // Sections are what package state writes. A section that is not there is empty.
 const (
 	magic      = "ftprefix"
-	version    = 2
+	version    = 3
 	fileHeader = len(magic) + 4 + 4 + len(key{})
 )
 

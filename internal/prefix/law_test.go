@@ -299,7 +299,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	c = r.cache(d)
 	defer c.Close()
 	ready := make(chan struct{})
-	if !c.Fetch(prefix.Salt{}, prefix.Text{Tokens: text}, true, func() { close(ready) }) {
+	if !c.Fetch(prefix.Salt{}, prefix.Text{Tokens: text}, func() { close(ready) }) {
 		t.Fatal("the folder is empty")
 	}
 	<-ready
@@ -353,7 +353,7 @@ func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 		for wrote, store := range stores {
 			share(r, store, func(c *prefix.Cache) {
 				ready := make(chan struct{})
-				if !c.Fetch(prefix.Salt{}, prefix.Text{Tokens: text}, true, func() { close(ready) }) {
+				if !c.Fetch(prefix.Salt{}, prefix.Text{Tokens: text}, func() { close(ready) }) {
 					t.Fatal("the store is not asked")
 				}
 				<-ready

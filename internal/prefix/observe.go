@@ -10,11 +10,10 @@ import (
 // Observer is told which prefixes a cache can resume, so that for example a gateway
 // can send requests to the server that has their prefixes.
 //
-// It is told of boundaries that any request may resume at: those at the end of a page, of texts
-// without a salt, and with the drafter's state if there is a drafter. An entry that was evicted but
-// can be read from the disk is still reported; one that only a shared store has is not: the store may
-// drop it without notice, and every other cache has it as well. A boundary is reported once, until it
-// is removed.
+// It is told of boundaries that any request under the exact rule may resume at: those at the end of a page, of texts
+// without a salt. An entry that was evicted but can be read from the disk is still reported; one that only
+// a shared store has is not: the store may drop it without notice, and every other cache has it as well. A
+// boundary is reported once, until it is removed.
 //
 // Its methods are called one at a time, by the users of the cache or by the disk's background
 // goroutine, which wait for them. They must not call the cache, nor change tokens and rows.
@@ -62,10 +61,7 @@ func newShown(o *Options) *shown {
 // show tells the observer of an entry, if it is to hear of it and has not.
 func (c *Cache) show(salt Salt, text *Text, e *entry) {
 	n := len(text.Tokens)
-	switch {
-	case c.shown == nil || e.shown != nil || salt != Salt{} || n%backend.PageTokens != 0:
-	case e.draft == nil && c.drafts(true):
-	default:
+	if c.shown != nil && e.shown == nil && salt == (Salt{}) && n%backend.PageTokens == 0 {
 		e.shown = c.shown.add(text)
 	}
 }
@@ -77,15 +73,15 @@ func (c *Cache) hide(e *entry) {
 	}
 	var files []name
 	if c.o.Disk != nil {
-		files = c.files(Salt{}, &e.shown.text, c.drafts(true))
+		files = c.files(Salt{}, &e.shown.text)
 	}
 	c.shown.evict(e.shown, files)
 	e.shown = nil
 }
 
 // files are those that an entry is read from.
-func (c *Cache) files(salt Salt, text *Text, drafts bool) (list []name) {
-	k, at, n := c.root(salt, drafts).next(text, 0, 1), 1, len(text.Tokens)
+func (c *Cache) files(salt Salt, text *Text) (list []name) {
+	k, at, n := c.root(salt).next(text, 0, 1), 1, len(text.Tokens)
 	for range depth(n) {
 		k = k.next(text, at, at+backend.PageTokens)
 		at += backend.PageTokens

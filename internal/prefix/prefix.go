@@ -71,11 +71,11 @@ func New(p *state.Pool, o Options) *Cache {
 }
 
 // Find returns the salt's entry with the longest prefix of a text, nil if there is none. At
-// least one token is left to be fed, for without that there are no logits. drafts says that
-// the drafter's state is wanted too. The hit must be released.
-func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
+// least one token is left to be fed, for without that there are no logits. draft limits the search to
+// entries with the drafter's state. The hit must be released.
+func (c *Cache) Find(salt Salt, text Text, draft bool) *Hit {
 	c.settle()
-	e := c.longest(salt, text, c.drafts(drafts))
+	e := c.longest(salt, text, draft)
 	if e == nil {
 		c.count(func(s *Stats) { s.Misses++ })
 		return nil
@@ -103,7 +103,7 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 	if n == 0 || target.Len() != n {
 		return fmt.Errorf("prefix: %d tokens for a state of %d", n, target.Len())
 	}
-	if draft == nil || !c.drafts(true) || hidden.Rows != 1 ||
+	if draft == nil || c.o.Draft.Empty() || hidden.Rows != 1 ||
 		draft.Len() < n-1 || draft.Len() > n-1 && !draft.Layout().CanTruncate() {
 		draft = nil
 	}
@@ -120,9 +120,7 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 		x.release()
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
-	e := c.insert(salt, text, x)
-	e.spilled = false // the drafter's state may be new
-	return c.pass(salt, text, e)
+	return c.pass(salt, text, c.insert(salt, text, x))
 }
 
 // pass hands an entry that was stored or found on to the disk and the shared store. An error is as
@@ -136,9 +134,6 @@ func (c *Cache) pass(salt Salt, text Text, e *entry) error {
 	}
 	return c.share(salt, text, e)
 }
-
-// drafts reports whether a drafter's state is wanted and there is such a thing.
-func (c *Cache) drafts(wanted bool) bool { return wanted && !c.o.Draft.Empty() }
 
 // parts saves what an entry is made of.
 func (c *Cache) parts(target, draft *state.State, hidden backend.Tensor) (x parts, err error) {
@@ -251,9 +246,9 @@ func (h *Hit) Len() int { return h.e.target.Len() }
 
 // Restore makes the states those of the entry: target after Len tokens, draft after one pair
 // less, whose second half is not known here. The pair of Hidden and the token at Len is then to
-// be fed to the drafter. draft may be nil, and must be if Find was not asked for it. After an
-// error both states must be closed; if it is state.ErrFailed, the device has failed in something
-// that was queued.
+// be fed to the drafter. If the entry has no state of the drafter, draft stays as it is. draft may be
+// nil. After an error both states must be closed; if it is state.ErrFailed, the device has failed in
+// earlier queued work.
 func (h *Hit) Restore(target, draft *state.State) error {
 	if err := h.c.pass(h.salt, h.text, h.e); err != nil {
 		return err
@@ -261,11 +256,8 @@ func (h *Hit) Restore(target, draft *state.State) error {
 	if err := target.Load(h.e.target, h.e.at.path(0)...); err != nil {
 		return fmt.Errorf("prefix: target: %w", err)
 	}
-	if draft == nil || draft.Layout().Empty() {
+	if draft == nil || h.e.draft == nil {
 		return nil
-	}
-	if h.e.draft == nil {
-		return fmt.Errorf("prefix: the entry of %d tokens has no state of the drafter", h.Len())
 	}
 	if err := draft.Load(h.e.draft, h.e.at.path(1)...); err != nil {
 		return fmt.Errorf("prefix: drafter: %w", err)

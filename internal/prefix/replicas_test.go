@@ -538,7 +538,7 @@ func TestSharedKeepsSaltsApart(t *testing.T) {
 	p := newProcess(t, store, SharedOptions{}, nil)
 	for salt, want := range map[Salt]int{{}: 200, {1}: 0, {15: 1}: 0} {
 		ready := make(chan struct{})
-		if p.c.Fetch(salt, Text{Tokens: tokens}, true, func() { close(ready) }) {
+		if p.c.Fetch(salt, Text{Tokens: tokens}, func() { close(ready) }) {
 			<-ready
 		}
 		got := 0
@@ -598,7 +598,7 @@ func TestSharedFetchesOnceForMany(t *testing.T) {
 	var ready sync.WaitGroup
 	ready.Add(many)
 	for range many {
-		if !p.c.Fetch(Salt{}, Text{Tokens: tokens}, true, ready.Done) {
+		if !p.c.Fetch(Salt{}, Text{Tokens: tokens}, ready.Done) {
 			t.Fatal("the store is not asked")
 		}
 	}

@@ -14,7 +14,7 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 	tokens := story(1, 201)
 	length := func(c *Cache, salt Salt) int {
 		ready := make(chan struct{})
-		if c.Fetch(salt, Text{Tokens: tokens}, true, func() { close(ready) }) {
+		if c.Fetch(salt, Text{Tokens: tokens}, func() { close(ready) }) {
 			<-ready
 		}
 		h := c.Find(salt, Text{Tokens: tokens}, true)

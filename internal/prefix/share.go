@@ -160,7 +160,7 @@ func (s *Shared) budget(q *query) time.Duration {
 // tokens on.
 func (c *Cache) lookUp(ctx context.Context, q *query, have int) error {
 	fed, at := len(q.text.Tokens)-1, 1
-	nodes := []key{c.root(q.salt, q.drafts).next(&q.text, 0, 1)}
+	nodes := []key{c.root(q.salt).next(&q.text, 0, 1)}
 	for ; at+backend.PageTokens <= fed; at += backend.PageTokens {
 		nodes = append(nodes, nodes[len(nodes)-1].next(&q.text, at, at+backend.PageTokens))
 	}

@@ -76,7 +76,7 @@ func TestPicturesNeverMeet(t *testing.T) {
 				}
 			}
 			ready := make(chan struct{})
-			if c.Fetch(Salt{}, m.text, true, func() { close(ready) }) {
+			if c.Fetch(Salt{}, m.text, func() { close(ready) }) {
 				<-ready
 			}
 			got := 0

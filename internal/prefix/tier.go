@@ -29,7 +29,6 @@ type tier interface {
 type image struct {
 	salt   Salt
 	text   Text
-	drafts bool
 	skip   int        // pages that the tree had when it was asked for
 	used   []name     // all files that the entry needs
 	names  []name     // those to read
@@ -41,7 +40,6 @@ type image struct {
 type query struct {
 	salt   Salt
 	text   Text
-	drafts bool
 	have   int     // tokens that Find would find
 	known  int     // pages that the tree has, from the first one on
 	token  float64 // seconds to compute one; 0: not known
@@ -51,16 +49,15 @@ type query struct {
 // would find now. If there may be one, it is read in the background, and done is called from
 // another goroutine, once, when a call of Find is due. It reports whether there is anything to
 // wait for.
-func (c *Cache) Fetch(salt Salt, text Text, drafts bool, done func()) bool {
+func (c *Cache) Fetch(salt Salt, text Text, done func()) bool {
 	if c.o.Disk == nil && c.o.Shared == nil || len(text.Tokens) < 2 {
 		return false
 	}
-	drafts = c.drafts(drafts)
-	q := query{salt: salt, text: text, drafts: drafts, known: c.known(salt, text, drafts)}
+	q := query{salt: salt, text: text, known: c.known(salt, text)}
 	if c.o.TokenTime != nil {
 		q.token = c.o.TokenTime()
 	}
-	if e := c.longest(salt, text, drafts); e != nil {
+	if e := c.longest(salt, text, false); e != nil {
 		q.have = e.target.Len()
 	}
 	x := c.plan(&q, false)
@@ -123,12 +120,12 @@ func (c *Cache) plan(q *query, shared bool) (best *image) {
 	have, at := q.have, 1
 	fed := len(q.text.Tokens) - 1
 	var pages []name
-	k := c.root(q.salt, q.drafts).next(&q.text, 0, 1)
+	k := c.root(q.salt).next(&q.text, 0, 1)
 	for {
 		for _, n := range c.entries(k, shared) {
 			if end := at + n.rest; end <= fed && end > have && k.next(&q.text, at, end) == n.end {
 				have = end
-				best = &image{salt: q.salt, text: Text{slices.Clone(q.text.Tokens[:end]), q.text.Inputs}, drafts: q.drafts, used: append(slices.Clone(pages), n)}
+				best = &image{salt: q.salt, text: Text{slices.Clone(q.text.Tokens[:end]), q.text.Inputs}, used: append(slices.Clone(pages), n)}
 			}
 		}
 		end := at + backend.PageTokens
@@ -165,9 +162,8 @@ func (c *Cache) has(n name, shared bool) bool {
 	return c.local(n) || shared && c.o.Shared.has(n, true)
 }
 
-// root is the key of all texts of this model and of a salt. Entries with the drafter's state
-// are kept apart from those without.
-func (c *Cache) root(salt Salt, drafts bool) key {
+// root is the key of all texts of this model and of a salt.
+func (c *Cache) root(salt Salt) key {
 	target, draft := c.o.Target, c.o.Draft
 	target.MaxDrafts, draft.MaxDrafts = 0, 0 // of the workspace only
 	fingerprint := ""
@@ -176,7 +172,7 @@ func (c *Cache) root(salt Salt, drafts bool) key {
 	} else {
 		fingerprint = c.o.Shared.o.Fingerprint
 	}
-	return rootKey(fmt.Sprintf("%q %+v %+v %t %x", fingerprint, target, draft, drafts, salt))
+	return rootKey(fmt.Sprintf("%q %+v %+v %x", fingerprint, target, draft, salt))
 }
 
 // largest is the maximum size of a file of this model.
@@ -185,15 +181,10 @@ func (c *Cache) largest() int64 {
 	return 2*(c.o.Target.PageBytes()+c.o.Draft.PageBytes()) + c.o.Target.DeepBytes() + c.o.Draft.DeepBytes() + others
 }
 
-// known is how many pages on the way of a text are in the tree, from the first one on.
-func (c *Cache) known(salt Salt, text Text, drafts bool) int {
-	n, all := -1, true // the root has no page
-	c.walk(salt, text, func(x *node, _ int) {
-		has := x.parent == nil || (x.pages[0] != nil || !c.o.Target.Paged()) && (x.pages[1] != nil || !drafts || !c.o.Draft.Paged())
-		if all = all && has; all {
-			n++
-		}
-	})
+// known is how many pages on the way of a text are in the tree.
+func (c *Cache) known(salt Salt, text Text) int {
+	n := -1 // the root has no page
+	c.walk(salt, text, func(*node, int) { n++ })
 	return max(n, 0)
 }
 
@@ -235,16 +226,17 @@ func (c *Cache) ignore(n name, err error) {
 // unpack brings an image to the device. If a file is to blame for an error, bad is its
 // index, else -1.
 func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
-	if c.known(x.salt, x.text, x.drafts) < x.skip {
+	if c.known(x.salt, x.text) < x.skip {
 		return p, -1, errors.New("a preceding block of the prefix was evicted")
 	}
 	p.pages = c.held(x)
 	last := len(x.files) - 1
+	draft := c.hasDraft(x, &p)
 	for i, file := range x.files {
 		if i == last {
-			err = c.unpackEnd(&p, x, file)
+			err = c.unpackEnd(&p, x, file, draft)
 		} else {
-			err = c.unpackPages(&p, x, file)
+			err = c.unpackPages(&p, file, draft)
 		}
 		if err != nil {
 			if errors.Is(err, state.ErrFull) || errors.Is(err, state.ErrFailed) {
@@ -273,9 +265,22 @@ func (c *Cache) held(x *image) (pages [2][]*state.Block) {
 	return pages
 }
 
-func (c *Cache) unpackPages(p *parts, x *image, file [][]byte) error {
+// hasDraft reports whether an image has the drafter's state, all of it.
+func (c *Cache) hasDraft(x *image, p *parts) bool {
+	if c.o.Draft.Paged() && slices.Contains(p.pages[1], nil) {
+		return false
+	}
+	for i, file := range x.files {
+		if len(file[1]) == 0 && (c.o.Draft.Paged() || i == len(x.files)-1) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Cache) unpackPages(p *parts, file [][]byte, draft bool) error {
 	for kind, l := range []state.Layout{c.o.Target, c.o.Draft} {
-		if !l.Paged() || kind == 1 && !x.drafts {
+		if !l.Paged() || kind == 1 && !draft {
 			continue
 		}
 		b, rest, err := c.pool.ReadPage(l, file[kind])
@@ -290,7 +295,7 @@ func (c *Cache) unpackPages(p *parts, x *image, file [][]byte) error {
 	return nil
 }
 
-func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
+func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte, draft bool) (err error) {
 	n := len(x.text.Tokens)
 	snapshot := func(l state.Layout, data []byte, n int) *state.Snapshot {
 		if err != nil {
@@ -303,7 +308,7 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 		return s
 	}
 	p.target = snapshot(c.o.Target, file[0], n)
-	if x.drafts {
+	if draft {
 		p.draft = snapshot(c.o.Draft, file[1], n-1)
 		if err == nil {
 			p.hidden, err = c.pool.ReadRow(file[2])
@@ -318,19 +323,15 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 func (c *Cache) spill(d tier, salt Salt, text Text, e *entry) (all bool, err error) {
 	var j job
 	defer func() { d.queue(j) }()
-	drafts := e.draft != nil
 	var path []*node
 	for n := e.at; n.parent != nil; n = n.parent {
 		path = append(path, n)
 	}
-	k, at := c.root(salt, drafts).next(&text, 0, 1), 1
+	k, at := c.root(salt).next(&text, 0, 1), 1
 	for i := len(path) - 1; i >= 0; i-- {
 		k = k.next(&text, at, at+backend.PageTokens)
 		at += backend.PageTokens
 		pages := path[i].pages
-		if !drafts {
-			pages[1] = nil
-		}
 		if all, err = c.pack(d, &j, name{node: k, rest: -1}, pageSections, blockBytes(pages[:]), func(b []byte) ([]byte, error) {
 			return appendBlocks(b, pages[:])
 		}); !all {

@@ -247,19 +247,33 @@ func (x *text) check(what string, next int32) {
 }
 
 // store keeps the text's memories.
-func (x *text) store(c *Cache) error {
+func (x *text) store(c *Cache) error { return x.storeWith(c, x.memory) }
+
+// storeWith is store with another memory of the drafter, or without one.
+func (x *text) storeWith(c *Cache, memory *state.State) error {
 	x.t.Helper()
 	x.write(x.row, 0, hash(x.tokens)+0.5)
-	return c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, x.memory, x.row)
+	return c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, memory, x.row)
 }
 
-// restore takes what a hit knows of tokens, and checks it.
+// restore takes what a hit knows of tokens, and checks it. If the hit has no memory of the drafter, that is made anew.
 func (x *text) restore(h *Hit, tokens []int32) {
 	x.t.Helper()
 	if err := h.Restore(x.target, x.memory); err != nil {
 		x.t.Fatal(err)
 	}
 	x.tokens = append([]int32(nil), tokens[:h.Len()]...)
+	if h.Hidden().Rows == 0 {
+		if n := x.memory.Len(); n != 0 {
+			x.t.Fatalf("%d pairs restored without a hidden row", n)
+		}
+		if err := x.memory.Reserve(len(x.tokens)); err != nil {
+			x.t.Fatal(err)
+		}
+		x.catchUp(tokens[h.Len()])
+		x.check("after restoring the target", x.next)
+		return
+	}
 	x.check("after restoring", -1)
 	if got, want := x.read(h.Hidden(), 0), hash(x.tokens)+0.5; got != want {
 		x.t.Fatalf("hidden row %v, want %v", got, want)

@@ -110,15 +110,16 @@ func (e *entry) follows(text *Text, at int) bool {
 	return len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && e.rows == text.digest(at, at+len(e.rest))
 }
 
-// longest is the entry with the longest prefix of a text that is not all of it.
-func (c *Cache) longest(salt Salt, text Text, drafts bool) (best *entry) {
+// longest is the entry with the longest prefix of a text that is not all of it, and with the drafter's state if draft is
+// set.
+func (c *Cache) longest(salt Salt, text Text, draft bool) (best *entry) {
 	if len(text.Tokens) == 0 {
 		return nil
 	}
 	text = text.until(len(text.Tokens) - 1)
 	c.walk(salt, text, func(n *node, at int) {
 		for _, e := range n.entries {
-			if (best == nil || e.target.Len() > best.target.Len()) && (!drafts || e.draft != nil) && e.follows(&text, at) {
+			if (best == nil || e.target.Len() > best.target.Len()) && (!draft || e.draft != nil) && e.follows(&text, at) {
 				best = e
 			}
 		}

@@ -2,9 +2,8 @@ package spec
 
 import "github.com/foretoken/foretoken/internal/state"
 
-// Backlog is the maximum number of hidden rows of a sequence that wait for its drafter. Without
-// drafts they are not needed, and to feed all of them at once takes little longer
-// than to feed one.
+// Backlog is the maximum number of hidden rows of a sequence that wait for its drafter. A head that has not drafted for
+// long begins again with the newer half of them, at least.
 const Backlog = 32
 
 // Need is what a sequence takes of a pool: the state of the model, whose hidden rows have that

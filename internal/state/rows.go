@@ -20,13 +20,13 @@ func (p *Pool) Rows(n int) *Rows { return &Rows{pool: p, cap: n} }
 // rowsShape is the memory of a collection.
 func rowsShape(t dtype.Type, n, width int) shape { return shape{t: t, rows: n, cols: width} }
 
-// Len is how many rows there are.
+// Len is the number of rows.
 func (r *Rows) Len() int { return r.n }
 
-// Free is how many more there may be.
+// Free is the number of rows that can be added.
 func (r *Rows) Free() int { return r.cap - r.n }
 
-// Add appends t's rows, of which there are at most Free. They are to be copied to what it returns.
+// Add appends t's rows, of which there are at most Free. The caller copies them to the returned memory.
 func (r *Rows) Add(t backend.Tensor) (to backend.Tensor, err error) {
 	if r.block == nil {
 		if r.block, err = r.pool.block(rowsShape(t.Type, r.cap, t.Cols)); err != nil {
@@ -39,6 +39,14 @@ func (r *Rows) Add(t backend.Tensor) (to backend.Tensor, err error) {
 
 // Tensor is all rows, valid until the next Add.
 func (r *Rows) Tensor() backend.Tensor { return r.block.t.RowRange(0, r.n) }
+
+// Halve removes the older half of the rows.
+func (r *Rows) Halve() {
+	if keep := r.n / 2; keep > 0 {
+		r.pool.b.Copy(r.block.t.RowRange(0, keep), r.block.t.RowRange(r.n-keep, r.n))
+	}
+	r.n /= 2
+}
 
 // Clear makes the collection empty.
 func (r *Rows) Clear() { r.n = 0 }
