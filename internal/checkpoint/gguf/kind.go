@@ -13,7 +13,7 @@ import (
 type Type uint32
 
 // unread are the names of types that are not read.
-var unread = map[Type]string{9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
+var unread = map[Type]string{9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 28: "F64"}
 
 // String is the type's name.
 func (t Type) String() string {
@@ -57,6 +57,7 @@ var kinds = map[Type]*kind{
 	21: blocks(dtype.IQ3S),
 	22: blocks(dtype.IQ2S),
 	23: blocks(dtype.IQ4XS),
+	27: {columns: 1, bytes: 8, plain: dtype.I64}, // of vocabularies of drafters; no weight has it
 	29: blocks(dtype.IQ1M),
 	30: {columns: 1, bytes: 2, plain: dtype.BF16},
 	34: blocks(dtype.TQ1),
@@ -105,7 +106,10 @@ func (f *File) Refuse() error {
 // readable lists the types that are read.
 func readable() string {
 	names := make([]string, 0, len(kinds))
-	for t := range kinds {
+	for t, k := range kinds {
+		if k.plain == dtype.I64 {
+			continue
+		}
 		names = append(names, t.String())
 	}
 	slices.Sort(names)

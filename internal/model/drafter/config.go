@@ -31,6 +31,7 @@ type config struct {
 	headDim      int
 	eps          float32
 	theta        float64
+	interleaved  bool // neighbors are rotated, not halves
 	bias         bool // of the projections of attention
 	taps         []int
 	layers       []layerKind
@@ -78,7 +79,8 @@ type fileConfig struct {
 
 	Architectures []string `json:"architectures"`
 	Speculators   string   `json:"speculators_model_type"`
-	Absolute      bool     `json:"d2t_absolute"` // ours: of GGUF files
+	Absolute      bool     `json:"d2t_absolute"`     // ours: of GGUF files
+	Interleaved   bool     `json:"rope_interleaved"` // the same
 }
 
 // fileKeys are the keys, wherever they stand. They are pointers because absence differs from zero.
@@ -147,7 +149,7 @@ func readConfig(data []byte, tensors names, t Target) (*config, error) {
 	if err := checkpoint.DecodeJSON("config.json", data, &f); err != nil {
 		return nil, fmt.Errorf("drafter: %w", err)
 	}
-	c := &config{target: t, absolute: f.Absolute}
+	c := &config{target: t, absolute: f.Absolute, interleaved: f.Interleaved}
 	var err error
 	if c.kind, err = kindOf(tensors, f.Architectures); err == nil {
 		err = f.resolve(c, tensors)

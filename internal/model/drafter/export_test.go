@@ -1,6 +1,10 @@
 package drafter
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
@@ -18,4 +22,22 @@ func (d *Drafter) Last() backend.Tensor {
 		return d.Head.X
 	}
 	return d.block.Hidden
+}
+
+// GGUFName is the name of a tensor in GGUF files, "" if they do not have it.
+func GGUFName(name, arch string) string {
+	name = short(name)
+	for i := range 4 {
+		for gguf, last := range ggufLayer {
+			if name == fmt.Sprintf("layers.%d.%s", i, last) {
+				return fmt.Sprintf("blk.%d.%s", i, gguf)
+			}
+		}
+	}
+	for _, gguf := range append(slices.Sorted(maps.Keys(ggufTop)), "enc.output_norm.weight") {
+		if other, err := ggufName(gguf, arch); err == nil && (other == name || other == name+".weight") {
+			return gguf
+		}
+	}
+	return ""
 }

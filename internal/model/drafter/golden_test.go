@@ -31,26 +31,35 @@ type rig struct {
 	pool *state.Pool
 }
 
-// open loads a model of the golden files and a drafter, on the float path.
+// open loads a model of the golden files and the drafter of a folder, on the float path.
 func open(tb testing.TB, name, dir string, o backend.Options) *rig {
 	tb.Helper()
-	r := &rig{b: backendtest.NewOpaque(backendtest.Open(tb, o))} // which replays passes
-	load := func(dir string) *checkpoint.Checkpoint {
-		c, err := checkpoint.Open(dir)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		tb.Cleanup(func() { _ = c.Close() })
-		return c
+	return openWith(tb, name, load(tb, dir), o)
+}
+
+// load opens a folder.
+func load(tb testing.TB, dir string) *checkpoint.Checkpoint {
+	tb.Helper()
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		tb.Fatal(err)
 	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// openWith is open with a drafter that is open.
+func openWith(tb testing.TB, name string, c *checkpoint.Checkpoint, o backend.Options) *rig {
+	tb.Helper()
+	r := &rig{b: backendtest.NewOpaque(backendtest.Open(tb, o))} // which replays passes
 	options := model.Options{Compute: backend.Float32, MaxDrafts: 8}
-	m, err := model.Open(load(golden.Dir(tb, name)), r.b, options)
+	m, err := model.Open(load(tb, golden.Dir(tb, name)), r.b, options)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = m.Close() })
 	r.Lender = m.(model.Lender)
-	if r.d, err = drafter.Open(load(dir), r.Lender, r.b, options); err != nil {
+	if r.d, err = drafter.Open(c, r.Lender, r.b, options); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = r.d.Close() })

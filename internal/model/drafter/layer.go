@@ -46,7 +46,7 @@ type conv struct {
 // newLayer is layer i of a drafter without weights.
 func newLayer(c *config, i int) layer {
 	return layer{attn: backend.Attention{
-		Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Eps: c.eps, Freqs: c.freqs(), Window: c.layers[i].window,
+		Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Eps: c.eps, Freqs: c.freqs(), Interleaved: c.interleaved, Window: c.layers[i].window,
 	}}
 }
 
