@@ -25,70 +25,60 @@ type handler struct {
 // Register adds the routes of the protocol.
 func Register(routes body.Routes, s *generate.Service) {
 	h := &handler{service: s, threads: newThreads()}
-	routes("POST /v1/messages", h.create)
-	routes("POST /v1/messages/count_tokens", h.count)
+	routes("POST /v1/messages", h.create, WriteError)
+	routes("POST /v1/messages/count_tokens", h.count, WriteError)
 }
 
 // count answers how many tokens a request's prompt has.
-func (h *handler) count(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+func (h *handler) count(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	v, _ := h.read(w, r, c)
 	q, err := decode(v, true)
-	n := 0
-	if err == nil {
-		q.Caller = c
-		n, err = h.service.Count(r.Context(), &q.Request)
-	}
-	c.Report(nil, err)
 	if err != nil {
-		WriteError(w, err)
-		return
+		return nil, err
 	}
-	body.JSON(w, http.StatusOK, struct {
+	q.Caller = c
+	n, err := h.service.Count(r.Context(), &q.Request)
+	return struct {
 		Input int `json:"input_tokens"`
-	}{n})
+	}{n}, err
 }
 
 // create answers a conversation.
-func (h *handler) create(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+func (h *handler) create(w http.ResponseWriter, r *http.Request, c generate.Caller) (answer any, err error) {
 	v, previous := h.read(w, r, c)
 	q, err := decode(v, false)
-	var run *generate.Run
-	if err == nil {
-		q.Caller = c
-		if run, err = h.service.Start(r.Context(), &q.Request); err != nil {
-			err = q.explain(err)
-		}
-	}
 	if err != nil {
-		c.Report(nil, err)
-		WriteError(w, err)
-		return
+		return nil, err
+	}
+	q.Caller = c
+	run, err := h.service.Start(r.Context(), &q.Request)
+	if err != nil {
+		return nil, q.explain(err)
 	}
 	defer run.Close()
 	q.stats, q.previous = q.stats || c.Stats, previous
 	q.done = func(m *message) { h.keep(q, m) }
 	if q.stream {
-		err = stream(w, run, q)
-	} else {
-		err = whole(w, run, q)
+		c.Report(run, stream(w, run, q))
+		return nil, nil
 	}
+	answer, err = whole(run, q)
 	c.Report(run, err)
+	return answer, err
 }
 
-// whole writes an answer when all of it is there.
-func whole(w http.ResponseWriter, run *generate.Run, q *request) error {
+// whole is an answer when all of it is there.
+func whole(run *generate.Run, q *request) (any, error) {
 	m, b := newMessage(run), &builder{run: run, silent: q.silent}
 	for e, err := range run.Events() {
 		if err != nil {
-			WriteError(w, err)
-			return err
+			return nil, err
 		}
 		b.piece(e)
 	}
 	m.finish(run, b, q.stats)
 	q.done(m)
-	body.JSON(w, http.StatusOK, m)
-	return nil
+	return m, nil
 }
 
 // stream writes an answer as it comes.

@@ -115,9 +115,9 @@ func TestBodyOverTheLimitIsRefused(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/v1/messages", strings.NewReader(requests["text"]))
 	r.Body = http.MaxBytesReader(w, r.Body, 10)
-	(&handler{service: service, threads: newThreads()}).create(w, r, generate.Caller{})
-	if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "request_too_large") {
-		t.Errorf("%d %s", w.Code, w.Body)
+	answer, err := (&handler{service: service, threads: newThreads()}).create(w, r, generate.Caller{})
+	if e := generate.Wrap(err); e.Status != http.StatusRequestEntityTooLarge || wire(err, "").Error.Type != "request_too_large" {
+		t.Errorf("%v, %v", answer, err)
 	}
 }
 

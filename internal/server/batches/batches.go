@@ -42,7 +42,7 @@ type Desk struct {
 
 // Register adds the routes.
 func (d *Desk) Register(routes body.Routes) {
-	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request, generate.Caller) error{
+	for pattern, f := range map[string]body.Handler{
 		PatternUpload:                  d.upload,
 		"GET /v1/files":                d.files,
 		"GET /v1/files/{id}":           d.file,
@@ -53,13 +53,10 @@ func (d *Desk) Register(routes body.Routes) {
 		"GET /v1/batches/{id}":         d.batch,
 		"POST /v1/batches/{id}/cancel": d.cancel,
 	} {
-		routes(pattern, func(w http.ResponseWriter, r *http.Request, c generate.Caller) {
-			if err := f(w, r, c); err != nil {
-				err := explain(err, r.PathValue("id"))
-				c.Report(nil, err)
-				openai.WriteError(w, err)
-			}
-		})
+		routes(pattern, func(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+			answer, err := f(w, r, c)
+			return answer, explain(err, r.PathValue("id"))
+		}, openai.WriteError)
 	}
 }
 
@@ -70,7 +67,7 @@ func explain(err error, id string) error {
 	}
 	var known *generate.Error
 	switch {
-	case errors.As(err, &known):
+	case err == nil, errors.As(err, &known):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return is(http.StatusNotFound, generate.NotFound, "%.80q does not exist: it was never created, has expired, or belongs to another key", id)
@@ -125,45 +122,28 @@ func page(r *http.Request, limit, most int) (p batch.Page, err error) {
 	return p, nil
 }
 
-func (d *Desk) files(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (d *Desk) files(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	p, err := page(r, maxFilesPage, maxFilesPage)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files, more, err := d.Coordinator.Files(r.Context(), d.Owner(c.Tenant), p)
-	if err != nil {
-		return err
-	}
-	body.JSON(w, http.StatusOK, newList(files, more, func(f batch.File) string { return f.ID }))
-	return nil
+	return newList(files, more, func(f batch.File) string { return f.ID }), err
 }
 
-func (d *Desk) file(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
-	f, err := d.Coordinator.File(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	body.JSON(w, http.StatusOK, f)
-	return nil
+func (d *Desk) file(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+	return d.Coordinator.File(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 }
 
-func (d *Desk) deleteFile(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (d *Desk) deleteFile(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	id := r.PathValue("id")
-	if err := d.Coordinator.DeleteFile(r.Context(), d.Owner(c.Tenant), id); err != nil {
-		return err
-	}
-	body.JSON(w, http.StatusOK, struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Deleted bool   `json:"deleted"`
-	}{id, "file", true})
-	return nil
+	return openai.Deleted{ID: id, Object: "file", Deleted: true}, d.Coordinator.DeleteFile(r.Context(), d.Owner(c.Tenant), id)
 }
 
-func (d *Desk) content(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (d *Desk) content(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	f, content, err := d.Coordinator.Content(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = content.Close() }() // read only
 	w.Header().Set("Content-Type", "application/octet-stream")
@@ -172,10 +152,10 @@ func (d *Desk) content(w http.ResponseWriter, r *http.Request, c generate.Caller
 	if _, err := io.Copy(w, content); err != nil {
 		panic(http.ErrAbortHandler) // what was sent is not all of it
 	}
-	return nil
+	return nil, nil
 }
 
-func (d *Desk) submit(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (d *Desk) submit(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	v := body.Read(w, r).Strict(c.Strict)
 	s := batch.Submission{
 		Owner: d.Owner(c.Tenant), Input: v.Field("input_file_id").Required().Text(), Metadata: map[string]string{},
@@ -185,17 +165,13 @@ func (d *Desk) submit(w http.ResponseWriter, r *http.Request, c generate.Caller)
 	readMetadata(v.Field("metadata"), s.Metadata)
 	s.KeepOutput = keep(v.Field("output_expires_after"))
 	if err := v.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	b, err := d.Coordinator.Submit(r.Context(), s)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Param: "input_file_id", Message: fmt.Sprintf("the file %.80q does not exist: upload it first, with the same key", s.Input)}
+		return nil, &generate.Error{Status: http.StatusNotFound, Kind: generate.NotFound, Param: "input_file_id", Message: fmt.Sprintf("the file %.80q does not exist: upload it first, with the same key", s.Input)}
 	}
-	if err != nil {
-		return err
-	}
-	body.JSON(w, http.StatusOK, b)
-	return nil
+	return b, err
 }
 
 // readMetadata reads pairs of texts.
@@ -229,35 +205,21 @@ func keep(v *body.Value) time.Duration {
 	return time.Duration(*n) * time.Second
 }
 
-func (d *Desk) batches(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (d *Desk) batches(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	p, err := page(r, nextPage, maxBatchesPage)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	batches, more, err := d.Coordinator.Batches(r.Context(), d.Owner(c.Tenant), p)
-	if err != nil {
-		return err
-	}
-	body.JSON(w, http.StatusOK, newList(batches, more, func(b batch.Batch) string { return b.ID }))
-	return nil
+	return newList(batches, more, func(b batch.Batch) string { return b.ID }), err
 }
 
-func (d *Desk) batch(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
-	b, err := d.Coordinator.Batch(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	body.JSON(w, http.StatusOK, b)
-	return nil
+func (d *Desk) batch(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+	return d.Coordinator.Batch(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 }
 
-func (d *Desk) cancel(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
-	b, err := d.Coordinator.Cancel(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	body.JSON(w, http.StatusOK, b)
-	return nil
+func (d *Desk) cancel(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+	return d.Coordinator.Cancel(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 }
 
 // form is what an upload says besides its content.
@@ -269,10 +231,10 @@ type form struct {
 
 // upload takes a file. Its parts may come in any order, so that the content is stored before it is
 // known whether it is wanted; it is deleted if not.
-func (d *Desk) upload(w http.ResponseWriter, r *http.Request, c generate.Caller) (err error) {
+func (d *Desk) upload(_ http.ResponseWriter, r *http.Request, c generate.Caller) (answer any, err error) {
 	parts, err := r.MultipartReader()
 	if err != nil {
-		return generate.Invalid("", "a file is uploaded as multipart/form-data, with the parts file and purpose: %v", err)
+		return nil, generate.Invalid("", "a file is uploaded as multipart/form-data, with the parts file and purpose: %v", err)
 	}
 	var f form
 	defer func() {
@@ -286,34 +248,33 @@ func (d *Desk) upload(w http.ResponseWriter, r *http.Request, c generate.Caller)
 			break
 		}
 		if err != nil {
-			return unread(err)
+			return nil, unread(err)
 		}
 		switch name := part.FormName(); {
 		case name == "file" && f.upload != nil:
-			return generate.Invalid("file", "there are two files: upload one file per request")
+			return nil, generate.Invalid("file", "there are two files: upload one file per request")
 		case name == "file":
 			f.filename = part.FileName()
 			if f.upload, err = d.Coordinator.Upload(r.Context(), &reading{part}); err != nil {
 				f.upload = nil
-				return err
+				return nil, err
 			}
 		default:
 			if err := f.field(name, part); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
 	seconds, err := f.check()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	file, err := f.upload.Keep(r.Context(), d.Owner(c.Tenant), f.filename, f.purpose, seconds)
 	if err != nil {
 		f.upload = nil // Keep has deleted it
-		return err
+		return nil, err
 	}
-	body.JSON(w, http.StatusOK, file)
-	return nil
+	return file, nil
 }
 
 // reading marks the errors of a client that does not send what it said.

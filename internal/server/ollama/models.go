@@ -22,15 +22,15 @@ import (
 const apiVersion = "0.12.0"
 
 // version answers which API this is, and whose.
-func version(w http.ResponseWriter, _ *http.Request, _ generate.Caller) {
+func version(http.ResponseWriter, *http.Request, generate.Caller) (any, error) {
 	ours := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		ours = info.Main.Version
 	}
-	body.JSON(w, http.StatusOK, struct {
+	return struct {
 		Version   string `json:"version"`
 		Foretoken string `json:"foretoken"`
-	}{apiVersion, ours})
+	}{apiVersion, ours}, nil
 }
 
 // entry is a model in a list.
@@ -119,18 +119,18 @@ func (h *handler) loaded() map[string]*foretoken.Model {
 }
 
 // tags lists the models there are, under all their names.
-func (h *handler) tags(w http.ResponseWriter, _ *http.Request, _ generate.Caller) {
+func (h *handler) tags(http.ResponseWriter, *http.Request, generate.Caller) (any, error) {
 	all, loaded := list{[]entry{}}, h.loaded()
 	for _, name := range h.service.Names() {
 		e := newEntry(name, loaded[h.service.Resolve(name)])
 		e.Modified = h.start
 		all.Models = append(all.Models, e)
 	}
-	body.JSON(w, http.StatusOK, all)
+	return all, nil
 }
 
 // running lists the models in memory. When one will leave it is not known in advance.
-func (h *handler) running(w http.ResponseWriter, _ *http.Request, _ generate.Caller) {
+func (h *handler) running(http.ResponseWriter, *http.Request, generate.Caller) (any, error) {
 	running, loaded := list{[]entry{}}, h.loaded()
 	for _, name := range slices.Sorted(maps.Keys(loaded)) {
 		m := loaded[name]
@@ -139,27 +139,23 @@ func (h *handler) running(w http.ResponseWriter, _ *http.Request, _ generate.Cal
 		e.Expires = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 		running.Models = append(running.Models, e)
 	}
-	body.JSON(w, http.StatusOK, running)
+	return running, nil
 }
 
 // show describes a model, which is loaded for it.
-func (h *handler) show(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+func (h *handler) show(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	v := body.Read(w, r).Strict(c.Strict)
 	v.Ignore("verbose")
 	name := h.modelOf(v)
 	if name == "" {
 		v.Field("model").Required()
 	}
-	err := v.Err()
-	var m *foretoken.Model
-	done := func() {}
-	if err == nil {
-		m, done, err = h.service.Library.Use(r.Context(), h.service.Resolve(name))
+	if err := v.Err(); err != nil {
+		return nil, err
 	}
-	c.Report(nil, err)
+	m, done, err := h.service.Library.Use(r.Context(), h.service.Resolve(name))
 	if err != nil {
-		WriteError(w, err)
-		return
+		return nil, err
 	}
 	defer done()
 	i := m.Info()
@@ -177,7 +173,7 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, c generate.Caller
 		info[i.Family+".vision.embedding_length"] = x.Width
 		info[i.Family+".vision.patch_size"] = x.Patch
 	}
-	body.JSON(w, http.StatusOK, struct {
+	return struct {
 		Modelfile    string         `json:"modelfile"`
 		Parameters   string         `json:"parameters"`
 		Template     string         `json:"template"`
@@ -188,7 +184,7 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, c generate.Caller
 	}{
 		Modelfile: "FROM " + name + "\n", Parameters: recommended(m), Template: private.Template(m, true), Details: describe(m),
 		Info: info, Capabilities: capabilities(m), Modified: h.start,
-	})
+	}, nil
 }
 
 // recommended is how a model recommends to choose tokens, as lines of names and values.

@@ -31,64 +31,58 @@ var refused = map[string]string{
 // Register adds the routes of the protocol.
 func Register(routes body.Routes, service *generate.Service) {
 	h := &handler{service: service, start: time.Now()}
-	routes("POST /api/chat", h.chat)
-	routes("POST /api/generate", h.generate)
-	routes("POST /api/show", h.show)
-	routes("GET /api/tags", h.tags)
-	routes("GET /api/ps", h.running)
-	routes("GET /api/version", version)
-	for route, remedy := range refused {
-		routes(route, func(w http.ResponseWriter, _ *http.Request, c generate.Caller) {
-			err := &generate.Error{Status: http.StatusNotImplemented, Kind: generate.Unsupported, Message: "not supported: " + remedy}
-			c.Report(nil, err)
-			WriteError(w, err)
-		})
+	for pattern, f := range map[string]body.Handler{
+		"POST /api/chat": h.chat, "POST /api/generate": h.generate, "POST /api/show": h.show,
+		"GET /api/tags": h.tags, "GET /api/ps": h.running, "GET /api/version": version,
+	} {
+		routes(pattern, f, WriteError)
+	}
+	for pattern, remedy := range refused {
+		routes(pattern, func(http.ResponseWriter, *http.Request, generate.Caller) (any, error) {
+			return nil, &generate.Error{Status: http.StatusNotImplemented, Kind: generate.Unsupported, Message: "not supported: " + remedy}
+		}, WriteError)
 	}
 }
 
 // chat answers a conversation.
-func (h *handler) chat(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+func (h *handler) chat(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	q, err := h.decodeChat(body.Read(w, r).Strict(c.Strict))
-	h.answer(w, r, c, q, err)
+	return h.answer(w, r, c, q, err)
 }
 
 // generate answers a single prompt, or continues a text.
-func (h *handler) generate(w http.ResponseWriter, r *http.Request, c generate.Caller) {
+func (h *handler) generate(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	q, err := h.decodeGenerate(body.Read(w, r).Strict(c.Strict))
-	h.answer(w, r, c, q, err)
+	return h.answer(w, r, c, q, err)
 }
 
 // answer runs a decoded request, unless err is an error of it.
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, c generate.Caller, q *request, err error) {
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, c generate.Caller, q *request, err error) (any, error) {
 	began := time.Now()
 	if err == nil {
 		err = h.load(r, q)
 	}
-	loaded := time.Since(began)
-	if err == nil && q.empty {
-		body.JSON(w, http.StatusOK, q.response(q.Model, part{}, &final{Reason: "load", Total: loaded, Load: loaded}))
-		return
-	}
-	var run *generate.Run
-	if err == nil {
-		q.Caller = c
-		if run, err = h.service.Start(r.Context(), &q.Request); err != nil {
-			err = q.explain(err)
-		}
-	}
 	if err != nil {
-		c.Report(nil, err)
-		WriteError(w, err)
-		return
+		return nil, err
+	}
+	loaded := time.Since(began)
+	if q.empty {
+		return q.response(q.Model, part{}, &final{Reason: "load", Total: loaded, Load: loaded}), nil
+	}
+	q.Caller = c
+	run, err := h.service.Start(r.Context(), &q.Request)
+	if err != nil {
+		return nil, q.explain(err)
 	}
 	defer run.Close()
 	q.stats = q.stats || c.Stats
 	if q.stream {
-		err = q.lines(w, run, began, loaded)
-	} else {
-		err = q.whole(w, run, began, loaded)
+		c.Report(run, q.lines(w, run, began, loaded))
+		return nil, nil
 	}
+	answer, err := q.whole(run, began, loaded)
 	c.Report(run, err)
+	return answer, err
 }
 
 // load loads the model, which is all that a request without a prompt asks for, and checks the parts

@@ -197,7 +197,13 @@ func TestToolCallsRoundTrip(t *testing.T) {
 	q.Calls = generate.CallRequired
 	for _, q.stream = range []bool{false, true} {
 		w := httptest.NewRecorder()
-		(&handler{service: service}).answer(w, httptest.NewRequest(http.MethodPost, "/api/chat", nil), generate.Caller{}, q, nil)
+		answer, err := (&handler{service: service}).answer(w, httptest.NewRequest(http.MethodPost, "/api/chat", nil), generate.Caller{}, q, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !q.stream {
+			body.JSON(w, http.StatusOK, answer)
+		}
 		var calls []json.RawMessage
 		for part := range strings.Lines(w.Body.String()) {
 			var l struct {

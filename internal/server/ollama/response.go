@@ -124,18 +124,16 @@ func (g *gatherer) says() bool {
 	return len(g.content)+len(g.thinking)+len(g.part.Calls) > 0
 }
 
-// whole writes an answer when all of it is there.
-func (q *request) whole(w http.ResponseWriter, run *generate.Run, began time.Time, loaded time.Duration) error {
+// whole is an answer when all of it is there.
+func (q *request) whole(run *generate.Run, began time.Time, loaded time.Duration) (any, error) {
 	g := gatherer{run: run}
 	for e, err := range run.Events() {
 		if err != nil {
-			WriteError(w, err)
-			return err
+			return nil, err
 		}
 		g.add(e)
 	}
-	body.JSON(w, http.StatusOK, q.response(run.Name, g.take(), q.final(run, began, loaded)))
-	return nil
+	return q.response(run.Name, g.take(), q.final(run, began, loaded)), nil
 }
 
 // lines streams an answer. Pieces that are available at the same time are one line.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/library"
-	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -52,7 +51,7 @@ type vision struct {
 }
 
 // models lists the models there are, aliases included.
-func (h *API) models(w http.ResponseWriter, _ *http.Request, _ generate.Caller) error {
+func (h *API) models(http.ResponseWriter, *http.Request, generate.Caller) (any, error) {
 	names := h.service.Names() // one at least
 	list := struct {
 		Object string        `json:"object"`
@@ -65,21 +64,19 @@ func (h *API) models(w http.ResponseWriter, _ *http.Request, _ generate.Caller) 
 	for _, name := range names {
 		list.Data = append(list.Data, h.describe(name))
 	}
-	body.JSON(w, http.StatusOK, list)
-	return nil
+	return list, nil
 }
 
 // model describes one.
-func (h *API) model(w http.ResponseWriter, r *http.Request, _ generate.Caller) error {
+func (h *API) model(_ http.ResponseWriter, r *http.Request, _ generate.Caller) (any, error) {
 	name := r.PathValue("id")
 	if names := h.service.Names(); !slices.Contains(names, name) {
-		return &generate.Error{
+		return nil, &generate.Error{
 			Status: http.StatusNotFound, Kind: generate.NotFound, Param: "model",
 			Message: generate.Invalid("", "there is no model %.200q; available: %q", name, names).Message,
 		}
 	}
-	body.JSON(w, http.StatusOK, h.describe(name))
-	return nil
+	return h.describe(name), nil
 }
 
 // describe describes a model without loading it.

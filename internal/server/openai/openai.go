@@ -33,33 +33,31 @@ func Register(routes body.Routes, s *generate.Service) { New(s).Register(routes)
 
 // Register adds the routes of the protocol.
 func (h *API) Register(routes body.Routes) {
-	handle := func(pattern string, f func(http.ResponseWriter, *http.Request, generate.Caller) error) {
-		routes(pattern, func(w http.ResponseWriter, r *http.Request, c generate.Caller) {
-			if err := f(w, r, c); err != nil {
-				c.Report(nil, err)
-				WriteError(w, err)
-			}
-		})
-	}
 	for pattern, read := range generating {
-		handle(pattern, func(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
-			v := body.Read(w, r).Strict(c.Strict)
-			answer, err := h.answer(r.Context(), c, read, v, w)
-			if err == nil && answer != nil {
-				body.JSON(w, http.StatusOK, answer)
-			}
-			return err
-		})
+		routes(pattern, func(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+			return h.answer(r.Context(), c, read, body.Read(w, r).Strict(c.Strict), w)
+		}, WriteError)
 	}
-	handle("POST /v1/chat/completions/render", h.renderChat)
-	handle("POST /v1/completions/render", h.renderText)
-	handle("POST /v1/responses/input_tokens", h.countInput)
-	handle("POST /v1/responses/compact", h.compact)
-	handle("GET /v1/responses/{id}", h.response)
-	handle("DELETE /v1/responses/{id}", h.deleteResponse)
-	handle("GET /v1/models", h.models)
-	handle("GET /v1/models/{id...}", h.model)
-	handle("POST /v1/embeddings", h.embeddings)
+	for pattern, f := range map[string]body.Handler{
+		"POST /v1/chat/completions/render": h.renderChat,
+		"POST /v1/completions/render":      h.renderText,
+		"POST /v1/responses/input_tokens":  h.countInput,
+		"POST /v1/responses/compact":       refuse("conversations are not compacted here: send fewer items, or ask the model for a summary with /v1/responses"),
+		"GET /v1/responses/{id}":           h.response,
+		"DELETE /v1/responses/{id}":        h.deleteResponse,
+		"GET /v1/models":                   h.models,
+		"GET /v1/models/{id...}":           h.model,
+		"POST /v1/embeddings":              refuse("embeddings are not supported: the models generate text and are not trained for embeddings"),
+	} {
+		routes(pattern, f, WriteError)
+	}
+}
+
+// refuse answers an endpoint that there is not.
+func refuse(message string) body.Handler {
+	return func(http.ResponseWriter, *http.Request, generate.Caller) (any, error) {
+		return nil, generate.NotSupported("", "%s", message)
+	}
 }
 
 // task is a request to generate that was read. Its requests run at the same time.
@@ -194,11 +192,6 @@ func rename(err error, names map[string]string) error {
 	renamed := *e
 	renamed.Param = names[e.Param]
 	return &renamed
-}
-
-// embeddings answers that they are not supported.
-func (h *API) embeddings(http.ResponseWriter, *http.Request, generate.Caller) error {
-	return generate.NotSupported("", "embeddings are not supported: the models generate text and are not trained for embeddings")
 }
 
 // fingerprint identifies the inputs of an answer besides the request: the weights and the

@@ -46,37 +46,31 @@ func newRendered(name string, p *foretoken.Prompt) rendered {
 }
 
 // renderChat returns the prompt of a conversation.
-func (h *API) renderChat(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (h *API) renderChat(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	q, err := readChat(c, body.Read(w, r).Strict(c.Strict))
-	var p *foretoken.Prompt
-	if err == nil {
-		p, err = h.service.Render(r.Context(), &q.Request)
-		err = q.explain(err)
-	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	body.JSON(w, http.StatusOK, newRendered(h.service.Name(&q.Request), p))
-	return nil
+	p, err := h.service.Render(r.Context(), &q.Request)
+	if err != nil {
+		return nil, q.explain(err)
+	}
+	return newRendered(h.service.Name(&q.Request), p), nil
 }
 
 // renderText returns the prompts of texts.
-func (h *API) renderText(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (h *API) renderText(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	q, err := readText(c, body.Read(w, r).Strict(c.Strict))
-	list := []rendered{}
-	if err == nil {
-		for _, one := range q.requests {
-			var p *foretoken.Prompt
-			if p, err = h.service.Render(r.Context(), one); err != nil {
-				break
-			}
-			list = append(list, newRendered(h.service.Name(one), p))
-		}
-		err = q.explain(err)
-	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	body.JSON(w, http.StatusOK, list)
-	return nil
+	list := []rendered{}
+	for _, one := range q.requests {
+		p, err := h.service.Render(r.Context(), one)
+		if err != nil {
+			return nil, q.explain(err)
+		}
+		list = append(list, newRendered(h.service.Name(one), p))
+	}
+	return list, nil
 }

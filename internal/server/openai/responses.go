@@ -132,32 +132,22 @@ func (h *API) readResponse(c generate.Caller, v *body.Value) (*responseRequest, 
 	}
 	q.guided(v)
 	q.include(v)
-	refuse(v)
+	refuseFields(v)
 	q.repeat(v)
 	return q, v.Err()
 }
 
 // countInput answers how many tokens the prompt of a response has.
-func (h *API) countInput(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (h *API) countInput(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	q, err := h.readResponse(c, body.Read(w, r).Strict(c.Strict))
-	n := 0
-	if err == nil {
-		n, err = h.service.Count(r.Context(), &q.Request)
-		err = rename(q.explain(err), renamed)
-	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	body.JSON(w, http.StatusOK, struct {
+	n, err := h.service.Count(r.Context(), &q.Request)
+	return struct {
 		Object string `json:"object"`
 		Input  int    `json:"input_tokens"`
-	}{"response.input_tokens", n})
-	return nil
-}
-
-// compact answers that conversations are not shortened.
-func (h *API) compact(http.ResponseWriter, *http.Request, generate.Caller) error {
-	return generate.NotSupported("", "conversations are not compacted here: send fewer items, or ask the model for a summary with /v1/responses")
+	}{"response.input_tokens", n}, rename(q.explain(err), renamed)
 }
 
 // include reads the additional output of a response.
@@ -183,8 +173,8 @@ func (q *responseRequest) include(v *body.Value) {
 	}
 }
 
-// refuse reports fields of features that this server does not have.
-func refuse(v *body.Value) {
+// refuseFields reports fields of features that this server does not have.
+func refuseFields(v *body.Value) {
 	if f := v.Field("background"); f.True() {
 		f.Unsupported("background responses are not supported: stream the response")
 	}
@@ -202,32 +192,33 @@ func refuse(v *body.Value) {
 }
 
 // response returns a stored response.
-func (h *API) response(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (h *API) response(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	for name := range r.URL.Query() {
 		if name != "include" {
-			return generate.NotSupported(name, "streaming a stored response is not supported")
+			return nil, generate.NotSupported(name, "streaming a stored response is not supported")
 		}
 	}
 	found := h.stored.get(c.Tenant, r.PathValue("id"))
 	if found == nil {
-		return notStored("id", "response", r.PathValue("id"))
+		return nil, notStored("id", "response", r.PathValue("id"))
 	}
-	body.JSON(w, http.StatusOK, json.RawMessage(found.body))
-	return nil
+	return json.RawMessage(found.body), nil
 }
 
 // deleteResponse deletes a stored response.
-func (h *API) deleteResponse(w http.ResponseWriter, r *http.Request, c generate.Caller) error {
+func (h *API) deleteResponse(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	id := r.PathValue("id")
 	if !h.stored.remove(c.Tenant, id) {
-		return notStored("id", "response", id)
+		return nil, notStored("id", "response", id)
 	}
-	body.JSON(w, http.StatusOK, struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Deleted bool   `json:"deleted"`
-	}{id, "response", true})
-	return nil
+	return Deleted{id, "response", true}, nil
+}
+
+// Deleted is the answer of an endpoint that has deleted an object.
+type Deleted struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Deleted bool   `json:"deleted"`
 }
 
 // notStored is the error for a response, or an item of one, that is not there.
