@@ -47,7 +47,7 @@ const (
 var (
 	testPackages = []string{
 		"internal/backend/backendtest", "internal/backend/cuda/drivertest", "internal/backend/cuda/drivertest/ptx", "internal/batch/batchtest",
-		"internal/batch/jetstream/natstest", "internal/checkpoint/gguf/gguftest", "internal/prefix/s3/s3test", "internal/server/generate/generatetest",
+		"internal/batch/jetstream/natstest", "internal/checkpoint/gguf/gguftest", "internal/model/modeltest", "internal/prefix/s3/s3test", "internal/server/generate/generatetest",
 	}
 	generators = []string{"internal/backend/cpu/kernel/_gen", "internal/backend/cuda/_gen"}
 )
@@ -258,7 +258,7 @@ func TestOnlyABlankImportNamesAFamily(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(text, []byte("model.Register(")) {
+		if bytes.Contains(text, []byte("Register(&model.Family{")) {
 			families = append(families, rest)
 		}
 	}

@@ -43,14 +43,15 @@ func (r *modelRun) openSights() error {
 	if len(r.o.Images) == 0 {
 		return nil
 	}
-	m, ok := r.m.(model.Sighted)
-	if !ok {
-		return errors.New("bench: models of this family have no vision tower")
-	}
 	s := &r.sights
-	var err error
-	if s.tower, err = m.Tower(); err != nil {
-		return err
+	if m, ok := r.m.(model.Sighted); ok {
+		var err error
+		if s.tower, err = m.Tower(); err != nil {
+			return err
+		}
+	}
+	if s.tower == nil {
+		return errors.New("bench: models of this family have no vision tower")
 	}
 	n := len(r.o.Images)
 	s.patches, s.prepare, s.pass = make([]*picture.Patches, n), make([]timing, n), make([]timing, n)

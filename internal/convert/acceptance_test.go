@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 // TestConvertKeepsAcceptance measures the trained head over the golden texts: how often its
@@ -47,10 +48,10 @@ func TestConvertKeepsAcceptance(t *testing.T) {
 // model's choice, both fed the text.
 func acceptance(t *testing.T, dir string) float64 {
 	t.Helper()
-	r := load(t, dir, model.Options{})
+	r := modeltest.Open(t, dir, 1, model.Options{})
 	hits, positions := 0, 0
 	for _, c := range golden.Load(t, "tiny").Cases[:4] {
-		target, head := r.logits(t, c.Tokens)
+		target, head := r.Answers(t, c.Tokens)
 		for row := len(c.Prompt) - 1; row < len(head); row++ {
 			positions++
 			if argmax(head[row]) == argmax(target[row+1]) {

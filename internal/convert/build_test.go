@@ -13,18 +13,17 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/model/weights"
-	"github.com/foretoken/foretoken/internal/state"
 )
 
-// The tests here store one model in many ways, convert it, and compare the loaded
-// results. A source is a folder in memory that begins as a fixture and is then edited.
+// The tests here store one model in many ways, convert it, and compare what is loaded
+// afterwards. A source is a folder in memory that begins as a fixture and is then edited.
 
 const mainFile = "model.safetensors"
 
@@ -100,7 +99,7 @@ func shrink(s *stored) {
 	})
 }
 
-// base is the unchanged folder of a fixture.
+// base is the folder of a fixture as it is.
 func base(t testing.TB, arch string) string {
 	t.Helper()
 	return fixture(t, arch).write(t)
@@ -465,94 +464,10 @@ func mlxName(name string) string {
 	return "language_model.model." + name
 }
 
-// rig is a model that is loaded.
-type rig struct {
-	model.Model
-	b    backend.Backend
-	pool *state.Pool
-}
-
-// load opens the model of a folder.
-func load(t testing.TB, dir string, o model.Options) *rig {
-	t.Helper()
-	return loadOn(t, dir, o, func(b backend.Backend) backend.Backend { return b })
-}
-
-// loadOn is load on another device.
-func loadOn(t testing.TB, dir string, o model.Options, other func(b backend.Backend) backend.Backend) *rig {
-	t.Helper()
-	b := other(backendtest.Open(t, backend.Options{Threads: 1}))
-	o.Log = discard
-	m, err := model.Open(open(t, dir), b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &rig{m, b, state.NewPool(b, 1<<40)}
-}
-
-// forward is the common call of models and heads.
-type forward func(batch []model.Span) (model.Output, error)
-
-// run feeds one span to an empty memory and returns copies of all its logits.
-func (r *rig) run(t testing.TB, memory state.Layout, f forward, s model.Span) (logits [][]float32, hidden []float32) {
-	t.Helper()
-	var err error
-	if s.State, err = r.pool.Open(memory); err != nil {
-		t.Fatal(err)
-	}
-	defer s.State.Close()
-	s.Want = len(s.Tokens)
-	out, err := f([]model.Span{s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := out.Rows()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range rows {
-		logits = append(logits, slices.Clone(x))
-	}
-	x, err := r.b.Host(out.Hidden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return logits, slices.Clone(x)
-}
-
-// logits are those of every row of the text, and those of the head over its pairs.
-func (r *rig) logits(t testing.TB, text []int32) (target, head [][]float32) {
-	t.Helper()
-	target, hidden := r.run(t, r.Layout(), r.Forward, model.Span{Tokens: text})
-	if r.Head() == nil {
-		return target, nil
-	}
-	n, width := len(text)-1, r.Info().Width
-	rows, err := r.b.Alloc(dtype.F32, n, width)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.b.Free(rows)
-	if err := r.b.Write(rows, hidden[:n*width]); err != nil {
-		t.Fatal(err)
-	}
-	all := func(batch []model.Span) (model.Output, error) { return r.Head().Forward(batch, nil) }
-	head, _ = r.run(t, r.Head().Layout(), all, model.Span{Tokens: text[1:], Hidden: rows})
-	return target, head
-}
-
 // answers are the logits of a folder's model on the float path, the head's after the
 // target's.
 func answers(t *testing.T, dir string) [][]float32 {
 	t.Helper()
-	target, head := load(t, dir, model.Options{Compute: backend.Float32}).logits(t, []int32{3, 14, 15, 92, 65})
+	target, head := modeltest.Open(t, dir, 1, model.Options{Compute: backend.Float32}).Answers(t, []int32{3, 14, 15, 92, 65})
 	return slices.Concat(target, head)
 }

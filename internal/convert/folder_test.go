@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 var fourBits = &Encoding{Format: dtype.Affine, Bits: 4, Group: 64}
@@ -242,7 +243,7 @@ func TestConvertLeavesOddRowsWhole(t *testing.T) {
 			t.Errorf("%s is %v", name, x.Type)
 		}
 	}
-	load(t, out, model.Options{})
+	modeltest.Open(t, out, 1, model.Options{})
 }
 
 // TestConvertShards cuts the weights into files of a size, and copies the other files.

@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 // The specification lists 32 mistakes of other converters. Those about
@@ -133,7 +134,7 @@ func TestPitfall07QuantizedHeadWorks(t *testing.T) {
 	four := &Encoding{Format: dtype.Affine, Bits: 4, Group: 64}
 	text := golden.Load(t, "tiny").Cases[0].Tokens[:24]
 	answer := func(dir string) [][]float32 {
-		_, head := load(t, dir, model.Options{Compute: backend.Float32}).logits(t, text)
+		_, head := modeltest.Open(t, dir, 1, model.Options{Compute: backend.Float32}).Answers(t, text)
 		return head
 	}
 	out, _ := converted(t, golden.Dir(t, "tiny"), Options{Head: four})

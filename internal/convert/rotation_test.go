@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 // paroQuant is a fixture without a head in ParoQuant's layout, whose config promises one, and the same numbers in float32 with the
@@ -107,20 +109,19 @@ func (s *shortened) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weig
 // logits are those of a few texts, on a device with an optional fault.
 func logits(t *testing.T, dir string, how backend.Compute, fault *shortened) (all [][]float32) {
 	t.Helper()
-	r := loadOn(t, dir, model.Options{Compute: how}, func(b backend.Backend) backend.Backend {
-		if fault == nil {
-			return b
-		}
+	b := backendtest.Open(t, backend.Options{Threads: 1})
+	if fault != nil {
 		fault.Backend = b
-		return fault
-	})
+		b = fault
+	}
+	r := modeltest.OpenOn(t, b, dir, model.Options{Compute: how})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 8 {
 		text := make([]int32, 6)
 		for i := range text {
 			text[i] = int32(rng.IntN(r.Info().Vocab))
 		}
-		target, drafts := r.logits(t, text)
+		target, drafts := r.Answers(t, text)
 		all = append(append(all, target...), drafts...)
 	}
 	return all

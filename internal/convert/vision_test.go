@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/picture"
 )
@@ -22,7 +23,7 @@ import (
 // sight is the rows that the vision tower of a folder computes for an image of a hundred colors.
 func sight(t *testing.T, dir string) []float32 {
 	t.Helper()
-	r := load(t, dir, model.Options{Compute: backend.Float32})
+	r := modeltest.Open(t, dir, 1, model.Options{Compute: backend.Float32})
 	tower, err := r.Model.(model.Sighted).Tower()
 	if err != nil || tower == nil {
 		t.Fatalf("%s: tower %v, %v", dir, tower, err)
@@ -48,11 +49,11 @@ func sight(t *testing.T, dir string) []float32 {
 		}
 	}
 	x := pass.Take(0)
-	rows, err := r.b.Host(x)
+	rows, err := r.B.Host(x)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.b.Free(x)
+	defer r.B.Free(x)
 	return slices.Clone(rows)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -43,27 +44,18 @@ func TestNetworkBitsAreRecorded(t *testing.T) {
 				}
 			}
 		}
-		target, memory := r.sequence(t), r.pairs(t)
+		target, memory := r.Sequence(t), r.Pairs(t)
 		for at := 0; at < len(text)-1; {
 			n := min(40, len(text)-1-at)
-			logits, hidden := r.feed(t, model.Span{State: target, Tokens: text[at : at+n], Want: 2})
-			head, out := r.feedHead(t, memory, hidden, text[at+1:at+n+1])
+			logits, hidden := r.Feed(t, model.Span{State: target, Tokens: text[at : at+n], Want: 2})
+			head, out := r.FeedHead(t, memory, hidden, text[at+1:at+n+1])
 			add(logits...)
 			add(head...)
 			add(hidden, out)
 			at += n
 		}
 		for _, s := range []*state.State{target, memory} {
-			x, err := s.Save()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := x.AppendTo(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = h.Write(b)
-			x.Close()
+			_, _ = h.Write(modeltest.Saved(t, s))
 		}
 		t.Logf("%s, %v quantized to %d, rows of %d bits: %x", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil)[:8])
 		_, _ = fmt.Fprintf(all, "%x\n", h.Sum(nil))

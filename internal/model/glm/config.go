@@ -7,33 +7,28 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // config is config.json, resolved: every field has its final value.
 type config struct {
-	modelType string
-	fileType  string // as the file has it, which may be that of a folder with nothing but a head
-	dense     []bool // layers with a dense feed-forward; the others have experts
-	tied      bool
+	network.Settings
+	fileType string // as the file has it, which may be that of a folder with nothing but a head
+	dense    []bool // layers with a dense feed-forward; the others have experts
 
-	vocab, hidden, intermediate int
-	heads, kvHeads, headDim     int // kvHeads and headDim: of grouped-query attention
-	queryRank                   int // of latent attention; 0: one matrix instead of two
-	rank                        int // of keys and values: the latent part of a row; 0: grouped-query attention
-	nope, rotary, valueDim      int // numbers of a head that are not rotated, that are, and of its value
-	interleaved                 bool
-	bias, headNorms             bool // of grouped-query attention
-	eps                         float32
-	context                     int
-	rope                        rope
+	intermediate            int
+	heads, kvHeads, headDim int // kvHeads and headDim: of grouped-query attention
+	queryRank               int // of latent attention; 0: one matrix instead of two
+	rank                    int // of keys and values: the latent part of a row; 0: grouped-query attention
+	nope, rotary, valueDim  int // numbers of a head that are not rotated, that are, and of its value
+	interleaved             bool
+	bias, headNorms         bool // of grouped-query attention
+	rope                    rope
 
-	experts, topK, expertWidth, sharedWidth int
-	groups, topGroups                       int
-	expertScale                             float32
-	normTopK                                bool
-
-	mtpLayers int // heads that the config promises
-	stop      []int32
+	expertWidth, sharedWidth int
+	groups, topGroups        int
+	expertScale              float32
+	normTopK                 bool
 }
 
 // innerEps is that of the norms inside latent attention: the reference builds them with its
@@ -55,64 +50,29 @@ type fileConfig struct {
 
 // textConfig has pointers where absence differs from zero.
 type textConfig struct {
-	ModelType     string              `json:"model_type"`
-	Architectures []string            `json:"architectures"`
-	Tied          *bool               `json:"tie_word_embeddings"`
-	Vocab         *checkpoint.Whole   `json:"vocab_size"`
-	Hidden        *checkpoint.Whole   `json:"hidden_size"`
-	Layers        *checkpoint.Whole   `json:"num_hidden_layers"`
-	Intermediate  *checkpoint.Whole   `json:"intermediate_size"`
-	Heads         *checkpoint.Whole   `json:"num_attention_heads"`
-	KVHeads       *checkpoint.Whole   `json:"num_key_value_heads"`
-	HeadDim       *checkpoint.Whole   `json:"head_dim"`
-	QueryRank     nullable            `json:"q_lora_rank"`
-	Rank          *checkpoint.Whole   `json:"kv_lora_rank"`
-	Nope          *checkpoint.Whole   `json:"qk_nope_head_dim"`
-	Rotary        *checkpoint.Whole   `json:"qk_rope_head_dim"`
-	ValueDim      *checkpoint.Whole   `json:"v_head_dim"`
-	Interleave    *bool               `json:"rope_interleave"`
-	Activation    string              `json:"hidden_act"`
-	Context       *checkpoint.Whole   `json:"max_position_embeddings"`
-	Eps           *float64            `json:"rms_norm_eps"`
-	Bias          bool                `json:"attention_bias"`
-	HeadNorms     bool                `json:"use_qk_norm"`
-	Rope          *ropeConfig         `json:"rope_parameters"`
-	RopeScaling   *ropeConfig         `json:"rope_scaling"`
-	Theta         *float64            `json:"rope_theta"`
-	PartialRotary *float64            `json:"partial_rotary_factor"`
-	Experts       *checkpoint.Whole   `json:"n_routed_experts"`
-	Shared        *checkpoint.Whole   `json:"n_shared_experts"`
-	TopK          *checkpoint.Whole   `json:"num_experts_per_tok"`
-	ExpertWidth   *checkpoint.Whole   `json:"moe_intermediate_size"`
-	Groups        *checkpoint.Whole   `json:"n_group"`
-	TopGroups     *checkpoint.Whole   `json:"topk_group"`
-	ExpertScale   *float64            `json:"routed_scaling_factor"`
-	NormTopK      *bool               `json:"norm_topk_prob"`
-	Scoring       string              `json:"scoring_func"`
-	TopKMethod    string              `json:"topk_method"`
-	FirstDense    *checkpoint.Whole   `json:"first_k_dense_replace"`
-	LayerKinds    []string            `json:"mlp_layer_types"`
-	LayerFreq     *checkpoint.Whole   `json:"moe_layer_freq"`
-	SparseStep    *checkpoint.Whole   `json:"decoder_sparse_step"`
-	NextLayers    *checkpoint.Whole   `json:"num_nextn_predict_layers"`
-	MTPLayers     *checkpoint.Whole   `json:"num_mtp_layers"`
-	EOS           checkpoint.TokenIDs `json:"eos_token_id"`
-}
-
-// nullable is a number whose absence and whose null mean different things.
-type nullable struct {
-	value *checkpoint.Whole // nil if it was absent or null
-	null  bool
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (n *nullable) UnmarshalJSON(data []byte) error {
-	*n = nullable{null: string(data) == "null"}
-	if n.null {
-		return nil
-	}
-	n.value = new(checkpoint.Whole)
-	return n.value.UnmarshalJSON(data)
+	network.File
+	HeadDim     *checkpoint.Whole `json:"head_dim"`
+	QueryRank   network.Nullable  `json:"q_lora_rank"`
+	Rank        *checkpoint.Whole `json:"kv_lora_rank"`
+	Nope        *checkpoint.Whole `json:"qk_nope_head_dim"`
+	Rotary      *checkpoint.Whole `json:"qk_rope_head_dim"`
+	ValueDim    *checkpoint.Whole `json:"v_head_dim"`
+	Interleave  *bool             `json:"rope_interleave"`
+	Bias        bool              `json:"attention_bias"`
+	HeadNorms   bool              `json:"use_qk_norm"`
+	Rope        *ropeConfig       `json:"rope_parameters"`
+	RopeScaling *ropeConfig       `json:"rope_scaling"`
+	Experts     *checkpoint.Whole `json:"n_routed_experts"`
+	Shared      *checkpoint.Whole `json:"n_shared_experts"`
+	Groups      *checkpoint.Whole `json:"n_group"`
+	TopGroups   *checkpoint.Whole `json:"topk_group"`
+	ExpertScale *float64          `json:"routed_scaling_factor"`
+	Scoring     string            `json:"scoring_func"`
+	TopKMethod  string            `json:"topk_method"`
+	FirstDense  *checkpoint.Whole `json:"first_k_dense_replace"`
+	LayerKinds  []string          `json:"mlp_layer_types"`
+	LayerFreq   *checkpoint.Whole `json:"moe_layer_freq"`
+	MTPLayers   *checkpoint.Whole `json:"num_mtp_layers"`
 }
 
 // readConfig decodes and checks config.json and the stop ids of generation_config.json.
@@ -126,20 +86,10 @@ func readConfig(c *checkpoint.Checkpoint) (*config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("glm: config.json: %w", err)
 	}
-	cfg.fileType = cmp.Or(f.ModelType, cfg.modelType)
-	gen, err := c.Generation()
-	if err != nil {
+	cfg.fileType = cmp.Or(f.ModelType, cfg.ModelType)
+	if err := cfg.ReadStop(c, t.EOS, f.EOS); err != nil {
 		return nil, fmt.Errorf("glm: %w", err)
 	}
-	for _, list := range []checkpoint.TokenIDs{gen.EOS, t.EOS, f.EOS} {
-		for _, id := range list {
-			if int(id) < cfg.vocab {
-				cfg.stop = append(cfg.stop, id)
-			}
-		}
-	}
-	slices.Sort(cfg.stop)
-	cfg.stop = slices.Compact(cfg.stop)
 	return cfg, nil
 }
 
@@ -176,50 +126,45 @@ func resolve(t *textConfig) (*config, error) {
 	if !ok {
 		return nil, fmt.Errorf("model_type %q does not belong to this family", t.ModelType)
 	}
-	cfg := &config{modelType: kind, normTopK: t.NormTopK == nil || *t.NormTopK, tied: t.Tied != nil && *t.Tied}
-	read := reader{}
-	cfg.vocab = read.size("vocab_size", t.Vocab, def.vocab, 1<<24)
-	cfg.hidden = read.size("hidden_size", t.Hidden, def.hidden, 1<<20)
-	cfg.intermediate = read.size("intermediate_size", t.Intermediate, def.intermediate, 1<<22)
-	cfg.heads = read.size("num_attention_heads", t.Heads, def.heads, 1<<12)
-	cfg.context = read.size("max_position_embeddings", t.Context, def.context, 1<<30)
-	layers := read.size("num_hidden_layers", t.Layers, def.layers, 1<<12)
-	cfg.experts = read.size("n_routed_experts", t.Experts, def.experts, 1<<14)
-	cfg.topK = read.size("num_experts_per_tok", t.TopK, def.topK, max(cfg.experts, 1))
-	cfg.expertWidth = read.size("moe_intermediate_size", t.ExpertWidth, def.expertWidth, 1<<20)
-	cfg.sharedWidth = cfg.expertWidth * read.size("n_shared_experts", t.Shared, 1, 1<<8)
-	cfg.groups = read.size("n_group", t.Groups, def.groups, 1<<14)
-	cfg.topGroups = read.size("topk_group", t.TopGroups, def.topGroups, 1<<14)
+	cfg := &config{normTopK: network.Or(t.NormTopK, true)}
+	cfg.Package, cfg.ModelType, cfg.Kind, cfg.OwnTables, cfg.Tied = "glm", kind, titles[kind], true, network.Or(t.Tied, false)
+	read := network.Reader{}
+	read.Common(&cfg.Settings, &t.File, network.Settings{Vocab: def.vocab, Width: def.hidden, Context: def.context, Eps: float32(def.eps)})
+	cfg.intermediate = read.Size("intermediate_size", t.Intermediate, def.intermediate, 1<<22)
+	cfg.heads = read.Size("num_attention_heads", t.Heads, def.heads, 1<<12)
+	layers := read.Size("num_hidden_layers", t.Layers, def.layers, 1<<12)
+	cfg.Experts = read.Size("n_routed_experts", t.Experts, def.experts, 1<<14)
+	cfg.TopK = read.Size("num_experts_per_tok", t.TopK, def.topK, max(cfg.Experts, 1))
+	cfg.expertWidth = read.Size("moe_intermediate_size", t.ExpertWidth, def.expertWidth, 1<<20)
+	cfg.sharedWidth = cfg.expertWidth * read.Size("n_shared_experts", t.Shared, 1, 1<<8)
+	cfg.groups = read.Size("n_group", t.Groups, def.groups, 1<<14)
+	cfg.topGroups = read.Size("topk_group", t.TopGroups, def.topGroups, 1<<14)
 	if kind == grouped {
-		cfg.kvHeads = read.size("num_key_value_heads", t.KVHeads, 8, 1<<12)
-		cfg.headDim = read.size("head_dim", t.HeadDim, 128, 1<<12)
+		cfg.kvHeads = read.Size("num_key_value_heads", t.KVHeads, 8, 1<<12)
+		cfg.headDim = read.Size("head_dim", t.HeadDim, 128, 1<<12)
 	} else {
 		cfg.latentSizes(&read, t, def)
 	}
-	if read.err != nil {
-		return nil, read.err
+	if read.Err != nil {
+		return nil, read.Err
 	}
-	for _, n := range []*checkpoint.Whole{t.NextLayers, t.MTPLayers} {
-		if n != nil {
-			cfg.mtpLayers = max(cfg.mtpLayers, int(*n))
-		}
-	}
-	if err := cmp.Or(cfg.variants(t, def), cfg.choice(t, def), cfg.rotation(t)); err != nil {
+	cfg.MTPLayers = int(max(network.Or(t.NextLayers, 0), network.Or(t.MTPLayers, 0)))
+	if err := cmp.Or(cfg.variants(t), cfg.choice(t, def), cfg.rotation(t)); err != nil {
 		return nil, err
 	}
 	return cfg, cfg.layerKinds(t, layers)
 }
 
 // latentSizes reads those of latent attention.
-func (c *config) latentSizes(read *reader, t *textConfig, def sizes) {
-	if !t.QueryRank.null {
-		c.queryRank = read.size("q_lora_rank", t.QueryRank.value, def.queryRank, 1<<20)
+func (c *config) latentSizes(read *network.Reader, t *textConfig, def sizes) {
+	if !t.QueryRank.Null {
+		c.queryRank = read.Size("q_lora_rank", t.QueryRank.Value, def.queryRank, 1<<20)
 	}
-	c.rank = read.size("kv_lora_rank", t.Rank, 512, 1<<20)
-	c.nope = read.size("qk_nope_head_dim", t.Nope, def.nope, 1<<12)
-	c.rotary = read.size("qk_rope_head_dim", t.Rotary, 64, 1<<12)
-	c.valueDim = read.size("v_head_dim", t.ValueDim, def.valueDim, 1<<12)
-	c.interleaved = t.Interleave == nil || *t.Interleave
+	c.rank = read.Size("kv_lora_rank", t.Rank, 512, 1<<20)
+	c.nope = read.Size("qk_nope_head_dim", t.Nope, def.nope, 1<<12)
+	c.rotary = read.Size("qk_rope_head_dim", t.Rotary, 64, 1<<12)
+	c.valueDim = read.Size("v_head_dim", t.ValueDim, def.valueDim, 1<<12)
+	c.interleaved = network.Or(t.Interleave, true)
 }
 
 // kinds are the model types of the family, with those of folders that have nothing but a head.
@@ -229,6 +174,13 @@ var kinds = map[string][]string{
 
 var architectures = map[string]string{
 	lite: "Glm4MoeLiteForCausalLM", deepseek: "DeepseekV3ForCausalLM", grouped: "Glm4MoeForCausalLM",
+}
+
+// titles are the kinds of models, for people.
+var titles = map[string]string{
+	lite:     "GLM-4.7-Flash, mixture of experts over latent rows",
+	deepseek: "DeepSeek-V3, mixture of experts over latent rows",
+	grouped:  "GLM-4.5, mixture of experts",
 }
 
 // sizes are the reference's values for fields that a file leaves out.
@@ -256,27 +208,16 @@ var defaults = map[string]sizes{
 }
 
 // variants checks the switches of the architecture.
-func (c *config) variants(t *textConfig, def sizes) error {
-	eps := def.eps
-	if t.Eps != nil {
-		eps = *t.Eps
-	}
-	c.eps = float32(eps)
+func (c *config) variants(t *textConfig) error {
 	switch {
-	case !(eps >= 0 && eps < 1):
-		return fmt.Errorf("rms_norm_eps is %v, want a small positive number", eps)
-	case t.Activation != "" && t.Activation != "silu" && t.Activation != "swish":
-		return fmt.Errorf("hidden_act %q is not supported, want silu", t.Activation)
 	case c.rank > 0 && t.Bias:
 		return fmt.Errorf("attention_bias true is not supported with latent attention")
 	case c.rank == 0 && c.heads%c.kvHeads != 0:
 		return fmt.Errorf("num_attention_heads %d is not a multiple of num_key_value_heads %d", c.heads, c.kvHeads)
 	case c.rotary%2 != 0:
 		return fmt.Errorf("qk_rope_head_dim is %d, want an even number", c.rotary)
-	case t.LayerFreq != nil && *t.LayerFreq != 1:
+	case network.Or(t.LayerFreq, 1) != 1:
 		return fmt.Errorf("moe_layer_freq %d is not supported, want 1", *t.LayerFreq)
-	case t.SparseStep != nil && *t.SparseStep != 1:
-		return fmt.Errorf("decoder_sparse_step %d is not supported, want 1", *t.SparseStep)
 	}
 	c.bias, c.headNorms = t.Bias, t.HeadNorms
 	return nil
@@ -284,10 +225,7 @@ func (c *config) variants(t *textConfig, def sizes) error {
 
 // choice checks how experts are chosen.
 func (c *config) choice(t *textConfig, def sizes) error {
-	scale := def.expertScale
-	if t.ExpertScale != nil {
-		scale = *t.ExpertScale
-	}
+	scale := network.Or(t.ExpertScale, def.expertScale)
 	c.expertScale = float32(scale)
 	switch {
 	case !(scale > 0) || math.IsInf(scale, 0):
@@ -296,14 +234,14 @@ func (c *config) choice(t *textConfig, def sizes) error {
 		return fmt.Errorf("scoring_func %q is not supported, want sigmoid", t.Scoring)
 	case t.TopKMethod != "" && t.TopKMethod != "noaux_tc":
 		return fmt.Errorf("topk_method %q is not supported, want noaux_tc", t.TopKMethod)
-	case c.experts%c.groups != 0:
-		return fmt.Errorf("n_routed_experts %d is not a multiple of n_group %d", c.experts, c.groups)
-	case c.groups > 1 && c.experts/c.groups < 2:
+	case c.Experts%c.groups != 0:
+		return fmt.Errorf("n_routed_experts %d is not a multiple of n_group %d", c.Experts, c.groups)
+	case c.groups > 1 && c.Experts/c.groups < 2:
 		return fmt.Errorf("n_group %d leaves fewer than two experts per group", c.groups)
 	case c.topGroups > c.groups:
 		return fmt.Errorf("topk_group %d is more than n_group %d", c.topGroups, c.groups)
-	case c.topK > c.topGroups*(c.experts/c.groups):
-		return fmt.Errorf("num_experts_per_tok %d is more than the %d experts of topk_group %d groups", c.topK, c.topGroups*(c.experts/c.groups), c.topGroups)
+	case c.TopK > c.topGroups*(c.Experts/c.groups):
+		return fmt.Errorf("num_experts_per_tok %d is more than the %d experts of topk_group %d groups", c.TopK, c.topGroups*(c.Experts/c.groups), c.topGroups)
 	}
 	return nil
 }
@@ -312,10 +250,7 @@ func (c *config) choice(t *textConfig, def sizes) error {
 func (c *config) layerKinds(t *textConfig, n int) error {
 	c.dense = make([]bool, n)
 	if t.LayerKinds == nil {
-		first := defaults[c.modelType].firstDense
-		if t.FirstDense != nil {
-			first = int(*t.FirstDense)
-		}
+		first := int(network.Or(t.FirstDense, checkpoint.Whole(defaults[c.ModelType].firstDense)))
 		if first < 0 || first > n {
 			return fmt.Errorf("first_k_dense_replace is %d, want a number from 0 to num_hidden_layers, which is %d", first, n)
 		}
@@ -334,23 +269,4 @@ func (c *config) layerKinds(t *textConfig, n int) error {
 		c.dense[i] = kind == "dense"
 	}
 	return nil
-}
-
-// reader checks sizes and keeps the first complaint.
-type reader struct{ err error }
-
-// size is a number from 1 to limit, def if it is absent.
-func (r *reader) size(name string, v *checkpoint.Whole, def, limit int) int {
-	n := def
-	if v != nil {
-		n = int(*v)
-	}
-	if r.err == nil && (n < 1 || n > limit) {
-		if v == nil {
-			r.err = fmt.Errorf("%s is missing, and its default %d is not a number from 1 to %d", name, n, limit)
-		} else {
-			r.err = fmt.Errorf("%s is %d, want a number from 1 to %d", name, n, limit)
-		}
-	}
-	return n
 }

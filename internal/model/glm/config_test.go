@@ -13,6 +13,8 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
+	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // parse reads a config.json.
@@ -43,8 +45,8 @@ func TestConfigDefaults(t *testing.T) {
 				dense++
 			}
 		}
-		got := fmt.Sprint(c.vocab, c.hidden, c.intermediate, c.heads, c.queryRank, c.rank, c.nope, c.rotary, c.valueDim,
-			c.experts, c.topK, c.expertWidth, c.sharedWidth, c.groups, c.topGroups, c.expertScale, c.eps, c.context, dense)
+		got := fmt.Sprint(c.Vocab, c.Width, c.intermediate, c.heads, c.queryRank, c.rank, c.nope, c.rotary, c.valueDim,
+			c.Experts, c.TopK, c.expertWidth, c.sharedWidth, c.groups, c.topGroups, c.expertScale, c.Eps, c.Context, dense)
 		if got != want {
 			t.Errorf("%s: %s, want %s", kind, got, want)
 		}
@@ -64,10 +66,10 @@ func TestConfigFields(t *testing.T) {
 		{`"model_type": "glm4_moe_lite", "rope_interleave": false`, func(c *config) any { return c.interleaved }, false},
 		{`"model_type": "glm4_moe_lite", "n_shared_experts": 2`, func(c *config) any { return c.sharedWidth }, 3072},
 		{`"model_type": "glm4_moe_lite", "num_hidden_layers": 3, "first_k_dense_replace": 1, "mlp_layer_types": ["sparse", "dense", "sparse"]`, func(c *config) any { return fmt.Sprint(c.dense) }, "[false true false]"},
-		{`"model_type": "glm4_moe", "num_nextn_predict_layers": 0, "num_mtp_layers": 1`, func(c *config) any { return c.mtpLayers }, 1},
-		{`"model_type": "glm4_moe", "eos_token_id": [151336, 151329, 999999]`, func(c *config) any { return fmt.Sprint(c.stop) }, "[151329 151336]"},
-		{`"model_type": "glm4_moe_lite_mtp", "text_config": {"hidden_size": 512}`, func(c *config) any { return fmt.Sprint(c.modelType, " ", c.hidden) }, "glm4_moe_lite 512"},
-		{`"architectures": ["DeepseekV3ForCausalLM"]`, func(c *config) any { return c.modelType }, "deepseek_v3"},
+		{`"model_type": "glm4_moe", "num_nextn_predict_layers": 0, "num_mtp_layers": 1`, func(c *config) any { return c.MTPLayers }, 1},
+		{`"model_type": "glm4_moe", "eos_token_id": [151336, 151329, 999999]`, func(c *config) any { return fmt.Sprint(c.Stop) }, "[151329 151336]"},
+		{`"model_type": "glm4_moe_lite_mtp", "text_config": {"hidden_size": 512}`, func(c *config) any { return fmt.Sprint(c.ModelType, " ", c.Width) }, "glm4_moe_lite 512"},
+		{`"architectures": ["DeepseekV3ForCausalLM"]`, func(c *config) any { return c.ModelType }, "deepseek_v3"},
 	} {
 		cfg, err := parse(t, "{"+c.text+"}")
 		if err != nil {
@@ -186,8 +188,7 @@ func FuzzReadConfig(f *testing.F) {
 		if len(cfg.dense) > 4 {
 			cfg.dense = cfg.dense[:4]
 		}
-		m := newModel(cfg)
-		for w := range m.weights() {
+		for w := range network.Tables(cfg).Model {
 			if w.Rows < 1 || w.Cols < 1 {
 				t.Fatalf("%s is %d×%d", w.Name, w.Rows, w.Cols)
 			}
@@ -240,7 +241,7 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := backendtest.Open(t, backend.Options{Threads: 1})
-			_, err := tryOpen(t, b, fixture(t, c.fixture, c.edit).write(t), model.Options{})
+			_, err := modeltest.TryOpen(t, b, fixture(t, c.fixture, c.edit).write(t), model.Options{})
 			if err == nil {
 				t.Fatal("it was opened")
 			}

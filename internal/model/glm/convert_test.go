@@ -73,7 +73,7 @@ func TestConvertKeepsWhatChooses(t *testing.T) {
 		}
 	}
 	r := open(t, out, 1, model.Options{})
-	r.feed(t, model.Span{State: r.sequence(t), Tokens: prompt, Want: 1})
+	r.Feed(t, model.Span{State: r.Sequence(t), Tokens: prompt, Want: 1})
 }
 
 // TestHeadsMove takes heads out of models, and puts them back, in every form.
@@ -195,18 +195,14 @@ func TestRepairsUndoDamage(t *testing.T) {
 	}
 	sound := answers(t, golden.Dir(t, "glm4_moe_lite"), prompt)[len(prompt):]
 	r := open(t, fixture(t, "glm4_moe_lite", swap, plainly(dtype.F32)).write(t), 1, model.Options{})
-	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: prompt})
+	_, hidden := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: prompt})
 	var found []string
-	for _, repair := range r.head.Repairs() {
+	for _, repair := range r.Head().(model.Repairable).Repairs() {
 		h, done, err := repair.Open()
 		if err != nil {
 			t.Fatal(err)
 		}
-		undone := *r
-		m := *r.Model
-		m.head = h.(*Head)
-		undone.Model = &m
-		rows, _ := undone.feedHead(t, r.pairs(t), hidden[:(len(prompt)-1)*r.Info().Width], prompt[1:])
+		rows, _ := r.FeedTo(t, h, r.Pairs(t), hidden[:(len(prompt)-1)*r.Info().Width], prompt[1:])
 		near := true
 		for i := range rows {
 			near = near && argmax(rows[i]) == argmax(sound[i])

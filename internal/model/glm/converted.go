@@ -15,7 +15,8 @@ type converted struct {
 	source []byte // config.json
 }
 
-var _ weights.Converted = (*converted)(nil)
+// Converted implements network.Config.
+func (c *config) Converted(source []byte) weights.Converted { return &converted{c, source} }
 
 // Name implements weights.Converted.
 func (v *converted) Name(canonical string) string {
@@ -40,9 +41,9 @@ func (v *converted) Config(head, _ bool) (map[string]any, error) {
 	for _, key := range []string{"quantization", "quantization_config", "num_mtp_layers", "_name_or_path"} {
 		delete(top, key)
 	}
-	top["model_type"], top["tie_word_embeddings"] = v.cfg.modelType, v.cfg.tied
+	top["model_type"], top["tie_word_embeddings"] = v.cfg.ModelType, v.cfg.Tied
 	if top["architectures"] == nil {
-		top["architectures"] = []any{architectures[v.cfg.modelType]}
+		top["architectures"] = []any{architectures[v.cfg.ModelType]}
 	}
 	top["num_nextn_predict_layers"] = 0
 	if head {
@@ -58,9 +59,9 @@ func (v *converted) HeadConfig() (map[string]any, error) {
 		return nil, err
 	}
 	return map[string]any{
-		"model_type":          v.cfg.modelType + weights.HeadType,
+		"model_type":          v.cfg.ModelType + weights.HeadType,
 		"text_config":         text,
-		"tie_word_embeddings": v.cfg.tied,
+		"tie_word_embeddings": v.cfg.Tied,
 		"block_size":          3, // tokens of a round: the last known, one per layer of the head, one more
 	}, nil
 }

@@ -73,14 +73,14 @@ func TestEngineChangesNothing(t *testing.T) {
 				requests = append(requests, q)
 			}
 			want := make([]answer, len(requests))
-			alone := r.engine(t, 1<<26, engine.Options{})
+			alone := newEngine(t, r, 1<<26, engine.Options{})
 			script := &scripted{vocab: vocab}
 			for i, q := range requests {
 				want[i] = ask(t, alone, q)
 				script.answers = append(script.answers, slices.Concat(q.Prompt, want[i].ids))
 			}
 			alone.Close()
-			memory := spec.Need(r.Layout(), r.head.Layout(), r.Info().Width)
+			memory := spec.Need(r.Layout(), r.Head().Layout(), r.Info().Width)
 			need := memory.DraftBytes(200) + r.Layout().Bytes(200)
 			var cached, drafted, accepted int64
 			for _, c := range []struct {
@@ -90,12 +90,12 @@ func TestEngineChangesNothing(t *testing.T) {
 				tokens  int
 			}{
 				{nil, true, 1 << 26, 512},
-				{mtp.New(r.head, mtp.Options{Vocab: int(vocab)}), false, 3 * need, 40},
+				{mtp.New(r.Head(), mtp.Options{Vocab: int(vocab)}), false, 3 * need, 40},
 				{script, true, 1 << 26, 30},
 				{script, false, 3 * need, 7},
-				{mtp.New(r.head, mtp.Options{Vocab: int(vocab)}), true, 4 * need, 100},
+				{mtp.New(r.Head(), mtp.Options{Vocab: int(vocab)}), true, 4 * need, 100},
 			} {
-				e := r.engine(t, c.budget, engine.Options{Drafter: c.drafter, Cache: c.cache, RoundTokens: c.tokens})
+				e := newEngine(t, r, c.budget, engine.Options{Drafter: c.drafter, Cache: c.cache, RoundTokens: c.tokens})
 				var all sync.WaitGroup
 				for i, q := range requests {
 					q.Depth = spec.Depth(1 + i%4)
@@ -120,17 +120,17 @@ func TestEngineChangesNothing(t *testing.T) {
 			if cached == 0 || drafted == 0 || accepted == 0 || accepted == drafted {
 				t.Errorf("%d cached tokens, %d of %d drafts accepted: not all was tried", cached, accepted, drafted)
 			}
-			r.preempt(t, requests[2], want[2], requests[5], want[5], need*5/4)
+			preempt(t, r, requests[2], want[2], requests[5], want[5], need*5/4)
 		})
 	}
 }
 
 // preempt has a request wait after its first token until another one of higher priority is there,
 // with memory for one of them.
-func (r *rig) preempt(t *testing.T, first engine.Request, wantFirst answer, second engine.Request, wantSecond answer, budget int64) {
+func preempt(t *testing.T, r *rig, first engine.Request, wantFirst answer, second engine.Request, wantSecond answer, budget int64) {
 	t.Helper()
 	g := &gated{Model: r.Model, calls: make(chan struct{}), open: make(chan struct{})}
-	e, err := engine.New(g, state.NewPool(r.b, budget), engine.Options{Drafter: mtp.New(r.head, mtp.Options{Vocab: r.Info().Vocab}), RoundTokens: 512})
+	e, err := engine.New(g, state.NewPool(r.B, budget), engine.Options{Drafter: mtp.New(r.Head(), mtp.Options{Vocab: r.Info().Vocab}), RoundTokens: 512})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (r *rig) preempt(t *testing.T, first engine.Request, wantFirst answer, seco
 
 // gated is a model whose first two passes wait for the test.
 type gated struct {
-	*Model
+	model.Model
 	passes      int
 	calls, open chan struct{}
 }
@@ -184,10 +184,10 @@ type answer struct {
 	engine.Result
 }
 
-func (r *rig) engine(t *testing.T, budget int64, o engine.Options) *engine.Engine {
+func newEngine(t *testing.T, r *rig, budget int64, o engine.Options) *engine.Engine {
 	t.Helper()
 	o.Log = slog.New(slog.DiscardHandler)
-	e, err := engine.New(r.Model, state.NewPool(r.b, budget), o)
+	e, err := engine.New(r.Model, state.NewPool(r.B, budget), o)
 	if err != nil {
 		t.Fatal(err)
 	}

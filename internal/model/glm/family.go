@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 func init() {
-	model.Register(&model.Family{
+	network.Register(&model.Family{
 		Package:       "glm",
 		Types:         []string{lite, deepseek, grouped},
 		Architectures: []string{architectures[lite], architectures[deepseek], architectures[grouped]},
@@ -20,29 +20,12 @@ func init() {
 			Turns:   []string{"<|user|>", "<|assistant|>", "<|observation|>", "<｜User｜>", "<｜Assistant｜>"},
 			Answers: []string{"<|assistant|>", "<｜Assistant｜>"},
 		},
-		Open: func(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (model.Model, error) {
-			m, err := Open(c, b, o)
-			if err != nil {
-				return nil, err
-			}
-			return m, nil
-		},
-		Survey:      survey,
-		Inventory:   inventory,
-		Head:        headNames,
-		NoHead:      noHead,
-		GGUF:        []string{ggufLatent, ggufGrouped},
-		Assemble:    assembleGGUF,
-		Shapes:      shapes(),
-		SurveyShape: surveyShape,
-		Generate: func(shape string, form weights.Form, b backend.Backend, o model.Options) (model.Model, error) {
-			m, err := generate(shape, form, b, o)
-			if err != nil {
-				return nil, err
-			}
-			return m, nil
-		},
-	})
+		Head:     headNames,
+		NoHead:   noHead,
+		GGUF:     []string{ggufLatent, ggufGrouped},
+		Assemble: assembleGGUF,
+		Shapes:   shapeNames(),
+	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return readConfig(c) }, ofShape)
 }
 
 // ends are the tokens that end a text or a turn: of GLM, whose turns end where the next one begins,
@@ -72,12 +55,8 @@ func layersOf(config []byte) int {
 func noHead(config []byte) string {
 	var f fileConfig
 	_ = json.Unmarshal(config, &f) // the model has been opened with it
-	t, promised := f.text(), 0
-	for _, n := range []*checkpoint.Whole{t.NextLayers, t.MTPLayers} {
-		if n != nil {
-			promised = max(promised, int(*n))
-		}
-	}
+	t := f.text()
+	promised := max(network.Or(t.NextLayers, 0), network.Or(t.MTPLayers, 0))
 	if promised == 0 {
 		return "the checkpoint has no multi-token-prediction head, neither in config.json nor in its tensors: choose a checkpoint with a head"
 	}

@@ -5,42 +5,58 @@ import (
 	"github.com/foretoken/foretoken/internal/model/network"
 )
 
-// transformer is what the model and its head have in common.
-type transformer struct {
-	network.Network
+// rows are what layers of a network compute in. Of latent attention: low is the query before its second
+// matrix, q the heads' queries, absorbed these with their latent parts, k the rows that are remembered,
+// mixed the answers, which values makes narrow. Of the other: q, k, v, mixed.
+type rows struct {
+	*network.Network
 	cfg *config
 
-	// What layers compute in. Of latent attention: low is the query before its second matrix, q
-	// the heads' queries, absorbed these with their latent parts, k the rows that are remembered,
-	// mixed the answers, which values makes narrow. Of the other: q, k, v, mixed.
 	low, q, absorbed, k, v, mixed, values backend.Tensor
 	gate, up                              backend.Tensor // dense feed-forward
 }
 
-func (n *transformer) begin(cfg *config, queue func()) {
-	n.cfg = cfg
-	n.Package, n.Vocab, n.Width, n.Eps, n.Queue = "glm", cfg.vocab, cfg.hidden, cfg.eps, queue
-	n.Parts = []network.Part{{To: &n.gate, Width: cfg.intermediate}, {To: &n.up, Width: cfg.intermediate}}
-	if cfg.rank == 0 {
-		q, kv := cfg.heads*cfg.headDim, cfg.kvHeads*cfg.headDim
-		n.Parts = append(n.Parts, network.Part{To: &n.q, Width: q}, network.Part{To: &n.k, Width: kv},
-			network.Part{To: &n.v, Width: kv}, network.Part{To: &n.mixed, Width: q})
-		return
+func newRows(c *config, n *network.Network) *rows {
+	w := &rows{Network: n, cfg: c}
+	n.Parts = []network.Part{{To: &w.gate, Width: c.intermediate}, {To: &w.up, Width: c.intermediate}}
+	if c.rank == 0 {
+		q, kv := c.heads*c.headDim, c.kvHeads*c.headDim
+		n.Parts = append(n.Parts, network.Part{To: &w.q, Width: q}, network.Part{To: &w.k, Width: kv},
+			network.Part{To: &w.v, Width: kv}, network.Part{To: &w.mixed, Width: q})
+		return w
 	}
-	row := cfg.rank + cfg.rotary
-	n.Parts = append(n.Parts, network.Part{To: &n.low, Width: max(cfg.queryRank, 1)}, network.Part{To: &n.q, Width: cfg.heads * (cfg.nope + cfg.rotary)},
-		network.Part{To: &n.absorbed, Width: cfg.heads * row}, network.Part{To: &n.k, Width: row},
-		network.Part{To: &n.mixed, Width: cfg.heads * cfg.rank}, network.Part{To: &n.values, Width: cfg.heads * cfg.valueDim})
+	row := c.rank + c.rotary
+	n.Parts = append(n.Parts, network.Part{To: &w.low, Width: max(c.queryRank, 1)}, network.Part{To: &w.q, Width: c.heads * (c.nope + c.rotary)},
+		network.Part{To: &w.absorbed, Width: c.heads * row}, network.Part{To: &w.k, Width: row},
+		network.Part{To: &w.mixed, Width: c.heads * c.rank}, network.Part{To: &w.values, Width: c.heads * c.valueDim})
+	return w
 }
 
-// layer runs one layer.
-func (n *transformer) layer(y *layer) {
-	b := n.Backend
+// Place implements network.Layer.
+func (y *layer) Place(at backend.Place) { y.at = at }
+
+// CatchUp implements network.Layer: what the layer remembers of the pairs is all that is computed.
+func (y *layer) CatchUp() {
+	none := y.q.RowRange(0, 0)
+	y.Backend.RMSNorm(y.H, y.X, y.inputNorm, y.Eps)
+	if a := y.latent; a != nil {
+		y.MatMul(y.H, backend.Product{Dst: y.k, W: a.keyDown})
+		y.Backend.Attend(none, &a.Attention, y.at, none, y.k, backend.Tensor{}, y.Seqs)
+		return
+	}
+	a := y.attn
+	y.MatMul(y.H, backend.Product{Dst: y.k, W: a.k, Bias: a.kBias}, backend.Product{Dst: y.v, W: a.v, Bias: a.vBias})
+	y.Backend.Attend(none, &a.Attention, y.at, none, y.k, y.v, y.Seqs)
+}
+
+// Forward implements network.Layer.
+func (y *layer) Forward() {
+	n, b := y.rows, y.Backend
 	b.RMSNorm(n.H, n.X, y.inputNorm, n.Eps)
 	if y.latent != nil {
-		n.attendLatent(y)
+		y.attendLatent()
 	} else {
-		n.attend(y)
+		y.attend()
 	}
 	b.RMSNorm(n.H, n.X, y.postNorm, n.Eps)
 	if y.moe != nil {
@@ -53,16 +69,16 @@ func (n *transformer) layer(y *layer) {
 }
 
 // attend is grouped-query attention.
-func (n *transformer) attend(y *layer) {
-	a := y.attn
+func (y *layer) attend() {
+	n, a := y.rows, y.attn
 	n.MatMul(n.H, backend.Product{Dst: n.q, W: a.q, Bias: a.qBias}, backend.Product{Dst: n.k, W: a.k, Bias: a.kBias}, backend.Product{Dst: n.v, W: a.v, Bias: a.vBias})
 	n.Backend.Attend(n.mixed, &a.Attention, y.at, n.q, n.k, n.v, n.Seqs)
 	n.MatMul(n.mixed, backend.Product{Dst: n.X, W: a.o, Add: true})
 }
 
 // attendLatent is latent attention.
-func (n *transformer) attendLatent(y *layer) {
-	a, b, c := y.latent, n.Backend, n.cfg
+func (y *layer) attendLatent() {
+	n, a, b, c := y.rows, y.latent, y.Backend, y.cfg
 	if c.queryRank == 0 {
 		n.MatMul(n.H, backend.Product{Dst: n.q, W: a.query}, backend.Product{Dst: n.k, W: a.keyDown})
 	} else {

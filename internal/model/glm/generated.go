@@ -1,12 +1,9 @@
 package glm
 
 import (
-	"fmt"
-	"strings"
+	"slices"
 
-	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/model/weights"
+	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // shape is a released size.
@@ -20,60 +17,38 @@ type shape struct {
 // Sizes as released. Of the config the rest is what generated weights need.
 var releasedShapes = []shape{
 	{name: "glm-4.7-flash", layers: 47, dense: 1, config: config{
-		modelType: lite, vocab: 154880, hidden: 2048, intermediate: 10240, heads: 20, queryRank: 768, rank: 512, nope: 192, rotary: 64, valueDim: 256,
-		interleaved: true, eps: 1e-5, context: 202752, rope: rope{theta: 1e6},
-		experts: 64, topK: 4, expertWidth: 1536, sharedWidth: 1536, groups: 1, topGroups: 1, expertScale: 1.8, normTopK: true, mtpLayers: 1,
+		Settings: network.Settings{
+			ModelType: lite, Vocab: 154880, Width: 2048, Eps: 1e-5, Context: 202752, Experts: 64, TopK: 4,
+		}, intermediate: 10240, heads: 20, queryRank: 768, rank: 512, nope: 192, rotary: 64, valueDim: 256,
+		interleaved: true, rope: rope{theta: 1e6},
+		expertWidth: 1536, sharedWidth: 1536, groups: 1, topGroups: 1, expertScale: 1.8, normTopK: true,
 	}},
 	{name: "glm-4.5-air", layers: 46, dense: 1, config: config{
-		modelType: grouped, vocab: 151552, hidden: 4096, intermediate: 10944, heads: 96, kvHeads: 8, headDim: 128, rotary: 64, bias: true,
-		eps: 1e-5, context: 131072, rope: rope{theta: 1e6},
-		experts: 128, topK: 8, expertWidth: 1408, sharedWidth: 1408, groups: 1, topGroups: 1, expertScale: 1, normTopK: true, mtpLayers: 1,
+		Settings: network.Settings{
+			ModelType: grouped, Vocab: 151552, Width: 4096, Eps: 1e-5, Context: 131072, Experts: 128, TopK: 8,
+		}, intermediate: 10944, heads: 96, kvHeads: 8, headDim: 128, rotary: 64, bias: true,
+		rope: rope{theta: 1e6}, expertWidth: 1408, sharedWidth: 1408, groups: 1, topGroups: 1, expertScale: 1, normTopK: true,
 	}},
 }
 
-// shapes lists the released sizes that generate knows, the smallest first.
-func shapes() (names []string) {
+// shapeNames lists the released sizes, the smallest first.
+func shapeNames() (names []string) {
 	for i := range releasedShapes {
 		names = append(names, releasedShapes[i].name)
 	}
 	return names
 }
 
-// generate implements model.Family.Generate.
-func generate(name string, form weights.Form, b backend.Backend, o model.Options) (*Model, error) {
-	for i := range releasedShapes {
-		s := &releasedShapes[i]
-		if s.name != name {
-			continue
-		}
-		l := newLoader(b, o)
-		l.Generated(form)
-		m, err := load(l, s.resolved(), true, o)
-		if err != nil {
-			l.Free()
-			return nil, err
-		}
-		return m, nil
-	}
-	return nil, fmt.Errorf("glm: no shape %q, want one of %s", name, strings.Join(shapes(), ", "))
-}
-
-// surveyShape surveys what generate makes of a size.
-func surveyShape(name string, form weights.Form) *weights.Survey {
-	for i := range releasedShapes {
-		if releasedShapes[i].name == name {
-			c := releasedShapes[i].resolved()
-			s, m := c.survey(), newModel(c)
-			s.Generated(form, weights.Tables{Model: m.weights(), Head: newHead(m).weights()})
-			return s
-		}
-	}
-	return nil
+// ofShape is the config of a released size.
+func ofShape(name string) network.Config {
+	i := slices.IndexFunc(releasedShapes, func(s shape) bool { return s.name == name })
+	return releasedShapes[i].resolved()
 }
 
 // resolved is the config of the size.
 func (s *shape) resolved() *config {
 	c := s.config
+	c.Package, c.Kind, c.OwnTables, c.MTPLayers = "glm", titles[c.ModelType], true, 1
 	c.dense = make([]bool, s.layers)
 	for i := range s.dense {
 		c.dense[i] = true

@@ -3,18 +3,19 @@ package glm
 import (
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // TestGenerateCountsAsPublished counts the parameters of the released sizes.
 func TestGenerateCountsAsPublished(t *testing.T) {
 	deepseekV3 := shape{layers: 61, dense: 3, config: config{
-		vocab: 129280, hidden: 7168, intermediate: 18432, heads: 128, queryRank: 1536, rank: 512, nope: 128, rotary: 64, valueDim: 128,
-		experts: 256, topK: 8, expertWidth: 2048, sharedWidth: 2048, rope: rope{theta: 1e4},
+		Settings: network.Settings{Vocab: 129280, Width: 7168, Experts: 256, TopK: 8}, intermediate: 18432, heads: 128, queryRank: 1536, rank: 512, nope: 128, rotary: 64, valueDim: 128,
+		expertWidth: 2048, sharedWidth: 2048, rope: rope{theta: 1e4},
 	}}
 	large := shape{layers: 92, dense: 3, config: config{ // GLM-4.5 to 4.7
-		vocab: 151552, hidden: 5120, intermediate: 12288, heads: 96, kvHeads: 8, headDim: 128, rotary: 64, bias: true, headNorms: true,
-		experts: 160, topK: 8, expertWidth: 1536, sharedWidth: 1536, rope: rope{theta: 1e6},
+		Settings: network.Settings{Vocab: 151552, Width: 5120, Experts: 160, TopK: 8}, intermediate: 12288, heads: 96, kvHeads: 8, headDim: 128, rotary: 64, bias: true, headNorms: true,
+		expertWidth: 1536, sharedWidth: 1536, rope: rope{theta: 1e6},
 	}}
 	for _, c := range []struct {
 		name        string
@@ -26,12 +27,12 @@ func TestGenerateCountsAsPublished(t *testing.T) {
 		{"deepseek-v3", &deepseekV3, 671_026_419_200, 11_610_068_224},
 		{"glm-4.5", &large, 352_797_829_024, 3_988_069_792},
 	} {
-		m := newModel(c.shape.resolved())
+		tables := network.Tables(c.shape.resolved())
 		var trunk, head int64
-		for w := range m.weights() {
+		for w := range tables.Model {
 			trunk += w.Parameters()
 		}
-		for w := range newHead(m).weights() {
+		for w := range tables.Head {
 			if w.Name != "mtp.embed_tokens.weight" && w.Name != "mtp."+weights.OutputMatrix+".weight" {
 				head += w.Parameters()
 			}

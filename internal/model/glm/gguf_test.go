@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 // llama makes a GGUF file of a folder in the layout of MLX, as llama.cpp's converter does.
@@ -209,7 +210,7 @@ func TestGGUFEqualsReference(t *testing.T) {
 	for name, arch := range map[string]string{"glm4_moe_lite": ggufLatent, "glm4_moe_air": ggufGrouped} {
 		t.Run(name, func(t *testing.T) {
 			l := llama{arch: arch}
-			equalsReference(t, name, l.convert(t, fixture(t, name)))
+			modeltest.EqualsReference(t, name, l.convert(t, fixture(t, name)), remembered(t))
 		})
 	}
 }
@@ -243,7 +244,7 @@ func TestGGUFRefuses(t *testing.T) {
 		})
 	}
 	softmax := llama{arch: ggufLatent, replace: map[string]any{"expert_gating_func": uint32(1)}}
-	if _, err := survey(openFolder(t, softmax.convert(t, fixture(t, "glm4_moe_lite")))); err == nil || !strings.Contains(err.Error(), "softmax") {
+	if _, err := model.Survey(openFolder(t, softmax.convert(t, fixture(t, "glm4_moe_lite")))); err == nil || !strings.Contains(err.Error(), "softmax") {
 		t.Errorf("%v", err)
 	}
 }
@@ -264,8 +265,8 @@ func TestGGUFWords(t *testing.T) {
 	l.words()
 	c := openFolder(t, l.convert(t, fixture(t, "glm4_moe_air")))
 	cfg, err := readConfig(c)
-	if err != nil || !slices.Equal(cfg.stop, []int32{3, 4, 5}) {
-		t.Errorf("%v, stop %v", err, cfg.stop)
+	if err != nil || !slices.Equal(cfg.Stop, []int32{3, 4, 5}) {
+		t.Errorf("%v, stop %v", err, cfg.Stop)
 	}
 	text, err := c.ReadFile("tokenizer.json")
 	if err != nil || !strings.Contains(string(text), `\\p{N}{1,3}`) || !strings.Contains(string(text), `"normalizer":null`) {
@@ -297,7 +298,7 @@ func FuzzAssembleGGUF(f *testing.F) {
 			return
 		}
 		defer c.Close() //nolint:errcheck // read only
-		if _, err := survey(c); err != nil && !strings.Contains(err.Error(), "glm") {
+		if _, err := model.Survey(c); err != nil && !strings.Contains(err.Error(), "glm") {
 			t.Error(fmt.Errorf("survey: %w", err))
 		}
 	})

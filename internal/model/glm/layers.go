@@ -1,10 +1,14 @@
 package glm
 
-import "github.com/foretoken/foretoken/internal/backend"
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model/network"
+)
 
 // layer is one decoder layer: attention, then a feed-forward per position. Field names are the
 // checkpoint's.
 type layer struct {
+	*rows
 	at                  backend.Place
 	inputNorm, postNorm backend.Tensor // [1, hidden]
 	latent              *latent        // one of the two
@@ -42,8 +46,21 @@ type mlp struct {
 	down     backend.Weight // [hidden, intermediate]
 }
 
-func newLayer(c *config, dense bool) layer {
-	var y layer
+// Layers implements network.Config.
+func (c *config) Layers(n *network.Network, head bool) []network.Layer {
+	w := newRows(c, n)
+	if head {
+		return []network.Layer{newLayer(w, false)}
+	}
+	list := make([]network.Layer, len(c.dense))
+	for i, dense := range c.dense {
+		list[i] = newLayer(w, dense)
+	}
+	return list
+}
+
+func newLayer(w *rows, dense bool) *layer {
+	c, y := w.cfg, &layer{rows: w}
 	if c.rank > 0 {
 		y.latent = &latent{Attention: backend.Attention{
 			Heads: c.heads, KVHeads: 1, HeadDim: c.rank + c.rotary, Latent: c.rank, Eps: innerEps,
@@ -51,7 +68,7 @@ func newLayer(c *config, dense bool) layer {
 		}}
 	} else {
 		y.attn = &attention{Attention: backend.Attention{
-			Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Eps: c.eps, Freqs: c.freqs(), Turn: c.turn(), Scale: c.scoreScale(),
+			Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Eps: c.Eps, Freqs: c.freqs(), Turn: c.turn(), Scale: c.scoreScale(),
 		}}
 	}
 	if dense {
@@ -59,7 +76,7 @@ func newLayer(c *config, dense bool) layer {
 		return y
 	}
 	y.moe = &backend.Experts{
-		TopK: c.topK, Sigmoid: true, Groups: c.groups, TopGroups: c.topGroups, Normalize: c.normTopK, Scale: c.expertScale,
+		TopK: c.TopK, Sigmoid: true, Groups: c.groups, TopGroups: c.topGroups, Normalize: c.normTopK, Scale: c.expertScale,
 	}
 	return y
 }

@@ -4,43 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 )
-
-// answers are the logits of the model at a path for a text, and those of its head if it has one.
-func answers(t *testing.T, path string, text []int32) [][]float32 {
-	t.Helper()
-	r := open(t, path, 1, model.Options{Compute: backend.Float32})
-	logits, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: text, Want: len(text)})
-	if r.head == nil {
-		return logits
-	}
-	head, _ := r.feedHead(t, r.pairs(t), hidden[:(len(text)-1)*r.Info().Width], text[1:])
-	return append(logits, head...)
-}
-
-// same fails the test where two lists of rows differ in any bit.
-func same(t *testing.T, what string, got, want [][]float32) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("%s: %d rows, want %d", what, len(got), len(want))
-	}
-	for i := range want {
-		for j := range want[i] {
-			if math.Float32bits(got[i][j]) != math.Float32bits(want[i][j]) {
-				t.Fatalf("%s: row %d, logit %d: %v, want %v", what, i, j, got[i][j], want[i][j])
-			}
-		}
-	}
-}
 
 var prompt = []int32{5, 77, 3, 40, 9, 61, 12, 12, 80}
 
@@ -145,7 +116,7 @@ func TestQueriesOfOneMatrix(t *testing.T) {
 func TestHeadSharesTheModelsMatrices(t *testing.T) {
 	shared := open(t, golden.Dir(t, "glm4_moe_lite"), 1, model.Options{})
 	without := open(t, fixture(t, "glm4_moe_lite", lone).write(t), 1, model.Options{})
-	if shared.head.Embed != shared.Embed || shared.head.Unembed != shared.Unembed || shared.Info().Bytes != without.Info().Bytes {
+	if parts(shared.Head()).Embed != parts(shared.Model).Embed || parts(shared.Head()).Unembed != parts(shared.Model).Unembed || shared.Info().Bytes != without.Info().Bytes {
 		t.Errorf("%d bytes with copies, %d without", shared.Info().Bytes, without.Info().Bytes)
 	}
 	own := func(part string) edit {
@@ -161,7 +132,7 @@ func TestHeadSharesTheModelsMatrices(t *testing.T) {
 	want := answers(t, golden.Dir(t, "glm4_moe_lite"), prompt)
 	f := fixture(t, "glm4_moe_lite", own("shared_head.head.weight"))
 	r := open(t, f.write(t), 1, model.Options{})
-	if r.head.Embed != r.Embed || r.head.Unembed == r.Unembed {
+	if parts(r.Head()).Embed != parts(r.Model).Embed || parts(r.Head()).Unembed == parts(r.Model).Unembed {
 		t.Error("the head's output matrix is not its own, or its embedding is")
 	}
 	got := answers(t, f.write(t), prompt)
@@ -176,7 +147,7 @@ func TestHeadSharesTheModelsMatrices(t *testing.T) {
 		}
 	}
 	f = fixture(t, "glm4_moe_lite", own("embed_tokens.weight"))
-	if r := open(t, f.write(t), 1, model.Options{}); r.head.Embed == r.Embed {
+	if r := open(t, f.write(t), 1, model.Options{}); parts(r.Head()).Embed == parts(r.Model).Embed {
 		t.Error("the head's embedding is not its own")
 	}
 }

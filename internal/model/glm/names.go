@@ -10,9 +10,9 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// openFiles looks through the names of a checkpoint.
-func openFiles(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (*weights.Files, error) {
-	return weights.Open(c, weights.Reading{ModelType: cfg.fileType, Tied: cfg.tied, Canonical: naming(len(cfg.dense)).canonical}, log)
+// Files implements network.Config.
+func (c *config) Files(from *checkpoint.Checkpoint, log *slog.Logger) (*weights.Files, error) {
+	return weights.Open(from, weights.Reading{ModelType: c.fileType, Tied: c.Tied, Canonical: naming(len(c.dense)).canonical}, log)
 }
 
 // naming knows the names of a model of that many layers, whose head is the layer after the last.

@@ -1,155 +1,123 @@
 package glm
 
 import (
-	"log/slog"
+	"encoding/binary"
+	"fmt"
+	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// rig is a model with a pool for its sequences.
-type rig struct {
-	*Model
-	b    backend.Backend
-	pool *state.Pool
+type rig = modeltest.Rig
+
+var (
+	open       = modeltest.Open
+	openOn     = modeltest.OpenOn
+	openFolder = modeltest.Files
+	same       = modeltest.Same
+	argmax     = modeltest.Argmax
+)
+
+// answers are the logits of the model at a path for a text, and those of its head if it has one.
+func answers(t *testing.T, path string, text []int32) [][]float32 {
+	t.Helper()
+	logits, head := open(t, path, 1, model.Options{Compute: backend.Float32}).Answers(t, text)
+	return slices.Concat(logits, head)
 }
 
-// open loads a checkpoint folder or a GGUF file for a test, which closes it at its end.
-func open(tb testing.TB, dir string, threads int, o model.Options) *rig {
-	tb.Helper()
-	return openOn(tb, backendtest.Open(tb, backend.Options{Threads: threads}), dir, o)
-}
+// TestLaws holds models of both kinds of attention to the laws of exactness, with a text that crosses two page
+// borders.
+func TestLaws(t *testing.T) { modeltest.Laws(t, subjects(t)) }
 
-func openOn(tb testing.TB, b backend.Backend, dir string, o model.Options) *rig {
-	tb.Helper()
-	m, err := tryOpen(tb, b, dir, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return &rig{Model: m, b: b, pool: state.NewPool(b, 1<<28)}
-}
-
-func tryOpen(tb testing.TB, b backend.Backend, dir string, o model.Options) (*Model, error) {
-	tb.Helper()
-	c := openFolder(tb, dir)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	m, err := Open(c, b, o)
-	checkSurvey(tb, c, m, err)
-	if err == nil {
-		tb.Cleanup(func() { _ = m.Close() })
-	}
-	return m, err
-}
-
-// openFolder opens the files of a checkpoint.
-func openFolder(tb testing.TB, dir string) *checkpoint.Checkpoint {
-	tb.Helper()
-	var c *checkpoint.Checkpoint
-	var err error
-	if strings.HasSuffix(dir, ".gguf") {
-		c, err = model.OpenGGUF(dir, "")
-	} else {
-		c, err = checkpoint.Open(dir)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// checkSurvey holds that a survey finds what opening refuses, and counts what it loads.
-func checkSurvey(tb testing.TB, c *checkpoint.Checkpoint, m *Model, opened error) {
-	tb.Helper()
-	s, err := survey(c)
-	if err != nil {
-		if opened == nil {
-			tb.Errorf("survey of a model that can be opened: %v", err)
+func subjects(t *testing.T) (list []modeltest.Subject) {
+	for _, name := range golden.GLM {
+		tokens := golden.Load(t, name).Cases[2].Tokens[:136]
+		for _, o := range []model.Options{
+			{Compute: backend.Float32}, {Compute: backend.Int8, Quantize: 4}, {Compute: backend.Int8, Quantize: 8, KVBits: 8},
+		} {
+			if testing.Short() && (name == "glm4_moe_air" || (o.Compute == backend.Float32) != (name == "deepseek_v3") || o.Quantize == 4) {
+				continue // one of each path
+			}
+			o.MaxDrafts = 8
+			list = append(list, modeltest.Subject{Name: fmt.Sprintf("%s/%v/kv=%d", name, o.Compute, o.KVBits), Dir: golden.Dir(t, name), Options: o, Tokens: tokens})
 		}
-		return
 	}
-	sound := len(s.Missing)+len(s.Unknown)+len(s.Errors) == 0
-	if sound != (opened == nil) {
-		tb.Errorf("opening: %v; survey: missing %v, unknown %v, errors %v", opened, s.Missing, s.Unknown, s.Errors)
-	}
-	if opened == nil && (s.Parameters != m.Info().Parameters || s.Head.Present != m.Info().Head) {
-		tb.Errorf("survey of %d parameters, head %t; loaded %d, %t", s.Parameters, s.Head.Present, m.Info().Parameters, m.Info().Head)
+	return list
+}
+
+func TestModelEqualsReference(t *testing.T) {
+	for _, name := range golden.GLM {
+		t.Run(name, func(t *testing.T) { modeltest.EqualsReference(t, name, golden.Dir(t, name), remembered(t)) })
 	}
 }
 
-// sequence opens an empty memory.
-func (r *rig) sequence(tb testing.TB) *state.State { return r.memory(tb, r.Layout()) }
-
-// pairs opens an empty memory for the head.
-func (r *rig) pairs(tb testing.TB) *state.State { return r.memory(tb, r.head.Layout()) }
-
-func (r *rig) memory(tb testing.TB, l state.Layout) *state.State {
-	tb.Helper()
-	s, err := r.pool.Open(l)
-	if err != nil {
-		tb.Fatal(err)
+// remembered compares what layer 0 has of the prompt in its page.
+func remembered(t *testing.T) func(*golden.Worst, *rig, *state.State, *golden.Fixture) {
+	return func(worst *golden.Worst, r *rig, s *state.State, f *golden.Fixture) {
+		page := s.Seq(0, 0, 0, nil).Pages[0]
+		data := make([]byte, page.Cols)
+		if err := r.B.ReadBytes(data, page); err != nil {
+			t.Fatal(err)
+		}
+		at := 0
+		// part is the next heads of the page, of which the first rows are compared.
+		part := func(what string, heads, width int, want []float32) {
+			n := len(want) / heads / width
+			for h := range heads {
+				got := make([]float32, n*width)
+				for i := range got {
+					got[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[at+4*(h*backend.PageTokens*width+i):]))
+				}
+				worst.Add(fmt.Sprintf("%s of head %d", what, h), got, want[h*n*width:(h+1)*n*width])
+			}
+			at += 4 * heads * backend.PageTokens * width
+		}
+		c := r.Model.(*network.Model).Config.(*config)
+		if c.rank == 0 {
+			part("keys", c.kvHeads, c.headDim, f.Array(t, "0.state0.key").Data)
+			part("values", c.kvHeads, c.headDim, f.Array(t, "0.state0.value").Data)
+			return
+		}
+		part("latent rows", 1, c.rank, f.Array(t, "0.state0.latent").Data)
+		// The reference writes the first numbers of all pairs first, we leave them where they are.
+		turned := f.Array(t, "0.state0.rope")
+		pairs := make([]float32, len(turned.Data))
+		for i, x := range turned.Data {
+			row, col := i/c.rotary, i%c.rotary
+			pairs[row*c.rotary+col%(c.rotary/2)*2+col/(c.rotary/2)] = x
+		}
+		part("rotated rows", 1, c.rotary, pairs)
 	}
-	tb.Cleanup(s.Close)
-	return s
 }
 
-// feed runs one span and returns copies of its wanted logits and of its hidden rows.
-func (r *rig) feed(tb testing.TB, s model.Span) (logits [][]float32, hidden []float32) {
-	tb.Helper()
-	out, err := r.Forward([]model.Span{s})
-	if err != nil {
-		tb.Fatal(err)
+func TestHeadIsLeftOut(t *testing.T) {
+	incomplete := func(_ *testing.T, f *folder) { delete(f.tensors, f.head()+"eh_proj.weight") }
+	for _, name := range golden.GLM {
+		var paths []string
+		for _, edits := range [][]edit{nil, {mlx}, {sidecar}, {lone}, {incomplete}} {
+			paths = append(paths, fixture(t, name, edits...).write(t))
+		}
+		t.Run(name, func(t *testing.T) {
+			names := []string{"inside", "converted", "beside", "no copies", "incomplete"}
+			modeltest.HeadIsLeftOut(t, prompt, fixture(t, name, headless).write(t), names, paths)
+		})
 	}
-	return rowsOf(tb, out), r.host(tb, out.Hidden)
 }
 
-// feedHead feeds pairs to the head and returns copies of all its logits and hidden rows.
-func (r *rig) feedHead(tb testing.TB, s *state.State, hidden []float32, next []int32) (logits [][]float32, out []float32) {
-	tb.Helper()
-	x, err := r.b.Alloc(dtype.F32, len(next), r.Info().Width)
-	if err != nil {
-		tb.Fatal(err)
+// parts are the matrices and rows that a model or a head has around its layers.
+func parts(of any) *network.Network {
+	switch x := of.(type) {
+	case *network.Model:
+		return &x.Network
+	case *network.Head:
+		return &x.Network
 	}
-	defer r.b.Free(x)
-	if err := r.b.Write(x, hidden); err != nil {
-		tb.Fatal(err)
-	}
-	o, err := r.head.Forward([]model.Span{{State: s, Tokens: next, Want: len(next), Hidden: x}}, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return rowsOf(tb, o), r.host(tb, o.Hidden)
+	return nil
 }
-
-// rowsOf are copies of the logits of all spans.
-func rowsOf(tb testing.TB, out model.Output) [][]float32 {
-	tb.Helper()
-	rows, err := out.Rows()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for i, row := range rows {
-		rows[i] = slices.Clone(row)
-	}
-	return rows
-}
-
-func (r *rig) host(tb testing.TB, t backend.Tensor) []float32 {
-	tb.Helper()
-	x, err := r.b.Host(t)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return slices.Clone(x)
-}
-
-func argmax(x []float32) int32 { return int32(slices.Index(x, slices.Max(x))) }

@@ -2,12 +2,16 @@
 
 package glm
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/model/modeltest"
+)
 
 // TestPortable has the tests that compare the model computed by portable code with the reference,
 // the recorded bits and, after a rollback, itself: make test-noasm runs it.
 func TestPortable(t *testing.T) {
 	t.Run("ModelEqualsReference", TestModelEqualsReference)
 	t.Run("NetworkBitsAreRecorded", TestNetworkBitsAreRecorded)
-	t.Run("StateCommitEqualsReplay", TestStateCommitEqualsReplay)
+	t.Run("CommitEqualsReplay", func(t *testing.T) { modeltest.CommitEqualsReplay(t, subjects(t)) })
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // rope is the rotation.
@@ -40,35 +41,21 @@ type ropeConfig struct {
 
 // rotation reads the rotation from whichever place has it.
 func (c *config) rotation(t *textConfig) error {
-	r := t.Rope
-	if r == nil {
-		r = t.RopeScaling
-	}
+	r := cmp.Or(t.Rope, t.RopeScaling)
 	theta, partial, kind := t.Theta, t.PartialRotary, "default"
 	if r != nil {
 		kind = cmp.Or(r.Type, r.OldType, "default")
-		if r.Theta != nil {
-			theta = r.Theta
-		}
-		if r.PartialRotary != nil {
-			partial = r.PartialRotary
-		}
+		theta, partial = cmp.Or(r.Theta, theta), cmp.Or(r.PartialRotary, partial)
 	}
-	c.rope.theta = 10000
-	if theta != nil {
-		c.rope.theta = *theta
-	}
+	c.rope.theta = network.Or(theta, 10000)
 	if !(c.rope.theta > 1) || math.IsInf(c.rope.theta, 0) {
 		return fmt.Errorf("rope_theta is %v, want a number above 1", c.rope.theta)
 	}
 	switch {
-	case c.rank > 0 && partial != nil && *partial != 1:
+	case c.rank > 0 && network.Or(partial, 1) != 1:
 		return fmt.Errorf("partial_rotary_factor %v is not supported with latent attention, want 1: qk_rope_head_dim sets the rotated part", *partial)
 	case c.rank == 0:
-		factor := 0.5
-		if partial != nil {
-			factor = *partial
-		}
+		factor := network.Or(partial, 0.5)
 		if !(factor > 0 && factor <= 1) {
 			return fmt.Errorf("partial_rotary_factor is %v, want a number in (0, 1]", factor)
 		}
@@ -87,18 +74,12 @@ func (c *config) rotation(t *textConfig) error {
 
 // readYarn reads a YaRN block.
 func (c *config) readYarn(r *ropeConfig) error {
-	number := func(x *float64, def float64) float64 {
-		if x == nil {
-			return def
-		}
-		return *x
-	}
 	y := &yarn{
-		original: number(r.Original, float64(c.context)), fast: number(r.Fast, 32), slow: number(r.Slow, 1),
-		scale: number(r.Scale, 0), scaleAll: number(r.ScaleAll, 0), attention: number(r.Attention, 0),
-		wholeFrequencies: r.Truncate == nil || *r.Truncate,
+		original: network.Or(r.Original, float64(c.Context)), fast: network.Or(r.Fast, 32), slow: network.Or(r.Slow, 1),
+		scale: network.Or(r.Scale, 0), scaleAll: network.Or(r.ScaleAll, 0), attention: network.Or(r.Attention, 0),
+		wholeFrequencies: network.Or(r.Truncate, true),
 	}
-	y.factor = number(r.Factor, float64(c.context)/y.original)
+	y.factor = network.Or(r.Factor, float64(c.Context)/y.original)
 	for name, x := range map[string]float64{
 		"factor": y.factor, "original_max_position_embeddings": y.original, "beta_fast": y.fast, "beta_slow": y.slow,
 	} {

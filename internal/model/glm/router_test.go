@@ -48,9 +48,9 @@ func TestRouterChoosesAsTheReference(t *testing.T) {
 			f, files := golden.Load(t, name), fixture(t, name)
 			r := openOn(t, w, golden.Dir(t, name), model.Options{Compute: backend.Float32})
 			c := &f.Cases[1]
-			_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: c.Tokens})
+			_, hidden := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: c.Tokens})
 			width := r.Info().Width
-			r.feedHead(t, r.pairs(t), hidden[:(len(c.Tokens)-1)*width], c.Tokens[1:])
+			r.FeedHead(t, r.Pairs(t), hidden[:(len(c.Tokens)-1)*width], c.Tokens[1:])
 			if len(w.calls) != len(c.Router) {
 				t.Fatalf("%d mixtures, want %d", len(w.calls), len(c.Router))
 			}

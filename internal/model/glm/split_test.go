@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 // TestBordersChangeNothing puts models on two devices, with a border before each layer, and with
@@ -49,21 +50,13 @@ func TestBordersChangeNothing(t *testing.T) {
 // told is a text read in pieces by a model and its head, and what is saved of it.
 func told(t *testing.T, r *rig, tokens []int32) (rows, drafts [][]float32, saved []byte) {
 	t.Helper()
-	s, h := r.sequence(t), r.pairs(t)
+	s, h := r.Sequence(t), r.Pairs(t)
 	width := r.Info().Width
 	for at, n := 0, 62; at < len(tokens)-1; at, n = at+n, 1 {
-		out, hidden := r.feed(t, model.Span{State: s, Tokens: tokens[at : at+n], Want: n})
+		out, hidden := r.Feed(t, model.Span{State: s, Tokens: tokens[at : at+n], Want: n})
 		rows = append(rows, out...)
-		out, _ = r.feedHead(t, h, hidden[:n*width], tokens[at+1:at+n+1])
+		out, _ = r.FeedHead(t, h, hidden[:n*width], tokens[at+1:at+n+1])
 		drafts = append(drafts, out...)
 	}
-	x, err := s.Save()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer x.Close()
-	if saved, err = x.AppendTo(nil); err != nil {
-		t.Fatal(err)
-	}
-	return rows, drafts, saved
+	return rows, drafts, modeltest.Saved(t, s)
 }

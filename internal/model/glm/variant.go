@@ -8,38 +8,39 @@ import (
 // Converters have damaged heads in a few ways that can be undone once they are known: the head
 // with the damage undone shares all weights of the one that was loaded.
 
-// Repairs implements model.Repairable.
-func (h *Head) Repairs() []model.Repair {
-	list := []model.Repair{h.repair(model.Repair{
+// Repairs implements network.Config.
+func (*config) Repairs(h *network.Head) []model.Repair {
+	list := []model.Repair{repair(h, model.Repair{
 		Name: "fc with the hidden state first", Kind: "fc", Cause: "eh_proj is permuted: its first input is the hidden state, its second the embedding",
-	}, func(x *Head) { x.pairs.Swapped = !x.pairs.Swapped })}
-	if h.block.latent == nil {
+	}, func(x *network.Head, _ *latent) { x.Pairs.Swapped = !x.Pairs.Swapped })}
+	if h.Layer().(*layer).latent == nil {
 		return list
 	}
 	return append(list,
-		h.repair(model.Repair{
+		repair(h, model.Repair{
 			Name: "rotated rows in the other order", Kind: "rope",
 			Cause: "the order of the rotated rows of q_b_proj and kv_a_proj_with_mqa does not match rope_interleave",
-		}, func(x *Head) { x.block.latent.Interleaved = !x.block.latent.Interleaved }),
-		h.repair(model.Repair{
+		}, func(_ *network.Head, a *latent) { a.Interleaved = !a.Interleaved }),
+		repair(h, model.Repair{
 			Name: "rms_norm_eps inside attention", Kind: "norms", Cause: "the norms inside attention were trained with rms_norm_eps",
-		}, func(x *Head) { x.block.latent.Eps = h.Eps }))
+		}, func(_ *network.Head, a *latent) { a.Eps = h.Eps }))
 }
 
-// repair completes a repair that changes a head.
-func (h *Head) repair(r model.Repair, change func(*Head)) model.Repair {
+// repair completes a repair that changes a head or its attention, of which latent attention is a copy.
+func repair(h *network.Head, r model.Repair, change func(*network.Head, *latent)) model.Repair {
 	r.Open = func() (model.Head, func(), error) {
-		x := newHead(h.model)
-		block := h.block
-		if block.latent != nil {
-			own := *block.latent
-			block.latent = &own
-		}
-		x.Backend, x.Embed, x.Unembed, x.Norm = h.Backend, h.Embed, h.Unembed, h.Norm
-		x.layout, x.block = h.layout, block
-		x.pairs = network.Pairs{NormHidden: h.pairs.NormHidden, NormEmbed: h.pairs.NormEmbed, FC: h.pairs.FC, Swapped: h.pairs.Swapped}
-		change(x)
-		return x, func() { x.pairs.Free(&x.Network) }, nil
+		var own latent
+		x := h.Variant(func(n *network.Network) network.Layer {
+			y := *h.Layer().(*layer)
+			y.rows = newRows(y.cfg, n)
+			if y.latent != nil {
+				own = *y.latent
+				y.latent = &own
+			}
+			return &y
+		})
+		change(x, &own)
+		return x, x.Release, nil
 	}
 	return r
 }

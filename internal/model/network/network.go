@@ -1,7 +1,7 @@
 // Package network is what models and heads of every family have around their layers: the tokens
 // of all spans become rows of one call, come in through one matrix and leave through another
 // after a norm, in a workspace that is kept; drafts are chained on the device; and what lies
-// between layers can be tapped. It knows no layer.
+// between layers can be tapped. A family adds its config, its layers and its names of tensors.
 package network
 
 import (
@@ -14,19 +14,16 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// Network is a model or a head. Its family embeds it, sets the exported fields, and calls the
-// operations of its layers between Embedding and Project.
+// Network is a model or a head without its layers, which compute between Embedding and Project.
 type Network struct {
+	Settings
 	Backend backend.Backend
-	Package string // of the family: with which errors begin
-	Vocab   int
-	Width   int
-	Eps     float32
 
 	Embed, Unembed backend.Weight // [vocab, width]
 	Norm           backend.Tensor // [1, width]
 	Queue          func()         // queues the operations of the call
 	Parts          []Part         // what the layers compute in
+	Converting     bool           // tables list weights in the order of converted checkpoints
 
 	// The running call: X is the residual stream, Hidden its final norm, H the input of a part
 	// of a layer, each with one row per token.

@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 	"github.com/foretoken/foretoken/sample"
@@ -31,11 +32,11 @@ func TestHeadAgreesAsTheReferences(t *testing.T) {
 	positions := 0
 	for i := range f.Cases {
 		c := &f.Cases[i]
-		_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: c.Tokens})
+		_, hidden := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: c.Tokens})
 		var drafts [3][]int32
 		for depth := range drafts {
 			rows := len(c.Tokens) - 1 - depth
-			logits, out := r.headLogits(t, hidden[:rows*width], c.Tokens[1+depth:])
+			logits, out := r.FeedHead(t, r.Pairs(t), hidden[:rows*width], c.Tokens[1+depth:])
 			for _, x := range logits {
 				drafts[depth] = append(drafts[depth], argmax(x))
 			}
@@ -151,15 +152,15 @@ func sampleTexts(t *testing.T, r *rig, prompts [][]int32, length int, o sample.O
 		if samplers[i], err = sampling.New(o, p); err != nil {
 			t.Fatal(err)
 		}
-		spans[i] = model.Span{State: r.sequence(t), Tokens: p, Want: 1}
+		spans[i] = model.Span{State: r.Sequence(t), Tokens: p, Want: 1}
 	}
 	for range length {
 		out, err := r.Forward(spans)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := rowsOf(t, out)
-		hidden := r.host(t, out.Hidden)
+		rows := modeltest.Rows(t, out)
+		hidden := r.Host(t, out.Hidden)
 		for i := range texts {
 			text, n := &texts[i], len(spans[i].Tokens)*r.Info().Width
 			text.logits, text.hidden, hidden = append(text.logits, rows[i]), append(text.hidden, hidden[:n]...), hidden[n:]
@@ -179,7 +180,7 @@ func (a *agreement) measure(t *testing.T, r *rig, text sampledText) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, _ := r.headLogits(t, text.hidden, text.tokens[1:])
+	head := headLogits(t, r, text.hidden, text.tokens[1:])
 	for j, id := range text.tokens[text.prompt:] {
 		if j > 0 { // the first token has no draft token
 			draft := head[text.prompt+j-2]

@@ -24,7 +24,7 @@ func TestForwardAllocatesNothing(t *testing.T) {
 					o.Quantize = 4
 				}
 				r := open(t, golden.Dir(t, name), 1, o)
-				s := r.sequence(t)
+				s := r.Sequence(t)
 				if err := s.Reserve(1000); err != nil {
 					t.Fatal(err)
 				}
@@ -49,12 +49,12 @@ func TestForwardAllocatesNothing(t *testing.T) {
 // TestHeadAllocatesNothing is the same for a draft token of the head.
 func TestHeadAllocatesNothing(t *testing.T) {
 	r := open(t, golden.Dir(t, "dense"), 1, model.Options{Quantize: 4})
-	s, err := r.pool.Open(r.Head().Layout())
+	s, err := r.Pool.Open(r.Head().Layout())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	hidden := r.upload(t, make([]float32, r.Info().Width))
+	hidden := r.Upload(t, make([]float32, r.Info().Width))
 	batch := []model.Span{{State: s, Tokens: []int32{1}, Want: 1, Hidden: hidden}}
 	draft := func() {
 		if _, err := r.Head().Forward(batch, nil); err != nil {

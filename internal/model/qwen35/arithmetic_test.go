@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -55,40 +56,26 @@ func TestNetworkBitsAreRecorded(t *testing.T) {
 			}
 			_, _ = h.Write(b) // a hash takes everything
 		}
-		target := r.sequence(t)
-		memory, err := r.pool.Open(r.Head().Layout())
-		if err != nil {
-			t.Fatal(err)
-		}
+		target, memory := r.Sequence(t), r.Pairs(t)
 		for at := 0; at < len(text)-1; {
 			n := min(40, len(text)-1-at)
-			logits, hidden := r.feed(t, model.Span{State: target, Tokens: text[at : at+n], Want: 2})
+			logits, hidden := r.Feed(t, model.Span{State: target, Tokens: text[at : at+n], Want: 2})
 			for _, row := range logits {
 				add(row[:vocab])
 			}
 			add(hidden)
-			out, err := r.Head().Forward([]model.Span{{State: memory, Tokens: text[at+1 : at+n+1], Want: 2, Hidden: r.upload(t, hidden)}}, nil)
+			out, err := r.Head().Forward([]model.Span{{State: memory, Tokens: text[at+1 : at+n+1], Want: 2, Hidden: r.Upload(t, hidden)}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, row := range rowsOf(t, out) {
+			for _, row := range modeltest.Rows(t, out) {
 				add(row[:vocab])
 			}
 			at += n
 		}
 		for _, s := range []*state.State{target, memory} {
-			x, err := s.Save()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := x.AppendTo(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = h.Write(b)
-			x.Close()
+			_, _ = h.Write(modeltest.Saved(t, s))
 		}
-		memory.Close()
 		t.Logf("%s, %v quantized to %d, keys of %d bits: %x", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil)[:8])
 		_, _ = fmt.Fprintf(all, "%s %v %d %d %x\n", c.name, c.o.Compute, c.o.Quantize, c.o.KVBits, h.Sum(nil))
 	}

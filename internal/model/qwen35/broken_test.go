@@ -146,7 +146,7 @@ func refusal(t *testing.T, f *folder) string {
 	dir := f.write(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := tryOpen(t, dir, 1, model.Options{Compute: backend.Float32})
+	err := tryOpen(t, dir, model.Options{Compute: backend.Float32})
 	runtime.ReadMemStats(&after)
 	const enough = 80 << 20 // with the kernels of a device that is opened for it
 	if n := after.TotalAlloc - before.TotalAlloc; n > enough {
@@ -182,10 +182,10 @@ func TestOpenWithoutPromisedHead(t *testing.T) {
 		if r.Info().Head || r.Head() != nil {
 			t.Errorf("%s: a head without weights", c.Config.Name)
 		}
-		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "mtp") {
+		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "multi-token-prediction head") {
 			t.Errorf("%s: %d warnings, want one about the head: %s", c.Config.Name, n, log.String())
 		}
-		logits, _ := r.feed(t, model.Span{State: r.sequence(t), Tokens: golden.SpecPrompt, Want: 1})
+		logits, _ := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: golden.SpecPrompt, Want: 1})
 		var worst golden.Worst
 		worst.Add("logits", logits[0], c.Want.Logits)
 		worst.Check(t, c.Config.Name, golden.Tol.Spec)

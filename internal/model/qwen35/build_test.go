@@ -11,11 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
-	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -236,20 +234,6 @@ func (w *weightFile) write(path string) (err error) {
 		return err
 	}
 	return buffer.Flush()
-}
-
-// answers are the logits of every row of the prompt, then those of the head over the
-// prompt's pairs, on the float path.
-func answers(t *testing.T, dir string, prompt []int32) [][]float32 {
-	t.Helper()
-	r := open(t, dir, 1, model.Options{Compute: backend.Float32})
-	if !r.Info().Head {
-		t.Fatal("the head was not found")
-	}
-	n := len(prompt)
-	logits, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: prompt, Want: n})
-	head, _ := r.headLogits(t, hidden[:(n-1)*r.Info().Width], prompt[1:])
-	return slices.Concat(logits, head)
 }
 
 // in applies edits to the tensors of one part only, given by the start of their names:

@@ -1,6 +1,7 @@
 package qwen35
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -8,33 +9,27 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 )
 
 // config is the text part of config.json, resolved: every field has its final value.
 type config struct {
-	modelType string
-	layers    []bool // true: full attention
-	tied      bool
+	network.Settings
+	layers []bool // true: full attention
 
-	vocab, hidden, intermediate int
-	heads, kvHeads, headDim     int
-	keyHeads, valueHeads        int  // of the linear layers
-	tiled                       bool // their value heads, see backend.DeltaNet
-	keyDim, valueDim, kernel    int
-	eps                         float32
-	context                     int
-	theta                       float64
-	rotary                      int    // rotated dimensions of a head
-	sections                    [3]int // rotated pairs that turn by time, height and width
-	sigmoidGate                 bool
+	intermediate             int
+	heads, kvHeads, headDim  int
+	keyHeads, valueHeads     int  // of the linear layers
+	tiled                    bool // their value heads, see backend.DeltaNet
+	keyDim, valueDim, kernel int
+	theta                    float64
+	rotary                   int    // rotated dimensions of a head
+	sections                 [3]int // rotated pairs that turn by time, height and width
+	sigmoidGate              bool
 
-	experts, topK, expertWidth, sharedWidth int // experts 0: dense
-	normTopK                                bool
-
-	mtpLayers int  // heads that the config promises
-	preNorm   bool // what the head is fed: the hidden state before the final norm
-	stop      []int32
+	expertWidth, sharedWidth int
+	normTopK                 bool
 
 	vision    *vision.Config // nil: it is not promised, or cannot be read
 	visionErr error          // in what it cannot
@@ -49,61 +44,27 @@ type fileConfig struct {
 }
 
 type textConfig struct {
-	ModelType           string              `json:"model_type"`
-	Tied                *bool               `json:"tie_word_embeddings"`
-	Vocab               *checkpoint.Whole   `json:"vocab_size"`
-	Hidden              *checkpoint.Whole   `json:"hidden_size"`
-	Layers              *checkpoint.Whole   `json:"num_hidden_layers"`
-	Intermediate        *checkpoint.Whole   `json:"intermediate_size"`
-	Heads               *checkpoint.Whole   `json:"num_attention_heads"`
-	KVHeads             *checkpoint.Whole   `json:"num_key_value_heads"`
-	HeadDim             nullable            `json:"head_dim"`
-	Activation          string              `json:"hidden_act"`
-	Context             *checkpoint.Whole   `json:"max_position_embeddings"`
-	Eps                 *float64            `json:"rms_norm_eps"`
-	AttentionBias       bool                `json:"attention_bias"`
-	OutputGate          *bool               `json:"attn_output_gate"`
-	GateType            string              `json:"output_gate_type"`
-	LayerTypes          []string            `json:"layer_types"`
-	Interval            *checkpoint.Whole   `json:"full_attention_interval"`
-	Kernel              *checkpoint.Whole   `json:"linear_conv_kernel_dim"`
-	KeyDim              *checkpoint.Whole   `json:"linear_key_head_dim"`
-	ValueDim            *checkpoint.Whole   `json:"linear_value_head_dim"`
-	KeyHeads            *checkpoint.Whole   `json:"linear_num_key_heads"`
-	ValueHeads          *checkpoint.Whole   `json:"linear_num_value_heads"`
-	Tiled               bool                `json:"linear_value_heads_tiled"` // ours: of GGUF files
-	Rope                *ropeConfig         `json:"rope_parameters"`
-	RopeScaling         *ropeConfig         `json:"rope_scaling"`
-	Theta               *float64            `json:"rope_theta"`
-	PartialRotary       *float64            `json:"partial_rotary_factor"`
-	Experts             *checkpoint.Whole   `json:"num_experts"`
-	TopK                *checkpoint.Whole   `json:"num_experts_per_tok"`
-	ExpertWidth         *checkpoint.Whole   `json:"moe_intermediate_size"`
-	SharedWidth         *checkpoint.Whole   `json:"shared_expert_intermediate_size"`
-	NormTopK            *bool               `json:"norm_topk_prob"`
-	SparseStep          *checkpoint.Whole   `json:"decoder_sparse_step"`
-	DenseLayers         []int               `json:"mlp_only_layers"`
-	MTPLayers           *checkpoint.Whole   `json:"mtp_num_hidden_layers"`
-	NextLayers          *checkpoint.Whole   `json:"num_nextn_predict_layers"`
-	DedicatedEmbeddings bool                `json:"mtp_use_dedicated_embeddings"`
-	HiddenMode          string              `json:"mtp_hidden_state_mode"`
-	EOS                 checkpoint.TokenIDs `json:"eos_token_id"`
-}
-
-// nullable is a number whose absence and whose null mean different things.
-type nullable struct {
-	value *checkpoint.Whole // nil if it was absent or null
-	null  bool
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (n *nullable) UnmarshalJSON(data []byte) error {
-	*n = nullable{null: string(data) == "null"}
-	if n.null {
-		return nil
-	}
-	n.value = new(checkpoint.Whole)
-	return n.value.UnmarshalJSON(data)
+	network.File
+	HeadDim             network.Nullable  `json:"head_dim"`
+	AttentionBias       bool              `json:"attention_bias"`
+	OutputGate          *bool             `json:"attn_output_gate"`
+	GateType            string            `json:"output_gate_type"`
+	LayerTypes          []string          `json:"layer_types"`
+	Interval            *checkpoint.Whole `json:"full_attention_interval"`
+	Kernel              *checkpoint.Whole `json:"linear_conv_kernel_dim"`
+	KeyDim              *checkpoint.Whole `json:"linear_key_head_dim"`
+	ValueDim            *checkpoint.Whole `json:"linear_value_head_dim"`
+	KeyHeads            *checkpoint.Whole `json:"linear_num_key_heads"`
+	ValueHeads          *checkpoint.Whole `json:"linear_num_value_heads"`
+	Tiled               bool              `json:"linear_value_heads_tiled"` // ours: of GGUF files
+	Rope                *ropeConfig       `json:"rope_parameters"`
+	RopeScaling         *ropeConfig       `json:"rope_scaling"`
+	Experts             *checkpoint.Whole `json:"num_experts"`
+	SharedWidth         *checkpoint.Whole `json:"shared_expert_intermediate_size"`
+	DenseLayers         []int             `json:"mlp_only_layers"`
+	MTPLayers           *checkpoint.Whole `json:"mtp_num_hidden_layers"`
+	DedicatedEmbeddings bool              `json:"mtp_use_dedicated_embeddings"`
+	HiddenMode          string            `json:"mtp_hidden_state_mode"`
 }
 
 type ropeConfig struct {
@@ -132,76 +93,65 @@ func readConfig(c *checkpoint.Checkpoint) (*config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("qwen35: config.json: %w", err)
 	}
-	gen, err := c.Generation()
-	if err != nil {
+	if err := cfg.ReadStop(c, t.EOS, f.EOS); err != nil {
 		return nil, fmt.Errorf("qwen35: %w", err)
 	}
-	cfg.stop = stopIDs(cfg.vocab, gen.EOS, t.EOS, f.EOS)
 	cfg.vision, cfg.visionErr = readVision(f.Vision)
 	return cfg, nil
-}
-
-// stopIDs is the union of the lists, in ascending order.
-func stopIDs(vocab int, lists ...checkpoint.TokenIDs) []int32 {
-	var ids []int32
-	for _, l := range lists {
-		for _, id := range l {
-			if int(id) < vocab {
-				ids = append(ids, id)
-			}
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }
 
 // resolve fills in defaults and checks what the model is built from. top is the outer
 // object, which holds some fields in some files.
 func resolve(t, top *textConfig) (*config, error) {
-	cfg := &config{modelType: top.ModelType, theta: 1e7, normTopK: true, tiled: t.Tiled}
+	cfg := &config{theta: 1e7, normTopK: network.Or(t.NormTopK, true), tiled: t.Tiled}
+	cfg.Package, cfg.ModelType = "qwen35", top.ModelType
 	moe := t.mixture(top.ModelType)
 	def := defaultsOf(moe)
-	read := reader{}
-	cfg.vocab = read.size("vocab_size", t.Vocab, releasedVocab, 1<<24)
-	cfg.hidden = read.size("hidden_size", t.Hidden, def.hidden, 1<<20)
-	cfg.heads = read.size("num_attention_heads", t.Heads, 16, 1<<12)
-	cfg.kvHeads = read.size("num_key_value_heads", t.KVHeads, def.kvHeads, 1<<12)
+	read := network.Reader{}
+	read.Common(&cfg.Settings, &t.File, network.Settings{Vocab: releasedVocab, Width: def.hidden, Context: 32768, Eps: 1e-6})
+	cfg.heads = read.Size("num_attention_heads", t.Heads, 16, 1<<12)
+	cfg.kvHeads = read.Size("num_key_value_heads", t.KVHeads, def.kvHeads, 1<<12)
 	dim := 256
-	if t.HeadDim.null {
-		dim = cfg.hidden / max(cfg.heads, 1)
+	if t.HeadDim.Null {
+		dim = cfg.Width / max(cfg.heads, 1)
 	}
-	cfg.headDim = read.size("head_dim", t.HeadDim.value, dim, 1<<12)
-	cfg.keyHeads = read.size("linear_num_key_heads", t.KeyHeads, 16, 1<<12)
-	cfg.valueHeads = read.size("linear_num_value_heads", t.ValueHeads, 32, 1<<12)
-	cfg.keyDim = read.size("linear_key_head_dim", t.KeyDim, 128, 1<<12)
-	cfg.valueDim = read.size("linear_value_head_dim", t.ValueDim, 128, 1<<12)
-	cfg.kernel = read.size("linear_conv_kernel_dim", t.Kernel, 4, 64)
-	cfg.context = read.size("max_position_embeddings", t.Context, 32768, 1<<30)
-	layers := read.size("num_hidden_layers", t.Layers, def.layers, 1<<12)
-	interval := read.size("full_attention_interval", t.Interval, 4, 1<<12)
+	cfg.headDim = read.Size("head_dim", t.HeadDim.Value, dim, 1<<12)
+	cfg.keyHeads = read.Size("linear_num_key_heads", t.KeyHeads, 16, 1<<12)
+	cfg.valueHeads = read.Size("linear_num_value_heads", t.ValueHeads, 32, 1<<12)
+	cfg.keyDim = read.Size("linear_key_head_dim", t.KeyDim, 128, 1<<12)
+	cfg.valueDim = read.Size("linear_value_head_dim", t.ValueDim, 128, 1<<12)
+	cfg.kernel = read.Size("linear_conv_kernel_dim", t.Kernel, 4, 64)
+	layers := read.Size("num_hidden_layers", t.Layers, def.layers, 1<<12)
+	interval := read.Size("full_attention_interval", t.Interval, 4, 1<<12)
 	if moe {
-		cfg.experts = read.size("num_experts", t.Experts, 256, 1<<14)
-		cfg.topK = read.size("num_experts_per_tok", t.TopK, 8, cfg.experts)
-		cfg.expertWidth = read.size("moe_intermediate_size", t.ExpertWidth, 512, 1<<20)
-		cfg.sharedWidth = read.size("shared_expert_intermediate_size", t.SharedWidth, 512, 1<<20)
+		cfg.Experts = read.Size("num_experts", t.Experts, 256, 1<<14)
+		cfg.TopK = read.Size("num_experts_per_tok", t.TopK, 8, cfg.Experts)
+		cfg.expertWidth = read.Size("moe_intermediate_size", t.ExpertWidth, 512, 1<<20)
+		cfg.sharedWidth = read.Size("shared_expert_intermediate_size", t.SharedWidth, 512, 1<<20)
 	} else {
-		cfg.intermediate = read.size("intermediate_size", t.Intermediate, 12288, 1<<22)
+		cfg.intermediate = read.Size("intermediate_size", t.Intermediate, 12288, 1<<22)
 	}
-	if read.err != nil {
-		return nil, read.err
+	if read.Err != nil {
+		return nil, read.Err
 	}
-	cfg.tied = firstBool(top.Tied, t.Tied)
-	if t.NormTopK != nil {
-		cfg.normTopK = *t.NormTopK
-	}
-	cfg.mtpLayers = firstWhole(t.MTPLayers, t.NextLayers, top.MTPLayers, top.NextLayers)
-	if err := cfg.variants(t); err != nil {
-		return nil, err
-	}
-	if err := cfg.rope(t); err != nil {
+	cfg.Kind = kindOf(cfg)
+	cfg.Tied = network.Or(cmp.Or(top.Tied, t.Tied), false)
+	cfg.MTPLayers = int(network.Or(cmp.Or(t.MTPLayers, t.NextLayers, top.MTPLayers, top.NextLayers), 0))
+	if err := cmp.Or(cfg.variants(t), cfg.rope(t)); err != nil {
 		return nil, err
 	}
 	return cfg, cfg.layerKinds(t.LayerTypes, layers, interval)
+}
+
+// kindOf is the kind of the model, for people.
+func kindOf(c *config) string {
+	switch {
+	case c.ModelType == "qwen3_next":
+		return "Qwen3-Next, mixture of experts"
+	case c.Experts > 0:
+		return "Qwen3.5, mixture of experts"
+	}
+	return "Qwen3.5, dense"
 }
 
 // mixture reports whether the model has experts: by their number, and without one by the
@@ -226,19 +176,10 @@ func defaultsOf(moe bool) defaults {
 
 // variants checks the switches of the architecture.
 func (c *config) variants(t *textConfig) error {
-	eps := 1e-6
-	if t.Eps != nil {
-		eps = *t.Eps
-	}
-	c.eps = float32(eps)
 	switch {
-	case !(eps >= 0 && eps < 1):
-		return fmt.Errorf("rms_norm_eps is %v, want a small positive number", eps)
-	case t.Activation != "" && t.Activation != "silu" && t.Activation != "swish":
-		return fmt.Errorf("hidden_act %q is not supported, want silu", t.Activation)
 	case t.AttentionBias:
 		return fmt.Errorf("attention_bias true is not supported")
-	case t.OutputGate != nil && !*t.OutputGate:
+	case !network.Or(t.OutputGate, true):
 		return fmt.Errorf("attn_output_gate false is not supported")
 	case c.heads%c.kvHeads != 0:
 		return fmt.Errorf("num_attention_heads %d is not a multiple of num_key_value_heads %d", c.heads, c.kvHeads)
@@ -246,8 +187,6 @@ func (c *config) variants(t *textConfig) error {
 		return fmt.Errorf("linear_num_value_heads %d is not a multiple of linear_num_key_heads %d", c.valueHeads, c.keyHeads)
 	case len(t.DenseLayers) > 0:
 		return fmt.Errorf("mlp_only_layers %v is not supported: every layer must have experts", t.DenseLayers)
-	case t.SparseStep != nil && *t.SparseStep != 1:
-		return fmt.Errorf("decoder_sparse_step %d is not supported, want 1", *t.SparseStep)
 	case t.DedicatedEmbeddings:
 		return fmt.Errorf("mtp_use_dedicated_embeddings true is not supported")
 	}
@@ -261,7 +200,7 @@ func (c *config) variants(t *textConfig) error {
 	switch t.HiddenMode {
 	case "", "post_norm":
 	case "pre_norm":
-		c.preNorm = true
+		c.PreNorm = true
 	default:
 		return fmt.Errorf("mtp_hidden_state_mode %q is not supported, want post_norm or pre_norm", t.HiddenMode)
 	}
@@ -270,31 +209,18 @@ func (c *config) variants(t *textConfig) error {
 
 // rope reads the rotation from whichever place has it.
 func (c *config) rope(t *textConfig) error {
-	factor := 0.25
-	r := t.Rope
-	if r == nil {
-		r = t.RopeScaling
-	}
-	theta := t.Theta
-	if t.PartialRotary != nil {
-		factor = *t.PartialRotary
-	}
+	r := cmp.Or(t.Rope, t.RopeScaling)
+	theta, partial := t.Theta, t.PartialRotary
 	if r != nil {
 		for _, kind := range []string{r.Type, r.OldType} {
 			if kind != "" && kind != "default" && kind != "mrope" {
 				return fmt.Errorf("rope_type %q is not supported, want default", kind)
 			}
 		}
-		if r.Theta != nil {
-			theta = r.Theta
-		}
-		if r.PartialRotary != nil {
-			factor = *r.PartialRotary
-		}
+		theta, partial = cmp.Or(r.Theta, theta), cmp.Or(r.PartialRotary, partial)
 	}
-	if theta != nil {
-		c.theta = *theta
-	}
+	factor := network.Or(partial, 0.25)
+	c.theta = network.Or(theta, c.theta)
 	if !(c.theta > 0) || math.IsInf(c.theta, 0) {
 		return fmt.Errorf("rope_theta is %v, want a positive number", c.theta)
 	}
@@ -314,7 +240,7 @@ func (c *config) axes(r *ropeConfig) error {
 	c.sections = [3]int{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3}
 	switch {
 	case r == nil:
-	case r.Interleaved != nil && !*r.Interleaved:
+	case !network.Or(r.Interleaved, true):
 		return fmt.Errorf("mrope_interleaved false is not supported")
 	case r.Sections != nil && (len(r.Sections) != 3 || slices.Min(r.Sections) < 0):
 		return fmt.Errorf("mrope_section is %v, want the pairs of three axes", r.Sections)
@@ -348,17 +274,6 @@ func (c *config) layerKinds(types []string, n, interval int) error {
 	return nil
 }
 
-// count is the number of layers that are, or are not, attention.
-func (c *config) count(attention bool) int {
-	n := 0
-	for _, a := range c.layers {
-		if a == attention {
-			n++
-		}
-	}
-	return n
-}
-
 // freqs are the angles per position of the rotated pairs.
 func (c *config) freqs() []float32 {
 	f := make([]float32, c.rotary/2)
@@ -378,41 +293,4 @@ func (c *config) turns() []uint8 {
 		}
 	}
 	return axes
-}
-
-// reader checks sizes and keeps the first complaint.
-type reader struct{ err error }
-
-// size is a number from 1 to limit, def if it is absent.
-func (r *reader) size(name string, v *checkpoint.Whole, def, limit int) int {
-	n := def
-	if v != nil {
-		n = int(*v)
-	}
-	if r.err == nil && (n < 1 || n > limit) {
-		if v == nil {
-			r.err = fmt.Errorf("%s is missing, and its default %d is not a number from 1 to %d", name, n, limit)
-		} else {
-			r.err = fmt.Errorf("%s is %d, want a number from 1 to %d", name, n, limit)
-		}
-	}
-	return n
-}
-
-func firstBool(v ...*bool) bool {
-	for _, b := range v {
-		if b != nil {
-			return *b
-		}
-	}
-	return false
-}
-
-func firstWhole(v ...*checkpoint.Whole) int {
-	for _, n := range v {
-		if n != nil {
-			return int(*n)
-		}
-	}
-	return 0
 }

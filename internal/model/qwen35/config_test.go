@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // parseConfig reads a config as Open does. more is generation_config.json, if not empty.
@@ -54,15 +55,15 @@ const least = `"hidden_size": 4096, "num_hidden_layers": 8, "intermediate_size":
 // out what equals the reference's defaults come close to that.
 func TestConfigDefaults(t *testing.T) {
 	dense := config{
-		layers: slices.Repeat([]bool{false, false, false, true}, 8),
-		vocab:  248320, hidden: 4096, intermediate: 12288, heads: 16, kvHeads: 4, headDim: 256,
-		keyHeads: 16, valueHeads: 32, keyDim: 128, valueDim: 128, kernel: 4, eps: 1e-6, context: 32768,
+		Settings: network.Settings{Package: "qwen35", Vocab: 248320, Width: 4096, Eps: 1e-6, Context: 32768},
+		layers:   slices.Repeat([]bool{false, false, false, true}, 8), intermediate: 12288, heads: 16, kvHeads: 4, headDim: 256,
+		keyHeads: 16, valueHeads: 32, keyDim: 128, valueDim: 128, kernel: 4,
 		theta: 1e7, rotary: 64, sections: [3]int{11, 11, 10}, normTopK: true,
 	}
 	moe := dense
 	moe.layers = slices.Repeat([]bool{false, false, false, true}, 10)
-	moe.hidden, moe.intermediate, moe.kvHeads = 2048, 0, 2
-	moe.experts, moe.topK, moe.expertWidth, moe.sharedWidth = 256, 8, 512, 512
+	moe.Width, moe.intermediate, moe.kvHeads = 2048, 0, 2
+	moe.Experts, moe.TopK, moe.expertWidth, moe.sharedWidth = 256, 8, 512, 512
 	for _, c := range []struct {
 		text string
 		kind string
@@ -78,7 +79,7 @@ func TestConfigDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.want.modelType = c.kind
+		c.want.ModelType, c.want.Kind = c.kind, kindOf(&c.want)
 		if fmt.Sprint(*got) != fmt.Sprint(c.want) {
 			t.Errorf("%s resolves to\n%+v, want\n%+v", c.text, *got, c.want)
 		}
@@ -93,10 +94,10 @@ func TestConfigFields(t *testing.T) {
 		field      func(c *config) any
 		want       any
 	}{
-		{"flat", `{"model_type": "qwen3_5_text", ` + least + `}`, func(c *config) any { return c.hidden }, 4096},
-		{"nested", `{"model_type": "qwen3_5", "hidden_size": 1, "text_config": {` + least + `}}`, func(c *config) any { return c.hidden }, 4096},
-		{"type of the outer object", `{"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text", ` + least + `}}`, func(c *config) any { return c.modelType }, "qwen3_5"},
-		{"numbers as floats", `{"model_type": "x", ` + least + `, "vocab_size": 512.0}`, func(c *config) any { return c.vocab }, 512},
+		{"flat", `{"model_type": "qwen3_5_text", ` + least + `}`, func(c *config) any { return c.Width }, 4096},
+		{"nested", `{"model_type": "qwen3_5", "hidden_size": 1, "text_config": {` + least + `}}`, func(c *config) any { return c.Width }, 4096},
+		{"type of the outer object", `{"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text", ` + least + `}}`, func(c *config) any { return c.ModelType }, "qwen3_5"},
+		{"numbers as floats", `{"model_type": "x", ` + least + `, "vocab_size": 512.0}`, func(c *config) any { return c.Vocab }, 512},
 
 		{"untied by default", `{` + least + `}`, tied, false},
 		{"tied by the outer object", `{"tie_word_embeddings": true, "text_config": {` + least + `, "tie_word_embeddings": false}}`, tied, true},
@@ -117,19 +118,19 @@ func TestConfigFields(t *testing.T) {
 		{"rotation in its old place", `{` + least + `, "rope_theta": 5e5, "partial_rotary_factor": 1, "rope_scaling": null}`, rotation, "500000 256"},
 		{"rotation, new place first", `{` + least + `, "rope_theta": 1, "partial_rotary_factor": 1, "rope_parameters": {"rope_theta": 5e5, "partial_rotary_factor": 0.5}}`, rotation, "500000 128"},
 
-		{"layers by interval", `{` + least + `, "full_attention_interval": 3}`, func(c *config) any { return c.count(true) }, 2},
+		{"layers by interval", `{` + least + `, "full_attention_interval": 3}`, func(c *config) any { return fmt.Sprint(c.layers) }, "[false false true false false true false false]"},
 		{"layers by list", `{"hidden_size": 4096, "num_hidden_layers": 2, "intermediate_size": 1, "layer_types": ["full_attention", "linear_attention"]}`, func(c *config) any { return fmt.Sprint(c.layers) }, "[true false]"},
-		{"layers by interval, list null", `{` + least + `, "layer_types": null}`, func(c *config) any { return c.count(false) }, 6},
+		{"layers by interval, list null", `{` + least + `, "layer_types": null}`, func(c *config) any { return fmt.Sprint(c.layers) }, "[false false false true false false false true]"},
 
 		{"head width absent", `{` + least + `, "num_attention_heads": 32}`, func(c *config) any { return c.headDim }, 256},
 		{"head width null", `{` + least + `, "num_attention_heads": 32, "head_dim": null}`, func(c *config) any { return c.headDim }, 128},
 		{"silu gate", `{` + least + `, "output_gate_type": "swish"}`, func(c *config) any { return c.sigmoidGate }, false},
 		{"sigmoid gate", `{` + least + `, "output_gate_type": "sigmoid"}`, func(c *config) any { return c.sigmoidGate }, true},
-		{"post-norm", `{` + least + `, "mtp_hidden_state_mode": "post_norm"}`, func(c *config) any { return c.preNorm }, false},
-		{"pre-norm", `{` + least + `, "mtp_hidden_state_mode": "pre_norm"}`, func(c *config) any { return c.preNorm }, true},
-		{"epsilon", `{` + least + `, "rms_norm_eps": 1e-5}`, func(c *config) any { return c.eps }, float32(1e-5)},
+		{"post-norm", `{` + least + `, "mtp_hidden_state_mode": "post_norm"}`, func(c *config) any { return c.PreNorm }, false},
+		{"pre-norm", `{` + least + `, "mtp_hidden_state_mode": "pre_norm"}`, func(c *config) any { return c.PreNorm }, true},
+		{"epsilon", `{` + least + `, "rms_norm_eps": 1e-5}`, func(c *config) any { return c.Eps }, float32(1e-5)},
 
-		{"dense", `{` + least + `, "num_experts": 0}`, func(c *config) any { return c.experts }, 0},
+		{"dense", `{` + least + `, "num_experts": 0}`, func(c *config) any { return c.Experts }, 0},
 		{"experts by default", `{` + experts + `}`, mixture, "32 8 512 512 true"},
 		{"experts", `{` + experts + `, "num_experts_per_tok": 4, "moe_intermediate_size": 96, "shared_expert_intermediate_size": 64, "norm_topk_prob": false, "decoder_sparse_step": 1, "mlp_only_layers": []}`, mixture, "32 4 96 64 false"},
 	} {
@@ -145,14 +146,14 @@ func TestConfigFields(t *testing.T) {
 	}
 }
 
-func tied(c *config) any { return c.tied }
+func tied(c *config) any { return c.Tied }
 
-func depth(c *config) any { return c.mtpLayers }
+func depth(c *config) any { return c.MTPLayers }
 
 func rotation(c *config) any { return fmt.Sprintf("%g %d", c.theta, c.rotary) }
 
 func mixture(c *config) any {
-	return fmt.Sprint(c.experts, c.topK, c.expertWidth, c.sharedWidth, c.normTopK)
+	return fmt.Sprint(c.Experts, c.TopK, c.expertWidth, c.sharedWidth, c.normTopK)
 }
 
 // TestConfigStopIDs unites the lists of both files.
@@ -174,8 +175,8 @@ func TestConfigStopIDs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(cfg.stop, c.want) {
-				t.Errorf("%v, want %v", cfg.stop, c.want)
+			if !slices.Equal(cfg.Stop, c.want) {
+				t.Errorf("%v, want %v", cfg.Stop, c.want)
 			}
 		})
 	}
@@ -216,12 +217,12 @@ func FuzzReadConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, n := range []int{c.vocab, c.hidden, c.heads, c.kvHeads, c.headDim, c.keyHeads, c.valueHeads, c.keyDim, c.valueDim, c.kernel, c.rotary, len(c.layers)} {
+		for _, n := range []int{c.Vocab, c.Width, c.heads, c.kvHeads, c.headDim, c.keyHeads, c.valueHeads, c.keyDim, c.valueDim, c.kernel, c.rotary, len(c.layers)} {
 			if n < 1 || n > 1<<24 {
 				t.Fatalf("size %d in %+v", n, c)
 			}
 		}
-		if c.experts > 0 && (c.topK < 1 || c.topK > c.experts) || c.rotary > c.headDim {
+		if c.Experts > 0 && (c.TopK < 1 || c.TopK > c.Experts) || c.rotary > c.headDim {
 			t.Fatalf("resolved to %+v", c)
 		}
 	})

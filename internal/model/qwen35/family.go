@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 func init() {
-	model.Register(&model.Family{
+	network.Register(&model.Family{
 		Package: "qwen35",
 		Types:   []string{"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"},
 		Architectures: []string{
@@ -26,30 +26,13 @@ func init() {
 				Image: "<|image_pad|>", Video: "<|video_pad|>", Start: "<|vision_start|>", End: "<|vision_end|>", Others: []string{"<|vision_pad|>"},
 			},
 		},
-		Open: func(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (model.Model, error) {
-			m, err := Open(c, b, o)
-			if err != nil {
-				return nil, err
-			}
-			return m, nil
-		},
-		Survey:      Look,
-		Inventory:   TakeInventory,
-		Head:        headNames,
-		NoHead:      noHead,
-		GGUF:        slices.Sorted(maps.Keys(ggufTypes)),
-		Assemble:    assembleGGUF,
-		AddTower:    addGGUFTower,
-		Shapes:      Shapes(),
-		SurveyShape: surveyShape,
-		Generate: func(shape string, form weights.Form, b backend.Backend, o model.Options) (model.Model, error) {
-			m, err := Generate(shape, form, b, o)
-			if err != nil {
-				return nil, err
-			}
-			return m, nil
-		},
-	})
+		Head:     headNames,
+		NoHead:   noHead,
+		GGUF:     slices.Sorted(maps.Keys(ggufTypes)),
+		Assemble: assembleGGUF,
+		AddTower: addGGUFTower,
+		Shapes:   shapeNames(),
+	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return readConfig(c) }, ofShape)
 }
 
 // The tokens that end a text and a turn of a chat. Configs name the first only, and files that
@@ -67,7 +50,7 @@ func headNames([]byte) model.HeadNames {
 			name, _ = canonical(name)
 			return weights.IsHead(name)
 		},
-		Tells: func(name string) bool { return strings.HasSuffix(name, layerName(0, "linear_attn.conv1d.weight")) },
+		Tells: func(name string) bool { return strings.HasSuffix(name, "layers.0.linear_attn.conv1d.weight") },
 		Norms: conventionBy,
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
-	"github.com/foretoken/foretoken/internal/state"
 )
 
 // widened is a device that loads the numbers of matrices in float32.
@@ -41,17 +42,13 @@ func formed(t *testing.T, form weights.Form, b backend.Backend, compute backend.
 		experts: 4, topK: 2, expertWidth: 256, sharedWidth: 256,
 	}
 	cfg := s.config()
-	cfg.vocab, cfg.headDim, cfg.context = 96, 128, 128
+	cfg.Vocab, cfg.headDim, cfg.Context = 96, 128, 128
 	o := model.Options{Compute: compute, MaxDrafts: 4}
-	l := newLoader(b, o)
-	l.Generated(form)
-	m, err := load(l, cfg, true, nil, o)
+	m, err := network.Generate(cfg, form, b, o)
 	if err != nil {
-		l.Free()
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = m.Close() })
-	return &rig{Model: m, b: b, pool: state.NewPool(b, 1<<30)}
+	return modeltest.New(t, m, b)
 }
 
 // formNames are all forms, and other widths of some.
@@ -74,17 +71,17 @@ func TestLawsHoldInEveryFormat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := backendtest.Open(t, backend.Options{Threads: 2})
 			r := formed(t, form, b, backend.Int8)
-			want := decode(t, r, r.sequence(t), tokens, len(tokens))
-			same(t, "one by one", decode(t, r, r.sequence(t), tokens, 1), want)
-			same(t, "chunks", decode(t, r, r.sequence(t), tokens, 3, 6), want)
+			want := decode(t, r, r.Sequence(t), tokens, len(tokens))
+			same(t, "one by one", decode(t, r, r.Sequence(t), tokens, 1), want)
+			same(t, "chunks", decode(t, r, r.Sequence(t), tokens, 3, 6), want)
 			together(t, r, tokens, want)
 			drafted(t, r, tokens, want)
 			headed(t, r, tokens)
 
 			exact := formed(t, form, b, backend.Float32)
-			logits := decode(t, exact, exact.sequence(t), tokens, len(tokens))
+			logits := decode(t, exact, exact.Sequence(t), tokens, len(tokens))
 			floats := formed(t, form, widened{b}, backend.Float32)
-			same32 := decode(t, floats, floats.sequence(t), tokens, len(tokens))
+			same32 := decode(t, floats, floats.Sequence(t), tokens, len(tokens))
 			if strings.Contains(name, "nvfp4") { // the factor of a matrix rounds in another place
 				nearRows(t, logits, same32, golden.Tol.Spec)
 			} else {
@@ -98,21 +95,21 @@ func TestLawsHoldInEveryFormat(t *testing.T) {
 // together compares a text beside another one with the text alone.
 func together(t *testing.T, r *rig, tokens []int32, want [][]float32) {
 	t.Helper()
-	a, b := r.sequence(t), r.sequence(t)
+	a, b := r.Sequence(t), r.Sequence(t)
 	other := slices.Clone(tokens[:5])
 	slices.Reverse(other)
 	out, err := r.Forward([]model.Span{{State: b, Tokens: other, Want: 5}, {State: a, Tokens: tokens, Want: len(tokens)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "together", rowsOf(t, out)[5:], want)
+	same(t, "together", modeltest.Rows(t, out)[5:], want)
 }
 
 // drafted compares a text with drafts of every depth, right and wrong ones, with the text alone.
 func drafted(t *testing.T, r *rig, tokens []int32, want [][]float32) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(5, 6))
-	s := r.sequence(t)
+	s := r.Sequence(t)
 	got := decode(t, r, s, tokens[:2], 2)
 	for depth := 1; s.Len() < len(tokens); depth = depth%4 + 1 {
 		left := tokens[s.Len():]
@@ -121,7 +118,7 @@ func drafted(t *testing.T, r *rig, tokens []int32, want [][]float32) {
 		for len(span) <= depth {
 			span = append(span, int32(rng.IntN(90)))
 		}
-		rows, _ := r.feed(t, model.Span{State: s, Tokens: span, Drafts: len(span) - 1, Want: len(span)})
+		rows, _ := r.Feed(t, model.Span{State: s, Tokens: span, Drafts: len(span) - 1, Want: len(span)})
 		s.Commit(accepted)
 		got = append(got, rows[:1+accepted]...)
 	}
@@ -131,13 +128,13 @@ func drafted(t *testing.T, r *rig, tokens []int32, want [][]float32) {
 // headed compares the head's logits of a text as a whole with those token by token.
 func headed(t *testing.T, r *rig, tokens []int32) {
 	t.Helper()
-	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: tokens, Want: 1})
+	_, hidden := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: tokens, Want: 1})
 	width := r.Info().Width
-	want, _ := r.headLogits(t, hidden[:(len(tokens)-1)*width], tokens[1:])
-	s := r.headState(t)
+	want := headLogits(t, r, hidden[:(len(tokens)-1)*width], tokens[1:])
+	s := r.Pairs(t)
 	var got [][]float32
 	for i := range tokens[1:] {
-		rows, _ := r.feedHead(t, s, hidden[i*width:][:width], tokens[i+1:][:1])
+		rows, _ := r.FeedHead(t, s, hidden[i*width:][:width], tokens[i+1:][:1])
 		got = append(got, rows...)
 	}
 	same(t, "head", got, want)

@@ -1,13 +1,10 @@
 package qwen35
 
 import (
-	"fmt"
-	"strings"
+	"slices"
 
-	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
-	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // shape is a released size.
@@ -39,61 +36,32 @@ var releasedShapes = []shape{
 	},
 }
 
-// Shapes lists the released sizes that Generate knows, the smallest first.
-func Shapes() []string {
-	names := make([]string, len(releasedShapes))
-	for i, s := range releasedShapes {
-		names[i] = s.name
+// shapeNames lists the released sizes, the smallest first.
+func shapeNames() (names []string) {
+	for i := range releasedShapes {
+		names = append(names, releasedShapes[i].name)
 	}
 	return names
 }
 
-// Generate makes a model of a released size with weights that mean nothing: its speed is
-// that of the real one, which needs no download to be measured. The matrices have the given
-// form. It has a vision tower if the options give that some bits.
-func Generate(name string, form weights.Form, b backend.Backend, o model.Options) (*Model, error) {
-	for _, s := range releasedShapes {
-		if s.name != name {
-			continue
-		}
-		l := newLoader(b, o)
-		l.Generated(form)
-		cfg := s.config()
-		var tower *vision.Tower
-		if o.TowerBits > 0 {
-			tower = vision.New(cfg.vision)
-		}
-		m, err := load(l, cfg, true, tower, o)
-		if err != nil {
-			l.Free()
-		}
-		return m, err
-	}
-	return nil, fmt.Errorf("qwen35: no shape %q, want one of %s", name, strings.Join(Shapes(), ", "))
-}
-
-// surveyShape surveys what Generate makes of a size, without a tower.
-func surveyShape(name string, form weights.Form) *weights.Survey {
-	for i := range releasedShapes {
-		if releasedShapes[i].name == name {
-			c := releasedShapes[i].config()
-			s := c.survey()
-			s.Generated(form, weights.Tables{Model: newModel(c).weights(), Head: newHead(c).weights()})
-			return s
-		}
-	}
-	return nil
+// ofShape is the config of a released size.
+func ofShape(name string) network.Config {
+	i := slices.IndexFunc(releasedShapes, func(s shape) bool { return s.name == name })
+	return releasedShapes[i].config()
 }
 
 // config is what config.json of that size says.
 func (s *shape) config() *config {
 	c := &config{
-		modelType: "qwen3_5", tied: s.tied, vocab: releasedVocab, hidden: s.hidden, intermediate: s.intermediate,
-		heads: s.heads, kvHeads: s.kvHeads, headDim: 256, keyHeads: s.keyHeads, valueHeads: s.valueHeads,
-		keyDim: 128, valueDim: 128, kernel: 4, eps: 1e-6, context: 262144, theta: 1e7, rotary: 64, sections: [3]int{11, 11, 10},
-		experts: s.experts, topK: s.topK, expertWidth: s.expertWidth, sharedWidth: s.sharedWidth, normTopK: true,
-		mtpLayers: 1,
+		Settings: network.Settings{
+			Package: "qwen35", ModelType: "qwen3_5", Tied: s.tied, Vocab: releasedVocab, Width: s.hidden, Eps: 1e-6, Context: 262144,
+			Experts: s.experts, TopK: s.topK, MTPLayers: 1,
+		},
+		intermediate: s.intermediate, heads: s.heads, kvHeads: s.kvHeads, headDim: 256, keyHeads: s.keyHeads, valueHeads: s.valueHeads,
+		keyDim: 128, valueDim: 128, kernel: 4, theta: 1e7, rotary: 64, sections: [3]int{11, 11, 10},
+		expertWidth: s.expertWidth, sharedWidth: s.sharedWidth, normTopK: true,
 	}
+	c.Kind = kindOf(c)
 	for i := range s.layers {
 		c.layers = append(c.layers, (i+1)%4 == 0)
 	}
@@ -102,22 +70,4 @@ func (s *shape) config() *config {
 	v.Positions, v.Activation = 2304, vision.Activation
 	c.vision = &v
 	return c
-}
-
-// passBytes is the weights that a pass over one row reads: all of the model but the
-// embedding, of which it reads one row unless it is the output matrix too, and of the
-// experts only those that are chosen.
-func (m *Model) passBytes() int64 {
-	total := int64(0)
-	for w := range m.weights() {
-		if !w.IsMatrix() || w.Name == "embed_tokens.weight" && !m.cfg.tied {
-			continue
-		}
-		n := w.LoadedBytes()
-		if w.Experts > 0 {
-			n = n * int64(m.cfg.topK) / int64(w.Experts)
-		}
-		total += n
-	}
-	return total
 }

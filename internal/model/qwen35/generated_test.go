@@ -19,23 +19,23 @@ func TestGenerateCountsAsPublished(t *testing.T) {
 	want := map[string]int{"0.8b": 752_393_024, "2b": 1_881_825_088, "4b": 4_205_751_296, "9b": 8_953_803_264, "27b": 26_895_998_464, "35b-a3b": 34_660_610_688}
 	for _, s := range releasedShapes {
 		c := s.config()
-		n := c.vocab * c.hidden
-		if !c.tied {
+		n := c.Vocab * c.Width
+		if !c.Tied {
 			n *= 2
 		}
-		n += c.hidden
-		mlp := 3 * c.hidden * c.intermediate
-		if c.experts > 0 {
-			mlp = 3*c.hidden*(c.experts*c.expertWidth+c.sharedWidth) + c.hidden*(c.experts+1)
+		n += c.Width
+		mlp := 3 * c.Width * c.intermediate
+		if c.Experts > 0 {
+			mlp = 3*c.Width*(c.Experts*c.expertWidth+c.sharedWidth) + c.Width*(c.Experts+1)
 		}
 		values := c.valueHeads * c.valueDim
 		channels := 2*c.keyHeads*c.keyDim + values
 		for _, attention := range c.layers {
-			n += 2*c.hidden + mlp
+			n += 2*c.Width + mlp
 			if attention {
-				n += c.hidden*c.headDim*(3*c.heads+2*c.kvHeads) + 2*c.headDim
+				n += c.Width*c.headDim*(3*c.heads+2*c.kvHeads) + 2*c.headDim
 			} else {
-				n += c.hidden*(channels+2*values+2*c.valueHeads) + channels*c.kernel + 2*c.valueHeads + c.valueDim
+				n += c.Width*(channels+2*values+2*c.valueHeads) + channels*c.kernel + 2*c.valueHeads + c.valueDim
 			}
 		}
 		if n != want[s.name] {
@@ -53,7 +53,7 @@ func TestGenerateCountsTowersAsPublished(t *testing.T) {
 		for w := range vision.New(c.vision).Weights() {
 			n += w.Parameters()
 		}
-		if err := c.vision.Check(c.hidden); err != nil || n != want[s.name] {
+		if err := c.vision.Check(c.Width); err != nil || n != want[s.name] {
 			t.Errorf("%s: a tower of %d parameters, published are %d: %v", s.name, n, want[s.name], err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestGenerateTower(t *testing.T) {
 	v := *releasedShapes[0].config().vision
 	v.Depth, v.Width, v.Heads, v.Intermediate, v.Output = 2, 128, 4, 100, 64
 	for _, bits := range []int{4, 8, 16} {
-		l := newLoader(backendtest.Open(t, backend.Options{}), model.Options{})
+		l := &weights.Loader{Backend: backendtest.Open(t, backend.Options{})}
 		l.Generated(weights.BitsForm(bits))
 		tower := vision.New(&v)
 		if err := tower.Load(l); err != nil {
@@ -85,7 +85,7 @@ func BenchmarkRound(b *testing.B) {
 	for _, name := range []string{"0.8b", "2b"} {
 		b.Run("shape="+name, func(b *testing.B) {
 			dev := backendtest.Open(b, backend.Options{})
-			m, err := Generate(name, weights.BitsForm(4), dev, model.Options{MaxDrafts: 8})
+			m, err := model.Generate(name, weights.BitsForm(4), dev, model.Options{MaxDrafts: 8})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -55,8 +57,8 @@ func wideGGUF(t *testing.T, typ string) string {
 		l.tensor(w.Name, x)
 		return true
 	}
-	newModel(cfg).weights()(add)
-	newHead(cfg).weights()(add)
+	network.Tables(cfg).Model(add)
+	network.Tables(cfg).Head(add)
 	path := filepath.Join(t.TempDir(), typ+".gguf")
 	if err := os.WriteFile(path, l.out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -89,7 +91,7 @@ func TestGGUFStaysAtItsSize(t *testing.T) {
 			}
 			r := open(t, path, 1, model.Options{Compute: backend.Int8})
 			loaded, most := r.Info().Bytes, stored*102/100
-			if !strings.HasPrefix(r.b.Name(), "cpu ") {
+			if !strings.HasPrefix(r.B.Name(), "cpu ") {
 				most = stored * 104 / 100
 			}
 			t.Logf("%d bytes in the file, %d in memory", stored, loaded)
@@ -97,5 +99,22 @@ func TestGGUFStaysAtItsSize(t *testing.T) {
 				t.Errorf("%d bytes in memory, %d in the file", loaded, stored)
 			}
 		})
+	}
+}
+
+// TestSurveyOfGGUFDecodesNothing: the tensors of such a file are made when they are asked for,
+// and a survey must not ask.
+func TestSurveyOfGGUFDecodesNothing(t *testing.T) {
+	path, _ := convertGGUF(t, golden.Dir(t, "tiny"), "qwen35", oneType("Q8_0"), 1)
+	c := openedGGUF(t, path)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, err := model.Survey(c)
+	runtime.ReadMemStats(&after)
+	if err != nil || len(s.Missing)+len(s.Unknown)+len(s.Errors) > 0 || s.Parameters != 18_950_320 || !s.Head.Present {
+		t.Errorf("%v, %+v", err, s)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 8<<20 {
+		t.Errorf("a survey allocated %d bytes", n)
 	}
 }

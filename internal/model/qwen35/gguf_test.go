@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -43,20 +44,6 @@ var (
 	specDense = golden.SpecConfig{Name: "B-dense", Heads: 4, KVHeads: 2, KeyHeads: 2, ValueHeads: 4}
 	specMoE   = golden.SpecConfig{Name: "B-moe", Heads: 4, KVHeads: 2, KeyHeads: 2, ValueHeads: 4, Experts: 4, ExpertsActive: 2}
 )
-
-func openedGGUF(t *testing.T, path string) *checkpoint.Checkpoint {
-	t.Helper()
-	c, err := model.OpenGGUF(path, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
 
 // sameNumbers compares what two files stand for, by the bits. Decay rates went through a
 // logarithm.
@@ -222,14 +209,14 @@ func TestGGUFWritesTheReferencesText(t *testing.T) {
 		if !r.Info().Head {
 			t.Fatal("no head")
 		}
-		logits, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: c.Tokens, Want: len(c.Tokens)})
+		logits, hidden := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: c.Tokens, Want: len(c.Tokens)})
 		for row, x := range logits {
 			if argmax(x) != c.Argmax[row] && float64(c.Margin[row]) > margin {
 				t.Errorf("%s: row %d: argmax %d, want %d (margin %g)", typ, row, argmax(x), c.Argmax[row], c.Margin[row])
 			}
 		}
 		n := len(c.Tokens) - 1
-		head, _ := r.headLogits(t, hidden[:n*r.Info().Width], c.Tokens[1:])
+		head := headLogits(t, r, hidden[:n*r.Info().Width], c.Tokens[1:])
 		same := 0
 		for row, x := range head {
 			if argmax(x) == c.Draft1[row] {
@@ -367,13 +354,13 @@ func TestGGUFRefusesWhenRead(t *testing.T) {
 	path, _ := convertGGUF(t, specFolder(t, specDense, change("layers.1.linear_attn.A_log", func(x *tensor) {
 		x.set([]float32{1, -200, 1, 1}) // its exponential is zero in float32
 	})).write(t), "qwen35", oneType("F32"), 1)
-	if _, err := tryOpen(t, path, 1, model.Options{}); err == nil || !strings.Contains(err.Error(), `layers.1.linear_attn.A_log": decay rate -0, want a negative number`) {
+	if _, err := model.Open(openedGGUF(t, path), backendtest.Open(t, backend.Options{}), model.Options{}); err == nil || !strings.Contains(err.Error(), `layers.1.linear_attn.A_log": decay rate -0, want a negative number`) {
 		t.Errorf("decay rate: %v", err)
 	}
 	path, _ = convertGGUF(t, specFolder(t, specDense).write(t), "qwen35", oneType("F32"), 1, func(l *llama) {
 		l.replace = map[string]any{"qwen35.ssm.time_step_rank": uint32(8)}
 	})
-	if _, err := tryOpen(t, path, 1, model.Options{}); err == nil || !strings.Contains(err.Error(), "linear_attn.in_proj_b") {
+	if _, err := model.Open(openedGGUF(t, path), backendtest.Open(t, backend.Options{}), model.Options{}); err == nil || !strings.Contains(err.Error(), "linear_attn.in_proj_b") {
 		t.Errorf("another number of heads: %v", err)
 	}
 	path, _ = convertGGUF(t, specFolder(t, specDense).write(t), "qwen35", oneType("F32"), 1, func(l *llama) {

@@ -206,7 +206,7 @@ func TestGGUFTowerIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close() //nolint:errcheck // read only
-		s, err := Look(c)
+		s, err := model.Survey(c)
 		if err != nil || s.Tower.Problem != nil {
 			t.Fatalf("%v, %v", err, s.Tower.Problem)
 		}
@@ -326,7 +326,7 @@ func TestGGUFTowerOfStrangers(t *testing.T) {
 			refused++
 			continue
 		}
-		s, err := Look(c)
+		s, err := model.Survey(c)
 		switch {
 		case err != nil || len(s.Missing)+len(s.Unknown)+len(s.Errors) > 0:
 			t.Errorf("the model is refused: %v, %+v", err, s)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -26,7 +27,7 @@ func inventory(t *testing.T, dir string, part weights.Portion) (*weights.Invento
 			t.Error(err)
 		}
 	})
-	return TakeInventory(c, part, slog.New(slog.DiscardHandler))
+	return model.Inventory(c, part, slog.New(slog.DiscardHandler))
 }
 
 // numbersOf are the numbers of every weight, by name.

@@ -2,11 +2,13 @@ package qwen35
 
 import (
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // layer is one decoder layer: a mixer of positions, then a feed-forward per position. Field
 // names are the checkpoint's.
 type layer struct {
+	*rows
 	at                  backend.Place
 	inputNorm, postNorm backend.Tensor // [1, hidden]
 	attn                *attention     // one of the two
@@ -38,20 +40,33 @@ type mlp struct {
 	down     backend.Weight // [hidden, intermediate]
 }
 
-func newLayer(c *config, isAttention bool) layer {
-	var y layer
+// Layers implements network.Config.
+func (c *config) Layers(n *network.Network, head bool) []network.Layer {
+	w := newRows(c, n)
+	if head {
+		return []network.Layer{newLayer(w, true)}
+	}
+	list := make([]network.Layer, len(c.layers))
+	for i, attention := range c.layers {
+		list[i] = newLayer(w, attention)
+	}
+	return list
+}
+
+func newLayer(w *rows, isAttention bool) *layer {
+	c, y := w.cfg, &layer{rows: w}
 	if isAttention {
 		y.attn = &attention{Attention: backend.Attention{
-			Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Gate: true, Eps: c.eps, Freqs: c.freqs(), Sections: c.turns(),
+			Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.headDim, Gate: true, Eps: c.Eps, Freqs: c.freqs(), Sections: c.turns(),
 		}}
 	} else {
 		y.delta = &deltaNet{DeltaNet: backend.DeltaNet{
 			KeyHeads: c.keyHeads, ValueHeads: c.valueHeads, Tiled: c.tiled, KeyDim: c.keyDim, ValueDim: c.valueDim,
-			Kernel: c.kernel, Eps: c.eps, SigmoidGate: c.sigmoidGate,
+			Kernel: c.kernel, Eps: c.Eps, SigmoidGate: c.sigmoidGate,
 		}}
 	}
-	if c.experts > 0 {
-		y.moe = &backend.Experts{TopK: c.topK, Normalize: c.normTopK}
+	if c.Experts > 0 {
+		y.moe = &backend.Experts{TopK: c.TopK, Normalize: c.normTopK}
 	} else {
 		y.mlp = &mlp{}
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// openFiles looks through the names of a checkpoint and decides the convention of its norms.
-func openFiles(c *checkpoint.Checkpoint, cfg *config, log *slog.Logger) (*weights.Files, error) {
-	f, err := weights.Open(c, weights.Reading{ModelType: cfg.modelType, Tied: cfg.tied, Canonical: canonical}, log)
+// Files implements network.Config: it also decides the convention of the norms.
+func (c *config) Files(from *checkpoint.Checkpoint, log *slog.Logger) (*weights.Files, error) {
+	f, err := weights.Open(from, weights.Reading{ModelType: c.ModelType, Tied: c.Tied, Canonical: canonical}, log)
 	if err != nil {
 		return nil, err
 	}
-	rule, err := findNormRule(c, f, cfg, log)
+	rule, err := findNormRule(from, f, c, log)
 	f.Norms = weights.Norms{Model: rule.model, Head: rule.of, ByNumbers: rule.votes}
 	if err != nil {
 		return f, fmt.Errorf("qwen35: %w", err)

@@ -16,7 +16,8 @@ type converted struct {
 	source []byte // config.json
 }
 
-var _ weights.Converted = (*converted)(nil)
+// Converted implements network.Config.
+func (c *config) Converted(source []byte) weights.Converted { return &converted{c, source} }
 
 // Name implements weights.Converted.
 func (v *converted) Name(canonical string) string {
@@ -108,28 +109,28 @@ func decodeObject(data []byte) (map[string]any, error) {
 // the family.
 func (v *converted) name(top, text map[string]any) {
 	kind, class := "qwen3_5", "Qwen3_5ForCausalLM"
-	if v.cfg.experts > 0 {
+	if v.cfg.Experts > 0 {
 		kind, class = "qwen3_5_moe", "Qwen3_5MoeForCausalLM"
 	}
-	if v.cfg.modelType == "qwen3_next" || top["architectures"] == nil {
+	if v.cfg.ModelType == "qwen3_next" || top["architectures"] == nil {
 		top["architectures"] = []any{class}
 	}
 	top["model_type"], text["model_type"] = kind, kind+"_text"
-	top["tie_word_embeddings"], text["tie_word_embeddings"] = v.cfg.tied, v.cfg.tied
+	top["tie_word_embeddings"], text["tie_word_embeddings"] = v.cfg.Tied, v.cfg.Tied
 }
 
 // complete writes out what the source left to defaults, which are not the same everywhere.
 func (v *converted) complete(text map[string]any, head bool) {
 	c := v.cfg
 	sizes := map[string]any{
-		"vocab_size": c.vocab, "hidden_size": c.hidden, "num_hidden_layers": len(c.layers),
+		"vocab_size": c.Vocab, "hidden_size": c.Width, "num_hidden_layers": len(c.layers),
 		"num_attention_heads": c.heads, "num_key_value_heads": c.kvHeads, "head_dim": c.headDim,
 		"linear_num_key_heads": c.keyHeads, "linear_num_value_heads": c.valueHeads,
 		"linear_key_head_dim": c.keyDim, "linear_value_head_dim": c.valueDim, "linear_conv_kernel_dim": c.kernel,
-		"max_position_embeddings": c.context,
+		"max_position_embeddings": c.Context,
 	}
-	if c.experts > 0 {
-		sizes["num_experts"], sizes["num_experts_per_tok"] = c.experts, c.topK
+	if c.Experts > 0 {
+		sizes["num_experts"], sizes["num_experts_per_tok"] = c.Experts, c.TopK
 		sizes["moe_intermediate_size"], sizes["shared_expert_intermediate_size"] = c.expertWidth, c.sharedWidth
 	} else {
 		sizes["intermediate_size"] = c.intermediate

@@ -2,6 +2,7 @@ package qwen35
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 
@@ -29,7 +30,7 @@ func findNormRule(c *checkpoint.Checkpoint, found *weights.Files, cfg *config, l
 		if attention {
 			continue
 		}
-		p, ok := found.Place(layerName(i, "linear_attn.conv1d.weight"))
+		p, ok := found.Place(fmt.Sprintf("layers.%d.linear_attn.conv1d.weight", i))
 		if !ok {
 			break // reported when the weight is loaded
 		}
@@ -153,22 +154,4 @@ func (r *normRule) of(name string, x []float32) weights.Convention {
 		return weights.Effective
 	}
 	return r.head
-}
-
-// checkGains warns if the effective gains of the model's layer norms look shifted twice or
-// not at all. It cannot be sure, so it does not refuse.
-func checkGains(means []float64, log *slog.Logger) {
-	if len(means) == 0 {
-		return
-	}
-	total := 0.0
-	for _, m := range means {
-		total += m
-	}
-	switch m := total / float64(len(means)); {
-	case m > 1.75 && m < 2.25:
-		log.Warn("the mean gain of the layer norms is near 2: the checkpoint's norms were probably shifted by one twice", "mean", m)
-	case m > -0.1 && m < 0.1:
-		log.Warn("the mean gain of the layer norms is near 0: the checkpoint's norms probably miss a shift by one", "mean", m)
-	}
 }

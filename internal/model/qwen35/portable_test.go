@@ -2,7 +2,11 @@
 
 package qwen35
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/model/modeltest"
+)
 
 // TestPortable has the tests that compare the model computed by portable code with the
 // reference, the recorded bits and, after a rollback, itself: make test-noasm runs it. That rows
@@ -11,5 +15,5 @@ func TestPortable(t *testing.T) {
 	t.Run("ModelEqualsReference", TestModelEqualsReference)
 	t.Run("TowerEqualsReference", TestTowerEqualsReference)
 	t.Run("NetworkBitsAreRecorded", TestNetworkBitsAreRecorded)
-	t.Run("StateCommitEqualsReplay", TestStateCommitEqualsReplay)
+	t.Run("CommitEqualsReplay", func(t *testing.T) { modeltest.CommitEqualsReplay(t, subjects(t)) })
 }

@@ -66,7 +66,7 @@ func TestKVOf8BitsStaysClose(t *testing.T) {
 	coded, plain := byBytes.Layout(), half.Layout()
 	ratio := float64(coded.PageBytes()) / float64(plain.PageBytes())
 	t.Logf("a page has %.3f of the bytes", ratio)
-	d := byBytes.cfg.headDim
+	d := configOf(byBytes).headDim
 	if want := float64(d+4*d/64+d+4) / float64(2*2*d); ratio != want {
 		t.Errorf("a page has %.3f of the bytes, want %.3f", ratio, want)
 	}
@@ -83,7 +83,7 @@ func perplexity(t *testing.T, f *golden.Fixture, r *rig) (ppl float64, wrong int
 	}
 	for i := 0; i < len(f.Cases); i += step {
 		c := &f.Cases[i]
-		logits, _ := r.feed(t, model.Span{State: r.sequence(t), Tokens: c.Tokens, Want: len(c.Tokens)})
+		logits, _ := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: c.Tokens, Want: len(c.Tokens)})
 		for row, x := range logits {
 			if argmax(x) != c.Argmax[row] && float64(c.Margin[row]) > golden.Tol.Int8Margin {
 				wrong++

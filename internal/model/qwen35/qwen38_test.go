@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
@@ -32,12 +33,12 @@ func qwen38(t *testing.T) (text string, c *config) {
 // can be generated, so that its speed is that of this model.
 func TestQwen38IsTheReleasedShape(t *testing.T) {
 	_, got := qwen38(t)
-	if !slices.Equal(got.stop, []int32{248044, 248046}) {
-		t.Errorf("texts end with %v", got.stop)
+	if !slices.Equal(got.Stop, []int32{248044, 248046}) {
+		t.Errorf("texts end with %v", got.Stop)
 	}
 	i := slices.IndexFunc(releasedShapes, func(s shape) bool { return s.name == "27b" })
 	want := releasedShapes[i].config()
-	want.stop = got.stop
+	want.Stop = got.Stop
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -57,7 +58,7 @@ func TestQwen38IsSurveyed(t *testing.T) {
 		decls = append(decls, checkpoint.Decl{Name: name, Type: dtype.BF16, Shape: shape})
 		size += 2 * int64(weights.Elements(shape))
 	}
-	for w := range newModel(cfg).weights() {
+	for w := range network.Tables(cfg).Model {
 		switch name := released + w.Name; {
 		case w.Name == weights.OutputMatrix+".weight":
 			add(w.Name, w.Rows, w.Cols)
@@ -69,7 +70,7 @@ func TestQwen38IsSurveyed(t *testing.T) {
 			add(name, w.Cols)
 		}
 	}
-	for w := range newHead(cfg).weights() {
+	for w := range network.Tables(cfg).Head {
 		if w.IsMatrix() {
 			add(w.Name, w.Rows, w.Cols)
 		} else {

@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 // paroQuant stores a model as ParoQuant's folders have it, with the head of the release.
@@ -35,11 +36,11 @@ func paroQuant(t *testing.T, f *folder) {
 }
 
 // rotated is a model with experts in ParoQuant's layout.
-func rotated(t *testing.T) subject {
+func rotated(t *testing.T) modeltest.Subject {
 	t.Helper()
-	s := subject{name: "paroquant", dir: smallFixture(t, "moe").edit(t, paroQuant).write(t), o: model.Options{Compute: backend.Int8, MaxDrafts: 8}}
+	s := modeltest.Subject{Name: "paroquant", Dir: smallFixture(t, "moe").edit(t, paroQuant).write(t), Options: model.Options{Compute: backend.Int8, MaxDrafts: 8}}
 	for i := range 70 {
-		s.tokens = append(s.tokens, int32(i*i%61))
+		s.Tokens = append(s.Tokens, int32(i*i%61))
 	}
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -48,12 +49,11 @@ func BenchmarkBorder(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		m, err := Generate(shape, weights.BitsForm(bits), dev, model.Options{MaxDrafts: 4, Log: slog.New(slog.DiscardHandler)})
+		m, err := model.Generate(shape, weights.BitsForm(bits), dev, model.Options{MaxDrafts: 4, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.Cleanup(func() { _ = m.Close() })
-		x.r = &rig{Model: m, b: dev, pool: state.NewPool(dev, 1<<30)}
+		x.r = modeltest.New(b, m, dev)
 		return x
 	}
 	for name, onHost := range map[string]func(p backend.Part) bool{
@@ -64,7 +64,7 @@ func BenchmarkBorder(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/rows=%d", name, rows), func(b *testing.B) {
 				list := []*subject{load(nil), load(onHost)}
 				for _, x := range list {
-					s, err := x.r.pool.Open(x.r.Layout())
+					s, err := x.r.Pool.Open(x.r.Layout())
 					if err != nil {
 						b.Fatal(err)
 					}

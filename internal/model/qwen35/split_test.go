@@ -17,8 +17,8 @@ import (
 // openSplit loads a checkpoint onto a device, with memory for sequences.
 func openSplit(t *testing.T, dir string, b backend.Backend, o model.Options) *rig {
 	t.Helper()
-	r := openOn(t, dir, b, o)
-	r.pool = state.NewPool(b, 1<<30)
+	r := openOn(t, b, dir, o)
+	r.Pool = state.NewPool(b, 1<<30)
 	return r
 }
 
@@ -43,13 +43,13 @@ type life struct {
 func live(t *testing.T, r *rig, tokens []int32) *life {
 	t.Helper()
 	l := &life{}
-	s := r.sequence(t)
+	s := r.Sequence(t)
 	cut := len(tokens) - 12
 	l.rows = decode(t, r, s, tokens[:cut], 3, 58, 1, 1)
 	for i, accepted := range []int{0, 2, 1} {
 		at := s.Len()
 		drafts := append(slices.Clone(tokens[at:at+1+accepted]), int32(7+i), 9)
-		rows, _ := r.feed(t, model.Span{State: s, Tokens: drafts, Drafts: len(drafts) - 1, Want: 1 + accepted})
+		rows, _ := r.Feed(t, model.Span{State: s, Tokens: drafts, Drafts: len(drafts) - 1, Want: 1 + accepted})
 		s.Commit(accepted)
 		l.rows = append(l.rows, rows...)
 	}
@@ -70,9 +70,9 @@ func live(t *testing.T, r *rig, tokens []int32) *life {
 func (l *life) draft(t *testing.T, r *rig, tokens []int32) {
 	t.Helper()
 	const n = 9
-	target, own := r.sequence(t), r.sequence(t)
+	target, own := r.Sequence(t), r.Sequence(t)
 	own.Close()
-	own, err := r.pool.Open(r.head.Layout())
+	own, err := r.Pool.Open(r.Head().Layout())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,14 +81,14 @@ func (l *life) draft(t *testing.T, r *rig, tokens []int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.head.Forward([]model.Span{{State: own, Tokens: tokens[1 : n-1], Hidden: out.Hidden.RowRange(0, n-2)}}, nil); err != nil {
+	if _, err := r.Head().Forward([]model.Span{{State: own, Tokens: tokens[1 : n-1], Hidden: out.Hidden.RowRange(0, n-2)}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	only := []int32{0, 2, 3}
 	for _, blocks := range [][]int32{only, nil, only} {
 		before := own.Len()
 		span := model.Span{State: own, Tokens: tokens[n-1 : n], Want: 1, Hidden: out.Hidden.RowRange(n-2, n-1)}
-		drafted, err := r.head.Forward([]model.Span{span}, blocks)
+		drafted, err := r.Head().Forward([]model.Span{span}, blocks)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,12 +104,12 @@ func (l *life) draft(t *testing.T, r *rig, tokens []int32) {
 // resume goes on with what another device has saved.
 func resume(t *testing.T, r *rig, saved []byte, tokens []int32) [][]float32 {
 	t.Helper()
-	x, err := r.pool.ReadSnapshot(r.Layout(), saved)
+	x, err := r.Pool.ReadSnapshot(r.Layout(), saved)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	s := r.sequence(t)
+	s := r.Sequence(t)
 	if err := s.Load(x); err != nil {
 		t.Fatal(err)
 	}

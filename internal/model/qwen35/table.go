@@ -1,10 +1,8 @@
 package qwen35
 
 import (
-	"fmt"
-	"iter"
-
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -13,73 +11,37 @@ import (
 // a survey, an inventory and a generated model all walk them. A weight that some configs do
 // without is a row under a condition.
 
-// weights are those of the model without its head, in the order of loading. The largest
-// come first: while a matrix is copied, its pages of the file are there too, and at the end
-// that would be the peak. A row is valid until the next.
-func (m *Model) weights() iter.Seq[*weights.Weight] {
-	c := m.cfg
-	return func(yield func(*weights.Weight) bool) {
-		list := []weights.Weight{weights.NewMatrix(&m.Embed, "embed_tokens", c.vocab, c.hidden)}
-		if !c.tied {
-			list = append(list, weights.NewMatrix(&m.Unembed, weights.OutputMatrix, c.vocab, c.hidden))
-		}
-		if !weights.Each(list, yield) {
-			return
-		}
-		for i := range m.layers {
-			list = m.layers[i].weights(list[:0], c, layerName(i, ""))
-			if !weights.Each(list, yield) {
-				return
-			}
-		}
-		weights.Each([]weights.Weight{weights.NewGain(&m.Norm, "norm", c.hidden)}, yield)
-	}
-}
-
-// layerName is the canonical name of a tensor of layer i.
-func layerName(i int, name string) string { return fmt.Sprintf("layers.%d.%s", i, name) }
-
-// weights are those of the head.
-func (h *Head) weights() iter.Seq[*weights.Weight] {
-	n := h.cfg.hidden
-	list := []weights.Weight{weights.NewMatrix(&h.pairs.FC, "mtp.fc", n, 2*n)}
-	list = h.block.weights(list, h.cfg, "mtp.layers.0.")
-	list = append(list,
-		weights.NewGain(&h.Norm, "mtp.norm", n),
-		weights.NewGain(&h.pairs.NormEmbed, "mtp.pre_fc_norm_embedding", n),
-		weights.NewGain(&h.pairs.NormHidden, "mtp.pre_fc_norm_hidden", n))
-	return func(yield func(*weights.Weight) bool) { weights.Each(list, yield) }
-}
-
 // The functions below append the weights of a layer or a part of it, whose names start
 // with p, to a list.
 
-func (y *layer) weights(list []weights.Weight, c *config, p string) []weights.Weight {
-	list = append(list, weights.NewGain(&y.inputNorm, p+"input_layernorm", c.hidden))
+// Weights implements network.Layer.
+func (y *layer) Weights(list []weights.Weight, p string) []weights.Weight {
+	c := y.cfg
+	list = append(list, weights.NewGain(&y.inputNorm, p+"input_layernorm", c.Width))
 	if y.attn != nil {
 		list = y.attn.weights(list, c, p+"self_attn.")
 	} else {
-		list = y.delta.weights(list, c, p+"linear_attn.")
+		list = y.delta.weights(list, c, y.Converting && c.tiled, p+"linear_attn.")
 	}
-	list = append(list, weights.NewGain(&y.postNorm, p+"post_attention_layernorm", c.hidden))
+	list = append(list, weights.NewGain(&y.postNorm, p+"post_attention_layernorm", c.Width))
 	if y.moe != nil {
 		return experts(list, y.moe, c, p+"mlp.")
 	}
-	return feedForward(list, &y.mlp.gate, &y.mlp.up, &y.mlp.down, c.intermediate, c.hidden, p+"mlp.")
+	return network.FeedForward(list, &y.mlp.gate, &y.mlp.up, &y.mlp.down, c.intermediate, c.Width, p+"mlp.")
 }
 
 func (a *attention) weights(list []weights.Weight, c *config, p string) []weights.Weight {
 	q, kv := c.heads*c.headDim, c.kvHeads*c.headDim
 	return append(list,
-		weights.NewMatrix(&a.q, p+"q_proj", 2*q, c.hidden),
-		weights.NewMatrix(&a.k, p+"k_proj", kv, c.hidden),
-		weights.NewMatrix(&a.v, p+"v_proj", kv, c.hidden),
-		weights.NewMatrix(&a.o, p+"o_proj", c.hidden, q),
+		weights.NewMatrix(&a.q, p+"q_proj", 2*q, c.Width),
+		weights.NewMatrix(&a.k, p+"k_proj", kv, c.Width),
+		weights.NewMatrix(&a.v, p+"v_proj", kv, c.Width),
+		weights.NewMatrix(&a.o, p+"o_proj", c.Width, q),
 		weights.NewGain(&a.QNorm, p+"q_norm", c.headDim),
 		weights.NewGain(&a.KNorm, p+"k_norm", c.headDim))
 }
 
-func (d *deltaNet) weights(list []weights.Weight, c *config, p string) []weights.Weight {
+func (d *deltaNet) weights(list []weights.Weight, c *config, untile bool, p string) []weights.Weight {
 	values := c.valueHeads * c.valueDim
 	channels := d.Channels()
 	// Qwen3-Next has two projections, grouped by key head: for each of them its query, its
@@ -96,7 +58,7 @@ func (d *deltaNet) weights(list []weights.Weight, c *config, p string) []weights
 	cut := func(from, to int) weights.Cut { return weights.Cut{From: from, To: to} }
 	// What is converted has value heads in the order of their key heads, whatever the checkpoint has.
 	heads := func(w weights.Weight, o weights.Order) weights.Weight {
-		if d.Tiled == c.tiled {
+		if !untile {
 			return w
 		}
 		tiled := backend.DeltaNet{KeyHeads: c.keyHeads, ValueHeads: c.valueHeads, Tiled: true}
@@ -108,42 +70,35 @@ func (d *deltaNet) weights(list []weights.Weight, c *config, p string) []weights
 	rows := func(first, size int) weights.Order { return weights.Order{First: first, Size: size} }
 	keys := 2 * c.keyHeads * dk
 	return append(list,
-		heads(weights.NewMatrix(&d.qkv, p+"in_proj_qkv", channels, c.hidden, qkvz(cut(0, dk), cut(dk, 2*dk), cut(2*dk, 2*dk+dv))), rows(keys, c.valueDim)),
-		heads(weights.NewMatrix(&d.z, p+"in_proj_z", values, c.hidden, qkvz(cut(2*dk+dv, 2*dk+2*dv))), rows(0, c.valueDim)),
-		heads(weights.NewMatrix(&d.b, p+"in_proj_b", c.valueHeads, c.hidden, ba(cut(0, r))), rows(0, 1)),
-		heads(weights.NewMatrix(&d.a, p+"in_proj_a", c.valueHeads, c.hidden, ba(cut(r, 2*r))), rows(0, 1)),
+		heads(weights.NewMatrix(&d.qkv, p+"in_proj_qkv", channels, c.Width, qkvz(cut(0, dk), cut(dk, 2*dk), cut(2*dk, 2*dk+dv))), rows(keys, c.valueDim)),
+		heads(weights.NewMatrix(&d.z, p+"in_proj_z", values, c.Width, qkvz(cut(2*dk+dv, 2*dk+2*dv))), rows(0, c.valueDim)),
+		heads(weights.NewMatrix(&d.b, p+"in_proj_b", c.valueHeads, c.Width, ba(cut(0, r))), rows(0, 1)),
+		heads(weights.NewMatrix(&d.a, p+"in_proj_a", c.valueHeads, c.Width, ba(cut(r, 2*r))), rows(0, 1)),
 		heads(weights.NewVector(&d.Conv, weights.Conv, p+"conv1d.weight", channels, c.kernel), rows(keys*c.kernel, c.valueDim*c.kernel)),
 		heads(weights.NewVector(&d.DecayRate, weights.Decay, p+"A_log", 1, c.valueHeads), rows(0, 1)),
 		heads(weights.NewVector(&d.DecayBias, weights.Vector, p+"dt_bias", 1, c.valueHeads), rows(0, 1)),
 		weights.NewVector(&d.Norm, weights.Vector, p+"norm.weight", 1, c.valueDim),
-		heads(weights.NewMatrix(&d.out, p+"out_proj", c.hidden, values), weights.Order{Columns: true}))
-}
-
-func feedForward(list []weights.Weight, gate, up, down *backend.Weight, width, hidden int, p string) []weights.Weight {
-	return append(list,
-		weights.NewMatrix(gate, p+"gate_proj", width, hidden),
-		weights.NewMatrix(up, p+"up_proj", width, hidden),
-		weights.NewMatrix(down, p+"down_proj", hidden, width))
+		heads(weights.NewMatrix(&d.out, p+"out_proj", c.Width, values), weights.Order{Columns: true}))
 }
 
 // experts are the weights of a mixture of experts. Converted checkpoints stack them by
 // projection; raw ones stack them with gate and up in one tensor, or store them one by one.
 func experts(list []weights.Weight, e *backend.Experts, c *config, p string) []weights.Weight {
-	h, n := c.hidden, c.expertWidth
+	h, n := c.Width, c.expertWidth
 	fused := []string{p + "experts.gate_up_proj", p + "experts.down_proj"}
 	stacked := []string{p + "switch_mlp.gate_proj", p + "switch_mlp.up_proj", p + "switch_mlp.down_proj"}
 	stack := func(to *backend.Weight, name string, rows, cols int, raw weights.Storage) weights.Weight {
 		raw.Marks, raw.Groups = fused, 1
 		module := p + "switch_mlp." + name
 		w := weights.NewMatrix(to, module, rows, cols, raw, weights.Storage{Marks: stacked, Module: module}, weights.Storage{Module: p + "experts.%d." + name})
-		w.Experts = c.experts
+		w.Experts = c.Experts
 		return w
 	}
 	list = append(list,
-		weights.NewRouter(&e.Router, p+"gate", c.experts, h),
+		weights.NewRouter(&e.Router, p+"gate", c.Experts, h),
 		stack(&e.Gate, "gate_proj", n, h, weights.Storage{Module: fused[0], Size: 2 * n, Parts: []weights.Cut{{From: 0, To: n}}}),
 		stack(&e.Up, "up_proj", n, h, weights.Storage{Module: fused[0], Size: 2 * n, Parts: []weights.Cut{{From: n, To: 2 * n}}}),
 		stack(&e.Down, "down_proj", h, n, weights.Storage{Module: fused[1], Size: h, Parts: []weights.Cut{{From: 0, To: h}}}))
-	list = feedForward(list, &e.SharedGate, &e.SharedUp, &e.SharedDown, c.sharedWidth, h, p+"shared_expert.")
+	list = network.FeedForward(list, &e.SharedGate, &e.SharedUp, &e.SharedDown, c.sharedWidth, h, p+"shared_expert.")
 	return append(list, weights.NewRouter(&e.SharedRouter, p+"shared_expert_gate", 1, h))
 }

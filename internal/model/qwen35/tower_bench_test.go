@@ -7,7 +7,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/picture"
@@ -19,7 +18,7 @@ func BenchmarkTower(b *testing.B) {
 		for _, bits := range []int{16, 8} {
 			b.Run(fmt.Sprintf("shape=2b/bits=%d/picture=%dx%d", bits, size[0], size[1]), func(b *testing.B) {
 				dev := backendtest.Open(b, backend.Options{})
-				l := newLoader(dev, model.Options{})
+				l := &weights.Loader{Backend: dev}
 				l.Generated(weights.BitsForm(bits))
 				tower := vision.New(releasedShapes[1].config().vision)
 				if err := tower.Load(l); err != nil {

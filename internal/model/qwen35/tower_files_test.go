@@ -218,17 +218,17 @@ func TestTowerThatCannotBeUsed(t *testing.T) {
 			if !strings.Contains(log.String(), "accepts text only") {
 				t.Errorf("no warning: %s", log.String())
 			}
-			r.feed(t, model.Span{State: r.sequence(t), Tokens: []int32{1, 2, 3}, Want: 1})
+			r.Feed(t, model.Span{State: r.Sequence(t), Tokens: []int32{1, 2, 3}, Want: 1})
 			k, err := checkpoint.Open(f.write(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer k.Close() //nolint:errcheck // read only
-			s, err := Look(k)
+			s, err := model.Survey(k)
 			if err != nil || !s.Tower.Present || s.Tower.Problem == nil || s.Tower.Loaded != 0 {
 				t.Errorf("a look says %+v, %v", s.Tower, err)
 			}
-			v, err := TakeInventory(k, weights.Whole, slog.New(slog.DiscardHandler))
+			v, err := model.Inventory(k, weights.Whole, slog.New(slog.DiscardHandler))
 			if err != nil || v.Tower != nil || len(v.Extras) == 0 {
 				t.Errorf("inventory: %v", err)
 			}
@@ -258,7 +258,7 @@ func TestTowerIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // read only
-	s, err := Look(c)
+	s, err := model.Survey(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestTowerIsCounted(t *testing.T) {
 	if part.Tensors != 9+12*3 || part.Parameters != i.Parameters || part.Bytes != 2*i.Parameters || part.Bits != 16 || !slices.Equal(part.Encodings, []string{"bf16"}) {
 		t.Errorf("part %+v", part)
 	}
-	v, err := TakeInventory(c, weights.Whole, slog.New(slog.DiscardHandler))
+	v, err := model.Inventory(c, weights.Whole, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package qwen35
 
 import (
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -23,27 +22,11 @@ import (
 // towerOf is the tower of a folder, or ends the test.
 func towerOf(tb testing.TB, r *rig) *vision.Tower {
 	tb.Helper()
-	if t, err := r.Tower(); err != nil || t == nil {
+	t, err := r.Tower()
+	if err != nil || t == nil {
 		tb.Fatalf("tower %v: %v", t, err)
 	}
-	return r.tower
-}
-
-// openOn loads a checkpoint folder onto a device.
-func openOn(tb testing.TB, dir string, b backend.Backend, o model.Options) *rig {
-	tb.Helper()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
-	o.Log = slog.New(slog.DiscardHandler)
-	m, err := Open(c, b, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = m.Close() })
-	return &rig{Model: m, b: b}
+	return t.(*vision.Tower)
 }
 
 // goldenPictures are those of the vision fixture, prepared: eight pictures, then the video.
@@ -180,12 +163,12 @@ func TestTowerEqualsReference(t *testing.T) {
 				}
 				if i == 0 || i == 3 {
 					stepTo(t, p, func() bool { return p.At == vision.Projecting })
-					compare(fmt.Sprintf("%d.embedded", i), r.host(t, p.X))
+					compare(fmt.Sprintf("%d.embedded", i), r.Host(t, p.X))
 					stepTo(t, p, func() bool { return p.Block == 1 })
-					compare(fmt.Sprintf("%d.block0", i), r.host(t, p.X))
+					compare(fmt.Sprintf("%d.block0", i), r.Host(t, p.X))
 				}
 				stepTo(t, p, func() bool { return p.At == vision.Merging })
-				compare(fmt.Sprintf("%d.last", i), r.host(t, p.X))
+				compare(fmt.Sprintf("%d.last", i), r.Host(t, p.X))
 				p.Close()
 			}
 			// Without positions rows are the patches alone.
@@ -197,7 +180,7 @@ func TestTowerEqualsReference(t *testing.T) {
 					t.Fatal(err)
 				}
 				stepTo(t, p, func() bool { return p.At == vision.Projecting })
-				compare(fmt.Sprintf("%d.patch", i), r.host(t, p.X))
+				compare(fmt.Sprintf("%d.patch", i), r.Host(t, p.X))
 				p.Close()
 			}
 		})
@@ -289,7 +272,7 @@ func TestTowerRowsAreTheirOwn(t *testing.T) {
 				"opaque":  backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1})),
 				"split":   divided(t, func(p backend.Part) bool { return p.Kind == backend.TowerPart }),
 			} {
-				same(t, name, see(t, towerOf(t, openOn(t, dir, b, o)), vision.StepOperations, pictures[:few]...), want[:few])
+				same(t, name, see(t, towerOf(t, openOn(t, b, dir, o)), vision.StepOperations, pictures[:few]...), want[:few])
 			}
 			old := runtime.GOMAXPROCS(2)
 			defer runtime.GOMAXPROCS(old)

@@ -16,9 +16,6 @@ import (
 // is what it takes to find out which it was: the head with the damage undone, beside the
 // head as it was loaded, without loading anything again.
 
-// HiddenRows implements model.Examinable.
-func (m *Model) HiddenRows() (before, after backend.Tensor) { return m.X, m.Hidden }
-
 // shifts are the norms that converters treat alike: all of them first.
 var shifts = []struct {
 	which, were string
@@ -35,17 +32,13 @@ var shifts = []struct {
 	{"the head's last norm", "was", []string{"norm"}},
 }
 
-// Repairs implements model.Repairable: norms shifted by one twice or not at all, and fc with
+// Repairs implements network.Config: norms shifted by one twice or not at all, and fc with
 // its halves exchanged.
-func (h *Head) Repairs() []model.Repair {
+func (*config) Repairs(h *network.Head) []model.Repair {
 	var list []model.Repair
 	add := func(r model.Repair, v variant) {
 		r.Open = func() (model.Head, func(), error) {
-			x, err := h.variant(v)
-			if err != nil {
-				return nil, nil, err
-			}
-			return x, x.close, nil
+			return v.of(h)
 		}
 		list = append(list, r)
 	}
@@ -72,16 +65,17 @@ type variant struct {
 	hiddenFirst bool
 }
 
-// variant returns a head with the matrices of h, which must outlive it, and norms of its
-// own. The caller closes it.
-func (h *Head) variant(v variant) (*Head, error) {
-	block, attn := h.block, *h.block.attn
-	block.attn = &attn
-	x := &Head{layout: h.layout, block: block}
-	x.pairs = network.Pairs{NormHidden: h.pairs.NormHidden, NormEmbed: h.pairs.NormEmbed, FC: h.pairs.FC, Swapped: v.hiddenFirst}
-	x.begin(h.cfg, x.operations)
-	x.Backend, x.Embed, x.Unembed, x.Norm = h.Backend, h.Embed, h.Unembed, h.Norm
-	for name, gain := range x.norms() {
+// of returns a head with the matrices of h, which must outlive it, and norms of its own. The caller
+// calls done.
+func (v variant) of(h *network.Head) (x *network.Head, done func(), err error) {
+	x = h.Variant(func(n *network.Network) network.Layer {
+		y, attn := *h.Layer().(*layer), *h.Layer().(*layer).attn
+		y.rows, y.attn = newRows(y.cfg, n), &attn
+		return &y
+	})
+	x.Pairs.Swapped = v.hiddenFirst
+	gains := norms(x)
+	for name, gain := range gains {
 		old, err := h.Backend.Host(*gain)
 		if err == nil {
 			*gain, err = backend.At(h.Backend, backend.Part{Kind: backend.HeadPart}).Alloc(dtype.F32, 1, len(old))
@@ -94,27 +88,24 @@ func (h *Head) variant(v variant) (*Head, error) {
 			err = h.Backend.Write(*gain, moved)
 		}
 		if err != nil {
-			return nil, err // what was allocated is freed with the backend
+			return nil, nil, err // what was allocated is freed with the backend
 		}
 	}
-	return x, nil
+	return x, func() {
+		for _, gain := range gains {
+			h.Backend.Free(*gain)
+		}
+		x.Release()
+	}, nil
 }
 
-// norms are the gains of the head by their names.
-func (h *Head) norms() map[string]*backend.Tensor {
+// norms are the gains of a head by their names.
+func norms(h *network.Head) map[string]*backend.Tensor {
 	gains := map[string]*backend.Tensor{}
-	for w := range h.weights() {
+	for w := range h.Weights() {
 		if w.Kind == weights.Gain {
 			gains[strings.TrimSuffix(strings.TrimPrefix(w.Name, "mtp."), ".weight")] = w.Tensor()
 		}
 	}
 	return gains
-}
-
-// close frees the norms and the workspace of a variant. The head of a Model is closed with it.
-func (h *Head) close() {
-	for _, gain := range h.norms() {
-		h.Backend.Free(*gain)
-	}
-	h.pairs.Free(&h.Network)
 }

@@ -7,28 +7,27 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // TestVariantDiffersInWhatItSays runs variants of a head over the same pairs.
 func TestVariantDiffersInWhatItSays(t *testing.T) {
 	r := open(t, golden.Dir(t, "dense"), 1, model.Options{})
 	prompt := golden.Load(t, "dense").Cases[0].Prompt
-	_, hidden := r.feed(t, model.Span{State: r.sequence(t), Tokens: prompt})
-	before, after := r.HiddenRows()
-	if before.Rows != len(prompt) || !slices.Equal(r.host(t, after), hidden) || slices.Equal(r.host(t, before), hidden) {
+	_, hidden := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: prompt})
+	before, after := r.Model.(model.Examinable).HiddenRows()
+	if before.Rows != len(prompt) || !slices.Equal(r.Host(t, after), hidden) || slices.Equal(r.Host(t, before), hidden) {
 		t.Error("the hidden rows are not those of the last pass")
 	}
 	next, hidden := prompt[1:], hidden[:(len(prompt)-1)*r.Info().Width]
-	want, _ := r.headLogits(t, hidden, next)
-	run := func(h *Head) [][]float32 {
-		was := r.head
-		r.head = h
-		defer func() { r.head = was }()
-		logits, _ := r.headLogits(t, hidden, next)
+	want := headLogits(t, r, hidden, next)
+	head := r.Head().(*network.Head)
+	run := func(h model.Head) [][]float32 {
+		logits, _ := r.FeedTo(t, h, r.Pairs(t), hidden, next)
 		return logits
 	}
 	all := map[string]float32{}
-	for name := range r.head.norms() {
+	for name := range norms(head) {
 		all[name] = 1
 	}
 	for name, c := range map[string]struct {
@@ -41,7 +40,7 @@ func TestVariantDiffersInWhatItSays(t *testing.T) {
 		"one norm":     {variant{shift: map[string]float32{"layers.0.self_attn.k_norm": 1}}, false},
 		"hidden first": {variant{hiddenFirst: true}, false},
 	} {
-		h, err := r.head.variant(c.v)
+		h, done, err := c.v.of(head)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,19 +48,19 @@ func TestVariantDiffersInWhatItSays(t *testing.T) {
 		if same := slices.EqualFunc(got, want, slices.Equal); same != c.same {
 			t.Errorf("%s: the same logits %v", name, same)
 		}
-		h.close()
-		if again := run(r.head); !slices.EqualFunc(again, want, slices.Equal) {
+		done()
+		if again := run(head); !slices.EqualFunc(again, want, slices.Equal) {
 			t.Errorf("%s: the head itself has changed", name)
 		}
 	}
-	shifted, err := r.head.variant(variant{shift: all})
+	shifted, _, err := variant{shift: all}.of(head)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range all {
 		all[name] = -1
 	}
-	undone, err := shifted.variant(variant{shift: all})
+	undone, _, err := variant{shift: all}.of(shifted)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
@@ -30,18 +30,18 @@ type fileVision struct {
 // resolve fills in the reference's defaults. The error is of sizes with which no tensor can be
 // looked for; what else is wrong says check.
 func (f *fileVision) resolve() (*vision.Config, error) {
-	read := reader{}
+	read := network.Reader{}
 	v := &vision.Config{
-		Depth:        read.size("depth", f.Depth, 27, 1<<10),
-		Width:        read.size("hidden_size", f.Hidden, 1152, 1<<16),
-		Heads:        read.size("num_heads", f.Heads, 16, 1<<10),
-		Intermediate: read.size("intermediate_size", f.Intermediate, 4304, 1<<18),
-		Output:       read.size("out_hidden_size", f.Output, 3584, 1<<20),
-		Patch:        read.size("patch_size", f.Patch, 16, 64),
-		Temporal:     read.size("temporal_patch_size", f.Temporal, 2, 8),
-		Merge:        read.size("spatial_merge_size", f.Merge, 2, 8),
-		Positions:    read.size("num_position_embeddings", f.Positions, 2304, 1<<20),
-		Channels:     read.size("in_channels", f.Channels, 3, 64),
+		Depth:        read.Size("depth", f.Depth, 27, 1<<10),
+		Width:        read.Size("hidden_size", f.Hidden, 1152, 1<<16),
+		Heads:        read.Size("num_heads", f.Heads, 16, 1<<10),
+		Intermediate: read.Size("intermediate_size", f.Intermediate, 4304, 1<<18),
+		Output:       read.Size("out_hidden_size", f.Output, 3584, 1<<20),
+		Patch:        read.Size("patch_size", f.Patch, 16, 64),
+		Temporal:     read.Size("temporal_patch_size", f.Temporal, 2, 8),
+		Merge:        read.Size("spatial_merge_size", f.Merge, 2, 8),
+		Positions:    read.Size("num_position_embeddings", f.Positions, 2304, 1<<20),
+		Channels:     read.Size("in_channels", f.Channels, 3, 64),
 		Activation:   vision.Activation,
 	}
 	if len(f.Deepstack) > 0 {
@@ -50,23 +50,24 @@ func (f *fileVision) resolve() (*vision.Config, error) {
 	if f.Activation != "" {
 		v.Activation = f.Activation
 	}
-	if read.err != nil {
-		return nil, fmt.Errorf("vision_config: %w", read.err)
+	if read.Err != nil {
+		return nil, fmt.Errorf("vision_config: %w", read.Err)
 	}
 	return v, nil
 }
 
-// openTower looks for the vision tower of a checkpoint and checks all of it, by the headers. It is
-// nil if there are no tensors of one. The error says why one cannot be used. Its tensors count as
-// known, whatever comes of it.
-func (c *config) openTower(f *weights.Files) (t *vision.Tower, err error) {
+// NewTower implements network.Sighted.
+func (c *config) NewTower() network.Tower { return vision.New(c.vision) }
+
+// OpenTower implements network.Sighted.
+func (c *config) OpenTower(f *weights.Files) (_ network.Tower, err error) {
 	if !f.HasTower() {
 		return nil, nil
 	}
 	f.SkipTower()
 	defer func() {
 		if err != nil {
-			t, err = nil, fmt.Errorf("qwen35: %w", err)
+			err = fmt.Errorf("qwen35: %w", err)
 		}
 	}()
 	if c.vision == nil {
@@ -75,29 +76,19 @@ func (c *config) openTower(f *weights.Files) (t *vision.Tower, err error) {
 		}
 		return nil, errors.New("config.json has no vision_config, but the weights have a vision tower")
 	}
-	t = vision.New(c.vision)
+	t := vision.New(c.vision)
 	// Whose tensors are missing is a text model that was cut from another: whatever else is wrong
 	// follows from that.
 	if err = f.FindTower(t.Weights()); err != nil {
 		return nil, err
 	}
-	if err = c.vision.Check(c.hidden); err != nil {
+	if err = c.vision.Check(c.Width); err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
-	return t, f.CheckTower(t.Weights())
-}
-
-// towerOf is openTower as the options have it. It logs why the model has no tower.
-func (c *config) towerOf(f *weights.Files, o model.Options) (*vision.Tower, error) {
-	if o.NoVision {
-		f.SkipTower()
-		return nil, nil
+	if err = f.CheckTower(t.Weights()); err != nil {
+		return nil, err
 	}
-	t, err := c.openTower(f)
-	if err != nil {
-		o.Log.Warn("the vision tower cannot be used: the model accepts text only", "reason", err)
-	}
-	return t, err
+	return t, nil
 }
 
 // readVision decodes vision_config; it is nil if there is none. A model with an unreadable tower
