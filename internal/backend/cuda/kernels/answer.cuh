@@ -2,18 +2,18 @@
 #pragma once
 #include "few.cuh"
 
-// Answer is what the answers of one row's experts are weighed with, and what their sum is added to: by rank,
+// Answer has the weights of the outputs of one row's experts, and the destination of their sum: by rank,
 // then the shared one, whose weight is the sigmoid of router's number or, without router, 1.
 struct Answer {  // shared with Go
   const float *weights, *router;
   float* dst;
   int choices, shared;  // experts of the row: at most maxPicks; and one or none
-  Pick pick;            // that made the choice, or none: it is listed
+  Pick pick;            // the selection; none: it is listed
 };
 
-// answer is the last product of the experts of one row and their sum. A block has a tile of outputs, and a
-// warp an expert at a time, whose numbers it rounds itself. The kernel before this one lets it begin when it
-// has waited for what the choice is made of, so weights are asked for before await.
+// answer is the down projection of the experts of one row and their sum. A block has a tile of outputs, and a
+// warp one expert at a time, whose inputs it quantizes itself. The previous kernel lets this one begin after
+// it has waited for the inputs of the selection, so weights are loaded before await.
 template <int SCALES> __device__ __forceinline__ void answer(const Product& p, const Parts& parts, const Answer& a) {
   constexpr int H = groupsIn<SCALES>, G = chunkOf<SCALES, 1>, S = stagesOf<SCALES, 1>, BLOCK = blockBytes<4, 64, SCALES>(), CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
   extern __shared__ __align__(16) byte space[];

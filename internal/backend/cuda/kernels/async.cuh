@@ -11,7 +11,7 @@ __device__ __forceinline__ void copy4(void *to, const void *from) {
 }
 
 // commit makes a group of the thread's copies since the last one. arrive waits until all but the last
-// N groups of this thread are there; for those of other threads a barrier has to follow.
+// N groups of this thread are complete; those of other threads also need a barrier.
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
 __device__ __forceinline__ void arrive() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }

@@ -1,11 +1,11 @@
-// Attention: what comes before the pages and after them, and pages of float32 and of half precision.
+// Attention: the kernels before the pages and after them, and pages of float32 and of half precision.
 // backend.Ops.Attend; the order of additions is that of the CPU's Page.
 #include "async.cuh"
 #include "pages.cuh"
 #include "quantize.cuh"
 
-// Rotations per position of pairs, which of a row's positions each is rotated by, and what cosines
-// and sines are multiplied with.
+// Rotations per position of pairs, the index of the position that rotates each, and the factor of cosines
+// and sines.
 const int maxPairs = 256;
 struct Turns {  // shared with Go
   int pairs, sections;
@@ -31,7 +31,7 @@ extern "C" __global__ void attend_turns(const Call *call, const __grid_constant_
   to[(size_t)(2 * r + 1) * t.pairs + i] = mul(sin, t.factor);
 }
 
-// quantize has a warp make codes of n numbers in shared memory, as the CPU's quantizeGroup does: code i
+// quantize quantizes n numbers in shared memory with a warp, like the CPU's quantizeGroup: code i
 // goes to to[i*step], with the bits of flip changed. It returns the scale; total is the sum of the codes.
 __device__ __forceinline__ float quantize(const float *x, int n, unsigned char *to, int step, int flip, int *total) {
   const int lane = threadIdx.x & 31;
@@ -60,7 +60,7 @@ __device__ __forceinline__ float quantize(const float *x, int n, unsigned char *
 //
 // Norms and rotation of queries and keys, and the new rows of pages. A warp has a head of a row.
 extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *call, const __grid_constant__ Layer a) {
-  extern __shared__ float heads[];  // of each warp: a head and its second part, in i8 both in whole groups
+  extern __shared__ float heads[];  // for each warp: a head and its second part, in i8 both in whole groups
   const int lane = threadIdx.x & 31, r = blockIdx.y, share = a.share(), keyGroups = a.keyGroups(), groups = a.groups();
   int i = blockIdx.x * 4 + threadIdx.x / 32;
   release();
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
   const bool query = i < a.heads, value = i >= a.heads + a.kvHeads;
   if (i >= a.heads + (a.latent ? 1 : 2) * a.kvHeads) return;
   const int kv = query ? i / share : value ? i - a.heads - a.kvHeads : i - a.heads;
-  // Numbers of the two parts, and with what is added to make them whole groups.
+  // Numbers of the two parts, and with padding to whole groups.
   const int n[2] = {value ? a.value : a.key, value ? 0 : a.tail};
   const bool coded = a.kind == i8;
   const int whole[2] = {coded && !value ? keyGroups * codedGroup : n[0], coded ? (groups - keyGroups) * codedGroup : n[1]};
@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
     for (int c = lane; c < a.key + a.tail; c += 32) to[c] = y[c];
     return;
   }
-  // Where codes go: those of queries together; a row of a page for each part; values by column.
+  // Destinations of codes: queries together; a row of a page for each part; values by column.
   // Latent rows and values have one scale, others one for each group.
   const size_t at = ((size_t)r * a.heads + i) * groups;
 #pragma unroll 1
@@ -158,14 +158,14 @@ extern "C" __global__ void __launch_bounds__(256) attend_floats(const Call *call
 // Grid: x: rows times heads, y: 64 columns.
 // Sums: pages in order.
 //
-// The sums of pages that were computed apart, merged in their order. A block has joinColumns columns
-// of a query, which it rounds too where a product wants that, wherever the answer was computed; of all
-// pages but one the factors come first, joinPages at a time. Twice batch pages, a power of two, are in dynamic
-// shared memory: fewer where there are more blocks.
+// The sums of pages that were computed separately, merged in their order. A block has joinColumns columns
+// of a query, which it also quantizes if a product needs that, for both ways of computing; the factors of all
+// pages but one come first, joinPages at a time. Twice batch pages, a power of two, are in dynamic
+// shared memory: fewer if there are more blocks.
 const int joinColumns = 64, joinPages = 256;
 
 extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call *call, const __grid_constant__ Layer a, int batch, Codes codes) {
-  __shared__ float4 factors[joinPages];  // tops, then what was there and what a page adds is multiplied with, and its weight
+  __shared__ float4 factors[joinPages];  // tops, then the factors of the old sum and of a page, and its weight
   __shared__ float answer[joinColumns];
   extern __shared__ float pages[];  // [2*batch][joinColumns]
   const int tid = threadIdx.x, lane = tid & 31, r = blockIdx.x / a.heads, h = blockIdx.x % a.heads, share = a.share(), c = blockIdx.y * joinColumns + tid;
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
   const bool joins = apart(a, call) && owner >= 0;
   await();
   const float *q = a.q + (size_t)r * a.qStride + h * a.head + a.key + a.tail + c;
-  const float gate = a.gate && c < a.value ? *q : 0.0f;  // asked for before it is needed
+  const float gate = a.gate && c < a.value ? *q : 0.0f;  // loaded before it is needed
   const auto round = [&](float y) {
     answer[tid] = y;
     __syncthreads();
@@ -201,8 +201,8 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
     const int n = min(joinPages, end - first);
     const float4 *tops = a.tops + slotOf(a, w, first, i);
     const float *from = a.sums + slotOf(a, w, first, i) * a.columns() + c;
-    // The sums of batch pages are on their way while those before them are added, and the first while
-    // the factors are computed. A thread brings what it adds.
+    // The sums of batch pages are loaded while earlier ones are added, and the first while
+    // the factors are computed. A thread loads the numbers that it adds.
     auto ask = [&](int j0) {
       if (c < a.value)
 #pragma unroll 8
@@ -235,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
         highest = __shfl_sync(0xffffffffu, upto, 31);
       }
     __syncthreads();
-    // The first page is taken as it is.
+    // The first page needs no factor.
     const bool taken = first == begin && !coded;
 #pragma unroll 1
     for (int j0 = 0; j0 < n; j0 += batch) {

@@ -1,17 +1,17 @@
-// What the kernels of attention have in common: the layer, which rows see what of a page, and how
-// work is found in the call block. The context of a sequence is no part of a pass's shape, so
-// grids do not follow it: blocks count the work and take their share.
+// Common parts of the attention kernels: the layer, which rows see which part of a page, and how
+// work is found in the call block. The context of a sequence is not part of a pass's shape, so
+// grids do not depend on it: blocks count the work and take their share.
 #pragma once
 #include "bits.cuh"
 #include "call.cuh"
 
 const int pageTokens = 64, codedGroup = 64;
 
-// uniform is x, which all threads of a warp have: told so, the compiler need not keep together
-// those that it thinks may part, which costs more than the work.
+// uniform is x, which is equal in all threads of a warp: otherwise the compiler keeps
+// threads together that might diverge, which costs more than the work.
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
-// expDown is exp32 of what is not above zero, or not a number, without a branch.
+// expDown is exp32 of numbers that are not above zero, or NaN, without a branch.
 __device__ __forceinline__ float expDown(float x) {
   const float round = 12582912.0f;
   const float n = sub(fused(x, 1.44269504f, round), round);
@@ -33,13 +33,13 @@ const int nowhere = -(1 << 29);  // a position from which nothing is seen
 // Types of numbers in pages.
 const int f32 = 0, f16 = 1, i8 = 2;
 
-// A layer of attention and what was prepared for it: attend.go fills it in.
+// A layer of attention and its prepared inputs: attend.go fills it in.
 struct Layer {  // shared with Go
   int heads, kvHeads;
   int key, tail, value;    // numbers of a key in its rows of a page, in a latent row's second ones, of a value
   int head;                // numbers from one head's query to the next
   int kind, page;          // type of numbers, and first byte of a page that is the layer's
-  int part[2];             // bytes of a head's keys in a page, and of what follows them
+  int part[2];             // bytes of a head's keys in a page, and of the next part
   int latent, gate;
   int window, ahead;       // positions that a row sees up to its own, 0: all, and from its own on
   int pairs, interleaved;  // of rotation
@@ -54,11 +54,11 @@ struct Layer {  // shared with Go
   const float *rotation;   // [rows][2][pairs]: cosines and sines
   float *floats;           // [rows][heads][key+tail]: queries, normed and rotated; unless pages are of i8
   // The same of i8: codes, [rows][heads][groups*codedGroup], and for each group of a query its scale,
-  // and what the sum of its codes times a key's code + 128 starts from, see codes.
+  // and the initial value of the sum of its codes times a key's code + 128, see codes.
   signed char *codes;
   float *scales;
   int *starts;
-  // Sums over single pages: of values, [slots][columns], and what belongs to them.
+  // Sums over single pages: of values, [slots][columns], and their softmax terms.
   float *sums;
   float4 *tops;            // highest score, weight, and in i8 the scale of the sums
 
@@ -76,7 +76,7 @@ struct Layer {  // shared with Go
     const int to = max(0, min(pageTokens, end(s, pos) - page * pageTokens));
     return make_int2(window > 0 ? min(to, max(0, pos + 1 - page * pageTokens - window)) : 0, to);
   }
-  // rows are what a page has of a head: its keys (part 0), or its values or second parts (part 1).
+  // rows are a head's part of a page: its keys (part 0), or its values or second parts (part 1).
   __device__ unsigned char *rows(unsigned char *at, int which, int kv) const {
     return at + page + (which ? (size_t)kvHeads * part[0] : 0) + (size_t)kv * part[which];
   }
@@ -85,8 +85,8 @@ struct Layer {  // shared with Go
 // pagesOf is how many pages some row of a sequence sees, from firstPage of its first row on.
 __device__ __forceinline__ int pagesOf(const Layer &a, const Seq &s) { return (s.pos + s.n + pageTokens - 1) / pageTokens - a.firstPage(s.pos); }
 
-// A warp adds up count(sequence) over the sequences before the one that has number index of the things
-// counted: it returns that one, or the number of sequences, and what is counted before it.
+// A warp adds up count(sequence) over the sequences before the one that contains item index.
+// It returns that sequence, or the number of sequences, and the count before it.
 template <typename F>
 __device__ __forceinline__ int locate(const Call *call, int index, int *before, F count) {
   const int lane = threadIdx.x & 31;
@@ -115,7 +115,7 @@ __device__ __forceinline__ int locate(const Call *call, int index, int *before, 
   return call->seqs;
 }
 
-// slots is how many sums over single pages a sequence has: for every page, head of keys and query,
+// slots is the number of sums over single pages of a sequence: for every page, head of keys and query,
 // in this order. slotsBefore is those of the sequences whose rows come before row `first`.
 __device__ __forceinline__ int slots(const Layer &a, const Seq &s) { return pagesOf(a, s) * s.n * a.heads; }
 
@@ -128,7 +128,7 @@ __device__ __forceinline__ int slotsBefore(const Layer &a, const Call *call, int
   return __reduce_add_sync(0xffffffffu, n);
 }
 
-// apart reports whether pages are computed apart and then merged by attend_join. Otherwise a block
+// apart reports whether pages are computed separately and then merged by attend_join. Otherwise a block
 // takes the pages one after another.
 __device__ __forceinline__ bool apart(const Layer &a, const Call *call) { return a.split && slotsBefore(a, call, 0x7fffffff) <= a.slots; }
 
@@ -159,7 +159,7 @@ __device__ __forceinline__ int chunkOf(const Layer &a, const Call *call, int que
 }
 
 // work finds piece index of those with at most `queries` queries; false if there are no more. Chunk is 0
-// where pages are not computed apart.
+// if pages are not computed separately.
 __device__ __forceinline__ bool work(const Layer &a, const Call *call, int index, int queries, int chunk, Work *w) {
   const int share = a.share();
   int before;
@@ -175,7 +175,7 @@ __device__ __forceinline__ bool work(const Layer &a, const Call *call, int index
   w->slot = 0;
   const int chunks = chunk ? (pagesOf(a, w->s) + chunk - 1) / chunk : 1;
   w->first = index / chunks * queries;
-  // What the last of the queries sees.
+  // The pages that the last of the queries sees.
   w->to = a.endPage(w->s, w->s.pos + (min(w->first + queries, w->s.n * share) - 1) / share);
   if (chunk) {
     w->from = w->skip + index % chunks * chunk;

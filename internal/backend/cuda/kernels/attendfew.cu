@@ -17,7 +17,7 @@ __device__ __forceinline__ void ready(const Layer &a, const float *x, const floa
 #pragma unroll
   for (int k = 0; k < 8; k++) v[k] = 32 * k < a.key ? x[lane + 32 * k] : 0.0f, by[k] = gain && 32 * k < a.key ? gain[lane + 32 * k] : 0.0f;
   if (gain) {
-    // Lane l of the sum has numbers l, l+16, and so on: those of two threads by turns.
+    // Lane l of the sum has numbers l, l+16, and so on, alternating between two threads.
 #pragma unroll
     for (int k = 0; k < 8; k++) {
       if (32 * k >= a.key) break;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void pieces(const Call *call, const Layer &a, bool sp
   float *queries = shared + sizeof(*qs) / 4;        // [N][stride]
   float *fresh = queries + N * stride;              // [fewQueries][stride]: new keys, one for each warp
   unsigned char *keys = (unsigned char *)(fresh + fewQueries * stride), *values = keys + pageTokens * keyBytes;
-  // Of the values a thread has two columns of a half of the queries.
+  // A thread has two columns of the values, for a half of the queries.
   const int many = N / 2, c = 2 * (tid % 128), q0 = tid / 128 * many;
   Work w;
 #pragma unroll 1
@@ -73,7 +73,7 @@ __device__ __forceinline__ void pieces(const Call *call, const Layer &a, bool sp
     // The last of the blocks that have the sequence's queries sees all of its rows.
     const bool writes = w.first + n == w.s.n * share;
     __syncthreads();
-    // Of a page the rows before the call's are brought; the others are made here.
+    // Rows of a page before the call's are loaded; the others are computed here.
     auto ask = [&](int p, int which) {
       if (p < end) {
         const int old = min(pageTokens, w.s.pos - p * pageTokens), bytes = (which ? a.value : a.key) * size, step = which ? valueBytes : keyBytes;
@@ -153,7 +153,7 @@ __device__ __forceinline__ void pieces(const Call *call, const Layer &a, bool sp
     }
     arrive<0>();
     if (split || c >= a.value || q0 >= n) continue;
-    // The sums pass through where the queries were, so that there is one copy of what is done with them.
+    // The sums are passed through the memory of the queries, so that the code after it exists once.
 #pragma unroll
     for (int q = 0; q < many; q++) *(float2 *)(queries + (q0 + q) * stride + c) = make_float2(out[q][0], out[q][1]);
 #pragma unroll 1

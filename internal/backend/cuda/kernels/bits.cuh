@@ -1,5 +1,5 @@
-// The arithmetic of package exactmath: the same bits as its functions of float32, whose names and
-// reasons are there. A number is computed by the functions below and by nothing else, so that no
+// The arithmetic of package exactmath: the same bits as its functions of float32, which have the names and
+// the reasons. Numbers are computed only by the functions below, so that no
 // compiler fuses or reorders: every one of them rounds to nearest.
 #pragma once
 #include <cstdint>
@@ -11,7 +11,7 @@ __device__ __forceinline__ float quot(float a, float b) { return __fdiv_rn(a, b)
 __device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }  // FMA32
 __device__ __forceinline__ float rsqrt32(float x) { return quot(1.0f, __fsqrt_rn(x)); }
 
-// atMost keeps what is not a number, atLeast0 makes it zero: where that is used, another term has it.
+// atMost keeps NaN, atLeast0 makes it zero: another term then has the NaN.
 __device__ __forceinline__ float atMost(float x, float limit) { return x > limit ? limit : x; }
 __device__ __forceinline__ float atLeast0(float x) { return x > 0.0f ? x : 0.0f; }
 
@@ -117,7 +117,7 @@ __device__ __forceinline__ float sum16(float a) {
   return a;
 }
 
-// wideSum adds what 64 threads have in the tree of exactmath's wide lanes, halves onto halves; the
+// wideSum adds the numbers of 64 threads in the tree of exactmath's wide lanes, halves onto halves; the
 // first of the block's threads are the lanes. Every thread of the block gets the sum. upper is shared.
 __device__ __forceinline__ float wideSum(float a, float upper[33]) {
   int i = threadIdx.x;
@@ -133,8 +133,8 @@ __device__ __forceinline__ float wideSum(float a, float upper[33]) {
   return upper[32];
 }
 
-// A kernel may begin before those before it have ended: it first lets the next one do so, and calls
-// await before it touches memory that a kernel writes. Weights it may ask for before.
+// A kernel may begin before earlier ones have ended: it first lets the next one do so, and calls
+// await before it touches memory that a kernel writes. It may load weights before.
 __device__ __forceinline__ void release() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");

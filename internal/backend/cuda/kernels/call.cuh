@@ -1,4 +1,4 @@
-// The call block: what kernels read of a pass that differs between two passes of one shape. call.go
+// The call block: the inputs of kernels that differ between two passes of one shape. call.go
 // writes it.
 #pragma once
 

@@ -114,7 +114,7 @@ __device__ float softmax(float* x, int count) {
 // Pick is the usual choice of one row's experts, which kernels make by themselves: the highest of at most 256
 // logits, weighed by their softmax.
 struct Pick {  // shared with Go
-  const float* logits;  // none: the choice was made
+  const float* logits;  // none: the selection was made
   int experts, topK, normalize;
   float scale;  // 0: 1
 };
@@ -126,7 +126,7 @@ struct Picked {
   float scores[maxPicked], weights[maxPicks];
   int chosen[maxPicks + 1];
 
-  // choose has a warp rank the experts. What it reads was written by no kernel that may not have ended.
+  // choose ranks the experts with a warp. Its inputs are not written by a kernel that may still run.
   __device__ __forceinline__ void choose(const Pick& c) {
     const int lane = threadIdx.x & 31;
 #pragma unroll

@@ -27,7 +27,7 @@ const int queryBytes = mostGroups * codedGroup + 64;  // the rest keeps rows in 
 // Queries of a block: two tiles of 16.
 const int M = 2, queries = 16 * M;
 
-// What the warps of a block tell each other.
+// Shared memory between the warps of a block.
 struct Told {
   unsigned char codes[queries][queryBytes];
   unsigned weights[2][queries][16];   // high bytes of weights, by fours of positions, and low ones
@@ -37,10 +37,10 @@ struct Told {
   float tops[4][queries];             // of each warp's scores
   unsigned most[4][queries];          // likewise the highest weights, as bits
   float top[queries], weight[queries]; // of all pages so far
-  float old[queries], more[queries];   // factors of what was there, and of what the page adds
+  float old[queries], more[queries];   // factors of the old sum, and of the page's
 };
 
-// highest is the highest of what the four warps have.
+// highest is the maximum over the four warps.
 __device__ __forceinline__ float highest(const float *x, int step) { return fmaxf(fmaxf(x[0], x[step]), fmaxf(x[2 * step], x[3 * step])); }
 __device__ __forceinline__ float highest(const unsigned *x, int step) { return __uint_as_float(max(max(x[0], x[step]), max(x[2 * step], x[3 * step]))); }
 
@@ -50,14 +50,14 @@ __device__ __forceinline__ float highest(const unsigned *x, int step) { return _
 // Sums: exact integers within a group of 64 columns and for values within a page; groups ascending, softmax weights in lane
 //   order, pages in order (Coded of the CPU).
 //
-// A block has 32 queries of a head of keys, or where pages may be computed apart 16. Of a page its four warps compute a quarter of the
-// positions' scores each, and then a quarter of the columns.
+// A block has 32 queries of a head of keys, or 16 if pages may be computed separately. Its four warps compute the scores of a quarter of
+// the positions of a page each, and then a quarter of the columns.
 //
-// Sums of integers have no order, so positions are put where they are wanted: thread t of four
+// Sums of integers do not depend on the order, so positions are placed for the second product: thread t of four
 // neighbors has positions 16t to 16t+15 as operand of the second product, sixteen bytes of a column of
 // values. Of the first product it gets columns 2t and 2t+1, so column c of tile m is position
 // 16(c/2)+2m+c%2, and a warp that has tiles 2w and 2w+1 ends with positions 16t+4w to 16t+4w+3 in thread t:
-// a word of the second operand. Likewise columns of codes in a group: thread t has 16t to 16t+15.
+// a word of the second operand. Columns of codes in a group are placed alike: thread t has 16t to 16t+15.
 extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, const __grid_constant__ Layer a) {
   __shared__ __align__(16) Told told;
   const int tid = threadIdx.x, lane = tid & 31, warp = uniform(tid / 32), row = lane / 4, t = lane & 3, share = a.share();
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
     if (tid < queries) told.top[tid] = minus, told.weight[tid] = 0.0f;
     __syncthreads();
     const int c = warp * 8 + 2 * t;
-    int pos[M][2];  // of this thread's queries; nothing is seen from nowhere
+    int pos[M][2];  // of this thread's queries; a missing query sees nothing
     float out[M][mostTiles][4];
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
 #pragma unroll
       for (int i = 0; i < mostTiles; i++) out[m][i][0] = out[m][i][1] = out[m][i][2] = out[m][i][3] = 0.0f;
     }
-    // Keys and scales of a page are asked for while the page before is computed, its values when it begins.
+    // Keys and scales of a page are loaded while the previous page is computed, its values when it begins.
     uint4 k[mostGroups][2], v[mostTiles];
     float4 keyScales[mostGroups], nextScales, valueScales;
     const unsigned char *page = call->page[w.s.pages + w.from];
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
         }
       }
       if (p + 1 < end) ask();
-      // Scores of what is not seen are minus infinity.
+      // Scores of masked positions are minus infinity.
 #pragma unroll
       for (int m = 0; m < M; m++)
 #pragma unroll
@@ -274,8 +274,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) coded(const Call *call, con
         }
       }
       if (!split && p + 1 < end) continue;
-      // Sums of a page are left as they are. Others pass through the answer, so that there is one copy
-      // of what is done with them.
+      // Sums of a single page are written unscaled. Others pass through the answer, so that the code after it
+      // exists once.
 #pragma unroll
       for (int m = 0; m < M; m++)
 #pragma unroll

@@ -1,6 +1,6 @@
-// Gated DeltaNet layers: backend.Ops.DeltaNet. A layer is three kernels: delta_mix has everything
-// that rows have by themselves, delta_recur the recurrence, delta_gate the gated norm and what the
-// next call needs. Few rows of the usual widths have one kernel: deltafew.cu.
+// Gated DeltaNet layers: backend.Ops.DeltaNet. A layer is three kernels: delta_mix computes the parts
+// that do not depend on other rows, delta_recur the recurrence, delta_gate the gated norm and the inputs of
+// the next call. Few rows of the usual widths have one kernel: deltafew.cu.
 #include "async.cuh"
 #include "delta.cuh"
 
@@ -14,15 +14,15 @@ struct Widths {
 // The recurrence adds over keys in four chains, key mod 4.
 __device__ __forceinline__ int chained(int keys) { return (keys + 3) / 4 * 4; }
 
-// Mixed is what delta_mix computes of every row. Queries and keys of a head do not lie in their order
-// but where place says, so that those of a chain of the recurrence are neighbors.
+// Mixed is the output of delta_mix for every row. Queries and keys of a head are permuted by place,
+// so that those of a chain of the recurrence are neighbors.
 struct Mixed {
   float *query, *key;    // [rows][keyHeads][keys rounded up to fours]
   float *value;          // [rows][valueHeads][values]
   float *kq;             // [rows][keyHeads]: key·query
   float *decay, *beta;   // [rows][valueHeads]
 
-  // They lie one after another from p on: delta.go has their size.
+  // They follow one another from p on: delta.go has their size.
   __device__ Mixed(float *p, int rows, int keyHeads, int valueHeads, int keys, int values) {
     const size_t n = rows, heads = n * keyHeads;
     query = p;
@@ -190,9 +190,9 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur(const Call *call, 
 }
 
 // For 128 keys and values by 32. The state is in registers, 32 numbers of a thread; a warp has a chain,
-// and the four of a column meet in shared memory. Tokens come through a ring there, a group of them at
-// a time and two groups ahead. The change that a token makes is computed together with what the next
-// one reads, whose key and query are in registers by then. Those of the token after it are read behind
+// and the four of a column are combined in shared memory. Tokens come through a ring there, a group of them at
+// a time and two groups ahead. The update by a token is computed together with the read of the next
+// one, whose key and query are in registers by then. Those of the token after it are loaded behind
 // each number's last use, not before the sums are added up.
 const int group = 8, ring = 3 * group;
 
@@ -212,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
 #pragma unroll 1
   for (int owner = blockIdx.y; owner < call->seqs; owner += gridDim.y) {
     Seq s = call->seq[owner];
-    // All threads of a warp have these: told so, the compiler need not keep them together.
+    // These are equal in all threads of a warp; otherwise the compiler keeps threads together.
     s.n = __shfl_sync(0xffffffffu, s.n, 0), s.drafts = __shfl_sync(0xffffffffu, s.drafts, 0), s.accepted = __shfl_sync(0xffffffffu, s.accepted, 0);
     const Recurrent mem = call->delta[s.deltas + layer];
     float *home = mem.state + ((size_t)h * 128 + chain) * mem.stateStride + col;
@@ -235,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
       }
       commit();
     };
-    // The state, and what is replayed, no kernel of this pass has written: they need not wait.
+    // No kernel of this pass has written the state and the replayed tokens: they need not wait.
     State state;
     const float *p = home;
 #pragma unroll
@@ -313,7 +313,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
     for (int end = sure;; end = s.n) {
 #pragma unroll 1
       for (; t < end; t += 2) {
-        if (t + 3 >= there) {  // what the next two tokens ask for is of the next group
+        if (t + 3 >= there) {  // the next two tokens are of the next group
           arrive<0>();
           __syncthreads();
           bring(there + group);  // to where the group before this one was
@@ -331,7 +331,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
           even.of[j] = odd.of[j], odd.of[j] = x;
         }
       }
-      if (end == sure) store();  // what comes now may be rejected
+      if (end == sure) store();  // later tokens may be rejected
       if (end == s.n) break;
     }
     arrive<0>();
@@ -346,8 +346,8 @@ extern "C" __global__ void __launch_bounds__(128) delta_recur128(const Call *cal
 // Grid: x: 4 value heads, a warp each; y: rows, then the last inputs.
 // Sums: squares in lane order.
 //
-// The gated norm, in place, a warp for each value head of a row, which it rounds too where a product wants
-// that and the head is at most 128 values in whole groups; and what the next call needs: keys and
+// The gated norm, in place, a warp for each value head of a row, which it also quantizes if a product needs
+// that and the head is at most 128 values in whole groups; and the inputs of the next call: keys and
 // decays of drafts, and by the blocks beyond the rows the last inputs.
 extern "C" __global__ void __launch_bounds__(128) delta_gate(const Call *call, int layer, float *dst, int dstStride,
     const float *z, int zStride, const float *norm, float eps, int sigmoidGate, const float *qkv, int qkvStride,

@@ -1,4 +1,4 @@
-// What the kernels of Gated DeltaNet have in common.
+// Common parts of the Gated DeltaNet kernels.
 #pragma once
 #include "bits.cuh"
 #include "call.cuh"
@@ -23,7 +23,7 @@ __device__ __forceinline__ float quarters(float x) {
   return add(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-// Keys of a chain lie together, and the chains so far apart that they are in different banks.
+// Keys of a chain are contiguous, and the chains are so far apart that they are in different banks.
 const int quarterStep = 36;
 
 // A thread's part of a key or a query.

@@ -1,9 +1,9 @@
 // Gated DeltaNet layers of few rows, with 128 keys and values and a convolution of four: one kernel. A
-// block has a value head of a sequence. Queries and keys it computes by itself, though heads may share
-// them: that is less than a launch. It takes fewTokens at a time. The state is in registers: a warp has
+// block has a value head of a sequence. It computes queries and keys itself, though heads may share
+// them: that costs less than a launch. It takes fewTokens at a time. The state is in registers: a warp has
 // the keys of one chain and 32 columns, so that rows of a state are read whole, and the four chains of
-// a column meet in shared memory. What no kernel of this pass writes is asked for before await: the
-// state, the last inputs, and what is replayed.
+// a column are combined in shared memory. Inputs that no kernel of this pass writes are loaded before await:
+// the state, the last inputs, and replayed tokens.
 #include "async.cuh"
 #include "delta.cuh"
 
@@ -14,12 +14,12 @@ struct Few {
   float in[3 + fewTokens][384];   // a channel of each thread, from three tokens before the first on
   union {
     float raw[fewTokens][2 * 128];  // query and key after the convolution
-    float2 sums[2][4][128];         // then those of chains with key and query, by turns
+    float2 sums[2][4][128];         // then those of chains with key and query, alternating
   };
   float key[fewTokens][4 * quarterStep], query[fewTokens][4 * quarterStep];
   float value[fewTokens][128], answer[fewTokens][128], gate[fewTokens][128];
   float decay[fewTokens], beta[fewTokens], kq[fewTokens];
-  int last;  // whether the other blocks of the key head have read what they share
+  int last;  // whether the other blocks of the key head have read the shared inputs
 };
 
 // Kernel delta_few: a whole Gated DeltaNet layer for decoding: convolution, norms, recurrence, gated norm and quantization in
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
 #pragma unroll 1
     for (int t0 = 0; t0 < s.n; t0 += fewTokens) {
       const int count = min(fewTokens, s.n - t0), r0 = s.first + t0;
-      // Convolution and gates: everything is asked for at once.
+      // Convolution and gates: everything is loaded at once.
       if (mixes)
 #pragma unroll 4
         for (int t = 0; t < count; t++) copy4(in + 384 * (3 + t), qkv + (size_t)(r0 + t) * qkvStride + channel);
@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(512) delta_few(const Call *call, in
         }
         if (codes.codes) quantizeRow(v, 128, codes, r, h * 128);
       }
-      // What the next call needs: keys of drafts, and in row i of the tail the input of token sure-3+i.
+      // Inputs of the next call: keys of drafts, and in row i of the tail the input of token sure-3+i.
       if (few.last)
 #pragma unroll 1
         for (int i = max(sure - t0, 0) * 128 + tid; i < count * 128; i += 512)
@@ -225,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(512) delta_one(const Call *call, in
   const bool mixes = tid < 384;
   const int channel = tid < 128 ? m * 128 + tid : tid < 256 ? (keyHeads + m) * 128 + tid - 128 : 2 * keyHeads * 128 + h * 128 + tid - 256;
   release();
-  // The row is most often that of the first sequence, whose state need not wait for what is known of that.
+  // The row is most often that of the first sequence, whose state is loaded before that is known.
   const Seq *seq = call->seq;
   const int seqs = call->seqs;
   Recurrent mem;
@@ -291,7 +291,7 @@ extern "C" __global__ void __launch_bounds__(512) delta_one(const Call *call, in
   } else if (tid == 511) {
     one.decay = exp32(mul(rateOf, softplus32(add(a[h], biasOf))));
     one.beta = sigmoid32(b[h]);
-  } else if (tid == 32) {  // whether the other blocks of the key head have read what they share
+  } else if (tid == 32) {  // whether the other blocks of the key head have read the shared inputs
     one.last = 1;
     if (share > 1) {
       __threadfence();
@@ -331,7 +331,7 @@ extern "C" __global__ void __launch_bounds__(512) delta_one(const Call *call, in
 #pragma unroll
     for (int k = 0; k < 8; k++) state.change(k, key[k], delta, decay);
   }
-  // A token that may be rejected is no part of the state.
+  // A token that may be rejected is not part of the state.
 #pragma unroll
   for (int k = 0; k < 8; k++, home += 4 * step) home[0] = state.of[k].x, home[step] = state.of[k].y, home[2 * step] = state.of[k].z, home[3 * step] = state.of[k].w;
   // Row i of the tail has the input of the token that is 3-i before the first that may be rejected.

@@ -20,8 +20,8 @@ struct Draws {  // shared with Go
   u64 weights[16];
 };
 
-// Levels of package topk, and what a row has of each: ids, and their shares of the level's weight. Blocks that
-// have finished with a row are counted, too.
+// Levels of package topk, and a row's part of each: ids, and their shares of the level's weight. Finished blocks
+// of a row are counted, too.
 const int maxLevels = 688;  // of 43 octaves
 struct Bins {  // shared with Go
   u64 shares[maxLevels];
@@ -31,7 +31,7 @@ struct Bins {  // shared with Go
 const float largest = 3.402823466e+38f;
 
 // key is a logit and its id in one integer: the higher logit is the greater key, and of equals the
-// lower id. What is not a number, or minus infinity, has key 0.
+// lower id. NaN and minus infinity have key 0.
 __device__ __forceinline__ u64 key(float z, int id) {
   if (!(z >= -largest)) return 0;
   const unsigned b = __float_as_uint(z == 0.0f ? 0.0f : atMost(z, largest));
@@ -159,7 +159,7 @@ __device__ __forceinline__ u64 topOf(const u64 *tops, int parts, u64 *shared) {
 // Grid: x: parts, y: rows.
 // Sums: exact integers.
 //
-// What a row has of each level: a block counts a part, of at most 4096 columns.
+// The histogram of a row: a block counts a part, of at most 4096 columns.
 extern "C" __global__ void __launch_bounds__(256) draw_levels(const float *x, int stride, const __grid_constant__ Draws draws,
     const unsigned *masks, int words, const u64 *tops, Bins *bins) {
   __shared__ u64 highest;
@@ -194,14 +194,14 @@ extern "C" __global__ void __launch_bounds__(256) draw_levels(const float *x, in
   }
 }
 
-// Where the filters of a row end: the last level of which they may leave something, the first of which they may
-// leave something out, and the weight of all ids up to the last.
+// The cut of a row's filters: the last level with accepted ids, the first level with rejected
+// ids, and the weight of all ids up to the last.
 struct Cut {
   int last, partial;
   u64 kept;
 };
 
-// runningSum is the sum of what the threads before one have. 256 threads compute it; shared has 8.
+// runningSum is the sum over the threads before this one, of 256 threads; shared has 8.
 template <typename T> __device__ __forceinline__ T runningSum(T x, T *shared) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   T sum = x;

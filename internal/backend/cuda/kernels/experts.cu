@@ -1,11 +1,11 @@
-// A mixture of experts: the choice, the places of the chosen, and the sum. Every choice of a row
-// has a slot, a row of its own in what experts compute; the slots of an expert lie together, from a
-// multiple of eight on, and its products are jobs over them. Where the shared expert is like the others
-// it is one of the jobs, as matrix -1, with a slot for every row behind those of the choices.
+// A mixture of experts: the selection, the slots of the selected, and the sum. Every selection of a row
+// has a slot, a row in the experts' memory; the slots of an expert are contiguous, from a
+// multiple of eight on, and its products are jobs over them. If the shared expert is like the others
+// it is one of the jobs, as matrix -1, with a slot for every row behind those of the selections.
 #include "choose.cuh"
 #include "product.cuh"
 
-// Choice is what is asked for: see backend.Experts.
+// Choice is the request: see backend.Experts.
 struct Choice {  // shared with Go
   const float* logits;  // [rows, experts]
   const float* bias;    // [experts], or none
@@ -40,7 +40,7 @@ __device__ void leaveOut(float* keys, int count, int groups, int stay, float* su
   __syncwarp();
 }
 
-// spaceOf is how many numbers of shared memory chooseRow wants: scores, keys, sums and best of groups,
+// spaceOf is the number of words of shared memory for chooseRow: scores, keys, sums and best of groups,
 // and the chosen.
 __device__ __forceinline__ int spaceOf(const Choice& c) { return 2 * (c.experts + max(c.groups, 1)) + c.topK; }
 
@@ -111,8 +111,8 @@ extern "C" __global__ void __launch_bounds__(32) choose(const __grid_constant__ 
   chooseRow(c, blockIdx.x, scores);
 }
 
-// Places is where choices go: slots, and jobs of at most `most` rows each. Of the shared expert, if it is
-// one of the jobs, there are `shared` rows.
+// Places is the destination of choices: slots, and jobs of at most `most` rows each. The shared expert, if it is
+// one of the jobs, has `shared` rows.
 struct Places {  // shared with Go
   const int* chosen;
   int* slots;
@@ -121,13 +121,13 @@ struct Places {  // shared with Go
   int choices, most, shared, unused;
 };
 
-// Counts is what a block counts: of each expert its choices and first slot, of each warp's experts slots
-// and jobs.
+// Counts is the counts of a block: choices and first slot of each expert, slots and jobs of each warp's
+// experts.
 struct Counts {
   int count[1024], first[1024], slots[32], jobs[32];
 };
 
-// assignAll has a block give every choice its slot and list the jobs, a thread for each expert.
+// assignAll assigns every choice its slot and lists the jobs with a block, a thread for each expert.
 __device__ __forceinline__ void assignAll(const Places& p, Counts& counts) {
   const int* chosen = p.chosen;
   int* slots = p.slots;
@@ -180,8 +180,8 @@ extern "C" __global__ void __launch_bounds__(1024) assign(const __grid_constant_
 // Grid: one block.
 // Sums: as in choose.
 //
-// choose_assign is both, for few rows: a warp has a row at a time. Shared memory: for each warp what
-// chooseRow wants.
+// choose_assign is both, for few rows: a warp has a row at a time. Shared memory: spaceOf for each
+// warp.
 extern "C" __global__ void __launch_bounds__(1024) choose_assign(const __grid_constant__ Choice c, const __grid_constant__ Places p, int rows) {
   extern __shared__ float scores[];
   __shared__ Counts counts;
@@ -231,9 +231,9 @@ extern "C" __global__ void __launch_bounds__(256) gatherSlots(float* dst, const 
 // Grid: x: columns, y: rows.
 // Sums: experts by rank, then the shared one.
 //
-// combine adds the answers of a row's experts to dst: by rank, then the shared one, whose weight is
-// the sigmoid of router's number or, without router, 1. The shared answers are rows of their own or, if
-// there is a place among the slots where those of the rows begin, in these.
+// combine adds the outputs of a row's experts to dst: by rank, then the shared one, whose weight is
+// the sigmoid of router's number or, without router, 1. The shared outputs are separate rows or, with
+// sharedSlots, among the slots.
 extern "C" __global__ void __launch_bounds__(256) combine(float* dst, int stride, const float* answers, const float* weights, const int* slots, int topK, int cols, const float* shared, int sharedSlots, const float* router, int routerStride) {
   release();
   await();
@@ -247,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(256) combine(float* dst, int stride
     const float old = dst[row * stride + i], last = shared ? shared[i] : 0.0f;
     float sum = 0;
 #pragma unroll 1
-    for (int j = 0; j < topK; j += 8) {  // of eight experts everything is asked for before it is added
+    for (int j = 0; j < topK; j += 8) {  // all inputs of eight experts are loaded before they are added
       float x[8], w[8];
 #pragma unroll
       for (int k = 0; k < 8; k++)

@@ -1,4 +1,4 @@
-// Products of up to four rows with integers of 4 bits in groups of 64. matmul.go, fuse.go and experts.go know the
+// Products of up to four rows with integers of 4 bits in groups of 64. matmul.go, fuse.go and experts.go select the
 // shapes.
 #include "answer.cuh"
 

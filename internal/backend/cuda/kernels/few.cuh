@@ -1,16 +1,16 @@
 // Products of one, two or four rows with weights of 4 bits in groups of 64, or signed ones in groups of 32 or 16: the
 // relay, with no column of the tensor cores idle.
 //
-// Tensor cores multiply a block with eight columns at once. Where rows are fewer, the columns are
-// several groups of each row: of the block of one group only the columns of that group count, so a
-// lane keeps, of the sums of eight groups, as many as it has of one group with eight rows. What
-// follows per sum, which is most of the work, is that much less. The sums go through shared
+// Tensor cores multiply a block with eight columns at once. If rows are fewer, the columns are
+// several groups of each row: of the block of one group only the columns of that group count, so of the
+// sums of eight groups a lane keeps as many as it has of one group with eight rows. The work per sum,
+// which is most of the work, is reduced by that factor. The sums go through shared
 // memory to the lanes that add them up in order: one output and row each, or two rows of four.
 //
-// One row may come as floats (ROW): see row.cuh. Two matrices may be a gate and what it gates (GATED):
-// the two teams of a block have the same tile of both, and what is written besides is
-// silu(gate)*up, which the warp computes that ends the second. Where a product wants that as integers, the last
-// block that has a tile of a group of 64 columns rounds it.
+// One row may come as floats (ROW): see row.cuh. Two matrices may be a gate and an up projection (GATED):
+// the two teams of a block have the same tile of both, and the warp that finishes the second also writes
+// silu(gate)*up. If a product needs that as integers, the last
+// block that has a tile of a group of 64 columns quantizes it.
 #pragma once
 #include <type_traits>
 
@@ -19,7 +19,7 @@
 #include "row.cuh"
 
 // Turned is sums of a warp on their way to other lanes: of up to two rows by output and group, of four
-// in pairs of rows, moved about so that no two lanes want the same bank.
+// in pairs of rows, permuted so that no two lanes use the same bank.
 template <int R> struct Turned {
   static constexpr int G = 8;
   float sums[R][16][G], others[R][G];
@@ -35,7 +35,7 @@ template <int R> struct Turned {
     }
   }
 
-  // get has those of an output and row.
+  // get reads those of an output and row.
   __device__ __forceinline__ void get(int lane, float (&x)[1][G], float (&o)[1][G]) const {
     const int row = R == 1 ? 0 : lane / 16;
 #pragma unroll
@@ -61,7 +61,7 @@ template <> struct Turned<4> {
     if (lane < 4) ((float2*)&others[quad & 1][i])[quad >> 1] = make_float2(o[0], o[1]);
   }
 
-  // get has those of an output and two rows.
+  // get reads those of an output and two rows.
   __device__ __forceinline__ void get(int lane, float (&x)[2][G], float (&o)[2][G]) const {
     const int output = lane & 15;
 #pragma unroll
@@ -107,14 +107,14 @@ __device__ __forceinline__ void multiplyChunk(const byte* blocks, const Acts<64>
   for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + GROUP * 8))[2 * (output & 7) + (output >> 3)];
 }
 
-// Halves is Turned for pairs of groups: four sums are of two blocks, both groups of one and then of the other. What
-// moves them about keeps lanes apart that write and that read.
+// Halves is Turned for pairs of groups: four sums are of two blocks, both groups of one and then of the other. The
+// permutation avoids bank conflicts of writes and of reads.
 template <int R> struct Halves {
   float4 sums[R][16][4];
 
   __device__ __forceinline__ float4* at(int row, int output, int i) { return &sums[row][output][i ^ (output & 2) ^ (output >> 2 & 1) ^ (R == 4 ? row >> 1 : 0)]; }
 
-  // set has the sums of columns 2*quad and one more, first those of their first groups.
+  // set writes the sums of columns 2*quad and one more, first those of their first groups.
   __device__ __forceinline__ void set(int lane, int i, const float (&x)[2][4]) {
     const int quad = lane & 3;
 #pragma unroll
@@ -150,13 +150,13 @@ template <int R> struct Halves {
     }
   }
 
-  // getOwn has N of those of an output and one row, for lanes from 16 on the second N if a part has as many.
+  // getOwn reads N of those of an output and one row, for lanes from 16 on the second N if a part has as many.
   template <int N> __device__ __forceinline__ void getOwn(int lane, float (&x)[N]) {
 #pragma unroll
     for (int i = 0; i < N / 4; i++) *(float4*)&x[4 * i] = *at(0, lane & 15, N == 8 ? i + lane / 16 * 2 : i);
   }
 
-  // get has those of an output and row, or two rows of four, which are 16 of the chunk's.
+  // get reads those of an output and row, or two rows of four, which are 16 of the chunk's.
   template <int CHAINS, int N> __device__ __forceinline__ void get(int lane, float (&x)[CHAINS][N], int from) {
 #pragma unroll
     for (int c = 0; c < CHAINS; c++)
@@ -195,7 +195,7 @@ __device__ __forceinline__ void multiplyPairs(const byte* blocks, const Acts<64>
   for (int g = 0; g < 8; g++) scale[g] = ((const word*)(blocks + g * BLOCK + 512))[2 * (output & 7) + (output >> 3)];
 }
 
-// Lone is what a lane keeps for the products of one row: see onesOf, and 1 for the group that is its own, 0 for others.
+// Lone is a lane's constants for the products of one row: see onesOf, and 1 for its own group, 0 for others.
 struct Lone {
   word ones, own[8];
 
@@ -205,7 +205,7 @@ struct Lone {
   }
 };
 
-// Lookup is the rows of some blocks whose codes are looked up, 16 groups: columns of the tensor cores are rows and
+// Lookup is the rows of some blocks with table codes, 16 groups: columns of the tensor cores are rows and
 // groups, those of 8/R groups at a time.
 template <int SCALES, int R> struct Lookup {
   static constexpr int H = groupsIn<SCALES>, G = 16 / H, SUB = 8 / R, WORDS = 4 / H;  // G: blocks
@@ -235,10 +235,10 @@ template <int SCALES, int R> struct Lookup {
     }
   }
 
-  // multiply leaves the sums of a chunk times the scales of the rows. A product with
+  // multiply writes the sums of a chunk times the scales of the rows. A product with
   // 32 columns has the codes of their one or two groups on the right, and zeros in the columns of other groups: so the
-  // sums of all groups of a part add up side by side. Of one row, both parts of the codes have sums of their own, which
-  // wait for one another less, and zeros come of multiplications.
+  // sums of all groups of a part add up side by side. For one row, both parts of the codes have separate sums, which
+  // wait for one another less, and the zeros come from multiplications.
   __device__ __forceinline__ void multiply(const byte* blocks, Halves<R>& turned, const Lone& lone) const {
     constexpr int BLOCK = blockBytes<4, 64, SCALES>(), STEPS = H == 4 ? SUB / 2 : SUB;  // products of a part
     const int lane = threadIdx.x & 31, own = lane / 4 / R;
@@ -280,9 +280,9 @@ template <int N> __device__ __forceinline__ void readWords(word (&scale)[N], con
   for (int b = 0; b < N; b++) scale[b] = ((const word*)(blocks + b * blockBytes<4, 64, SYMMETRIC>() + 512))[2 * (output & 7) + (output >> 3)];
 }
 
-// Gates is where what is gated goes as integers: arrived counts the tiles of a group that are there, and is
-// zero before and after. Without it there are none to write.
-// With jobs the matrices are experts of one row: those of pick and the shared one, or those that are listed.
+// Gates is the destination of the gated product as integers: arrived counts the finished tiles of a group, and is
+// zero before and after. Without it none are written.
+// With jobs the matrices are experts of one row: those of pick and the shared one, or listed ones.
 struct Gates {  // shared with Go
   unsigned* arrived;
   signed char* codes;
@@ -337,14 +337,14 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   constexpr int SUB = 8 / R, CHAINS = (R + 1) / 2;  // blocks, or groups, of a row that are columns together; rows of a lane
   constexpr bool PAIRS = SCALES == SYMMETRIC, TABLED = tabled<SCALES>;
   constexpr int PARTS = TABLED ? G * H / 16 : 1;  // of a chunk, 16 groups each
-  // Of one row and codes that are looked up, lanes from 16 on have the second half of a chunk, and add it to what the others
-  // leave: there are half as many scales to decode.
+  // For one row and table codes, lanes from 16 on have the second half of a chunk, and add it to the result of the
+  // others: there are half as many scales to decode.
   constexpr bool SPLIT = TABLED && R == 1;
   constexpr int OWN = SPLIT ? G / 2 : G;  // blocks that a lane adds
   extern __shared__ __align__(16) byte ring[];
   __shared__ float baton[8][CHAINS][32];
   __shared__ __align__(16) typename std::conditional<H != 1, Halves<R>, Turned<R>>::type turned[8];
-  __shared__ float gate[4][2][16], upper[33];  // of two tiles of a warp, by turns; of the norm
+  __shared__ float gate[4][2][16], upper[33];  // of two tiles of a warp, alternating; of the norm
   __shared__ Picked picked;
   __shared__ __align__(16) Job list[maxPicks + 1];
   Walk<BLOCK, G, true, GATED> w(p, parts, shift);
@@ -359,7 +359,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   }
   const bool jobs = GATED ? gates.jobs > 0 : p.jobs != nullptr;
   if (!jobs) release();
-  if (jobs) {  // the next kernel may read what the choice is made of before it waits
+  if (jobs) {  // the next kernel may read the inputs of the selection before it waits
     await();
     release();
     if constexpr (ROW) rounding.ask(row);
@@ -379,8 +379,8 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
   const int total = w.total;
   byte* mine = ring + warp * S * CHUNK;
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
-  // Of a row that is to be rounded the last of the first chunks comes behind it: it is on its way while
-  // threads round.
+  // If a row is to be quantized, the last of the first chunks comes behind it: it is loaded while
+  // threads quantize.
 #pragma unroll 1
   for (int i = 0; i < (ROW ? S - 1 : S); i++) w.issue(into + i * CHUNK);
   if (!jobs) {
@@ -498,7 +498,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
     const bool last = was.k == w.chunks - 1;
     const int count = last ? groups - was.k * G : G;
 
-    // From here to hand is what the other warps of the team wait for.
+    // The other warps of the team wait from here to hand.
     if (size > 1) meet(1 + warp);
     float acc[CHAINS];
 #pragma unroll

@@ -1,5 +1,5 @@
 // Products with plain weights. A warp has a tile: for each output two lanes, one for the chain over
-// its even columns and one for the odd ones. Blocks of 64 columns, and those of the rows, come
+// its even columns and one for the odd ones. Blocks of 64 columns of weights and rows come
 // through a ring of copies.
 #include "tensor.cuh"
 
@@ -42,7 +42,7 @@ template <int TYPE, int ROWS> __device__ __forceinline__ void floats(const Produ
 #pragma unroll
           for (int i = 0; i < BLOCK / 512; i++) copy16(to + i * 512, tile + g * BLOCK + i * 512);
       };
-      // Even columns of a row, then the odd ones. What is not there is the last again.
+      // Even columns of a row, then the odd ones. Missing rows repeat the last.
       auto inputs = [&](int g) {
         const word to = into + g % STAGES * STAGE + BLOCK + (lane & 1) * (COLUMNS * 2) + lane / 2 * 4;
         if (g < groups)

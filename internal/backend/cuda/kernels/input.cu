@@ -1,5 +1,5 @@
-// Transformations of the rows that weights multiply: type Input of package kernel of the CPU backend says what the
-// tables are.
+// Transformations of the rows that weights multiply: type Input of package kernel of the CPU backend defines the
+// tables.
 #include "product.cuh"
 #include "quantize.cuh"
 
@@ -19,22 +19,22 @@ struct Form {  // shared with Go
   Codes codes;
 };
 
-// Forms are those that the products of a call want.
+// Forms are the transformations for the products of a call.
 struct Forms {  // shared with Go
   Form form[4];
 };
 
-// Round is what a lane has of the tables of a round: two pairs.
+// Round is a lane's part of the tables of a round: two pairs.
 struct Round {
   float cos[2], sin[2];
   byte first[2], second[2];
 };
 
-// Rounds are what a lane has of the tables of a few rounds, which it asks for at once.
+// Rounds are a lane's part of the tables of a few rounds, loaded at once.
 template <int MOST> struct Rounds {
   Round round[MOST];
 
-  // load has n rounds; turns and places are those of the first.
+  // load loads n rounds; turns and places are those of the first.
   __device__ __forceinline__ void load(const float* turns, const byte* places, int n) {
     const int lane = threadIdx.x & 31;
 #pragma unroll
@@ -49,7 +49,7 @@ template <int MOST> struct Rounds {
 };
 
 // transformRow has a warp for 128 columns of a row and a form. With slots, row i is slots[i] of both. Tables of up to MOST rounds
-// are asked for before the row is there.
+// are loaded before the row is available.
 template <int MOST> __device__ __forceinline__ void transformRow(const float* x, int xStride, const int* slots, const Forms& forms) {
   __shared__ float numbers[8][2][128];
   release();

@@ -1,4 +1,4 @@
-// Products with codes of 4 bits for levels, in groups of 32 with a half each: GGUF's IQ4_NL. matmul.go knows the shapes.
+// Products with codes of 4 bits for levels, in groups of 32 with a half each: GGUF's IQ4_NL. matmul.go selects the shapes.
 #include "relay.cuh"
 #include "many.cuh"
 #include "panel.cuh"

@@ -1,5 +1,5 @@
-// Products of up to four rows with codes of 4 bits for levels, in groups of 32 with a half each: GGUF's IQ4_NL. matmul.go, fuse.go and experts.go know
-// the shapes.
+// Products of up to four rows with codes of 4 bits for levels, in groups of 32 with a half each: GGUF's IQ4_NL. matmul.go, fuse.go
+// and experts.go select the shapes.
 #include "answer.cuh"
 
 FEW(few_4_64_1, NL, 1)

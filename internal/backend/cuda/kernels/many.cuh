@@ -1,5 +1,5 @@
 // Products of many rows, for prompts. A block has 32*ACROSS outputs: ACROSS warps with two tiles
-// each for 8*STRIPS rows, and DOWN times as many for more rows. What a group needs is copied a few groups ahead; sums
+// each for 8*STRIPS rows, and DOWN times as many for more rows. Inputs of a group are copied a few groups ahead; sums
 // of all groups stay in registers, so their order is the order of the loop.
 #pragma once
 #include "tensor.cuh"
@@ -14,8 +14,8 @@ template <int BITS, int GROUP, int SCALES, int ACROSS, int DOWN, int STRIPS, int
   release();
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, wo = warp % ACROSS, wr = warp / ACROSS;
   const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, groups = p.w.groups;
-  // Each thread copies the same pieces of every group. What is beyond the last tile or row is read
-  // elsewhere, and the results are not used.
+  // Each thread copies the same pieces of every group. Pieces beyond the last tile or row are read
+  // from elsewhere, and the results are not used.
   constexpr int NW = (WEIGHTS / 16 + THREADS - 1) / THREADS, PIECES = (ROWS * ROW + THREADS - 1) / THREADS, NA = HALVED ? 1 : PIECES;
   const byte* weight[NW];
   const signed char* code[NA];

@@ -1,4 +1,4 @@
-// Products with E2M1 codes in groups of 32 with scales of bf16: mxfp4. matmul.go knows the shapes.
+// Products with E2M1 codes in groups of 32 with scales of bf16: mxfp4. matmul.go selects the shapes.
 #include "relay.cuh"
 #include "many.cuh"
 #include "panel.cuh"

@@ -1,4 +1,4 @@
-// Products of up to four rows with E2M1 codes in groups of 32 with scales of bf16: mxfp4. matmul.go, fuse.go and experts.go know
+// Products of up to four rows with E2M1 codes in groups of 32 with scales of bf16: mxfp4. matmul.go, fuse.go and experts.go select
 // the shapes.
 #include "answer.cuh"
 

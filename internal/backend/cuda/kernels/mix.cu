@@ -1,6 +1,6 @@
 // Attention without mask and cache: backend.Ops.Mix. The order of additions is that of the CPU's
 // Mix: a score is a chain over the columns, sums of weights and of values are chains over the keys,
-// and after every mixKeys keys they are scaled down by what the highest score has risen.
+// and after every mixKeys keys they are rescaled by the increase of the highest score.
 #include "bits.cuh"
 
 const int mixQueries = 16, mixKeys = 64;

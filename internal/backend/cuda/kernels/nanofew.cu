@@ -1,4 +1,4 @@
-// Products of up to four rows with E2M1 codes in groups of 16 with scales of E4M3: nvfp4. matmul.go, fuse.go and experts.go know
+// Products of up to four rows with E2M1 codes in groups of 16 with scales of E4M3: nvfp4. matmul.go, fuse.go and experts.go select
 // the shapes.
 #include "answer.cuh"
 

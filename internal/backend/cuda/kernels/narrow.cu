@@ -1,6 +1,6 @@
-// Products with plain weights of so few outputs that a multiprocessor has one tile, or none: what takes time is the chain of
-// multiply-adds of each output's even and odd columns, four cycles each. One warp has the 32 chains of a tile and one or two
-// rows, and does nothing else. Others bring weights and rows through a ring, the weights before the rows are there.
+// Products with plain weights of so few outputs that a multiprocessor has at most one tile: the time is that of the chain of
+// multiply-adds of each output's even and odd columns, four cycles each. One warp has only the 32 chains of a tile and one or two
+// rows. Other warps load weights and rows through a ring, the weights before the rows are available.
 #include "relay.cuh"
 
 #define CHUNK 256                    // columns that come together
@@ -21,7 +21,7 @@ template <int TYPE> __device__ __forceinline__ float numberOf(const byte* chunk,
   return __uint_as_float(__byte_perm(((const word*)chunk)[16 * k + o], 0, odd ? 0x3244 : 0x1044));
 }
 
-// Step is what a lane multiplies at once.
+// Step is the operands of a lane in one step.
 template <int TYPE, int ROWS> struct Step {
   float w[STEP];
   float4 x[ROWS][STEP / 4];
@@ -53,7 +53,7 @@ template <int TYPE> struct Ring {
 
   __device__ __forceinline__ byte* chunk(int c) const { return at + c % STAGES * stage; }
 
-  // multiply is the chains of a tile and ROWS rows. A barrier says that a chunk is there and that the one before was read: the
+  // multiply computes the chains of a tile and ROWS rows. A barrier says that a chunk is there and that the previous one was read: the
   // last step's numbers are in registers by then.
   template <int ROWS> __device__ __forceinline__ void multiply(float (&acc)[ROWS], int first, int odd, int o) const {
     const int full = cols / CHUNK, skip = WEIGHTS / 4 + first * ROW;

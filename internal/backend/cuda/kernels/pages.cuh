@@ -4,8 +4,8 @@
 #include "attend.cuh"
 #include <cuda_fp16.h>
 
-// Rows of numbers in shared memory: rows of a page, each of an even number of columns and then some
-// bytes, so that the same column of four neighboring rows lies in different banks.
+// Rows of numbers in shared memory: rows of a page, each of an even number of columns and padding,
+// so that the same column of four neighboring rows is in different banks.
 __device__ __forceinline__ int rowBytes(int d, int size) { return (d + 1) / 2 * 2 * size + 16 * size; }
 
 // two is a pair of numbers, of T in memory: float or __half.
@@ -13,18 +13,18 @@ template <typename T> __device__ __forceinline__ float2 two(const unsigned char 
 template <> __device__ __forceinline__ float2 two<float>(const unsigned char *p) { return *(const float2 *)p; }
 template <> __device__ __forceinline__ float2 two<__half>(const unsigned char *p) { return __half22float2(*(const __half2 *)p); }
 
-// What a block keeps of its queries.
+// A block's state of its queries.
 template <int N>
 struct __align__(16) Queries {
   float weights[pageTokens][N];  // scores, then exp(score-top)
   float top[N], weight[N];       // of all pages so far
-  float old[N], more[N];         // factors of what was there, and of what the page adds
+  float old[N], more[N];         // factors of the old sum, and of the page's
   int from[N], to[N];            // positions of the page that it sees
   int first[N];                  // whether the page is the first that the query sees
 };
 
 // fold adds halves of the lanes onto halves, which are W threads apart. Of two queries a thread keeps
-// the one that it will finish; where only one is left, both threads do.
+// the one that it will finish; if only one is left, both threads do.
 template <int W, int K, int N>
 __device__ __forceinline__ void fold(float (&sum)[K][N][2], int t) {
   const int half = W * N / 8;
@@ -40,9 +40,9 @@ __device__ __forceinline__ void fold(float (&sum)[K][N][2], int t) {
       }
 }
 
-// dots has eight neighboring threads compute scores of N of the queries, from q0 on, with K keys from n0
+// dots computes scores with eight neighboring threads: of N queries, from q0 on, with K keys from n0
 // on, step apart, rows of d numbers, of which those before end count: a thread has two of the sixteen
-// lanes. Of the queries n count. If there are scores already, these are added. WHOLE: d is a multiple of
+// lanes. n of the queries count. They are added to existing scores. WHOLE: d is a multiple of
 // sixteen.
 template <typename T, int K, int N, bool WHOLE, int ALL>
 __device__ __forceinline__ void dots(const unsigned char *rows, int d, const float *queries, int stride, int n, Queries<ALL> *qs, int q0, int n0, int step, int end, float scale, bool more) {
@@ -88,8 +88,8 @@ __device__ __forceinline__ void dots(const unsigned char *rows, int d, const flo
     }
 }
 
-// softmax has a warp replace a query's scores of a page by weights, and add them to what it has of the
-// pages before, or if the pages are computed apart, leave the page's own.
+// softmax replaces a query's scores of a page by weights, with a warp, and adds them to the sums of
+// earlier pages, or if the pages are computed separately, keeps the page's own.
 template <int N>
 __device__ __forceinline__ void softmax(Queries<N> *qs, int q, bool first, float2 *now) {
   const int lane = threadIdx.x & 31;
@@ -132,7 +132,7 @@ __device__ __forceinline__ void weigh(float (&sum)[Q][2], const Queries<N> *qs, 
     alike = alike && from[q] == begin && to[q] == end;
     begin = min(begin, from[q]), end = max(end, to[q]);
   }
-  // Only where rows see different parts of the page has each query to be asked.
+  // Queries are checked one by one only if rows see different parts of the page.
   if (alike) {
 #pragma unroll 4
     for (int j = begin; j < end; j++) {
@@ -161,8 +161,8 @@ __device__ __forceinline__ void weigh(float (&sum)[Q][2], const Queries<N> *qs, 
   }
 }
 
-// bring copies pageTokens rows of d numbers to shared memory. Copies go on until arrive and a barrier. What
-// is missing of a pair is zero, and negative: adding its product with zero changes nothing.
+// bring copies pageTokens rows of d numbers to shared memory. Copies run until arrive and a barrier. The
+// padding of a pair is negative zero: adding its product with zero changes nothing.
 __device__ __forceinline__ void bring(unsigned char *to, const unsigned char *from, int d, int size) {
   const int bytes = d * size, step = rowBytes(d, size);
   if (bytes % 16 == 0) {  // a warp has a row
@@ -218,7 +218,7 @@ __device__ __forceinline__ void floats(const Call *call, const Layer &a) {
       }
     }
     float out[PARTS][many][2];
-    // Part 0 of a page is asked for when that of the page before is done with, and so is part 1.
+    // Part 0 of a page is loaded when that of the previous page is done, and so is part 1.
     auto ask = [&](int p, int which) {
       if (p < w.to) {
         const int wide = which == 0 ? a.key : a.latent ? a.tail : a.value;
@@ -284,7 +284,7 @@ __device__ __forceinline__ void floats(const Call *call, const Layer &a) {
     }
     arrive<0>();
     if (split || q0 >= n) continue;
-    // The sums pass through where the queries were, so that there are few copies of what is done with them.
+    // The sums are passed through the memory of the queries, so that the code after it exists few times.
 #pragma unroll
     for (int part = 0; part < PARTS; part++) {
       const int c = c0 + 256 * part;

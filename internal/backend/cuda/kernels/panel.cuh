@@ -1,11 +1,11 @@
 // Products of a few dozen rows: panels.
 //
 // A block has a panel of tiles and all rows; there is one block on a multiprocessor, so that it reads
-// the rows once. They lie in shared memory, a span of groups at a time and the next one on its way,
-// which warps of their own copy. The other warps multiply a tile each, or PARTS of them one, each with some of
+// the rows once. They are in shared memory, a span of groups at a time with the next one being loaded
+// by separate warps. The other warps multiply a tile each, or PARTS of them one, each with some of
 // the rows. Sums stay in registers, so their order is the order of the loop. The warps of a tile copy its weights
 // for themselves, some chunks of groups ahead, so that others wait for them at the ends of spans only. Blocks take
-// panels by stride, and the copies run on from one to the next.
+// panels by stride, and the copies continue from one to the next.
 #pragma once
 #include "relay.cuh"
 
@@ -21,8 +21,8 @@ __device__ __forceinline__ const Part& tileOf(const Product& p, const Parts& par
   return partOf(parts, tile);
 }
 
-// copyRows copies spans of rows, codes [group, row] and then tails, to one of two buffers after the other. Beyond the
-// last row it copies what lies there, and the results are not used.
+// copyRows copies spans of rows, codes [group, row] and then tails, to two alternating buffers. Beyond the
+// last row it copies arbitrary memory, and the results are not used.
 template <int GROUP, int ROWS, int SCALES> __device__ __forceinline__ void copyRows(const Product& p, int panels, int span, int thread, word to) {
   constexpr int PIECE = GROUP / 16, THREADS = 32 * rowWarps, HALF = ROWS / 2, H = groupsIn<SCALES>, TAILS = 2 * lists<SCALES>;
   const int groups = p.w.groups;
@@ -94,10 +94,10 @@ __device__ __forceinline__ void panel(const Product& p, const Parts& parts, int 
   }
   const int groups = p.w.groups, chunks = (groups + G - 1) / G, spanBytes = span * ROWS * (GROUP + TAILS);
   byte* ring = memory + 2 * spanBytes + warp * (S * CHUNK);
-  const int mine = part * 512 + lane * 16;  // of a chunk, what this thread copies first
+  const int mine = part * 512 + lane * 16;  // offset of this thread's first copy in a chunk
   const word into = (word)__cvta_generic_to_shared(ring) + mine;
 
-  // The chunk to ask for next, and where it is.
+  // The next chunk to load, and its address.
   int next = blockIdx.x, chunk = 0;
   const byte* source;
   auto seek = [&] {

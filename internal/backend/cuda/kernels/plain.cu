@@ -1,5 +1,5 @@
-// Products of every format in the order of the CPU's portable code, and the quantizing of their
-// input. Formats that matter most have kernels of their own; these are the clear ones.
+// Products of every format in the order of the CPU's portable code, and the quantization of their
+// input. The most important formats have other kernels; these are the clear ones.
 #include "product.cuh"
 #include "quantize.cuh"
 
@@ -80,7 +80,7 @@ __device__ __forceinline__ word halfOf(float f) {
 // Grid: x: 8 blocks of 64 columns, a warp each; y: strips of 8 rows.
 // Sums: none.
 //
-// halve writes rows in groups of 16 as kernels of many rows multiply them: see addHalves of tensor.cuh. A warp has eight rows and 64
+// halve writes rows in groups of 16 in the format of kernels of many rows: see addHalves of tensor.cuh. A warp has eight rows and 64
 // columns.
 extern "C" __global__ void __launch_bounds__(256) halve(const signed char* codes, int codeStride, const float2* tails, int tailRows, int rows, int blocks, byte* to) {
   release();
@@ -234,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(128) floatPlain(const __grid_consta
 // Sums: none.
 //
 // embed decodes rows of a table: those that the call lists or, with drawn, whose ids are numbers
-// there, one a row; any row for what is not an id.
+// there, one a row; any row for an invalid id.
 extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ Weight w, float* dst, int dstStride, const Call* call, const float* drawn, int drawnStride) {
   release();
   await();

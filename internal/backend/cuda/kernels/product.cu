@@ -1,4 +1,4 @@
-// Products with integers of 4 and 8 bits in groups of 64, the usual format. matmul.go knows the shapes.
+// Products with integers of 4 and 8 bits in groups of 64, the usual format. matmul.go selects the shapes.
 #include "relay.cuh"
 #include "many.cuh"
 #include "panel.cuh"

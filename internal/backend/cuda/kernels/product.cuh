@@ -1,4 +1,4 @@
-// What products of all kinds have in common: their operands, and where results go.
+// Common parts of products of all kinds: their operands, and the destination of results.
 #pragma once
 #include "call.cuh"
 #include "weight.cuh"
@@ -19,7 +19,7 @@ struct Product {  // shared with Go
   const float* x;
   float* dst;
   const float* bias;   // [rows of w], or none
-  const Call* only;    // its list says which tiles; none: all
+  const Call* only;    // lists the tiles; none: all
   const Job* jobs;     // none: matrix 0 and all rows
   const int* jobCount;
   int tailRows, codeStride, xStride, dstStride, rows, add;
@@ -30,7 +30,7 @@ struct Piece {
   int tile, matrix, first, rows;
 };
 
-// pieces is how many there are: tiles of all jobs, or those that are listed.
+// pieces is the number of pieces: tiles of all jobs, or listed ones.
 __device__ __forceinline__ int pieces(const Product& p) {
   if (p.jobs) return p.w.tiles * *p.jobCount;
   return p.only ? p.only->onlys : p.w.tiles;
@@ -48,7 +48,7 @@ __device__ __forceinline__ const byte* tileAt(const Weight& w, int matrix, int t
   return w.data + matrix * w.matrix + (long long)tile * w.tileBytes;
 }
 
-// put writes a result, and adds what is to be added.
+// put writes a result, with the bias and the old value.
 __device__ __forceinline__ void put(const Product& p, int row, int out, float v) {
   if (out >= p.w.rows) return;
   float* y = p.dst + (long long)row * p.dstStride + out;

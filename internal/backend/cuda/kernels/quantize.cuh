@@ -4,9 +4,9 @@
 #include "bits.cuh"
 #include "quantizesuper.cuh"
 
-// quantizeGroup rounds what the lanes of a warp have, number i of lane l being column l+32i of the
+// quantizeGroup rounds the numbers of the lanes of a warp, number i of lane l being column l+32i of the
 // group, and writes codes, from column `first` of a row on, and, by the first lane, the scale and the sum of the codes,
-// scaled unless it is to be whole.
+// scaled unless whole.
 __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signed char *row, int first, float2 *tail, bool whole) {
   const int lane = threadIdx.x & 31;
   uint32_t top = 0;
@@ -14,7 +14,7 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
   for (int i = 0; i < 4; i++)
     if (lane + 32 * i < group) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
   top = __reduce_max_sync(~0u, top);
-  // Magnitudes order like their bits. What is not finite shows in the product.
+  // Magnitudes order like their bits. NaN and infinities show in the product.
   const float most = __uint_as_float(top);
   float scale = quot(most, 127.0f), inverse = quot(127.0f, most);
   const bool finite = top < 0x7f800000u, none = top == 0 || !finite || __float_as_uint(inverse) == 0x7f800000u;
@@ -32,15 +32,15 @@ __device__ __forceinline__ void quantizeGroup(const float v[4], int group, signe
   if (lane == 0) *tail = make_float2(scale, whole ? (float)sum : mul((float)sum, scale));
 }
 
-// Where the codes of rows go: see quantized in matmul.go. Without codes there are none to write, and
-// a group is how many columns a warp has at a time.
+// Destination of the codes of rows: see quantized in matmul.go. Without codes there are none to write, and
+// group is the number of columns of a warp at a time.
 struct Codes {  // shared with Go
   signed char *codes;
   float2 *tails;
   int stride, group, tailRows, whole;
 };
 
-// quantizeGroups rounds what a warp has, number i of lane l being column first+l+32i of a row, in whole
+// quantizeGroups rounds the numbers of a warp, number i of lane l being column first+l+32i of a row, in whole
 // groups of 32, 64 or 128, as many as there are in `columns` of them.
 __device__ __forceinline__ void quantizeGroups(const float v[4], int columns, const Codes &c, size_t row, int first) {
 #pragma unroll
@@ -53,8 +53,8 @@ __device__ __forceinline__ void quantizeGroups(const float v[4], int columns, co
   }
 }
 
-// quantizeRow is quantizeGroups in fewer instructions, for where they are executed once: groups are rounded
-// side by side, and the divisions of group k are those of lane k.
+// quantizeRow is quantizeGroups in fewer instructions, for code that is executed once: groups are rounded
+// side by side, and lane k does the divisions of group k.
 __device__ __forceinline__ void quantizeRow(const float v[4], int columns, const Codes &c, size_t row, int first) {
   const int lane = threadIdx.x & 31, wide = c.group / 32;
   uint32_t top[4];
@@ -85,8 +85,8 @@ __device__ __forceinline__ void quantizeRow(const float v[4], int columns, const
   if (32 * lane < columns && lane % wide == 0) c.tails[(size_t)((first + 32 * lane) / c.group) * c.tailRows + row] = make_float2(scale, c.whole ? (float)total : mul((float)total, scale));
 }
 
-// quantizeSixteens is quantizeRow for groups of 16: half of the lanes have one, and the divisions of group k of a half are those of
-// its lane k.
+// quantizeSixteens is quantizeRow for groups of 16: half of the lanes have one, and lane k of a half does the divisions of
+// its group k.
 __device__ __forceinline__ void quantizeSixteens(const float v[4], int columns, const Codes &c, size_t row, int first) {
   const int lane = threadIdx.x & 31, half = lane & 16;
   uint32_t top[4];

@@ -3,9 +3,9 @@
 #include "bits.cuh"
 
 // quantizeSuper is quantizeGroup for a superblock of 256 columns: number 4j+i of lane l is column 128j+4l+i.
-// Codes lie as lanes of mma want them: of every 64 columns first what lane 0 of four has, which is columns 0 to 3 of
+// Codes are in the lane order of mma: of every 64 columns first those of lane 0 of four, which are columns 0 to 3 of
 // each 16. The scale is followed, tailRows further each, by the sums of the codes of every 32 columns, in two
-// digits: bytes of -64 to 63, and how often 128 is to be added.
+// digits: bytes of -64 to 63, and the number of 128s to add.
 __device__ __forceinline__ void quantizeSuper(const float v[8], signed char *codes, float2 *tail, int tailRows) {
   const int lane = threadIdx.x & 31;
   uint32_t top = 0;

@@ -20,10 +20,10 @@ __device__ __forceinline__ void write4(word at, float a, float b, float c, float
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(at), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
-// Part is one of the matrices: where its tiles lie, and where its results go.
+// Part is one of the matrices: its tiles, and the destination of its results.
 struct Part {  // shared with Go
   const byte* data;
-  const byte* other;  // matrix -1 of jobs, which is no part of the stack
+  const byte* other;  // matrix -1 of jobs, which is not part of the stack
   float* dst;
   const float* bias;  // [rows], or none
   int tiles, rows, dstStride, add;
@@ -59,15 +59,15 @@ __device__ __forceinline__ Piece piece(const Product& p, const Parts& parts, int
   return {p.only ? p.only->only[i] : i, 0, 0, p.rows};
 }
 
-// Chunks is the chunks of a warp, one after another: of the pieces of its team, those that it has
-// its turn with.
+// Chunks is the chunks of a warp, one after another: its share of the chunks of its team's
+// pieces.
 struct Chunks {
   int item, k;  // piece, chunk of its tile
   Piece piece;
 };
 
-// Walk is how a warp goes through its chunks: G groups each, of blocks of BLOCK bytes. A team has
-// 2^shift warps, and a tile at least as many chunks: with SHORT code relies on that. With PAIRS the two teams of
+// Walk is the iteration of a warp over its chunks: G groups each, of blocks of BLOCK bytes. A team has
+// 2^shift warps, and a tile at least as many chunks: code with SHORT relies on that. With PAIRS the two teams of
 // a block have the same tile of the first two parts.
 template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk {
   static constexpr int CHUNK = G * BLOCK, COPIES = (CHUNK / 16 + 31) / 32;
@@ -76,7 +76,7 @@ template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk 
   const int shift, lane, warp, size, turn, next, half, team, teams, groups, chunks;
   const Job* jobs = nullptr;  // with PAIRS: a list in shared memory, if there is one
   int total;
-  Chunks now, ask;     // that is multiplied, and that is asked for
+  Chunks now, ask;     // being multiplied, and being loaded
   const byte* source;  // of ask
 
   __device__ __forceinline__ Walk(const Product& p, const Parts& parts, int shift)
@@ -99,7 +99,7 @@ template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk 
     return {i % parts.tiles, j.matrix, j.first, j.rows};
   }
 
-  // step goes on by as many chunks as the team has warps, and reports whether to another piece.
+  // step advances by one chunk per warp of the team, and reports whether to another piece.
   __device__ __forceinline__ bool step(Chunks& c) {
     c.k += size;
     if (c.k < chunks) return false;
@@ -129,7 +129,7 @@ template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk 
     return factorOf<BLOCK, SCALES>(tileOf(part, piece, tile), groups);
   }
 
-  // issue asks for a chunk. Where it is not whole, something is copied for the rest too.
+  // issue loads a chunk. If it is not whole, arbitrary data is copied for the rest.
   __device__ __forceinline__ void issue(word to) {
     if (ask.item < total) {
       const int bytes = min(G, groups - ask.k * G) * BLOCK;
@@ -149,7 +149,7 @@ template <int BLOCK, int G, bool SHORT = false, bool PAIRS = false> struct Walk 
   }
 };
 
-// put writes the sum of an output of a piece, and adds what is to be added.
+// put writes the sum of an output of a piece, with the bias and the old value.
 __device__ __forceinline__ void put(const Part& part, const Piece& piece, int row, int out, float v) {
   if (row >= piece.rows || out >= part.rows) return;
   float* y = part.dst + (long long)(piece.first + row) * part.dstStride + out;
@@ -158,9 +158,9 @@ __device__ __forceinline__ void put(const Part& part, const Piece& piece, int ro
   *y = v;
 }
 
-// relay multiplies up to 8*NB rows. G groups make a chunk, S chunks are under way; a team has
-// 2^shift warps. Of a last chunk that is not whole, and of rows that are not there, everything but
-// the last step is computed as well, from whatever is there.
+// relay multiplies up to 8*NB rows. G groups make a chunk, S chunks are in flight; a team has
+// 2^shift warps. For an incomplete last chunk and for missing rows everything but
+// the last step is computed as well, from arbitrary data.
 template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __forceinline__ void relay(const Product& p, const Parts& parts, int shift) {
   constexpr int BLOCK = blockBytes<BITS, GROUP, SCALES>(), CHUNK = G * BLOCK, CODES = GROUP * 2 * BITS;
   constexpr bool AHEAD = NB * G <= 4;  // registers have space for the rows of the next chunk
@@ -183,7 +183,7 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
   for (int i = 0; i < S; i++) w.issue(into + i * CHUNK);
   if (!p.jobs) await();
 
-  // Where a lane's rows of the chunk begin, and its tails.
+  // The beginnings of a lane's rows of the chunk, and its tails.
   const signed char* rows[NB];
   const float2* tails;
   float factor;
@@ -220,7 +220,7 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
         for (int n = 0; n < NB; n++) fetch(g, n, acts[g][n], tail[g][n]);
   };
   if (now.item < total) look(), ahead();
-  // The first chunk begins with zeros, as if the last warp had handed them on.
+  // The first chunk begins with zeros, as if the last warp had passed them on.
   int stage = 0;
   if (w.turn + 1 == size && w.team < total) {
 #pragma unroll
@@ -278,7 +278,7 @@ template <int BITS, int GROUP, int SCALES, int NB, int G, int S> __device__ __fo
     if (now.item < total) ahead();
     const bool last = was.k == w.chunks - 1, whole = !last || groups % G == 0;
 
-    // From here to hand is what the other warps of the team wait for.
+    // The other warps of the team wait from here to hand.
     if (size > 1) meet(take);
     float acc[NB][4];
 #pragma unroll

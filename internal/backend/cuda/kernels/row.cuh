@@ -1,16 +1,16 @@
-// One row in shared memory. If it comes as floats, every block of a product norms it, where that is asked for, and
-// rounds it in groups of 64, 32 or 16, while its weights are on their way. That is a kernel less to wait for. The
+// One row in shared memory. If it comes as floats, every block of a product normalizes it on request, and
+// rounds it in groups of 64, 32 or 16, while its weights are loaded. That saves a kernel. The
 // bits are those of rms_norm and quantizeGroup.
 #pragma once
 #include "bits.cuh"
 #include "weight.cuh"
 
-// Row is the row, and where the first block leaves what others need of it.
+// Row is the row, and the destinations of the first block's results for other kernels.
 struct Row {  // shared with Go
   const float* x;      // none: it comes as codes and tails
-  const float* gain;   // of a norm; none: the row is rounded as it is
-  float* dst;          // the row with its norm; none: nowhere
-  signed char* codes;  // the row as integers, and its tails; none: nowhere
+  const float* gain;   // of a norm; none: no norm
+  float* dst;          // the normalized row; none: not written
+  signed char* codes;  // the row as integers, and its tails; none: not written
   float2* tails;
   int cols, tailRows;
   float eps;
@@ -33,8 +33,8 @@ template <int H> struct RowSpace {
 };
 
 // roundEight rounds a group that eight neighboring lanes have, eight columns each. It returns scale and
-// scaled sum of the group, or the sum itself (WHOLE), and leaves the codes of a lane. No code needs to be cut to 127: the
-// highest is 127 times what 127/x and its product with x lose, which is less than a half.
+// scaled sum of the group, or the sum itself (WHOLE), and the codes of a lane. No code needs to be clamped to 127: the
+// rounding errors of 127/x and of its product with x are together less than a half.
 template <bool WHOLE> __device__ __forceinline__ float2 roundEight(const float (&v)[8], word (&codes)[2]) {
   word top = 0;
 #pragma unroll
@@ -94,14 +94,14 @@ template <int H, bool WHOLE> __device__ __forceinline__ void roundBlock(const fl
     tails[0] = roundEight<WHOLE>(v, codes);
 }
 
-// keepCodes writes what roundBlock leaves to the codes of a row, from which column `at` on.
+// keepCodes writes the codes of roundBlock to a row, from column `at` on.
 template <int H> __device__ __forceinline__ void keepCodes(signed char* row, int at, const word (&codes)[2]) {
 #pragma unroll
   for (int h = 0; h < 2; h++) *(word*)(row + (H == 4 ? placeOf(at + 32 * h) : at + 32 * h)) = codes[h];
 }
 
 // Rounding is a thread's part of it. A lane has columns 4*(lane%8) to +3 of block lane/8 of a piece, and those 32
-// further. Gains are weights: prepare asks for them before the kernel waits.
+// further. Gains are weights: prepare loads them before the kernel waits.
 template <int H, bool WHOLE> struct Rounding {
   float4 gains[rowPieces][2], part[2 * rowPieces];
 
@@ -115,9 +115,9 @@ template <int H, bool WHOLE> struct Rounding {
         if (r.gain && first(p) < r.cols) gains[p][i] = *(const float4*)(r.gain + first(p) + 32 * i);
   }
 
-  // ask asks for the row, after await.
+  // ask loads the row, after await.
   __device__ __forceinline__ void ask(const Row& r) {
-    if (!r.x) {  // as it lies, whole chunks included
+    if (!r.x) {  // unchanged, whole chunks included
 #pragma unroll
       for (int i = 0; i < 2; i++)
         if (threadIdx.x + 256 * i < 4 * RowSpace<H>::padded(r)) part[i] = ((const float4*)r.codes)[threadIdx.x + 256 * i];

@@ -95,10 +95,10 @@ extern "C" __global__ void __launch_bounds__(256) gather_super(float *dst, int d
 // Sums: squares in wide lane order: 64 chains, then a tree of halves (exactmath).
 //
 // rms_norm: the first 64 threads of a block sum a row's squares, a lane each; then a warp has groups
-// of columns, and rounds them too where a product wants that. Of the second dimension of the grid
-// every block sums the row and has some of its groups; there is one where dst is x. A warp has eight groups of 16 at a time,
-// unless rows are few. Gains are no
-// kernel's result, so those of a warp's first group are on their way before it waits.
+// of columns, and also quantizes them if a product needs that. In the second dimension of the grid
+// every block sums the row and has some of its groups; there is one if dst is x. A warp has eight groups of 16 at a time,
+// unless rows are few. Gains are weights,
+// so those of a warp's first group are loaded before it waits.
 template <bool SUPER>
 __device__ __forceinline__ void norm(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, const Codes &c) {
   constexpr int N = SUPER ? 8 : 4;  // columns of a lane
@@ -191,8 +191,8 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm(float *dst, int dst
 // Grid: x: groups or 128 columns, a warp each; y: rows.
 // Sums: none.
 //
-// swiglu: a warp has `unit` columns at a time, a group or 128, and rounds them too where a product wants that.
-// dst may be gate or up. With slots, row i is slots[i], and of what is rounded nothing else is written.
+// swiglu: a warp has `unit` columns at a time, a group or 128, and also quantizes them if a product needs that.
+// dst may be gate or up. With slots, row i is slots[i], and only codes are written.
 extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, int unit, const int *slots, Codes c) {
   release();
   await();
@@ -340,8 +340,8 @@ extern "C" __global__ void __launch_bounds__(256) rotate(float *x, int stride, c
 // Grid: persistent.
 // Sums: none.
 //
-// read_all reads memory and does nothing else: what every kernel that reads weights is measured
-// against. n counts vectors of 16 bytes; out is never written, which the compiler does not know.
+// read_all only reads memory: the reference for every kernel that reads weights.
+// n counts vectors of 16 bytes; out is never written, which the compiler does not know.
 extern "C" __global__ void __launch_bounds__(512) read_all(const uint4 *p, long long n, uint32_t *out) {
   release();
   await();

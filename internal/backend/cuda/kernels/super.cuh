@@ -1,9 +1,9 @@
 // Products with superblocks of 256 columns by tensor cores: the K formats, IQ4_XS, TQ1_0 and TQ2_0 (TQ), and the grid formats
-// with their codes written out (S8), as they lie on the device (super.go). The sums of its groups, multiplied with their factors, are added as integers; a superblock is one
-// link of the chain that accumulators are.
+// with their codes written out (S8), in the device layout (super.go). The sums of its groups, multiplied with their factors, are
+// added as integers; accumulators are updated once per superblock.
 //
-// A block of 16 outputs has, by groups of 32 columns, what the lanes of mma want: lane 4r+q has of outputs r and r+8
-// columns 4q to 4q+3 of each half of a group. Rows of activations lie alike (quantizeSuper).
+// A block of 16 outputs has, by groups of 32 columns, the lane order of mma: lane 4r+q has of outputs r and r+8
+// columns 4q to 4q+3 of each half of a group. Rows of activations have the same order (quantizeSuper).
 //
 //	low bits  [pair of groups][lane][word of a group]: nibbles of bytes, the first half in the low ones; of IQ4_XS
 //	          nibbles of 16 bits. Of Q2_K, Q3_K and TQ a word for each group, whose bytes have two bits of all four words.
@@ -57,7 +57,7 @@ __device__ __forceinline__ void mma16(int (&d)[4], word a0, word a1, word b, int
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a0), "r"(a1), "r"(b), "r"(from));
 }
 
-// levels is what four codes of IQ4_XS stand for: nibbles without their highest bit, and which table that bit chooses.
+// levels is the values of four codes of IQ4_XS: nibbles without their highest bit, and which table that bit selects.
 __device__ __forceinline__ word levels(word low, word which) {
   return __byte_perm(__byte_perm(0xbfad9881u, 0xf6eaddcfu, low), __byte_perm(0x26190d01u, 0x71594535u, low), which);
 }
@@ -171,7 +171,7 @@ template <int FORM> struct Pair {
   __device__ __forceinline__ int factor(int o, int i) const { return Super<FORM>::GRID ? 2 * (f[o] >> 4 * i & 15) + 1 : FORM == Q2K ? f[o] >> 8 * i & 15 : (signed char)(f[o] >> 8 * i); }
   __device__ __forceinline__ word least(int o, int i) const { return __byte_perm(f[o] >> 4 & 0x0f0f0f0f, 0, 0x1111 * i); }
 
-  // multiply adds to sums the products with eight rows, and of Q2_K to low those of the biases.
+  // multiply adds to sums the products with eight rows, and for Q2_K to low those of the biases.
   __device__ __forceinline__ void multiply(int (&sum)[4], int (&low)[4], const uint4& b) const {
     int d[4];
 #pragma unroll
@@ -199,7 +199,7 @@ template <int FORM> struct Pair {
   }
 };
 
-// Closing is what makes numbers of the sums of a superblock.
+// Closing turns the sums of a superblock into numbers.
 template <int FORM> struct Closing {
   float scale[2], bias[2];
   word least[2];
@@ -341,7 +341,7 @@ template <int FORM, int NB, int S> __device__ __forceinline__ void relaySuper(co
     if (now.item < total) ahead();
     const bool last = was.k == w.chunks - 1;
 
-    // From here to hand is what the other warps of the team wait for.
+    // The other warps of the team wait from here to hand.
     if (size > 1) meet(take);
     float acc[NB][4];
 #pragma unroll
@@ -388,7 +388,7 @@ template <int FORM, int ACROSS, int DOWN, int STRIPS, int S> __device__ __forcei
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % ACROSS, first = threadIdx.x / (32 * ACROSS) * 8 * STRIPS, odd = lane >> 2 & 1;
   const int tile0 = blockIdx.y * TILES, row0 = blockIdx.x * ROWS, blocks = p.w.groups;
   const word base = (word)__cvta_generic_to_shared(stages);
-  // What is beyond the last tile or row is read elsewhere, and the results are not used.
+  // Data beyond the last tile or row is read from elsewhere, and the results are not used.
   auto weights = [&](word to, int k) {
 #pragma unroll 1
     for (int t = 0; t < TILES; t++) {

@@ -2,8 +2,8 @@
 #pragma once
 #include "super.cuh"
 
-// panelSuper is for a few dozen rows, and for those of experts: a block has `size` tiles, a warp of each for every 16 rows, which share what of
-// weights and rows is copied some blocks ahead.
+// panelSuper is for a few dozen rows, and for those of experts: a block has `size` tiles, a warp of each for every 16 rows. They share
+// the weights and rows, which are copied some blocks ahead.
 template <int FORM, int S> __device__ __forceinline__ void panelSuper(const Product& p, const Parts& parts, int size) {
   typedef Super<FORM> F;
   constexpr int STRIPS = 2, VECTORS = F::BLOCK / 16;

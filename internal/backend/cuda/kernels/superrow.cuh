@@ -1,8 +1,8 @@
-// Products of one row with superblocks. If the row comes as floats, every block norms and rounds it in shared memory while
-// its weights are on their way; the bits are those of rms_norm and quantizeSuper.
+// Products of one row with superblocks. If the row comes as floats, every block normalizes and rounds it in shared memory while
+// its weights are loaded; the bits are those of rms_norm and quantizeSuper.
 //
-// Tensor cores would compute eight columns for the one that there is. Instead lanes multiply what they have of codes, which lies
-// as for tensor cores, by themselves; the four lanes of an output add up their integers.
+// Tensor cores would compute eight columns instead of one. Instead each lane multiplies its own codes, in the layout
+// for tensor cores; the four lanes of an output add up their integers.
 #pragma once
 #include "quantizesuper.cuh"
 #include "row.cuh"
@@ -15,7 +15,7 @@ struct SuperRow : Row {
   struct Space {
     float4* row;
     signed char* codes;
-    word* digits;  // of each superblock the low ones of eight groups, and the high ones
+    word* digits;  // for each superblock the low ones of eight groups, and the high ones
     float* scales;
 
     __device__ __forceinline__ void lay(byte* at, int cols) {
@@ -108,8 +108,8 @@ __device__ __forceinline__ void write2(word at, float a, float b) {
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(at), "f"(a), "f"(b) : "memory");
 }
 
-// SuperGates is where silu of the first part times the second goes, as numbers and rounded. Arrived counts the tiles of 256
-// columns that are there, and is zero before and after. Without it nothing is gated.
+// SuperGates is the destination of silu of the first part times the second, as numbers and rounded. Arrived counts the finished tiles of 256
+// columns, and is zero before and after. Without it nothing is gated.
 struct SuperGates {  // shared with Go
   unsigned* arrived;
   float* dst;
@@ -149,7 +149,7 @@ struct SuperGates {  // shared with Go
   }
 };
 
-// oneSuper is relaySuper for one row. Of the four lanes of an output all have its accumulator.
+// oneSuper is relaySuper for one row. All four lanes of an output have its accumulator.
 template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Product& p, const Parts& parts, int shift, const SuperRow& given, const SuperGates& gates) {
   typedef Super<FORM> F;
   constexpr int BLOCK = F::BLOCK;
@@ -170,13 +170,13 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
   const word into = (word)__cvta_generic_to_shared(mine) + lane * 16;
 #pragma unroll 1
   for (int i = 0; i < S; i++) w.issue(into + i * BLOCK);
-  // Where the row is, in whichever memory: what a lane needs of a block, and how far apart it is.
+  // The address of the row, in either memory: a lane's part of a block, and the stride.
   const byte *codes, *digits, *scales;
   int digitStep, scaleStep, high;
   if (given.x) {
     SuperRow::Space space;
     space.lay(ring + 8 * S * BLOCK, given.cols);
-    given.round(space, upper);  // waits for what is before
+    given.round(space, upper);  // waits for earlier kernels
     codes = (const byte*)space.codes, digits = (const byte*)space.digits + 2 * q, scales = (const byte*)space.scales;
     digitStep = 16, scaleStep = 4, high = 8;
   } else {
@@ -258,7 +258,7 @@ template <int FORM, int S> __device__ __forceinline__ void oneSuper(const Produc
     if (now.item < total) ahead();
     const bool last = was.k == w.chunks - 1;
 
-    // From here to hand is what the other warps of the team wait for.
+    // The other warps of the team wait from here to hand.
     if (size > 1) meet(take);
     float acc[2];
     read2(acc, takeAt);

@@ -1,4 +1,4 @@
-// What the kernels for superblocks are called. super.go knows the shapes.
+// Names of the kernels for superblocks. super.go selects the shapes.
 #pragma once
 #include "super.cuh"
 #include "superpanel.cuh"

@@ -1,5 +1,5 @@
 // Products with signed integers of 4 and 8 bits in pairs of groups of 32, a half for each: GGUF's Q4_0, Q5_0 and
-// Q8_0. matmul.go knows the shapes.
+// Q8_0. matmul.go selects the shapes.
 #include "relay.cuh"
 #include "many.cuh"
 #include "panel.cuh"

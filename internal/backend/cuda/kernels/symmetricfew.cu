@@ -1,5 +1,5 @@
 // Products of up to four rows with symmetric integers of 4 bits: see symmetric.cu. matmul.go, fuse.go and experts.go
-// know the shapes.
+// select the shapes.
 #include "answer.cuh"
 
 FEW(few_4_64_1, SYMMETRIC, 1)

@@ -1,4 +1,4 @@
-// Tensor cores and asynchronous copies, for products of weights that lie for them (Weight.laid).
+// Tensor cores and asynchronous copies, for products of weights in their layout (Weight.laid).
 #pragma once
 #include "product.cuh"
 
@@ -8,9 +8,9 @@
 
 __device__ __forceinline__ float sumOf(int d) { return __fsub_rn(__int_as_float(d), 12582912.0f); }
 
-// What scales the codes of a block. There is a scale and a bias for each output, of bf16 or float32 (WIDE). Or codes have zero
+// The scales of the codes of a block. There is a scale and a bias for each output, of bf16 or float32 (WIDE). Or codes have zero
 // points. A word then has the first 24 bits of a scale as float32, which are all that a bf16 or a half has, and the zero point
-// (ZEROED). Scales of float32 have what is to be added to a code beside them (ZEROED_WIDE). Or codes stand for signed bytes, and
+// (ZEROED). Scales of float32 have the addend of a code beside them (ZEROED_WIDE). Or codes stand for signed bytes, and
 // a block of 64 columns is two groups of 32 or four of 16, each with a scale. SYMMETRIC codes are less eight, or the bytes
 // themselves, and scales are halves. Others have 4 bits and are looked up in a table (tabled), with scales of bf16 (MX), bytes
 // of E4M3 (NV) or halves (NL).
@@ -21,7 +21,7 @@ template <int SCALES> constexpr int groupsIn = SCALES == NV ? 4 : SCALES < SYMME
 template <int SCALES> constexpr int lists = SCALES == NV ? 8 : 4;
 template <int SCALES> constexpr bool tabled = SCALES > SYMMETRIC;
 
-// Tails is what a lane has of the tails of two rows: scale and scaled sum of each, or the scales of all groups.
+// Tails is a lane's part of the tails of two rows: scale and scaled sum of each, or the scales of all groups.
 template <int SCALES> struct Tails {
   float of[2][lists<SCALES> / 2];
 };
@@ -40,14 +40,14 @@ template <int SCALES> __device__ __forceinline__ float linked(float acc, float x
   return zeroed<SCALES> ? acc : __fmaf_rn(bias, total, acc);
 }
 
-// added is both: number j of what multiply leaves, with the tails of two rows and the scales that readScales leaves.
+// added is both: number j of the result of multiply, with the tails of two rows and the scales of readScales.
 template <int SCALES> __device__ __forceinline__ float added(float acc, int d, const Tails<SCALES>& t, const float (&s)[4], int j) {
   const float total = t.of[j & 1][1];
   return linked<SCALES>(acc, weighed<SCALES>(d, t.of[j & 1][0], total, s[j / 2 * 2 + 1]), s[j / 2 * 2], s[j / 2 * 2 + 1], total);
 }
 
-// Symmetric codes of 4 bits are multiplied as the high halves of bytes. Their sums, sixteen times what they
-// should be, begin at the bits of a float whose last bit counts a sixteenth.
+// Symmetric codes of 4 bits are multiplied as the high halves of bytes. Their sums, sixteen times
+// too large, begin at the bits of a float whose last bit counts a sixteenth.
 template <int BITS, int SCALES> constexpr int signedMagic = BITS == 4 && SCALES == SYMMETRIC ? 0x49400000 : MAGIC;
 
 template <int BITS, int SCALES> __device__ __forceinline__ float signedSum(int d) {
@@ -124,9 +124,9 @@ template <int BITS, int GROUP, int SCALES> constexpr int blockBytes() {
   return GROUP * 2 * BITS + (SCALES == WIDE || SCALES == ZEROED_WIDE ? 128 : 64);
 }
 
-// nanoScale is scale i of four that a word has as E4M3, none of them negative or NaN. By is 2^119 times the factor of the
-// matrix: as bits of a float a byte, moved to where its digits belong, is what it stands for times 2^-120, and half of that
-// counts, for codes count halves.
+// nanoScale is scale i of four that a word has as E4M3, none of them negative or NaN. by is 2^119 times the factor of the
+// matrix: as bits of a float a byte, shifted to the place of its digits, is its value times 2^-120, and half of that
+// is used, because codes count halves.
 __device__ __forceinline__ float nanoScale(word bytes, int i, float by) {
   return __fmul_rn(__uint_as_float((i == 3 ? bytes >> 4 : bytes << (20 - 8 * i)) & 0x07f00000), by);
 }
@@ -145,7 +145,7 @@ template <int SCALES> __device__ __forceinline__ void scalesOf(float* s, word w,
   }
 }
 
-// factorOf is what nanoScale has from the tile: it lies behind the blocks.
+// factorOf is the factor for nanoScale from the tile: it is behind the blocks.
 template <int BLOCK, int SCALES> __device__ __forceinline__ float factorOf(const byte* tile, int blocks) {
   return SCALES == NV ? *(const float*)(tile + blocks * BLOCK) : 0.0f;
 }
@@ -163,14 +163,14 @@ template <int SCALES> __device__ __forceinline__ void readScales(float (&s)[list
   }
 }
 
-// select is prmt as it is: a selector whose fourth bit is one gives eight times the highest bit of the byte.
+// select is prmt: a selector whose fourth bit is one gives eight times the highest bit of the byte.
 __device__ __forceinline__ word select(word low, word high, word by) {
   word v;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(low), "r"(high), "r"(by));
   return v;
 }
 
-// lookUp is what eight codes of a word stand for: bytes of two tables, by the low three bits of a code; the fourth says which.
+// lookUp is the values of eight codes of a word: bytes of two tables, by the low three bits of a code; the fourth selects the table.
 template <int SCALES> __device__ __forceinline__ void lookUp(word& first, word& second, word w) {
   constexpr word A = SCALES == NL ? 0xbfad9881 : 0x03020100, B = SCALES == NL ? 0xf6eaddcf : 0x0c080604;  // fourth bit zero
   constexpr word C = SCALES == NL ? 0x26190d01 : 0xfdfeff00, D = SCALES == NL ? 0x71594535 : 0xf4f8fafc;
@@ -185,9 +185,9 @@ __device__ __forceinline__ word keep(word v) { return __shfl_sync(~0u, v, thread
 // onesOf is -1 for a weight, which the compiler does not know.
 __device__ __forceinline__ word onesOf(const Weight& w) { return w.tiles > 0 ? ~0u : 0; }
 
-// lookUpParts is lookUp in fewer instructions: what codes stand for is the sum of two bytes. Where the fourth bit is not the
-// table's, select leaves 0 or -1, and the other table has one more. The second table is upside down, for inverted codes. With
-// MULTIPLY, which wants onesOf, a multiplication inverts: the units that select and shift have half its speed, and are busier.
+// lookUpParts is lookUp in fewer instructions: the value of a code is the sum of two bytes. If the fourth bit is not the
+// table's, select gives 0 or -1, and the other table has one more. The second table is reversed, for inverted codes. With
+// MULTIPLY, which needs onesOf, a multiplication inverts: the units that select and shift have half its speed, and are busier.
 template <int SCALES, bool MULTIPLY> __device__ __forceinline__ void lookUpParts(word (&first)[2], word (&second)[2], word w, word ones) {
   constexpr word A = SCALES == NL ? 0xbfad9881 : 0x04030200, B = SCALES == NL ? 0xf6eaddcf : 0x0d090705;
   constexpr word C = SCALES == NL ? 0x36465a72 : 0xfcfaf8f4, D = SCALES == NL ? 0x020e1a27 : 0x00fffefd;
@@ -196,8 +196,8 @@ template <int SCALES, bool MULTIPLY> __device__ __forceinline__ void lookUpParts
   second[0] = select(A, B, high), second[1] = select(C, D, MULTIPLY ? high * ones + ones : ~w >> 16);
 }
 
-// unpackSigned reads a lane's codes of a block of several groups, symmetric ones of 4 bits times sixteen. Of two groups
-// it has the operands one after the other; of four, the first two words of each operand are one group.
+// unpackSigned reads a lane's codes of a block of several groups, symmetric ones of 4 bits times sixteen. For two groups
+// it has the operands one after the other; for four, the first two words of each operand are one group.
 template <int BITS, int SCALES> __device__ __forceinline__ void unpackSigned(Codes<64>& c, const byte* block, int lane) {
   if constexpr (BITS == 8) {
     unpack<8, 64>(c, block, lane);
@@ -227,15 +227,15 @@ template <int BITS, int SCALES> __device__ __forceinline__ void multiplySigned(i
           : "r"(c.a[h][0]), "r"(c.a[h][1]), "r"(c.a[h][2]), "r"(c.a[h][3]), "r"(a.b[2 * h]), "r"(a.b[2 * h + 1]), "r"(signedMagic<BITS, SCALES>));
 }
 
-// Where rows are many, codes of nvfp4 are multiplied as halves: the sums of mma begin at zero then, and are floats. A code that is
-// moved to where its digits belong is 2^-14 times what it stands for. Rows have 2^9 times their codes and 2^6 times their scales
+// For many rows, codes of nvfp4 are multiplied as halves: the sums of mma begin at zero then, and are floats. A code that is
+// shifted to the place of its digits is 2^-14 times its value. Rows have 2^9 times their codes and 2^6 times their scales
 // (see halve in plain.cu), none of which is too large. All of these are exact, and so are the sums, in any order.
 template <int SCALES> constexpr bool halved = SCALES == NV;
 
 const int halvedBlock = 1024 + 128;  // bytes of eight rows in 64 columns: operands of mma, then scales
 
-// widen is eight codes of a word as halves, of which only the first bytes are not zero: of four columns the first two, then the
-// others, and then those of the next group.
+// widen is eight codes of a word as halves, of which only the first bytes are not zero: the first two of four columns, then the
+// other two, and then those of the next group.
 __device__ __forceinline__ void widen(word& a, word& b, word& c, word& d, word w) {
   const word low = w & 0x77777777, up = w << 4;
   const word first = select(0x06040200, 0x0e0c0a08, low) | (select(up, w, 0xd9c8) & 0x80808080);
@@ -283,7 +283,7 @@ template <int BITS, int SCALES> __device__ __forceinline__ void addGroups(float 
     for (int j = 0; j < 4; j++) acc[j] = __fmaf_rn(__fmul_rn(signedSum<BITS, SCALES>(d[h][j]), t.of[j & 1][h]), s[j / 2 * H + h], acc[j]);
 }
 
-// addParts is addGroups for codes that are looked up, of a block that lies there: for one strip of rows, fewer instructions.
+// addParts is addGroups for table codes of a block in memory: for one strip of rows, fewer instructions.
 template <int SCALES> __device__ __forceinline__ void addParts(float (&acc)[4], const byte* block, int lane, const Acts<64>& a, const Tails<SCALES>& t, const float (&s)[lists<SCALES>], word ones) {
   constexpr int H = groupsIn<SCALES>;
   const uint4 w = ((const uint4*)block)[lane];
@@ -310,14 +310,14 @@ template <int SCALES> __device__ __forceinline__ void addParts(float (&acc)[4], 
   }
 }
 
-// readTails reads those of rows 2*quad and one more, which lie one after another.
+// readTails reads those of rows 2*quad and one more, which are adjacent.
 template <int SCALES> __device__ __forceinline__ void readTails(Tails<SCALES>& t, const void* at, int quad) {
 #pragma unroll
   for (int i = 0; i < lists<SCALES> / 4; i++) *(float4*)&t.of[i][0] = ((const float4*)at)[quad * (lists<SCALES> / 4) + i];
 }
 
-// loadGroups reads a lane's columns of a block, whose groups are half a block apart or, if they are four, lie as
-// placeOf says.
+// loadGroups reads a lane's columns of a block, whose groups are half a block apart or, if there are four, at
+// placeOf.
 template <int SCALES> __device__ __forceinline__ void loadGroups(Acts<64>& a, const signed char* row, int quad) {
   if constexpr (SCALES == NV) {
     loadActs<64>(a, row + 16 * quad);

@@ -1,15 +1,15 @@
 // The highest numbers of rows of logits: backend.Backend.Top. Blocks of topBlock columns have a
-// maximum each; the K-th highest of those bounds what is listed from below.
+// maximum each; the K-th highest of those is a lower bound of the listed numbers.
 #include "bits.cuh"
 
 const int topBlock = 64;
 
-// What is asked of a row: see backend.Ask. room is how much can be listed, sum whether the sum is asked for.
+// The request for a row: see backend.Ask. room is the capacity of the list, sum whether the sum is requested.
 struct Ask {  // shared with Go
   int cols, k, room, sum;
 };
 
-// What is answered: count is how many numbers are at least low, room of them at most are listed.
+// The answer: count is how many numbers are at least low, room of them at most are listed.
 struct TopAnswer {  // shared with Go
   float low;
   int count;
@@ -23,7 +23,7 @@ struct Listed {  // shared with Go
   float logit;
 };
 
-// ordered maps numbers to integers in the same order, zeros of both signs to one. What is not a number is
+// ordered maps numbers to integers in the same order, zeros of both signs to one. NaN is
 // below everything.
 __device__ __forceinline__ unsigned ordered(float z) {
   if (z != z) return 0;
@@ -34,10 +34,10 @@ __device__ __forceinline__ float unordered(unsigned o) { return __uint_as_float(
 
 const unsigned lowest = 0x00800000, highest = 0xff7fffff;  // of -MaxFloat32 and MaxFloat32
 
-// share is exp(z - top) of a number, 0 of what is none. top is at least as high.
+// share is exp(z - top) of a number, 0 of NaN. top is at least as high.
 __device__ __forceinline__ float share(float z, float top) { return z >= -3.402823466e+38f ? exp32(sub(atMost(z, top), top)) : 0.0f; }
 
-// sum32 is the sum of what the lanes of a warp have.
+// sum32 is the sum over the lanes of a warp.
 __device__ __forceinline__ float sum32(float a) {
 #pragma unroll
   for (int w = 16; w > 0; w >>= 1) a = add(a, __shfl_xor_sync(0xffffffffu, a, w));
@@ -49,7 +49,7 @@ __device__ __forceinline__ float sum32(float a) {
 // Grid: x: 8 blocks, a warp each; y: rows.
 // Sums: by a tree of 32 lanes; sums of exponentials may differ between devices by rounding (backend.Best).
 //
-// The maxima of blocks, and where sums are asked for the sum of exp(x - maximum) of each: a warp has one.
+// The maxima of blocks, and on request the sum of exp(x - maximum) of each: a warp has one.
 extern "C" __global__ void __launch_bounds__(256) top_maxima(const float *x, int stride, const Ask *asks, unsigned *maxima, float *sums, int blocks) {
   const int r = blockIdx.y, b = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x & 31;
   release();
@@ -180,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(1024) top_list(const float *x, int 
 // Grid: x: places.
 // Sums: none.
 //
-// What single columns hold: place i is row places[2i], column places[2i+1].
+// Single columns: place i is row places[2i], column places[2i+1].
 extern "C" __global__ void top_also(const float *x, int stride, const int *places, float *to, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   release();

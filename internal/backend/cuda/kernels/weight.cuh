@@ -1,5 +1,5 @@
-// Packed weights: the blocks of the CPU backend (internal/backend/cpu/kernel, Weight), and how
-// their numbers are decoded. In weights that lie for tensor cores (laid) the words of a block
+// Packed weights: the blocks of the CPU backend (internal/backend/cpu/kernel, Weight), and the decoding of
+// their numbers. In weights for tensor cores (laid) the words of a block
 // have another order; see place and scaleOf.
 #pragma once
 #include "bits.cuh"
@@ -14,7 +14,7 @@ struct Weight {  // shared with Go
   int per, tail;         // blocks of a superblock, or 1; bytes after them
   int kind, bits;        // how codes become numbers; of a code
   int number, factors;   // type of scales or plain numbers; of the tail
-  float zero;            // what biases are in scales
+  float zero;            // biases, in multiples of the scales
   int laid;              // words lie for tensor cores, SUPER: as super.cuh says, TABLED: as lookUp of tensor.cuh reads them
   int zeros, grid;       // where the zero points of a block begin, a byte each; if it is laid: they lie with the scales; 0: there are none.
                          // Of a grid format in its own bits: columns of an entry, more bits of indices times 16, and 256 if groups have 16 columns
@@ -42,8 +42,8 @@ __device__ __forceinline__ float floatAt(const byte* p, int type, int i) {
   return type == F16 ? half16(h) : __uint_as_float((word)h << 16);
 }
 
-// scaleIn and zeroIn are the parts of a word that has a zero point beside its scale: see tensor.cuh. What is returned of the
-// zero point is what is added to a code.
+// scaleIn and zeroIn are the parts of a word that has a zero point beside its scale: see tensor.cuh. zeroIn is the
+// addend of a code.
 __device__ __forceinline__ float scaleIn(word w) { return __uint_as_float(w & 0xffffff00u); }
 __device__ __forceinline__ float zeroIn(word w) { return __fsub_rn(8388608.0f, __uint_as_float(w & 0xff | 0x4b000000u)); }
 
@@ -64,7 +64,7 @@ __device__ __forceinline__ int entry(unsigned long long low, unsigned long long 
   return (signed char)((q < 8 ? low : high) >> 8 * (q & 7));
 }
 
-// integer is what a code stands for.
+// integer is the value of a code.
 __device__ __forceinline__ int integer(const Weight& w, word q) {
   if (w.kind == HALVES) return entry(0x0c08060403020100ull, 0xf4f8fafcfdfeff00ull, q);
   if (w.kind == LEVELED) return entry(0xf6eaddcfbfad9881ull, 0x7159453526190d01ull, q);
@@ -76,12 +76,12 @@ __device__ __forceinline__ const byte* blockOf(const Weight& w, const byte* tile
   return tile + g * w.block + g / w.per * w.tail;
 }
 
-// paired reports whether w lies for tensor cores as pairs of groups of 32, with signed codes and a half for each
+// paired reports whether w has the layout for tensor cores of pairs of groups of 32, with signed codes and a half for each
 // group: a block has both.
 __device__ __forceinline__ bool paired(const Weight& w) { return w.laid && w.number == F16; }
 
-// place is where the word of row r and vector v of a plane of fours or bytes is: vector after
-// vector, or as the lanes of mma want it. Lane 4*(r%8)+q has columns 8nq to 8nq+8n-1 of a group
+// place is the place of the word of row r and vector v of a plane of fours or bytes: vector after
+// vector, or in the lane order of mma. Lane 4*(r%8)+q has columns 8nq to 8nq+8n-1 of a group
 // of 32n, and of each of a pair of groups columns 8q to 8q+7.
 __device__ __forceinline__ int place(const Weight& w, int v, int r) {
   if (!w.laid) return 16 * v + r;
@@ -96,7 +96,7 @@ __device__ __forceinline__ int place(const Weight& w, int v, int r) {
   return 128 * (m >> 1) + 4 * (lane + q) + 2 * (m & 1) + high;
 }
 
-// fours is the codes of columns 4v to 4v+3 of row r, a byte each. Those that lie signed are raised to what they were.
+// fours is the codes of columns 4v to 4v+3 of row r, a byte each. Signed ones are raised to the original codes.
 __device__ __forceinline__ word fours(const Weight& w, const byte* block, int v, int r) {
   const word* words = (const word*)block;
   if (w.bits == 8) return words[place(w, v, r)] ^ (paired(w) ? 0x80808080 : 0);
@@ -130,8 +130,8 @@ __device__ __forceinline__ float2 superScales(const Weight& w, const byte* tail,
   return make_float2(floatAt(tail, F16, r), w.factors == FACTORS_K || w.factors == FACTORS_2K ? floatAt(tail + 32, F16, r) : 0.0f);
 }
 
-// factorsOf is what the scale of row r and group g of a superblock has of the superblock's, and likewise
-// the bias, which is subtracted.
+// factorsOf are the factors of the scale and of the bias of row r and group g, relative to the superblock's; the
+// bias is subtracted.
 __device__ __forceinline__ int2 factorsOf(const Weight& w, const byte* tail, int g, int r) {
   if (w.factors == FACTORS_6K) return make_int2((signed char)tail[32 + 16 * g + r], 0);
   if (w.factors == FACTORS_2K) return make_int2(tail[64 + 16 * g + r] & 15, tail[64 + 16 * g + r] >> 4);
@@ -146,11 +146,11 @@ __device__ __forceinline__ int2 factorsOf(const Weight& w, const byte* tail, int
   return make_int2(low + 16 * (pairs & 3), least + 16 * (pairs >> 16 & 3));
 }
 
-// pairOf is the place of row r among the scales of a block that lies for tensor cores: beside the row eight further.
+// pairOf is the place of row r among the scales of a block for tensor cores: beside the row eight further.
 __device__ __forceinline__ int pairOf(int r) { return 2 * (r & 7) + (r >> 3); }
 
-// scaleOf is the scale and the bias of row r in group g, or in one half of a pair of groups. Products are exact. Of codes with
-// zero points the bias is what is added to a code.
+// scaleOf is the scale and the bias of row r in group g, or in one half of a pair of groups. Products are exact. For codes with
+// zero points the bias is the addend of a code.
 __device__ __forceinline__ float2 scaleOf(const Weight& w, const byte* tile, int g, int r, int half = 0) {
   float s, b = 0;
   if (w.factors == NO_FACTORS) {
@@ -191,7 +191,7 @@ __device__ __forceinline__ float codedAt(const Weight& w, const byte* block, flo
   return w.kind == BIASED ? __fadd_rn(x, s.y) : x;
 }
 
-// superCode is the code of column col of row r of a block that lies as super.cuh says.
+// superCode is the code of column col of row r of a block in the layout of super.cuh.
 __device__ __forceinline__ int superCode(const Weight& w, const byte* block, int col, int r) {
   const int g = col / 32, v = col % 32 / 4, k = col % 4, lane = 4 * (r & 7) + (v & 3), part = (r >> 3) + 2 * (v >> 2);
   if (w.bits == 8) return (signed char)block[512 * g + 16 * lane + 4 * part + k] - (int)w.zero;
@@ -226,7 +226,7 @@ __device__ __forceinline__ float gridAt(const Weight& w, const byte* block, int 
   return __fadd_rn(__fmul_rn(s, (float)(x - (int)w.zero)), __fmul_rn(w.zero, s));
 }
 
-// superAt is a number of a tile that lies as super.cuh says.
+// superAt is a number of a tile in the layout of super.cuh.
 __device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int col, int r) {
   const byte *block = tile + (long long)(col / 256) * w.block, *factors = block + w.codes;
   if (w.grid) return gridAt(w, block, col % 256, r);
@@ -245,8 +245,8 @@ __device__ __forceinline__ float superAt(const Weight& w, const byte* tile, int 
   return __fadd_rn(y, w.zero != 0 ? __fmul_rn(w.zero, s) : -__fmul_rn(floatAt(scales + 32, F16, place), (float)least));
 }
 
-// tabledAt is a number of a tile whose codes lie to be looked up, in groups of 16 or 32. A word has four codes of each of
-// two groups of 16, or eight of a group of 32. Behind blocks with scales of E4M3 there is what these are multiplied with.
+// tabledAt is a number of a tile with table codes, in groups of 16 or 32. A word has four codes of each of
+// two groups of 16, or eight of a group of 32. Behind blocks with scales of E4M3 there is their common factor.
 __device__ __forceinline__ float tabledAt(const Weight& w, const byte* tile, int col, int r) {
   const byte *block = tile + (long long)(col / 64) * w.block, *scales = block + w.codes + 4 * pairOf(r);
   const bool nano = w.number == E4M3;

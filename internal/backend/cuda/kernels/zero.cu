@@ -1,4 +1,4 @@
-// Products with integers of 4 and 8 bits that have zero points: AWQ, GPTQ and their like. matmul.go knows the shapes.
+// Products with integers of 4 and 8 bits that have zero points: AWQ, GPTQ and their like. matmul.go selects the shapes.
 #include "relay.cuh"
 #include "many.cuh"
 #include "panel.cuh"

@@ -1,5 +1,5 @@
 // Products of up to four rows with integers of 4 bits that have zero points, in groups of 64: see zero.cu. matmul.go, fuse.go
-// and experts.go know the shapes.
+// and experts.go select the shapes.
 #include "answer.cuh"
 
 FEW(few_4_64_1, ZEROED, 1)
