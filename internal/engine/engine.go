@@ -5,6 +5,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -82,6 +83,7 @@ type Engine struct {
 	logits    spec.Logits  // of the pass, a group for each of them
 	tally     tally        // of the batch
 	phases    Phases       // of the running round
+	taps      []int        // of the model that the drafter reads; none: hidden rows
 	drafting  drafting
 	sched     schedule.Scheduler[*sequence]
 	towerTook time.Duration // before the running round
@@ -100,6 +102,27 @@ type Engine struct {
 	draining      bool           // no requests are taken
 	closed        bool           // and those that run are ended
 	stats         Stats
+}
+
+// tap has the model hand out the rows that the drafter reads.
+func (e *Engine) tap() error {
+	e.taps = spec.TapsOf(e.o.Drafter)
+	if len(e.taps) == 0 {
+		return nil
+	}
+	m, ok := e.model.(model.Tappable)
+	if !ok {
+		return fmt.Errorf("engine: the drafter %s reads rows between the layers, which the model does not hand out", e.o.Drafter.Name())
+	}
+	return m.Tap(e.taps...)
+}
+
+// rows are the rows of a pass that the drafter reads.
+func (e *Engine) rows(out model.Output) backend.Tensor {
+	if len(e.taps) > 0 {
+		return out.Taps
+	}
+	return out.Hidden
 }
 
 // locked calls f with the mutex held, which a panic gives back.

@@ -28,6 +28,9 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 		o.Log = slog.Default()
 	}
 	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
+	if err := e.tap(); err != nil {
+		return nil, err
+	}
 	if err := e.rehearse(); err != nil { // before anything is there to close
 		return nil, err
 	}

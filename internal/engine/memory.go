@@ -24,7 +24,7 @@ func (e *Engine) need() state.Need {
 	if e.o.Drafter != nil {
 		draft = e.o.Drafter.Layout()
 	}
-	return spec.Need(e.model.Layout(), draft, e.model.Info().Width)
+	return spec.Need(e.model.Layout(), draft, e.model.Info().Width*max(len(e.taps), 1))
 }
 
 // fit refuses a request that could not be served even alone. One without MaxTokens gets as

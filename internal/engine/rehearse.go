@@ -69,5 +69,5 @@ func (e *Engine) rehearsePass(tokens []int32, each, want int) (hidden backend.Te
 		spans = append(spans, model.Span{State: s, Tokens: list, Want: min(want, len(list))})
 	}
 	out, err := e.model.Forward(spans)
-	return out.Hidden, err
+	return e.rows(out), err
 }

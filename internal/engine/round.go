@@ -53,7 +53,7 @@ func (e *Engine) decode() (err error) {
 	e.phases = Phases{Forward: forward, Sample: took - forward}
 	e.report(took, e.prepared() == prepared)
 	start = time.Now()
-	err = e.draft(out.Hidden)
+	err = e.draft(e.rows(out))
 	e.phases.Draft = time.Since(start)
 	return err
 }

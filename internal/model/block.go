@@ -5,11 +5,11 @@ import "github.com/foretoken/foretoken/internal/state"
 // Block is a drafter that computes several draft tokens of a sequence in one pass, behind a context of rows that are tapped
 // in the model. One goroutine uses it and its model at a time.
 type Block interface {
-	// Layout is the state of a sequence: the context. Slot t belongs to the row of the token at t.
+	// Layout is the state of a sequence: the context.
 	Layout() state.Layout
 	// Drafts is the maximum number of draft tokens.
 	Drafts() int
-	// Append adds the rows of each span's Hidden to the context. Only State and Hidden of the spans count.
+	// Append adds the rows of each span's Hidden to the context. Only State, Hidden and Positions of the spans count.
 	Append(batch []Span) error
 	// Forward drafts behind the context, which it leaves as it is. The one token of a span is the last of the text, and Want is how
 	// many tokens are drafted; spans that want more come first. The rows of logits are those of the first draft of each span,

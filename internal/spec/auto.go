@@ -26,6 +26,9 @@ func (a *auto) Name() string { return "auto" }
 // Layout is the head's.
 func (a *auto) Layout() state.Layout { return a.head.Layout() }
 
+// Taps are the head's.
+func (a *auto) Taps() []int { return TapsOf(a.head) }
+
 // Rehearse is the head's: the lookup needs no device.
 func (a *auto) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) error {
 	if r, ok := a.head.(Rehearser); ok {

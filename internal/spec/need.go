@@ -6,8 +6,8 @@ import "github.com/foretoken/foretoken/internal/state"
 // long begins again with the newer half of them, at least.
 const Backlog = 32
 
-// Need is what a sequence takes of a pool: the state of the model, whose hidden rows have that
-// width, and that of its drafter, if it has one. A draft that the limit of tokens would cut
+// Need is what a sequence takes of a pool: the state of the model, and that of its drafter, if it has one, which
+// reads rows of that width. A draft that the limit of tokens would cut
 // off is not made, so that only the drafter's state goes beyond it.
 func Need(target, draft state.Layout, width int) state.Need {
 	n := state.Need{Target: target, Draft: draft}

@@ -31,6 +31,22 @@ type Planner interface {
 	Plan(batch []Run)
 }
 
+// Tapper is a drafter that reads rows which are tapped between layers of the model.
+type Tapper interface {
+	Drafter
+	// Taps are the tapped layers, as model.Tappable counts them: the rows of Run.Hidden are theirs, side by side. None: the rows
+	// are those of a head.
+	Taps() []int
+}
+
+// TapsOf are the taps of a drafter, nil if it reads the rows of a head or none.
+func TapsOf(d Drafter) []int {
+	if t, ok := d.(Tapper); ok {
+		return t.Taps()
+	}
+	return nil
+}
+
 // VocabLimiter is a drafter whose draft vocabulary can be limited to the most frequent tokens
 // and those of the text, where the whole vocabulary costs more than the rare tokens are worth.
 type VocabLimiter interface {
@@ -58,7 +74,7 @@ type Run struct {
 	HostState *any
 	Text      []int32           // all committed tokens; the last Hidden.Rows of them follow Hidden's rows
 	Prompt    int               // tokens of the prompt, the first of Text or all of it
-	Hidden    backend.Tensor    // the target's hidden rows that are new
+	Hidden    backend.Tensor    // the target's hidden rows that are new, or its tapped rows: see Tapper
 	Inputs    []backend.Input   // rows among the tokens that follow Hidden's: what stands there in place of ids
 	Positions [][3]int32        // of Hidden's rows; nil: text that goes on at State.Next
 	Depth     int               // maximum number of tokens to draft; 0: only catch up

@@ -142,7 +142,7 @@ func (d *Block) Drafts() int {
 	return d.cfg.block - 1
 }
 
-// Append implements model.Block. Positions are the slots, also behind an image.
+// Append implements model.Block. Of positions the first of the three counts.
 func (d *Block) Append(batch []model.Span) error {
 	x := &d.context
 	x.spans = x.spans[:0]
@@ -154,7 +154,7 @@ func (d *Block) Append(batch []model.Span) error {
 		for len(x.zeros) < s.Hidden.Rows {
 			x.zeros = append(x.zeros, 0)
 		}
-		x.spans = append(x.spans, model.Span{State: s.State, Tokens: x.zeros[:s.Hidden.Rows], Hidden: s.Hidden})
+		x.spans = append(x.spans, model.Span{State: s.State, Tokens: x.zeros[:s.Hidden.Rows], Hidden: s.Hidden, Positions: s.Positions})
 	}
 	x.Unembed = d.Unembed // which has the length of the rows of logits, of which there are none
 	if err := x.Begin(x.spans, nil); err != nil {

@@ -73,7 +73,7 @@ func outerWeights(list []weights.Weight, n *transformer) []weights.Weight {
 // Layout is the state of a sequence: one layer of keys and values.
 func (e *Eagle) Layout() state.Layout { return e.layout }
 
-// Forward implements model.Head. Positions are the slots, also behind an image.
+// Forward implements model.Head. Of positions the first of the three counts.
 func (e *Eagle) Forward(batch []model.Span, only []int32) (model.Output, error) {
 	width := batch[0].Hidden.Cols
 	for i := range batch {
@@ -82,7 +82,6 @@ func (e *Eagle) Forward(batch []model.Span, only []int32) (model.Output, error) 
 			return model.Output{}, fmt.Errorf("drafter: span %d has %d tokens and %d rows of %d numbers, want %d or %d",
 				i, len(s.Tokens), s.Hidden.Rows, s.Hidden.Cols, e.tapped(), e.Width)
 		}
-		s.Positions = nil
 	}
 	if err := e.Begin(batch, only); err != nil {
 		return model.Output{}, err

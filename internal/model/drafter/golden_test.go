@@ -73,9 +73,9 @@ func openWith(tb testing.TB, name string, c *checkpoint.Checkpoint, o backend.Op
 // drafts is a drafter with a policy.
 func (r *rig) drafts(vocab int) spec.Drafter {
 	if r.d.Head != nil {
-		return mtp.New(r.d.Head, mtp.Options{Vocab: r.Info().Vocab, Tokens: r.d.Tokens, DraftVocab: vocab})
+		return mtp.New(r.d.Head, mtp.Options{Vocab: r.Info().Vocab, Taps: r.d.Taps, Tokens: r.d.Tokens, DraftVocab: vocab})
 	}
-	return block.New(r.d.Block, block.Options{Vocab: r.Info().Vocab, Tokens: r.d.Tokens, DraftVocab: vocab})
+	return block.New(r.d.Block, block.Options{Vocab: r.Info().Vocab, Taps: r.d.Taps, Tokens: r.d.Tokens, DraftVocab: vocab})
 }
 
 // memory opens an empty state.

@@ -146,15 +146,30 @@ func TestDraftVocabularyIsKept(t *testing.T) {
 	}
 }
 
-// TestBlocksWithoutContextAreNotDrafted has a drafter that lacks rows: it drafts nothing rather than at another position.
-func TestBlocksWithoutContextAreNotDrafted(t *testing.T) {
-	f := golden.Drafters(t, "")[0]
-	r := open(t, "dense", f.Dir, backend.Options{})
-	d := r.drafts(-1)
-	s := r.start(t, d, texts(t)[0])
-	run := s.run(t, 50, f.Drafts, sample.Options{})
-	run.Hidden = run.Hidden.RowRange(0, 30)
-	if out := draft(t, d, run)[0]; len(out.Tokens) != 0 || s.cache.Len() != 30 {
-		t.Errorf("%d drafts behind %d rows, want none behind 30", len(out.Tokens), s.cache.Len())
+// TestRowsHaveTheirPositions has drafters that were not fed the first rows of a text. The rotation is relative, so drafts are the
+// same if all positions, those of drafts included, are moved together.
+func TestRowsHaveTheirPositions(t *testing.T) {
+	text := texts(t)[0]
+	const first, n = 20, 50
+	for _, f := range golden.Drafters(t, "") {
+		r := open(t, "dense", f.Dir, backend.Options{})
+		d := r.drafts(-1)
+		var drafts [2][]int32
+		for moved := range drafts {
+			s := r.start(t, d, text)
+			s.at = first
+			run := s.run(t, n, f.Drafts, sample.Options{})
+			for i := range (n - 1 - first) * moved {
+				p := int32(first + i)
+				run.Positions = append(run.Positions, [3]int32{p, p, p})
+			}
+			drafts[moved] = draft(t, d, run)[0].Tokens
+			if s.cache.Next() != n-1-first*(1-moved) {
+				t.Errorf("%s: the text goes on at %d", f.Name, s.cache.Next())
+			}
+		}
+		if !slices.Equal(drafts[0], drafts[1]) || len(drafts[0]) != f.Drafts {
+			t.Errorf("%s: drafts %v at their positions, want %v", f.Name, drafts[1], drafts[0])
+		}
 	}
 }

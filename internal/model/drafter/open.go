@@ -81,6 +81,9 @@ func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o mo
 // newDrafter is a drafter without weights.
 func newDrafter(cfg *config, l *weights.Loader, o model.Options) *Drafter {
 	d := &Drafter{Kind: cfg.kind, Taps: cfg.taps, loaded: l}
+	if o.MaxDrafts > 0 { // rows for which there is memory beyond a text
+		cfg.block = min(cfg.block, o.MaxDrafts)
+	}
 	layout := cfg.layout(o)
 	if cfg.kind == EAGLE3 {
 		d.Head = newEagle(cfg)

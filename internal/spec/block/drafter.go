@@ -15,14 +15,16 @@ import (
 type Options struct {
 	Vocab      int     // tokens, padding included
 	DraftVocab int     // frequent tokens in the draft vocabulary; 0: auto (fastest), -1: all
+	Taps       []int   // of the model that the rows are made of
 	Tokens     []int32 // of the columns of the drafter's logits, ascending; nil: columns are tokens
 	Control    []int32 // ids that are always in the draft vocabulary: those that open and close parts of a text
 }
 
-// Drafter drafts with a block drafter. Its KV cache of a sequence has exactly the rows of the text that the target has
-// processed: a function of the text alone.
+// Drafter drafts with a block drafter. Its KV cache of a sequence has the rows of the text that the target has processed, and
+// nothing else. If it was fed all of them, it is a function of the text alone.
 type Drafter struct {
 	block model.Block
+	taps  []int
 	vocab spec.DraftVocab
 	out   []spec.Draft
 
@@ -53,7 +55,7 @@ func New(b model.Block, o Options) *Drafter {
 	if o.Tokens != nil {
 		o.DraftVocab = -1 // the drafter has a vocabulary of its own
 	}
-	d := &Drafter{block: b, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
+	d := &Drafter{block: b, taps: o.Taps, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
 	d.logits.Tokens, d.logits.Vocab = o.Tokens, o.Vocab
 	return d
 }
@@ -63,6 +65,9 @@ func (d *Drafter) VocabSizes() []int { return d.vocab.VocabSizes() }
 
 // LimitVocab sets the size of the draft vocabulary.
 func (d *Drafter) LimitVocab(size int) { d.vocab.LimitVocab(size) }
+
+// Taps implements spec.Tapper.
+func (d *Drafter) Taps() []int { return d.taps }
 
 // Name is what a user calls the drafter.
 func (d *Drafter) Name() string { return "block" }
@@ -80,10 +85,9 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 		d.out[i].Cut(0)
 		d.out[i].Vocab = 0
 		if r.Hidden.Rows > 0 {
-			d.rows = append(d.rows, model.Span{State: r.State, Hidden: r.Hidden})
+			d.rows = append(d.rows, model.Span{State: r.State, Hidden: r.Hidden, Positions: r.Positions})
 		}
-		// Without its context a block would be at another position.
-		if r.Depth > 0 && r.State.Len()+r.Hidden.Rows == len(r.Text)-1 {
+		if r.Hidden.Rows > 0 && r.Depth > 0 { // behind the last row is the last token of the text
 			d.who = append(d.who, i)
 		}
 	}

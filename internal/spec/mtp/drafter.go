@@ -17,6 +17,7 @@ import (
 type Options struct {
 	Vocab      int     // tokens, padding included
 	DraftVocab int     // frequent tokens in the draft vocabulary; 0: auto (fastest), -1: all
+	Taps       []int   // of the model that the rows are made of; nil: they are those of a head
 	Tokens     []int32 // of the columns of the head's logits, ascending; nil: columns are tokens
 	Control    []int32 // ids that are always in it: those that open and close parts of a text
 }
@@ -26,6 +27,7 @@ type Options struct {
 // further than one token comes from its own output and is cut off again.
 type Drafter struct {
 	head  model.Head
+	taps  []int
 	vocab spec.DraftVocab
 	last  int // token of the vocabulary
 	out   []spec.Draft
@@ -56,7 +58,7 @@ func New(h model.Head, o Options) *Drafter {
 	if o.Tokens != nil {
 		o.DraftVocab = -1 // the head has a vocabulary of its own
 	}
-	d := &Drafter{head: h, last: o.Vocab - 1, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
+	d := &Drafter{head: h, taps: o.Taps, last: o.Vocab - 1, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
 	d.logits.Tokens, d.logits.Vocab = o.Tokens, o.Vocab
 	return d
 }
@@ -69,6 +71,9 @@ func (d *Drafter) LimitVocab(size int) { d.vocab.LimitVocab(size) }
 
 // Blocks is the draft vocabulary after a text, with the given number of frequent tokens: see spec.DraftVocab.
 func (d *Drafter) Blocks(frequent int, text []int32) []int32 { return d.vocab.After(frequent, text) }
+
+// Taps implements spec.Tapper.
+func (d *Drafter) Taps() []int { return d.taps }
 
 // Name is what a user calls the head.
 func (d *Drafter) Name() string { return "mtp" }
