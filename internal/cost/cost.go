@@ -1,4 +1,4 @@
-// Package cost estimates what rounds take on this machine: passes of the model by number of rows, rows of prompts,
+// Package cost estimates the times of rounds on this machine: passes of the model by number of rows, rows of prompts,
 // drafting by depth and number of runs. The depth controller and the scheduler read it.
 //
 // A time is the product of the current speed of the machine, which another program may halve for a minute, and a cost
@@ -46,7 +46,7 @@ const (
 	promptRate = 0.01 // at which prompts are forgotten
 )
 
-// The costs beside those of passes.
+// The costs besides those of passes.
 const (
 	catchUp = iota // a run for which the head catches up and drafts nothing
 	step           // a step of the head
@@ -62,13 +62,13 @@ type Model struct {
 	curve    [len(sizes)]float64 // the cost of a pass of each size, monotone
 	seen     [len(sizes)]int     // measurements
 	noise    float64
-	prompt   [2]float64 // what rows of prompts have cost, and how many they were, decaying
+	prompt   [2]float64 // cost of rows of prompts, and their number, decaying
 	known    bool       // a pass was measured
 	drafting bool       // the head has drafted since the last pass
 	drafted  bool       // the last pass followed drafting
 }
 
-// begin sets what is assumed before anything is measured.
+// begin sets the assumptions before any measurement.
 func (m *Model) begin() {
 	if m.pass.n > 0 {
 		return
@@ -163,8 +163,8 @@ func (m *Model) ObservePass(rows, drafts int, took time.Duration) {
 	m.fit()
 }
 
-// observe takes in a sum of costs. It counts for twice as much as is expected at most: what seems too expensive the first
-// time would never be tried again. But it is a reason to doubt what was expected.
+// observe adds a measured sum of costs. It counts for at most twice the expected value: a size that seems too expensive the first
+// time would never be tried again. But it raises the variance of the estimate.
 func (m *Model) observe(h sum, took time.Duration) {
 	value := m.other.value(&h)
 	expected := max(value, 1e-3)
@@ -206,14 +206,14 @@ func (m *Model) promptRow() float64 {
 	return max(m.prompt[0]/m.prompt[1], assumedRow/100)
 }
 
-// ObserveRest reports what a round without prompts took beside its pass.
+// ObserveRest reports the time of a round without prompts besides its pass.
 func (m *Model) ObserveRest(took time.Duration) {
 	if m.known {
 		m.observe(sum{{rest, 1}}, took)
 	}
 }
 
-// ObserveDraft reports a call of the drafter. depths are how many tokens a head had to draft for each run; copies cost
+// ObserveDraft reports a call of the drafter. depths are the numbers of tokens that a head drafted for each run; copies cost
 // nothing and count as 0.
 func (m *Model) ObserveDraft(depths []int, took time.Duration) {
 	deepest, total := 0, 0
@@ -226,7 +226,7 @@ func (m *Model) ObserveDraft(depths []int, took time.Duration) {
 	}
 }
 
-// drafting is a call of the drafter. What catching up costs says nothing of what drafting costs.
+// drafting is a call of the drafter, without the cost of catching up.
 func drafting(deepest, total, runs int) sum {
 	if deepest == 0 {
 		return sum{{catchUp, float64(runs)}}

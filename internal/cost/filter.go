@@ -13,7 +13,7 @@ type term struct {
 	w float64
 }
 
-// sum is what is measured: a weighted sum of at most as many numbers.
+// sum is a measured quantity: a weighted sum of a few numbers.
 type sum [4]term
 
 // value is the expected value of a sum.
@@ -34,7 +34,7 @@ func (f *filter) variance(h *sum) (v float64) {
 	return max(v, 0)
 }
 
-// update takes in a sum that was measured, off from its expected value. noise is the variance of the measurement.
+// update adds a measured sum, off from its expected value. noise is the variance of the measurement.
 func (f *filter) update(h *sum, off, noise float64) {
 	var gain [states]float64
 	for i := range f.n {
@@ -52,7 +52,7 @@ func (f *filter) update(h *sum, off, noise float64) {
 	}
 }
 
-// fade adds to the variance of every number from the first on: what was measured long ago says little.
+// fade adds to the variance of every number from the first on: old measurements lose their weight.
 func (f *filter) fade(first int, variance float64) {
 	for i := first; i < f.n; i++ {
 		f.p[i][i] += variance
