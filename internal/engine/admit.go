@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// admit drops canceled sequences and takes in waiting ones. It reports false when the
+// admit drops canceled sequences and admits waiting ones. It reports false when the
 // engine is to end, and has ended all sequences then.
 func (e *Engine) admit() bool {
 	for _, s := range e.leaving() {
@@ -24,8 +24,8 @@ func (e *Engine) admit() bool {
 	return !e.draining || len(e.running)+e.waiting.Len() > 0
 }
 
-// leaving takes the sequences that are to end out of the lists. Contexts are code of the caller:
-// they are asked without the mutex, so that they may call the engine.
+// leaving removes the sequences that are to end from the lists. Contexts are code of the caller:
+// they are called without the mutex, so that they may call the engine.
 func (e *Engine) leaving() (ended []*sequence) {
 	var over error
 	e.locked(func() {
@@ -54,14 +54,14 @@ func (e *Engine) leaving() (ended []*sequence) {
 	return ended
 }
 
-// canceled is the error of the request's context, which is not ours: it may panic.
+// canceled is the error of the request's context, which is the caller's code: it may panic.
 func (s *sequence) canceled() (err error) {
 	defer caught(&err)
 	return s.ctx.Err()
 }
 
-// admitNext starts the first of those that wait, if there is capacity for it, and reports
-// whether to look for another. One of higher priority may preempt a running one.
+// admitNext starts the first waiting request, if there is capacity for it, and reports
+// whether to try another. One of higher priority may preempt a running one.
 func (e *Engine) admitNext() bool {
 	s := e.first()
 	if s == nil {
@@ -70,10 +70,10 @@ func (e *Engine) admitNext() bool {
 	e.candidate = s
 	again := e.place(s)
 	e.candidate = nil
-	return again && (!s.req.Offline || schedule.Offline(e.running)) // one at a time beside others: to open a state takes time
+	return again && (!s.req.Offline || schedule.Offline(e.running)) // one at a time beside others: opening a state takes time
 }
 
-// place is admitNext for s, the first of those that wait.
+// place is admitNext for s, the first waiting request.
 func (e *Engine) place(s *sequence) bool {
 	if e.fetch(s) {
 		return true
@@ -116,9 +116,9 @@ func (e *Engine) place(s *sequence) bool {
 	return true
 }
 
-// first is the first of those that wait and whose prefix is not being fetched, nil if there
-// is none. One that will wait longer, for those before it take all places, is not looked at: its
-// prefix would lie in memory meanwhile.
+// first is the first waiting request whose prefix is not being fetched, or nil.
+// A request behind more requests than there is capacity for is skipped: its
+// prefix would occupy memory meanwhile.
 func (e *Engine) first() *sequence {
 	e.mu.Lock()
 	defer e.mu.Unlock()

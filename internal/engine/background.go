@@ -8,13 +8,13 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// maxBackground is the maximum number of conversations that wait for a background prefill. Of
-// more the oldest is dropped: its next turn has been due for longest.
+// maxBackground is the maximum number of conversations that wait for a background prefill. The
+// oldest is dropped first: its next turn has been due for longest.
 const maxBackground = 32
 
 // Prefill is a prompt to prefill in the background, for a request that will begin with it.
 type Prefill struct {
-	// Conversation is what it belongs to. There is at most one Prefill of a conversation: the
+	// Conversation is its conversation. There is at most one Prefill of a conversation: the
 	// next replaces it, and a Request of the conversation drops it.
 	Conversation string
 	Prompt       []int32
@@ -61,8 +61,8 @@ func (e *Engine) Prefill(p Prefill) (done <-chan struct{}, err error) {
 	return j.done, nil
 }
 
-// dropBackground drops the background prefill of a conversation. What the cache has of it
-// stays. The mutex is held.
+// dropBackground drops the background prefill of a conversation. Its entries stay in the
+// cache. The mutex is held.
 func (e *Engine) dropBackground(conversation string) {
 	e.background.waiting = slices.DeleteFunc(e.background.waiting, func(s *sequence) bool {
 		if s.req.Conversation != conversation {
@@ -100,8 +100,8 @@ func (e *Engine) tidyBackground() {
 // is none or a request waits. No request runs.
 //
 // The chunk is as long as that of a prompt beside a text that is being generated: a request
-// that comes meanwhile waits as long as it would there. What it costs says nothing about
-// rounds of requests, so neither the controller nor the pace hears of it.
+// that comes meanwhile waits as long as it would there. Its time is not typical of
+// rounds of requests, so neither the controller nor the cost model observes it.
 func (e *Engine) prefillBackground() bool {
 	s := e.nextBackground()
 	if s == nil {

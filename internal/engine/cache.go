@@ -7,8 +7,8 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// newCache opens the prefix cache, if there is to be one. token says how many seconds a token of a
-// prompt takes.
+// newCache opens the prefix cache, if it is enabled. token returns the seconds of a token of a
+// prompt.
 func newCache(p *state.Pool, o *Options, target state.Layout, token func() float64) *prefix.Cache {
 	if !o.Cache {
 		return nil
@@ -39,9 +39,9 @@ func (e *Engine) fetch(s *sequence) bool {
 }
 
 // store puts the sequences of a round that are at a boundary or at their end into the cache.
-// Of a text that ends all but the last token has been fed, which is what the next turn's
-// prompt begins with. Without memory for it the prefix is simply not stored. An error is that of
-// what was queued on the device, by the round or before it.
+// All but the last token of an ended text has been fed, with which the next turn's
+// prompt begins. Without memory the prefix is not stored. An error is that of
+// work queued on the device, by the round or before it.
 func (e *Engine) store() error {
 	if e.cache == nil {
 		return nil

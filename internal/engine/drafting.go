@@ -16,7 +16,7 @@ type drafting struct {
 	runs       []spec.Run
 	records    []*spec.Record
 	late       []spec.Run       // backlogs that are fed in this round
-	depths     []int            // of what a head drafts
+	depths     []int            // of the head's drafts
 	eager      int              // runs, the first, of sequences that are not limited to a share of the round
 	to, from   []backend.Tensor // rows that go to backlogs
 }
@@ -29,7 +29,7 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor, plain bool) {
 		hidden = hidden.RowRange(0, hidden.Rows-1)
 	}
 	known := s.tokens[:min(s.target.Len()+1, len(s.tokens))]
-	// A draft that the limit would cut off is not made, and before the first token there are
+	// A draft beyond the limit is not made, and before the first token there are
 	// none, wherever the prompt was cut.
 	depth := s.limit - len(s.tokens) - 1
 	forced := 0
@@ -67,9 +67,9 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	d.controller.Trim(d.runs[:d.eager], d.records[:d.eager], drafts[:d.eager])
 	for i, s := range d.seqs {
 		if len(drafts[i].Tokens) == 0 {
-			continue // what is forced stands; so does what may have been drafted for one that is prefilled
+			continue // forced tokens stay; so do drafts of one that is prefilled
 		}
-		// The sequence may be left out of rounds while the drafter goes on with others.
+		// The sequence may be left out of rounds while the drafter continues with others.
 		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
 		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
 		s.draft.Probs = append(s.draft.Probs[:0], drafts[i].Probs...)
@@ -133,7 +133,7 @@ func (d *drafting) catchUp(drafter spec.Drafter) error {
 		}
 		d.spread(time.Since(start))
 	}
-	backend.CopyEach(d.device, d.to, d.from) // after what was in the same place has been fed
+	backend.CopyEach(d.device, d.to, d.from) // after the old contents have been fed
 	return nil
 }
 
@@ -145,14 +145,14 @@ func (d *drafting) draft(drafter spec.Drafter) ([]spec.Draft, error) {
 	return drafter.Draft(d.runs)
 }
 
-// spread has all runs of the round bear what drafting took.
+// spread divides the time of drafting among all runs of the round.
 func (d *drafting) spread(took time.Duration) {
 	for _, r := range d.records {
 		r.Draft += took / time.Duration(len(d.records))
 	}
 }
 
-// observe tells the controller what drafting took, unless rows of prompts were fed with it,
+// observe reports the time of drafting to the controller, unless rows of prompts were fed with it,
 // or none at all, or it is not typical: the next call of the kind will take less.
 func (d *drafting) observe(drafts []spec.Draft, took time.Duration, typical bool) {
 	d.depths = d.depths[:0]

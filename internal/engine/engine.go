@@ -37,22 +37,22 @@ type Options struct {
 	MaxBatch    int           // maximum number of running sequences; 0: 16
 	MaxQueue    int           // maximum number of waiting requests, above which each flow still has its share; 0: unlimited
 	MaxRound    time.Duration // maximum time that a round should take while text is generated; 0: half as long again as without prompts
-	Context     int           // maximum number of tokens of a sequence; 0: what the model was made for
+	Context     int           // maximum number of tokens of a sequence; 0: the model's limit
 
 	Cache bool         // have a prefix cache
 	Disk  *prefix.Disk // and keep it on disk, for the next process; nil: not. The caller closes it after the engine
-	// Shared is where other processes find it, and this one what they have stored; nil: nowhere. The caller closes it
+	// Shared is the store that the cache shares with other processes; may be nil. The caller closes it
 	// after the engine.
 	Shared *prefix.Shared
 	// Observer is told which prefixes the cache can resume; may be nil.
 	Observer prefix.Observer
 
-	// Tower makes the rows of pictures; nil: there are none. The engine is its only user.
+	// Tower computes the rows of images; nil: there are none. The engine is its only user.
 	Tower       model.Tower
 	TowerMemory int64 // maximum bytes of rows that are kept for the next request; 0: 256 MiB
 
 	Drafter spec.Drafter // nil: no speculative decoding
-	// Controller is what is known of costs and acceptance, as from a self-test; nil: nothing yet.
+	// Controller has known costs and acceptance, for example of a self-test; nil: none.
 	// It belongs to the engine from New on.
 	Controller *spec.Controller
 
@@ -79,7 +79,7 @@ type Engine struct {
 	order     []*sequence  // the same, as a round found them
 	batch     []*sequence  // that the running round feeds
 	spans     []model.Span // of the batch
-	choosing  []*sequence  // of the batch, those that the pass gives tokens
+	choosing  []*sequence  // of the batch, those that get tokens from the pass
 	logits    spec.Logits  // of the pass, a group for each of them
 	tally     tally        // of the batch
 	phases    Phases       // of the running round
@@ -125,33 +125,33 @@ func (e *Engine) rows(out model.Output) backend.Tensor {
 	return out.Hidden
 }
 
-// locked calls f with the mutex held, which a panic gives back.
+// locked calls f with the mutex held, which a panic unlocks.
 func (e *Engine) locked(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f()
 }
 
-// prepared is how many passes have taken longer so far than others of their shape will.
+// prepared is the number of passes so far that took longer than later passes of their shape.
 func (e *Engine) prepared() int64 { return backend.PreparedBy(e.pool.Device()) }
 
-// background is the prompts that are prefilled in advance. They are no requests: none of them
+// background is the prompts that are prefilled in advance. They are not requests: none of them
 // counts against the queue or the batch, and none is fed in a round with requests. The one
 // that was started keeps its memory until a request needs it.
 type background struct {
 	waiting []*sequence // oldest first; the engine's mutex protects it
-	current *sequence   // that was started; likewise, and only the loop changes it
+	current *sequence   // the started one; likewise, and only the loop changes it
 	active  bool        // it is being fed
 }
 
-// cost is what rounds take.
+// cost is the cost model.
 func (e *Engine) cost() *cost.Model { return &e.drafting.controller.Model }
 
 // signal wakes the loop.
 func (e *Engine) signal() {
 	select {
 	case e.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // it will run anyway
 	}
 }
 

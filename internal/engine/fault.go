@@ -12,7 +12,7 @@ import (
 // opened again, on a lost device by another process.
 var ErrBroken = errors.New("engine: stopped by an internal error: open the model again")
 
-// blame logs what ended a sequence. Errors that are no faults are for its reader alone.
+// blame logs the fault that ended a sequence. Other errors are only for its reader.
 func (e *Engine) blame(err error) {
 	if err == nil {
 		return
@@ -25,7 +25,7 @@ func (e *Engine) blame(err error) {
 	}
 }
 
-// stop has the engine refuse everything from now on, and tells why, once.
+// stop makes the engine refuse everything from now on, and reports why, once.
 func (e *Engine) stop(err error) {
 	if e.broken != nil {
 		return

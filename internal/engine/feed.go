@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// gather has the scheduler choose what every sequence is fed.
+// gather lets the scheduler choose the tokens of every sequence.
 func (e *Engine) gather() {
 	for _, s := range e.running {
 		s.span = model.Span{}
@@ -48,8 +48,8 @@ func (e *Engine) eligible() []*sequence {
 	return e.order
 }
 
-// ready reports whether there is all that a span needs. The drafter will be fed one token more, and
-// what it needs is asked for here as well, where an error is the sequence's own.
+// ready reports whether all inputs of a span are available. The drafter will be fed one token more, whose
+// inputs are requested here as well, where an error is the sequence's own.
 func (e *Engine) ready(s *sequence, span *model.Span) bool {
 	if s.waitingForVision = false; len(s.inputs.parts) == 0 {
 		return true

@@ -11,16 +11,16 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Input is a part of a prompt that is no text: a picture, whose rows stand in the place of
-// embedded tokens. The prefix cache knows them by their hash, so that they are made only if the
+// Input is a part of a prompt that is not text: an image, whose rows replace
+// embedded tokens. The prefix cache identifies them by their hash, so that they are computed only if the
 // model or its drafter has to be fed some of them.
 type Input struct {
-	// Where the part is in the prompt, what it is made of, and at which positions, which must not
-	// change before the request has ended. Text after it goes on behind its last row: see
+	// The place of the part in the prompt, the hash of its contents, and its positions, which must not
+	// change before the request has ended. Text after it continues behind its last row: see
 	// state.After.
 	prefix.Input
-	// Picture is what Options.Tower makes the rows of: N of them, from the First-th on. A picture
-	// that the tower fails at ends the request and no other.
+	// Picture is the input of Options.Tower for the rows: N of them, from the First-th on. An image
+	// that the tower fails at ends only its request.
 	Picture *picture.Patches
 	First   int
 }
@@ -102,7 +102,7 @@ func checkIDs(ids []int32, vocab int) error {
 	return nil
 }
 
-// need asks for the rows in [from, to), and for those of images that begin before soon, on behalf of a request. It reports whether the former are there.
+// need requests the rows in [from, to), and those of images that begin before soon, for a request. It reports whether the former are available.
 func (x *inputs) need(q *visionQueue, salt prefix.Salt, priority, from, to, soon int) (ready bool, err error) {
 	ready = true
 	for i := range x.parts {
@@ -138,7 +138,7 @@ func (p *part) close() {
 	}
 }
 
-// rows are those in [from, to), which are there; At counts from from.
+// rows are those in [from, to), which are available; At counts from from.
 func (x *inputs) rows(from, to int) (list []backend.Input) {
 	for i := range x.parts {
 		p := &x.parts[i]
@@ -162,7 +162,7 @@ func (x *inputs) position(slot int) [3]int32 {
 	return flat(slot)
 }
 
-// positions are those of [from, to), nil if that is text that goes on at next.
+// positions are those of [from, to), nil if that is text that continues at next.
 func (x *inputs) positions(from, to, next int) [][3]int32 {
 	own := func(p part) bool { return p.Positions != nil && p.At < to && p.end() > from }
 	if from == to || x.position(from) == flat(next) && !slices.ContainsFunc(x.parts, own) {

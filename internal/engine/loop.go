@@ -80,7 +80,7 @@ func (e *Engine) enqueue(s *sequence) error {
 	return nil
 }
 
-// Drain takes no more requests and returns when all have ended, or ctx has, whose error it
+// Drain refuses new requests and returns when all have ended, or ctx has, whose error it
 // then returns. Background prefills are dropped. Close must follow.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.mu.Lock()
@@ -106,12 +106,12 @@ func (e *Engine) Close() {
 	<-e.done
 }
 
-// loop goes on until the engine is to end.
+// loop runs until the engine is to end.
 func (e *Engine) loop() {
 	defer close(e.done)
 	for e.step() {
 	}
-	e.tidyBackground() // one may have come after the last look and before the end was known
+	e.tidyBackground() // one may have come after the last check and before the end was known
 	if err := try(e.vision.close); err != nil {
 		e.blame(err)
 	}
@@ -120,7 +120,7 @@ func (e *Engine) loop() {
 			e.blame(err)
 		}
 	}
-	// Rounds of another engine have other sizes: what a device has recorded of these would stay for as long as the model does.
+	// Rounds of another engine have other sizes: the device would keep the recorded passes for as long as the model.
 	if err := try(e.model.Release); err != nil {
 		e.blame(err)
 	}

@@ -17,8 +17,8 @@ func (e *Engine) bytes(n int) int64 {
 	return need.Bytes(n)
 }
 
-// need is the maximum memory of a sequence. It does not depend on the draft depth, for the limit
-// of an answer that is as long as there is memory for must not.
+// need is the maximum memory of a sequence. It does not depend on the draft depth, because the
+// maximum length of an answer must not.
 func (e *Engine) need() state.Need {
 	var draft state.Layout
 	if e.o.Drafter != nil {
@@ -48,7 +48,7 @@ func (e *Engine) fit(s *sequence) error {
 func (e *Engine) free(bytes int64) bool {
 	missing := func() int64 { return bytes - (e.pool.Budget() - e.pool.Used()) }
 	if s := e.background.current; s != nil && missing() > 0 {
-		s.release() // it restarts behind what the cache has
+		s.release() // it restarts behind the cached prefix
 	}
 	if n := missing(); n > 0 && e.cache != nil && e.cache.CanShrink(n) {
 		e.cache.Shrink(n)
@@ -70,7 +70,7 @@ func (e *Engine) deepen(s *sequence) {
 	}
 }
 
-// open gives a sequence its memory, and the longest prefix of its tokens that the cache has.
+// open gives a sequence its memory, and the longest cached prefix of its tokens.
 func (e *Engine) open(s *sequence) error {
 	if s.started.IsZero() {
 		s.started = time.Now()
@@ -105,7 +105,7 @@ func (e *Engine) allot(s *sequence) error {
 	return nil
 }
 
-// release gives a sequence's memory back to the pool.
+// release returns a sequence's memory to the pool.
 func (s *sequence) release() {
 	for _, m := range []*state.State{s.target, s.draftState} {
 		if m != nil {
@@ -122,9 +122,9 @@ func (s *sequence) release() {
 	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
 }
 
-// preempt takes a running sequence's memory away and has it wait. Once it is admitted again its
+// preempt releases a running sequence's memory and puts it into the queue. Once it is admitted again its
 // prompt and its answer so far are prefilled: the same tokens give the same state, and its
-// drafts are still its drafts.
+// drafts stay valid.
 func (e *Engine) preempt(s *sequence) {
 	e.running = slices.DeleteFunc(e.running, func(r *sequence) bool { return r == s })
 	s.release()
@@ -136,8 +136,8 @@ func (e *Engine) preempt(s *sequence) {
 	})
 }
 
-// reserve makes space for n more tokens of s, if need be by preempting those of lower
-// priority. It reports false if s has to wait itself, or cannot go on at all.
+// reserve makes space for n more tokens of s, if necessary by preempting sequences of lower
+// priority. It reports false if s has to wait itself, or cannot continue at all.
 func (e *Engine) reserve(s *sequence, n int) bool {
 	for {
 		err := s.grow(n)
@@ -165,14 +165,14 @@ func (s *sequence) grow(n int) error {
 }
 
 // end releases a sequence's memory and closes its stream with its fault, if it has one.
-// Whatever goes wrong meanwhile, its reader is told, and only once.
+// The reader is told exactly once, also after a panic here.
 func (e *Engine) end(s *sequence) {
 	if s.ended {
 		return
 	}
 	s.ended = true
 	err := errors.Join(
-		try(s.release), // memory that is not given back is not used again
+		try(s.release), // memory that is not returned is not used again
 		try(func() { s.unwatch() }),
 		try(func() { e.drafting.controller.Settle(&s.record.Stats) }),
 	)
@@ -188,7 +188,7 @@ func (e *Engine) end(s *sequence) {
 	s.stream.close(s.result(), s.fault)
 }
 
-// reclaim frees bytes that can be spared: the memory of the current background prefill, then
+// reclaim frees spare bytes: the memory of the current background prefill, then
 // entries of the cache. For that prefill itself, only entries are freed that were last used
 // before it came: those used since are worth more.
 func (e *Engine) reclaim(bytes int64) {
@@ -198,7 +198,7 @@ func (e *Engine) reclaim(bytes int64) {
 	}
 	before := e.pool.Used()
 	if s := e.background.current; s != nil {
-		s.release() // it restarts behind what the cache has
+		s.release() // it restarts behind the cached prefix
 	}
 	if missing := bytes - (before - e.pool.Used()); missing > 0 {
 		e.cache.Shrink(missing)
@@ -245,7 +245,7 @@ func (e *Engine) endBackground(s *sequence) {
 	s.background.end()
 }
 
-// restore gives a new sequence the longest prefix of its tokens that the cache has. Drafts of the ratio rule shape the
+// restore gives a new sequence the longest cached prefix of its tokens. Drafts of the ratio rule affect the
 // text, so the drafter must know the whole prefix. Otherwise it may begin behind the prefix.
 func (e *Engine) restore(s *sequence) (err error) {
 	hit := e.cache.Find(s.req.Salt, s.fedText(len(s.tokens)), s.drafted() && s.req.Rule == spec.Ratio)

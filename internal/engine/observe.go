@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// addPhases adds what a round took as a whole to the account of phases.
+// addPhases adds the total time of a round to the phases.
 func (e *Engine) addPhases(took time.Duration) {
 	p := &e.phases
 	p.Other = took - p.Forward - p.Sample - p.Draft
@@ -16,7 +16,7 @@ func (e *Engine) addPhases(took time.Duration) {
 	e.stats.Phases.add(*p)
 }
 
-// Stats is the engine's account at this moment. Any goroutine may ask.
+// Stats are the current statistics. Any goroutine may call it.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	s := e.stats
@@ -40,7 +40,7 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// observe takes in a round that went well and took that long, drafting included.
+// observe records a successful round and its time, drafting included.
 func (e *Engine) observe(took time.Duration) {
 	e.tally.Took = took
 	e.addPhases(took)
@@ -72,7 +72,7 @@ func (e *Engine) observe(took time.Duration) {
 	}
 }
 
-// tell calls the observer. A panic is its own affair.
+// tell calls the observer. A panic there is only logged.
 func (e *Engine) tell(r Round) (err error) {
 	defer caught(&err)
 	e.o.Observe(r)

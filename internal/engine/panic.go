@@ -23,7 +23,7 @@ func caught(err *error) {
 	}
 }
 
-// try calls f and returns what it panicked with.
+// try calls f and returns its panic as an error.
 func try(f func()) (err error) {
 	defer caught(&err)
 	f()

@@ -64,7 +64,7 @@ func (e *Engine) restartAll(alone bool) {
 	}
 }
 
-// lose ends everything: the device is lost. Those that were in the round end here, all others before
+// lose ends everything: the device is lost. Sequences of the round end here, all others before
 // the next.
 func (e *Engine) lose(err error) {
 	e.stop(err)
@@ -75,8 +75,8 @@ func (e *Engine) lose(err error) {
 	}
 }
 
-// collapse deals with a panic outside of a round's computation, in what all sequences share:
-// the queue, the cache, the account of memory. All that run end with an error, and the cache
+// collapse handles a panic outside of a round's computation, in shared state:
+// the queue, the cache, the account of memory. All running sequences end with an error, and the cache
 // is emptied. Then no memory may be in use; if some is, the account is wrong, and the engine
 // refuses everything from now on rather than hand out pages that are still in use.
 func (e *Engine) collapse(f *Fault) {

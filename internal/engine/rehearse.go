@@ -11,16 +11,16 @@ import (
 // maxRehearsed is up to how many rows of rounds without prompts a device prepares for.
 const maxRehearsed = 48
 
-// rehearse has a device that can do so prepare for rounds before they come. How many rows rounds with drafts
-// have differs from one to the next, and one that the device has to prepare for is slow and says nothing of
-// what others take. Without memory for that they are prepared for when they come.
+// rehearse lets a device prepare for rounds before they come, if it can. The number of rows of rounds with drafts
+// differs from one to the next, and a round that the device has to prepare for is slow and not typical.
+// Without memory for that, rounds are prepared for when they come.
 func (e *Engine) rehearse() error {
 	device, ok := e.pool.Device().(backend.Rehearser)
 	if !ok || !e.o.Rehearse {
 		return nil
 	}
 	var err error
-	for range 3 { // memory that grows gives up what was prepared before
+	for range 3 { // memory that grows drops what was prepared before
 		before := device.Prepared()
 		err = device.Rehearse(e.rehearseRounds)
 		if err != nil || device.Prepared() == before {

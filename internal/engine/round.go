@@ -58,7 +58,7 @@ func (e *Engine) decode() (err error) {
 	return err
 }
 
-// verify has every sequence of the batch that wants tokens choose them, and commits them in
+// verify chooses tokens for every sequence of the batch that needs them, and commits them in
 // order.
 func (e *Engine) verify(out model.Output) error {
 	e.choosing = e.choosing[:0]
@@ -88,16 +88,16 @@ func (e *Engine) verify(out model.Output) error {
 	return nil
 }
 
-// chooseTokens verifies the draft of a sequence, maybe beside others, and reports whether enough
+// chooseTokens verifies the draft of a sequence, maybe concurrently with others, and reports whether enough
 // of its rows is known.
 func (e *Engine) chooseTokens(i int, rows []sampling.Row) bool {
-	s, ok := e.choosing[i], true // a fault ends it, whatever is known
+	s, ok := e.choosing[i], true // a fault ends it in any case
 	s.guard(func() { s.accepted, s.following, ok = s.req.Rule.Verify(s.sampler, s.draft, rows) })
 	return ok
 }
 
-// commit appends the accepted drafts and the next token to the text, as far as it goes, and
-// rolls the state back to what comes before the last of them: that one is fed next, or, if
+// commit appends the accepted drafts and the next token to the text, up to its end, and
+// rolls the state back to before the last of them: that one is fed next, or, if
 // it ends the text, never.
 func (s *sequence) commit(accepted int, next int32, logits []sampling.Row) {
 	if next < 0 {
@@ -143,8 +143,8 @@ func (s *sequence) guard(f func()) {
 }
 
 // report gives the outcome of each sequence, once, to the controller, to the sequence's
-// account and to the engine's tally. A sequence bears the share of its rows of the time that
-// the pass took. A pass is typical if the next of its shape will take as long.
+// account and to the engine's tally. A sequence is charged the share of its rows of the time of
+// the pass. A pass is typical if the next of its shape will take as long.
 func (e *Engine) report(took time.Duration, typical bool) {
 	e.tally = newTally(e.batch)
 	for _, s := range e.batch {
@@ -173,7 +173,7 @@ func (e *Engine) retire() {
 	})
 }
 
-// draft has the drafter catch up with the batch, whose hidden rows of the pass are given,
+// draft lets the drafter catch up with the batch, given its hidden rows of the pass,
 // and makes the drafts of the next round.
 func (e *Engine) draft(hidden backend.Tensor) error {
 	d := &e.drafting
@@ -198,12 +198,12 @@ func (e *Engine) draft(hidden backend.Tensor) error {
 	return err
 }
 
-// limited reports whether a sequence gets only a share of the round: then another's row is
-// worth more than a draft of its own, and its rows must not decide about the drafts of others.
+// limited reports whether a sequence gets only a share of the round: then another sequence's row is
+// worth more than a draft of this one, and its rows must not affect the drafts of others.
 func (e *Engine) limited(s *sequence) bool { return e.sched.Shared && s.req.Offline }
 
-// addRuns puts sequences of the batch, limited ones or others, on the list that the drafter is to
-// know more of.
+// addRuns adds sequences of the batch, limited ones or others, to the runs of the
+// drafter.
 func (e *Engine) addRuns(hidden backend.Tensor, limited bool) {
 	first := 0
 	for _, s := range e.batch {

@@ -19,7 +19,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// Request is what to generate.
+// Request is a request for one answer.
 type Request struct {
 	Prompt    []int32        // with model.NoToken where Inputs has rows
 	MaxTokens int            // 0: until the context is full
@@ -43,7 +43,7 @@ type Request struct {
 	// Salt separates prefix caches: requests with different salts do not find each other's
 	// prefixes, in memory or on disk. The bits are the same either way.
 	Salt prefix.Salt
-	// Conversation is what the request is a turn of, "" if that is not known. A background
+	// Conversation is the conversation of the request, "" if unknown. A background
 	// prefill of the same conversation is dropped.
 	Conversation string
 	Priority     int // the higher is served first, and may preempt a lower one
@@ -88,7 +88,7 @@ type text struct {
 	following int32 // the token that it gives after them
 }
 
-// memory is what a sequence has in the pool, and what the prefix cache is to know of it.
+// memory is a sequence's memory in the pool, and its data for the prefix cache.
 type memory struct {
 	target           *state.State
 	draftState       *state.State   // of the drafter; nil: nothing is drafted for this sequence
@@ -102,7 +102,7 @@ type memory struct {
 	fetching         atomic.Bool    // the prefix is being read from there
 }
 
-// account is what is known of a sequence's rounds and time.
+// account is the statistics of a sequence's rounds and time.
 type account struct {
 	record         spec.Record
 	outcome        spec.Outcome // of the running round
@@ -117,7 +117,7 @@ type account struct {
 	unsaid         bool      // there are tokens since
 }
 
-// ratioDepth is the depth where the ratio rule is to find one by itself. Its text depends on
+// ratioDepth is the automatic depth of the ratio rule. Its text depends on
 // the drafts, so that a depth chosen by measured times would give another text for the same
 // seed from one run to the next.
 const ratioDepth = 2
@@ -186,12 +186,12 @@ func (s *sequence) Demand() schedule.Demand {
 // prefilling reports whether more than the last token is still to be fed.
 func (s *sequence) prefilling() bool { return len(s.tokens)-s.target.Len() > 1 }
 
-// next is the span of what is to be fed, cut to the budget; where it is not cut, drafts
-// follow, and the logits after each are wanted. round is the budget of a round without
+// next is the span to feed, cut to the budget; if it is not cut, drafts
+// follow, with logits after each. round is the budget of a round without
 // other sequences.
 //
-// The text of the ratio rule depends on its drafts, so that no batch may cut them: where they
-// do not fit, though they would in a round of their own, the last token waits with them.
+// The text of the ratio rule depends on its drafts, so that no batch may cut them: if they
+// do not fit, though they would in a round without others, the last token waits with them.
 func (s *sequence) next(budget, round int) model.Span {
 	gap := s.tokens[s.target.Len():]
 	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.background != nil {
@@ -205,7 +205,7 @@ func (s *sequence) next(budget, round int) model.Span {
 	s.fed = append(append(s.fed[:0], gap...), s.draft.Tokens...)
 	return model.Span{
 		State: s.target, Tokens: s.fed,
-		Drafts: n - s.draft.Certain(s.stop), Want: n + 1, // what is certain is not rolled back
+		Drafts: n - s.draft.Certain(s.stop), Want: n + 1, // certain tokens are not rolled back
 	}
 }
 
@@ -235,7 +235,7 @@ func (s *sequence) feed(span model.Span) {
 	}
 }
 
-// append makes t, drawn from logits, part of the text and sends it. logits are known where
+// append makes t, drawn from logits, part of the text and sends it. logits are known if
 // describe reads them. It reports whether the text goes on.
 func (s *sequence) append(t Token, logits []float32) bool {
 	s.describe(&t, logits)
@@ -251,7 +251,7 @@ func (s *sequence) append(t Token, logits []float32) bool {
 	return s.finish == ""
 }
 
-// describe adds to a token what the request asks for, and notes its time.
+// describe adds the requested data to a token, and records its time.
 func (s *sequence) describe(t *Token, logits []float32) {
 	s.last = time.Now()
 	if s.first.IsZero() {
@@ -272,7 +272,7 @@ func (s *sequence) describe(t *Token, logits []float32) {
 const announceEvery = 10 * time.Millisecond
 
 // announce wakes the reader, unless it was woken less than announceEvery ago: the end of the
-// text will wake it, and so will whatever keeps the sequence out of rounds.
+// text and skipRound will wake it.
 func (s *sequence) announce() {
 	if s.unsaid = s.last.Sub(s.announced) < announceEvery; !s.unsaid {
 		s.announced = s.last
@@ -280,8 +280,8 @@ func (s *sequence) announce() {
 	}
 }
 
-// skipRound is called for a sequence that is left out of a round: its reader gets the tokens that it has not been
-// told of.
+// skipRound is called for a sequence that is left out of a round: its reader is woken for
+// pending tokens.
 func (s *sequence) skipRound() {
 	if s.unsaid {
 		s.unsaid = false
@@ -330,7 +330,7 @@ func hashRow(h uint64, row []float32) uint64 {
 	return h
 }
 
-// job is what the sequence of a background prefill has beside others.
+// job is the additional data of a background prefill.
 type job struct {
 	age     uint64 // when it came, by the cache's clock
 	dropped bool   // the engine's mutex protects it
@@ -374,14 +374,14 @@ func (s *sequence) toBoundary(n int) int {
 	return n
 }
 
-// atBoundary reports whether what has been fed is worth storing: it is at a boundary or at the
+// atBoundary reports whether the fed text is worth storing: it is at a boundary or at the
 // end of the text.
 func (s *sequence) atBoundary() bool {
 	_, at := slices.BinarySearch(s.boundaries, s.target.Len())
 	return at || s.finish != ""
 }
 
-// fedText is the sequence's first n tokens as the prefix cache knows them.
+// fedText is the sequence's first n tokens for the prefix cache.
 func (s *sequence) fedText(n int) prefix.Text {
 	return prefix.Text{Tokens: s.tokens[:n], Inputs: s.inputs.known}
 }
@@ -389,7 +389,7 @@ func (s *sequence) fedText(n int) prefix.Text {
 // drafted reports whether the drafter has to be fed the sequence's tokens.
 func (s *sequence) drafted() bool { return s.draftState != nil && !s.draftState.Layout().Empty() }
 
-// attach completes a span with what is no text.
+// attach adds the rows of images to a span.
 func (s *sequence) attach(span *model.Span) {
 	if len(s.inputs.parts) > 0 {
 		from := s.target.Len()
@@ -398,12 +398,12 @@ func (s *sequence) attach(span *model.Span) {
 	}
 }
 
-// pair completes a run with what is no text: its tokens follow the rows of Hidden, whose
-// positions count. The rows that it needs are there. The drafter may not have been fed all rows before
-// these, so its state may go on elsewhere.
+// pair adds the rows of images to a run: its tokens follow the rows of Hidden, whose
+// positions count. The rows that it needs are available. The drafter may not have been fed all rows before
+// these, so its state may continue elsewhere.
 //
-// For a token of an image the head is fed the tower's row, as the model is, and not what the
-// token in its place is embedded as: after 36 prompts with images the head of the embedded model
+// For a token of an image the head is fed the tower's row, as the model is, and not the embedding
+// of the placeholder token: after 36 prompts with images the head of the embedded model
 // then has 0.55 of its first drafts accepted, and 0.50 otherwise.
 func (s *sequence) pair(r *spec.Run) {
 	if !s.drafted() {

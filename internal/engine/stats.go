@@ -10,20 +10,20 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Round is what happened in one round.
+// Round is the result of one round.
 type Round struct {
 	Took      time.Duration
 	Sequences int // fed
-	Rows      int // of all of them: tokens and drafts
-	Prompt    int // among Rows, those of prompts
-	Offline   int // among Rows, those of offline requests
+	Rows      int // of all sequences: tokens and drafts
+	Prompt    int // rows of prompts among Rows
+	Offline   int // rows of offline requests among Rows
 	Tokens    int // generated
 	Drafted   int // drafts that could be rejected
 	Accepted  int // of the drafts
-	Forced    int // tokens beside them that were fed as drafts because nothing else could come
+	Forced    int // tokens fed as drafts because the constraint allows no other
 }
 
-// Stats is what an engine has done so far, and what it is doing.
+// Stats are the counters of an engine, and its current state.
 type Stats struct {
 	Running, Waiting int // requests
 
@@ -32,9 +32,9 @@ type Stats struct {
 	Canceled          int64            // requests whose context ended
 	Faults            int64            // requests that ended with another error
 	PromptTokens      int64            // of ended requests
-	CachedTokens      int64            // among them, those found in the prefix cache
+	CachedTokens      int64            // found in the prefix cache among them
 	Tokens            int64            // generated
-	Forced            int64            // among them, those that were fed as drafts because nothing else could come
+	Forced            int64            // fed as drafts because the constraint allows no other, among them
 	Preemptions       int64
 	Drafted, Accepted [spec.MaxDepth]int64 // drafts by position, those after a rejected one left out, and how many were accepted
 
@@ -53,7 +53,7 @@ type Phases struct {
 	Forward time.Duration // the model's passes, until their logits are there
 	Sample  time.Duration // choosing tokens: samplers, grammars, verification
 	Draft   time.Duration // the drafter
-	Other   time.Duration // choosing what to feed, memory, the prefix cache
+	Other   time.Duration // scheduling, memory, the prefix cache
 }
 
 func (p *Phases) add(x Phases) {
@@ -61,7 +61,7 @@ func (p *Phases) add(x Phases) {
 	p.Draft, p.Other = p.Draft+x.Draft, p.Other+x.Other
 }
 
-// BackgroundStats is what became of background prefills. They are no requests, and their
+// BackgroundStats are the counters of background prefills. They are not requests, and their
 // rounds do not count among Rounds.
 type BackgroundStats struct {
 	Waiting   int   // conversations, the one that is being prefilled included
@@ -70,7 +70,7 @@ type BackgroundStats struct {
 	Dropped   int64 // prompts, superseded or for want of memory
 }
 
-// count takes in a request that ends. The mutex is held.
+// count counts a request that ends. The mutex is held.
 func (t *Stats) count(s *sequence) {
 	t.PromptTokens += int64(len(s.req.Prompt))
 	t.CachedTokens += int64(s.cached)

@@ -12,15 +12,15 @@ import (
 // Token is one generated token.
 type Token struct {
 	ID       int32
-	LogProb  float32          // the model's, of this token; 0 unless asked for
-	Top      []sample.LogProb // the most likely alternatives, if asked for
-	Hash     uint64           // Result.LogitsHash as it stood after this token; 0 unless asked for
+	LogProb  float32          // the model's, of this token; 0 unless requested
+	Top      []sample.LogProb // the most likely alternatives, if requested
+	Hash     uint64           // Result.LogitsHash after this token; 0 unless requested
 	Draft    int              // its position among the round's drafts, from 1; 0: it was not drafted
 	Forced   bool             // it was drafted because nothing else could come
-	Rejected []int32          // rejected drafts of the round, with its last token, if asked for
+	Rejected []int32          // rejected drafts of the round, with its last token, if requested
 }
 
-// Result is what is known about a request when it has ended.
+// Result is the result of an ended request.
 type Result struct {
 	Finish     Finish // empty if it did not end by itself
 	Prompt     int    // tokens
@@ -61,7 +61,7 @@ func (s *Stream) add(t Token) {
 	s.mu.Unlock()
 }
 
-// wake tells all that wait: besides the reader of tokens one may wait for the end.
+// wake wakes all waiting goroutines: besides the reader of tokens one may wait for the end.
 func (s *Stream) wake() { s.more.Broadcast() }
 
 func (s *Stream) close(r Result, err error) {
@@ -99,8 +99,8 @@ func (s *Stream) Tokens() iter.Seq2[Token, error] {
 	}
 }
 
-// Ready is how many tokens follow the one that was yielded last without waiting, as far as
-// is known. It is for who ranges over Tokens: the tokens of one round come together.
+// Ready is the number of tokens after the last yielded one that are available without waiting.
+// It is for loops over Tokens: the tokens of one round come together.
 func (s *Stream) Ready() int { return s.ready }
 
 // Result waits for the end of the request and describes it.
@@ -113,7 +113,7 @@ func (s *Stream) Result() Result {
 	return s.result
 }
 
-// Finish says why a text ended.
+// Finish is the reason for the end of a text.
 type Finish string
 
 // The reasons for a text to end.

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// defaultTowerMemory is a few dozen of the largest pictures.
+	// defaultTowerMemory is a few dozen of the largest images.
 	defaultTowerMemory = 256 << 20
-	// passPatches is how many patches share a pass of the tower, unless one picture has more: its
+	// passPatches is the number of patches of a pass of the tower, unless one image has more: its
 	// products are no faster with more rows, and its memory grows with them.
 	passPatches = 4096
 )
@@ -24,7 +24,7 @@ const (
 // errNoTower reports a prompt with images for a model without a vision tower.
 var errNoTower = errors.New("engine: the prompt has inputs, but the model has no tower to compute their rows")
 
-// TowerStats is what a tower has done so far.
+// TowerStats are the counters of a tower.
 type TowerStats struct {
 	Pictures int64         // whose rows were made; of a video, the whole of it
 	Cached   int64         // times that rows were still there from before
@@ -47,8 +47,8 @@ type visionQueue struct {
 	stats   TowerStats
 }
 
-// visionKey is an image and whose it is: the time to the first token would tell one tenant what
-// another has shown.
+// visionKey is an image and its tenant: otherwise the time to the first token would tell one tenant about
+// another's images.
 type visionKey struct {
 	salt prefix.Salt
 	hash [32]byte
@@ -63,7 +63,7 @@ type visionJob struct {
 	rows     backend.Tensor   // if done
 	done     bool
 	users    int    // parts of sequences that wait for the rows or use them
-	used     uint64 // when it was last asked for
+	used     uint64 // when it was last requested
 	isolated bool   // a pass with others has failed
 	err      error  // why there will be no rows
 }
@@ -91,7 +91,7 @@ func (q *visionQueue) add(salt prefix.Salt, priority int, p *picture.Patches) *v
 	return v
 }
 
-// release takes a user away. An image without users is not computed. A pass is given up if none of its images has
+// release removes a user. An image without users is not computed. A pass is canceled if none of its images has
 // users.
 func (v *visionJob) release() {
 	q := v.queue
@@ -164,7 +164,7 @@ func (q *visionQueue) step() error {
 	return err
 }
 
-// begin starts a pass with the first of those that wait, by priority, and others that fit.
+// begin starts a pass with the first waiting image, by priority, and others that fit.
 func (q *visionQueue) begin() bool {
 	if len(q.waiting) == 0 {
 		return false
@@ -193,8 +193,8 @@ func (q *visionQueue) begin() bool {
 	return true
 }
 
-// fail ends the pass with an error. If it had one picture, that is to blame; otherwise each gets a
-// pass of its own, so that sound ones are computed and the faulty one is found.
+// fail ends the pass with an error. If it had one image, that is at fault; otherwise each gets a
+// pass alone, so that sound ones are computed and the faulty one is found.
 func (q *visionQueue) fail(err error) {
 	list := q.inPass
 	_ = q.endPass() // err came first
@@ -213,7 +213,7 @@ func (q *visionQueue) fail(err error) {
 	}
 }
 
-// take takes the rows of a pass that is over.
+// take takes the rows of a finished pass.
 func (q *visionQueue) take() {
 	list := q.inPass
 	err := try(func() {
@@ -238,7 +238,7 @@ func (q *visionQueue) take() {
 	q.evict()
 }
 
-// endPass gives back what the pass has.
+// endPass frees the memory of the pass.
 func (q *visionQueue) endPass() (err error) {
 	if q.pass != nil {
 		err = try(q.pass.Close)
@@ -247,7 +247,7 @@ func (q *visionQueue) endPass() (err error) {
 	return err
 }
 
-// close gives everything back. The queue is not used afterwards.
+// close frees everything. The queue is not used afterwards.
 func (q *visionQueue) close() {
 	_ = q.endPass()
 	for _, v := range q.jobs {
