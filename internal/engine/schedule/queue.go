@@ -1,5 +1,5 @@
-// Package schedule decides what an engine computes next: which request is admitted, which one gives its memory up, and how
-// many tokens each is fed in a round. It deals in counts and times. It has no tensors, tokens or memory: those are the
+// Package schedule decides what an engine computes next: which request is admitted, which one is preempted, and how
+// many tokens each is fed in a round. It knows counts and times, but no tensors, tokens or memory: those are the
 // engine's.
 package schedule
 
@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Claim is what the scheduler knows of a request.
+// Claim is the scheduler's data of a request.
 type Claim struct {
 	Priority  int    // the higher is served first
 	Flow      string // within a priority, flows are admitted in turn
@@ -23,7 +23,7 @@ type Claimant interface {
 	Claims() *Claim
 }
 
-// Queue holds the requests that wait. A request of a higher priority comes first. Within a
+// Queue holds the waiting requests. A request of a higher priority comes first. Within a
 // priority, preempted requests come first, in the order of their first admission. The others are
 // admitted round-robin between flows, and in order of arrival within a flow.
 type Queue[R Claimant] struct {

@@ -11,17 +11,17 @@ import (
 const (
 	// minChunk is prefilled in any case, for a prompt must end.
 	minChunk = 4
-	// OfflineShare is what offline sequences may add to rounds of online ones: to each, unless a single
-	// row adds more, and then on average. It is theirs however many others there are.
+	// OfflineShare is the share by which offline sequences may extend rounds of online ones: each round, unless a single
+	// row adds more, and then on average. It does not depend on the number of online sequences.
 	OfflineShare = 0.15
-	// maxStreak is how many rounds they may be in before there is one without them, which shows what
-	// such rounds take.
+	// maxStreak is the maximum number of consecutive rounds with them before there is one without, which measures
+	// such rounds.
 	maxStreak = 7
 )
 
-// Demand is what a running sequence asks of a round.
+// Demand is the demand of a running sequence on a round.
 type Demand struct {
-	Open             bool // it has memory: one that was preempted has none
+	Open             bool // it has memory: a preempted one has none
 	Prefilling       bool // it has more than one token to be fed, drafts aside
 	WaitingForVision bool // the tower has not computed the rows that it is to be fed next
 	Drafts           int  // that follow its next token
@@ -31,11 +31,11 @@ type Demand struct {
 // Sequence is a running request.
 type Sequence interface {
 	Claimant
-	// Demand is as of now: to feed one sequence may preempt another.
+	// Demand is current: feeding one sequence may preempt another.
 	Demand() Demand
 }
 
-// Scheduler plans rounds by what they cost.
+// Scheduler plans rounds by their costs.
 type Scheduler[S Sequence] struct {
 	RoundTokens int           // maximum number of tokens of a round
 	MaxRound    time.Duration // maximum time of a round while text is generated; 0: half as long again as without prompts
@@ -163,7 +163,7 @@ func (r *round[S]) all(offline bool) (any bool) {
 		most = min(most, r.Chunk(r.rows, r.tower))
 	}
 	if !offline && slices.ContainsFunc(r.order, func(s S) bool { return s.Claims().Offline }) {
-		most = min(most, max(r.left-r.RoundTokens/8, minChunk)) // no prompt takes their share
+		most = min(most, max(r.left-r.RoundTokens/8, minChunk)) // no prompt takes the share of generating sequences
 	}
 	for _, s := range r.order {
 		if d := s.Demand(); d.Open && d.Prefilling && s.Claims().Offline == offline {
@@ -174,8 +174,8 @@ func (r *round[S]) all(offline bool) (any bool) {
 	return any || r.rows+r.prompt > 0
 }
 
-// beside feeds offline sequences what their share allows in a round whose other sequences are
-// chosen. The first in order comes first, and the next gets what it leaves: they end one after the
+// beside feeds offline sequences their share in a round whose other sequences are
+// chosen. The first in order comes first, and the next gets the rest: they end one after the
 // other, and preemption wastes the least work.
 func (r *round[S]) beside() {
 	var list []S
