@@ -20,7 +20,7 @@ type Block struct {
 // written.
 func (b *Block) Tensor() backend.Tensor { return b.t }
 
-// Bytes is what the block takes of the budget.
+// Bytes is the block's part of the budget.
 func (b *Block) Bytes() int64 { return b.shape.bytes() }
 
 // Refs is the number of references.
@@ -32,7 +32,7 @@ func (b *Block) Retain() *Block {
 	return b
 }
 
-// Release gives one reference back, the last one the memory too. A nil block has no memory.
+// Release releases one reference, the last one the memory too. A nil block has no memory.
 func (b *Block) Release() {
 	if b == nil {
 		return

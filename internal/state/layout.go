@@ -7,22 +7,22 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Layout is what a model remembers of a sequence. The zero Layout is of one that remembers
-// nothing.
+// Layout is the state of a model for a sequence. The zero Layout is that of a model without
+// state.
 type Layout struct {
 	Layers    []Layer // in the order of the model's
 	MaxDrafts int     // maximum number of drafts in one call, unless the state is deepened
 	Head      bool    // they are a head's, which is one part of its model: see backend.Part
 }
 
-// Layer is what one layer remembers of a sequence: a KV, a Latent, a Delta, or nil for nothing.
-// Kinds are comparable, and all that a State knows of them is how much memory they want.
+// Layer is the state of one layer: a KV, a Latent, a Delta, or nil for none.
+// Kinds are comparable, and a State knows only the size of their memory.
 type Layer interface {
-	// Paged is what the layer has of a page: bytes, in which its numbers have that type.
+	// Paged is the layer's part of a page: bytes, and the type of its numbers.
 	Paged() (t dtype.Type, bytes int)
 	// Recurrent is rows and columns of the tensors of its backend.Recurrent, in their order,
-	// with a number of input rows beyond those that the convolution needs, and space for a
-	// number of drafts.
+	// with inputs input rows beyond those that the convolution needs, and space for
+	// drafts drafts.
 	Recurrent(inputs, drafts int) [5][2]int
 }
 
@@ -59,7 +59,7 @@ func (k KV) Paged() (t dtype.Type, bytes int) {
 // Recurrent is nothing.
 func (KV) Recurrent(int, int) (none [5][2]int) { return none }
 
-// Paged is the two parts of the rows, one after the other: in I8 each has scales of its own.
+// Paged is the two parts of the rows, one after the other: in I8 each has its scales.
 func (k Latent) Paged() (t dtype.Type, bytes int) {
 	return k.Type, backend.LatentBytes(k.Type, k.Width) + backend.LatentBytes(k.Type, k.Rotary)
 }
@@ -70,7 +70,7 @@ func (Latent) Recurrent(int, int) (none [5][2]int) { return none }
 // Paged is nothing.
 func (Delta) Paged() (dtype.Type, int) { return dtype.Invalid, 0 }
 
-// Recurrent is what backend.Recurrent says.
+// Recurrent has the shapes of backend.Recurrent.
 func (d Delta) Recurrent(inputs, drafts int) [5][2]int {
 	keys, values := d.KeyHeads*d.KeyDim, d.ValueHeads*d.ValueDim
 	return [5][2]int{
@@ -100,7 +100,7 @@ func (l Layout) CanTruncate() bool { return !slices.ContainsFunc(l.Layers, recur
 // recurs reports whether a layer has a backend.Recurrent.
 func recurs(x Layer) bool { return x != nil && x.Recurrent(0, 0) != [5][2]int{} }
 
-// Places says where each layer's memory lies in the sequences that State.Seq describes.
+// Places is the offset of each layer's memory in the sequences that State.Seq describes.
 func (l Layout) Places() []backend.Place {
 	list := make([]backend.Place, len(l.Layers))
 	page, delta := 0, 0
@@ -130,7 +130,7 @@ func (l Layout) page() shape {
 	return shape{page: true, head: l.Head, t: dtype.I8, rows: 1, cols: n}
 }
 
-// parts are what the layers belong to, for a device that is several.
+// parts are the parts of the model that the layers belong to, for a split device.
 func (l Layout) parts() []backend.Part {
 	list := make([]backend.Part, len(l.Layers))
 	for i := range list {
@@ -142,7 +142,7 @@ func (l Layout) parts() []backend.Part {
 	return list
 }
 
-// pageCols is what the layers have of a page.
+// pageCols is the layers' sizes in a page.
 func (l Layout) pageCols() []int {
 	list := make([]int, len(l.Layers))
 	for i, x := range l.Layers {
@@ -167,7 +167,7 @@ func FreeMemory(b backend.Backend, layouts ...Layout) int64 {
 // PageBytes is the memory of backend.PageTokens positions.
 func (l Layout) PageBytes() int64 { return l.page().bytes() }
 
-// RecurrentBytes is the memory a sequence needs whatever its length.
+// RecurrentBytes is the memory of a sequence that does not depend on its length.
 func (l Layout) RecurrentBytes() int64 { return l.full(l.MaxDrafts).shape().bytes() }
 
 // deeper is how many times MaxDrafts the drafts are that a deepened state has space for.
@@ -182,19 +182,19 @@ func (l Layout) DeepBytes() int64 { return l.full(l.DeepDrafts()).shape().bytes(
 // pages is how many pages a number of tokens needs.
 func (l Layout) pages(tokens int) int { return l.page().pages(tokens) }
 
-// recurrent is the state of recurrent layers: one piece of memory, in which the tensors of
-// backend.Recurrent lie one after another, layer by layer.
+// recurrent is the state of recurrent layers: one piece of memory with the tensors of
+// backend.Recurrent one after another, layer by layer.
 type recurrent struct {
 	layers []int       // their numbers
 	sizes  [][5][2]int // rows and columns of the tensors of each
 	of     Layout
 }
 
-// full is what a State has with space for a number of drafts.
+// full is the state of a State with space for a number of drafts.
 func (l Layout) full(drafts int) recurrent { return l.recurrent(drafts, drafts) }
 
-// copied is what a Snapshot has with kept drafts to replay: the input rows that are still
-// needed, and what the drafts will do.
+// copied is the state of a Snapshot with kept drafts to replay: the input rows that are still
+// needed, and the drafts' updates.
 func (l Layout) copied(kept int) recurrent { return l.recurrent(0, kept) }
 
 func (l Layout) recurrent(inputs, drafts int) recurrent {
@@ -210,7 +210,7 @@ func (l Layout) recurrent(inputs, drafts int) recurrent {
 // empty reports whether there are no such layers.
 func (r recurrent) empty() bool { return len(r.sizes) == 0 }
 
-// cols is what the layers have of the memory.
+// cols is the layers' sizes in the memory.
 func (r recurrent) cols() []int {
 	list := make([]int, len(r.of.Layers))
 	for i, parts := range r.sizes {
@@ -222,10 +222,10 @@ func (r recurrent) cols() []int {
 // line is the numbers of a cache line, at which every tensor begins.
 const line = 16
 
-// lines is the numbers of a tensor with what is left free behind it.
+// lines is the size of a tensor with padding.
 func lines(rows, cols int) int { return (rows*cols + line - 1) / line * line }
 
-// numbers is those of a layer's tensors.
+// numbers is the size of a layer's tensors.
 func numbers(parts [5][2]int) int {
 	n := 0
 	for _, p := range parts {

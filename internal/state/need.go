@@ -7,10 +7,10 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Need is the maximum memory of one sequence: everything that is ever asked of the pool on its
-// behalf, so that a budget of Bytes is enough for it. The prefix cache gives its memory up
-// before a sequence lacks it and does not count. Nor does what State.Deepen takes: a sequence that
-// lacks that gets shorter drafts.
+// Need is the maximum memory of one sequence: everything that it ever takes from the pool,
+// so that a budget of Bytes is enough for it. The prefix cache frees its memory
+// before a sequence lacks it and does not count. Nor does the memory of State.Deepen: a sequence
+// without it gets shorter drafts.
 type Need struct {
 	Target Layout // of the model
 	Draft  Layout // of its drafter; zero: there is none, or it needs no state on the device
@@ -24,7 +24,7 @@ func (l Layout) Bytes(tokens int) int64 {
 	return l.RecurrentBytes() + int64(l.pages(tokens))*l.PageBytes()
 }
 
-// LayerBytes is what each layer takes of Bytes.
+// LayerBytes is each layer's part of Bytes.
 func (l Layout) LayerBytes(tokens int) []int64 {
 	list := make([]int64, len(l.Layers))
 	pages := int64(l.pages(tokens))
@@ -71,8 +71,8 @@ func (n *Need) Tokens(bytes int64, limit int) int {
 		return limit
 	}
 	// With k pages of both the text may be as long as the drafter's pages allow, which also store
-	// what is ahead; where memory is left for one more of those, as long as the target's allow.
-	k := min(free/(target+draft), math.MaxInt32) // whatever the budget, what follows does not overflow
+	// the tokens ahead; with memory for one more target page, as long as the target's allow.
+	k := min(free/(target+draft), math.MaxInt32) // no overflow for any budget
 	tokens := k * backend.PageTokens
 	if free-k*(target+draft) < draft {
 		tokens -= int64(n.Ahead)

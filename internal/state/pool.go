@@ -13,12 +13,12 @@ import (
 // or a snapshot frees some.
 var ErrFull = errors.New("state: memory budget is used up")
 
-// ErrFailed is wrapped by the errors of what waits for the device.
+// ErrFailed is wrapped by the errors of blocking calls of the device.
 var ErrFailed = errors.New("state: the device failed in queued work")
 
-// Pool is the memory of all sequences on one backend, within a budget. Memory given back
-// is kept for the next that needs such a piece. One goroutine uses a pool, its states,
-// snapshots and blocks at a time; only Stats, Used and Budget may be asked by others.
+// Pool is the memory of all sequences on one backend, within a budget. Released memory
+// is kept for the next piece of its shape. One goroutine uses a pool, its states,
+// snapshots and blocks at a time; only Stats, Used and Budget are safe for others.
 type Pool struct {
 	b       backend.Backend
 	tick    backend.Tensor // a number, to wait for the device
@@ -29,20 +29,20 @@ type Pool struct {
 	stats Stats
 }
 
-// Stats is what a pool has handed out, in bytes and in pieces. Everything but Budget and
-// Spare is zero once all states, snapshots and blocks are given back.
+// Stats is the memory of a pool in use, in bytes and in pieces. Everything but Budget and
+// Spare is zero once all states, snapshots and blocks are released.
 type Stats struct {
 	Budget int64 // maximum number of bytes handed out at a time
 	Used   int64 // handed out; a block with several references counts once
-	Spare  int64 // given back and kept for the next
+	Spare  int64 // released and kept for the next
 	Pages  int   // among Used
 	States int   // open
 }
 
-// shape is what one piece of memory must have in common with another to take its place.
+// shape is equal for pieces of memory that can replace one another.
 type shape struct {
 	page       bool
-	head       bool // see Layout: those of a model lie elsewhere where a device is several
+	head       bool // see Layout: a split device places the head's memory elsewhere
 	t          dtype.Type
 	rows, cols int
 }
@@ -65,21 +65,21 @@ func NewPool(b backend.Backend, budget int64) *Pool {
 // Device is where the memory is.
 func (p *Pool) Device() backend.Backend { return p.b }
 
-// Stats is the pool's account at this moment. Any goroutine may ask.
+// Stats is the current account. Any goroutine may call it.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stats
 }
 
-// Used is the number of bytes that are handed out. Any goroutine may ask.
+// Used is the number of bytes in use. Any goroutine may call it.
 func (p *Pool) Used() int64 { return p.Stats().Used }
 
 // Budget is the maximum number of bytes that the pool hands out.
 func (p *Pool) Budget() int64 { return p.Stats().Budget }
 
-// OnFull has reclaim called, with the number of bytes that are missing, before a request is
-// refused. It may release blocks and close snapshots, but not ask for memory. Nil: nothing
+// OnFull sets the function that is called with the number of missing bytes before a request is
+// refused. It may release blocks and close snapshots, but not allocate. Nil: nothing
 // is called.
 func (p *Pool) OnFull(reclaim func(bytes int64)) { p.reclaim = reclaim }
 
@@ -107,8 +107,8 @@ func (p *Pool) CopyOf(t backend.Tensor) (*Block, error) {
 	return b, err
 }
 
-// Settle waits for all that was queued on the device. After an error nothing is known of what was
-// computed since the last call that waited.
+// Settle waits for all queued work of the device. After an error all results since the last
+// blocking call are undefined.
 func (p *Pool) Settle() (err error) {
 	if p.tick.Mem == nil {
 		if p.tick, err = p.b.Alloc(dtype.F32, 1, 1); err != nil {
@@ -140,7 +140,7 @@ func (p *Pool) layered(s shape, l Layout, cols func() []int) (*Block, error) {
 // newPage is a page of that layout.
 func (p *Pool) newPage(s shape, l Layout) (*Block, error) { return p.layered(s, l, l.pageCols) }
 
-// take is block, with memory of alloc where there is none to spare.
+// take is block, with memory of alloc if there is no spare piece.
 func (p *Pool) take(s shape, alloc func() (backend.Tensor, error)) (*Block, error) {
 	if err := p.fit(s.bytes()); err != nil {
 		return nil, err
@@ -166,8 +166,8 @@ func (p *Pool) take(s shape, alloc func() (backend.Tensor, error)) (*Block, erro
 	return b, nil
 }
 
-// alloc takes memory of the device. Where it has less than the budget counts on, as if another process has taken
-// some, all that can be spared is freed first.
+// alloc allocates memory of the device. If it has less than the budget assumes, for example because another process has taken
+// some, all spare memory is freed first.
 func (p *Pool) alloc(bytes int64, alloc func() (backend.Tensor, error)) (backend.Tensor, error) {
 	for {
 		t, err := alloc()
@@ -214,7 +214,7 @@ func (p *Pool) book(s shape, n int) {
 	})
 }
 
-// drop frees everything that was given back.
+// drop frees all spare memory.
 func (p *Pool) drop() {
 	for _, list := range p.spare {
 		for _, b := range list {

@@ -2,12 +2,12 @@ package state
 
 import "slices"
 
-// A token's slot is its place in the memory of its sequence. Its position is what it is rotated
-// by: three numbers, which in a text are the slot, all of them. Rows of a picture have positions
-// of their own, of which there are fewer than slots, so that the text behind it goes on at
+// A token's slot is its index in the memory of its sequence. Its position is the input of its
+// rotation: three numbers, which in a text all equal the slot. Rows of an image have separate
+// positions, of which there are fewer than slots, so that the text behind it continues at
 // another distance from the slots.
 
-// step says that a state of len tokens, and longer ones up to the next step, goes on at the
+// step: a state of len tokens, and longer ones up to the next step, continues at the
 // position len+delta.
 type step struct{ len, delta int }
 
@@ -33,7 +33,7 @@ func upTo(steps []step, n int) []step {
 	return steps
 }
 
-// place is the positions of a call that feeds n tokens, given those that its caller knows; nil:
+// place is the positions of a call that feeds n tokens, given those of the caller; nil:
 // they are the slots.
 func (s *State) place(n int, given [][3]int32) [][3]int32 {
 	s.given = given
@@ -49,8 +49,8 @@ func (s *State) place(n int, given [][3]int32) [][3]int32 {
 	return s.positions
 }
 
-// advance takes in the positions of the call that place was asked for. Steps of drafts that were
-// not accepted are forgotten.
+// advance records the positions of the call of place. Steps of rejected drafts are
+// forgotten.
 func (s *State) advance() {
 	s.steps = upTo(s.steps, s.len)
 	for i, p := range s.given {

@@ -51,7 +51,7 @@ func (r *Rows) Halve() {
 // Clear makes the collection empty.
 func (r *Rows) Clear() { r.n = 0 }
 
-// Close gives the memory back.
+// Close releases the memory.
 func (r *Rows) Close() {
 	r.block.Release()
 	r.block, r.n = nil, 0

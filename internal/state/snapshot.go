@@ -39,10 +39,10 @@ func (s *State) Save() (*Snapshot, error) {
 	return x, nil
 }
 
-// Load makes s what it was when the snapshot was taken. The pages that were detached from the
-// snapshot come before it. Nothing is copied but the recurrent memory:
+// Load restores the state of the snapshot. The pages that were detached from the
+// snapshot come before it. Only the recurrent memory is copied:
 // pages are shared until s writes to one. s is deepened if the snapshot is of a deepened state and
-// has more than MaxDrafts drafts to replay. After an error s is as it was.
+// has more than MaxDrafts drafts to replay. After an error s is unchanged.
 func (s *State) Load(from *Snapshot, before ...*Block) error {
 	if !s.layout.Equal(from.layout) {
 		return fmt.Errorf("state: snapshot of another layout: %+v, want %+v", from.layout, s.layout)
@@ -117,8 +117,8 @@ func (x *Snapshot) Cut(n int) {
 	x.pages, x.len, x.steps = x.pages[:keep], n, upTo(x.steps, n)
 }
 
-// Detach takes the first n pages out of the snapshot. Their references are the caller's, who
-// brings them along to Load. Without pages the result is empty.
+// Detach removes the first n pages from the snapshot. The caller owns their references and
+// passes them to Load. Without pages the result is empty.
 func (x *Snapshot) Detach(n int) []*Block {
 	if !x.layout.Paged() {
 		return nil
@@ -141,7 +141,7 @@ func (x *Snapshot) Blocks() []*Block {
 	return list
 }
 
-// Close gives the snapshot's memory back. The snapshot must not be used after it.
+// Close releases the snapshot's memory. The snapshot must not be used after it.
 func (x *Snapshot) Close() {
 	for _, b := range x.Blocks() {
 		b.Release()
@@ -155,7 +155,7 @@ const (
 	stepBytes   = 2 * 4 // tokens, delta
 )
 
-// Bytes is the length of what AppendTo appends.
+// Bytes is the number of bytes that AppendTo appends.
 func (x *Snapshot) Bytes() int64 {
 	n := int64(headerBytes + stepBytes*len(x.steps))
 	for _, b := range x.Blocks() {
@@ -182,21 +182,21 @@ func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// ReadPage makes a page of that layout from what Block.AppendTo wrote of one, and returns
-// what follows it in data. Its contents are not checked.
+// ReadPage makes a page of that layout from the output of Block.AppendTo, and returns
+// the rest of data. Its contents are not checked.
 func (p *Pool) ReadPage(l Layout, data []byte) (page *Block, rest []byte, err error) {
 	s := l.page()
 	return p.read(s, data, func() (*Block, error) { return p.newPage(s, l) })
 }
 
-// ReadRow makes a block of one row of float32 from what Block.AppendTo wrote of such a one.
+// ReadRow makes a block of one row of float32 from the output of Block.AppendTo.
 func (p *Pool) ReadRow(data []byte) (*Block, error) {
 	row := shape{t: dtype.F32, rows: 1, cols: len(data) / dtype.F32.Size()}
 	b, _, err := p.read(row, data, func() (*Block, error) { return p.block(row) })
 	return b, err
 }
 
-// ReadSnapshot makes a snapshot of that layout from what Snapshot.AppendTo wrote. Lengths are
+// ReadSnapshot makes a snapshot of that layout from the output of Snapshot.AppendTo. Lengths are
 // checked, numbers are not.
 func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 	if len(data) < headerBytes {

@@ -1,7 +1,7 @@
-// Package state is the state of a model for a sequence: what each of its layers remembers, in
+// Package state is the state of a model for a sequence: that of each layer, in
 // pages that are added as the sequence grows, and in a recurrent memory of fixed size. Rollback
-// of rejected drafts is part of it for every kind of layer. It knows nothing of what the numbers
-// mean.
+// of rejected drafts is part of it for every kind of layer. It does not know the meaning of the
+// numbers.
 package state
 
 import (
@@ -26,7 +26,7 @@ type State struct {
 	recurrent *Block
 	delta     []backend.Recurrent // in recurrent
 
-	steps     []step     // where positions part from slots, ascending; none in a text
+	steps     []step     // where positions differ from slots, ascending; none in a text
 	given     [][3]int32 // positions of the call that Seq described; nil: text
 	positions [][3]int32 // memory for those that it is not given
 }
@@ -37,9 +37,9 @@ func (s *State) Layout() Layout { return s.layout }
 // Len is the number of tokens fed. Drafts count once they are committed.
 func (s *State) Len() int { return s.len }
 
-// Reserve makes space for n more tokens, drafts included: pages that are not there yet are
+// Reserve makes space for n more tokens, drafts included: missing pages are
 // added, and a page with other references is copied before it is written to. After ErrFull
-// the state is as it was, and the caller may wait for memory or close a state.
+// the state is unchanged, and the caller may wait for memory or close a state.
 func (s *State) Reserve(n int) error {
 	need := s.page.pages(s.len + n)
 	for i := s.len / backend.PageTokens; i < min(need, len(s.pages)); i++ {
@@ -65,9 +65,9 @@ func (s *State) Reserve(n int) error {
 // Drafts is the maximum number of drafts in one call.
 func (s *State) Drafts() int { return s.drafts }
 
-// Deepen makes space for DeepDrafts of the layout in one call, for good: what recurrent layers
-// replay of accepted drafts grows with their number. Drafts that were not committed are dropped.
-// After ErrFull the state is as it was.
+// Deepen makes space for DeepDrafts of the layout in one call, for good: the replay memory of
+// recurrent layers grows with the number of drafts. Drafts that were not committed are dropped.
+// After ErrFull the state is unchanged.
 func (s *State) Deepen() error {
 	deep := s.layout.DeepDrafts()
 	if s.drafts >= deep {
@@ -97,7 +97,7 @@ func (s *State) own(i int) error {
 	c, err := s.pool.newPage(p.shape, s.layout)
 	if err != nil {
 		if p.refs == 1 {
-			return nil // what was released to make space was the other reference
+			return nil // the other reference was released to make space
 		}
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *State) Truncate(n int) {
 	s.len, s.open, s.kept = n, 0, 0
 }
 
-// Close gives the memory back. The state must not be used after it.
+// Close releases the memory. The state must not be used after it.
 func (s *State) Close() {
 	if s.pool == nil {
 		return
