@@ -21,12 +21,12 @@ type DiskOptions struct {
 	// Bytes is the maximum size of the folder's files; the least recently used are removed.
 	Bytes int64
 	// Fingerprint identifies a model: equal ones compute the same bits from the same tokens.
-	// Files of others are never read.
+	// Files of other fingerprints are never read.
 	Fingerprint string
-	// QueueBytes is the maximum memory of files that wait to be written; what does not fit is
+	// QueueBytes is the maximum memory of files that wait to be written; files beyond it are
 	// not written. 0: 256 MiB.
 	QueueBytes int64
-	Log        *slog.Logger // of files that are ignored; nil: silent
+	Log        *slog.Logger // of ignored files; nil: silent
 }
 
 // Disk is a folder in which entries outlive the process. Files are written and read in the
@@ -50,14 +50,14 @@ type Disk struct {
 	stats   DiskStats
 }
 
-// keeper is a store whose files are ours to remove.
+// keeper is a store whose files the cache may remove.
 type keeper interface {
 	Store
 	Remove(names ...string)
 	Touch(name string, now time.Time)
 }
 
-// DiskStats is what a Disk has and has done.
+// DiskStats are the state and the counters of a Disk.
 type DiskStats struct {
 	Files   int
 	Bytes   int64
@@ -88,7 +88,7 @@ func (j *job) bytes() (n int64) {
 	return n
 }
 
-// Bounds of what waits for the background.
+// Limits of the background queue.
 const (
 	queueJobs         = 64
 	defaultQueueBytes = 256 << 20
@@ -133,14 +133,14 @@ func OpenDisk(dir string, o DiskOptions) (*Disk, error) {
 	return d, nil
 }
 
-// guard runs a task of the background. A panic costs what the task was for, not the process.
+// guard runs a task of the background. A panic loses the task, not the process.
 func guard(log *slog.Logger, doing string, task func()) {
 	if err := rescue.Do(func() error { task(); return nil }); err != nil {
 		log.Error("prefix cache: a background task panicked", "doing", doing, "error", err.Error(), "stack", rescue.Stack(err))
 	}
 }
 
-// abandon takes what is left of a job that was not finished off the list, as if it had never
+// abandon takes the rest of an unfinished job off the list, as if it had never
 // been queued.
 func (d *Disk) abandon(j *job) {
 	d.mu.Lock()
@@ -177,7 +177,7 @@ func (d *Disk) scan() error {
 	return nil
 }
 
-// Close finishes what is queued and ends the background work.
+// Close finishes queued jobs and ends the background work.
 func (d *Disk) Close() {
 	d.mu.Lock()
 	if !d.closed {
@@ -313,7 +313,7 @@ func (d *Disk) write(j *job) {
 	}
 }
 
-// settle takes in that a file of a job was written, or not.
+// settle records whether a file of a job was written.
 func (d *Disk) settle(n name, size int64, written bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -342,7 +342,7 @@ func (d *Disk) read(n name, sections int, limit int64) [][]byte {
 	return nil
 }
 
-// ignore takes a file that cannot be used off the list and removes it. One that is gone was
+// ignore takes an unusable file off the list and removes it. A missing file was
 // removed to make space.
 func (d *Disk) ignore(n name, err error) {
 	gone := isGone(err)

@@ -16,8 +16,8 @@ import (
 //
 //	magic, version, number of sections, key, length of each section, sections, checksum
 //
-// with numbers in little-endian order, and SHA-256 of all that comes before it as checksum.
-// Sections are what package state writes. A section that is not there is empty.
+// with numbers in little-endian order, and SHA-256 of everything before it as checksum.
+// Sections are written by package state. A missing section is empty.
 const (
 	magic      = "ftprefix"
 	version    = 3
@@ -28,7 +28,7 @@ const (
 // texts must not be able to make two with the same key.
 type key [16]byte
 
-// rootKey is the key of no tokens at all, given all that numbers depend on besides tokens. Files
+// rootKey is the key of no tokens at all, given everything that numbers depend on besides tokens. Files
 // of another version are never found.
 func rootKey(identity string) key {
 	return key(sum([]byte(magic), []byte{version}, []byte(identity)))
@@ -52,8 +52,8 @@ func sum(parts ...[]byte) []byte {
 	return h.Sum(nil)[:len(key{})]
 }
 
-// name is a file's name. An entry's tells its node and how many tokens after it there are,
-// so that a listing of the folder is all that is needed to find the entries of a text.
+// name is a file's name. An entry's has its node and the number of tokens after it,
+// so that a listing of the folder is enough to find the entries of a text.
 type name struct {
 	node key
 	rest int // -1: the node itself
@@ -67,10 +67,10 @@ func (n name) String() string {
 	return fmt.Sprintf("%x-%02d-%x%s", n.node[:], n.rest, n.end[:], endSuffix)
 }
 
-// prefix is what the names of all files of the node begin with.
+// prefix is the common prefix of the names of all files of the node.
 func (n name) prefix() string { return hex.EncodeToString(n.node[:]) }
 
-// key is that of what the file has.
+// key is that of the file's contents.
 func (n name) key() key {
 	if n.rest < 0 {
 		return n.node

@@ -58,14 +58,14 @@ func (s *Shared) lookAt(ctx context.Context, at key) error {
 	return nil
 }
 
-// endsWithin is how many nodes from the deepest page upward have an entry among them, if none was
+// endsWithin is the number of nodes from the deepest page upward among which there is an entry, if none was
 // removed: every text has boundaries cacheEvery tokens apart, which is 1024.
 const endsWithin = 17
 
-// find looks up the nodes on the way of a text, of which nodes[i] is that of page i and nodes[0]
-// the root, from the one at from on. Pages are written in order, so the deepest one is searched
-// for; those before it are taken to be there. matches reports whether a node that was looked up has
-// an entry of the text: the deepest is looked for.
+// find looks up the nodes of a text, of which nodes[i] is that of page i and nodes[0]
+// the root, from the one at from on. Pages are written in order, so it searches the deepest
+// one; those before it are assumed to exist. matches reports whether a node that was looked up has
+// an entry of the text: find searches the deepest.
 func (s *Shared) find(ctx context.Context, nodes []key, from int, matches func(i int) bool) error {
 	// Most often there is nothing at all, and one exchange shows it.
 	if err := s.look(ctx, nodes[from:min(from+2, len(nodes))]); err != nil {
@@ -116,7 +116,7 @@ func pick(nodes []key, at []int) (list []key) {
 	return list
 }
 
-// assume takes it that pages before one that is there are there too, of its size.
+// assume records that the pages before an existing one exist too, with its size.
 func (s *Shared) assume(nodes []key, like key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,24 +18,24 @@ import (
 // Its methods are called one at a time, by the users of the cache or by the disk's background
 // goroutine, which wait for them. They must not call the cache, nor change tokens and rows.
 type Observer interface {
-	// Stored says that a text which begins with these tokens and goes on starts behind them. Some of
-	// them may hold the places of rows.
+	// Stored reports that a text which begins with these tokens can be resumed after them. Some of
+	// them may be placeholders of rows.
 	Stored(tokens []int32, rows []Rows)
-	// Removed says that it no longer does.
+	// Removed reports that it no longer can.
 	Removed(tokens []int32, rows []Rows)
-	// Cleared says that no text of this cache does.
+	// Cleared reports that no text of this cache can.
 	Cleared()
 }
 
-// shown is what an observer was told of a cache. The cache and the disk's background use it.
+// shown is the boundaries that an observer was told of. The cache and the disk's background use it.
 type shown struct {
 	to   Observer
 	disk *Disk
 	stop func() // ends the listening to the disk
 
-	mu     sync.Mutex // protects what follows, and the order of what the observer hears
+	mu     sync.Mutex // protects what follows, and the order of calls of the observer
 	texts  map[key]*boundary
-	files  map[name][]*boundary // those that only the disk has, by the files they need
+	files  map[name][]*boundary // boundaries that only the disk has, by the files they need
 	closed bool
 }
 
@@ -43,7 +43,7 @@ type shown struct {
 type boundary struct {
 	key   key
 	text  Text
-	files []name // where it is read from; nil: it is in memory
+	files []name // its files; nil: it is in memory
 }
 
 // newShown is the record for a cache of these options, nil without an observer.
@@ -58,7 +58,7 @@ func newShown(o *Options) *shown {
 	return s
 }
 
-// show tells the observer of an entry, if it is to hear of it and has not.
+// show reports an entry to the observer, unless that is done or not wanted.
 func (c *Cache) show(salt Salt, text *Text, e *entry) {
 	n := len(text.Tokens)
 	if c.shown != nil && e.shown == nil && salt == (Salt{}) && n%backend.PageTokens == 0 {
@@ -66,7 +66,7 @@ func (c *Cache) show(salt Salt, text *Text, e *entry) {
 	}
 }
 
-// hide takes in that an entry leaves memory.
+// hide records that an entry leaves memory.
 func (c *Cache) hide(e *entry) {
 	if e.shown == nil {
 		return
@@ -79,7 +79,7 @@ func (c *Cache) hide(e *entry) {
 	e.shown = nil
 }
 
-// files are those that an entry is read from.
+// files are the files of an entry.
 func (c *Cache) files(salt Salt, text *Text) (list []name) {
 	k, at, n := c.root(salt).next(text, 0, 1), 1, len(text.Tokens)
 	for range depth(n) {
@@ -90,7 +90,7 @@ func (c *Cache) files(salt Salt, text *Text) (list []name) {
 	return append(list, name{node: k, rest: n - at, end: k.next(text, at, n)})
 }
 
-// add takes in a text that is in memory.
+// add adds a text that is in memory.
 func (s *shown) add(text *Text) *boundary {
 	k := key{}.next(text, 0, len(text.Tokens))
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (s *shown) add(text *Text) *boundary {
 	return b
 }
 
-// evict takes in that a text is no longer in memory. If the disk has all of its files, it can
+// evict records that a text is no longer in memory. If the disk has all of its files, it can
 // still be resumed.
 func (s *shown) evict(b *boundary, files []name) {
 	s.mu.Lock()
@@ -126,7 +126,7 @@ func (s *shown) has(files []name) bool {
 	return len(files) > 0 && !slices.ContainsFunc(files, func(n name) bool { return !s.disk.has(n, false) })
 }
 
-// dropped takes in that the disk no longer has a file.
+// dropped records that the disk no longer has a file.
 func (s *shown) dropped(n name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *shown) dropped(n name) {
 	}
 }
 
-// remove tells the observer that a text is gone; mu is held.
+// remove reports to the observer that a text is gone; mu is held.
 func (s *shown) remove(b *boundary) {
 	s.forget(b)
 	delete(s.texts, b.key)
@@ -156,7 +156,7 @@ func (s *shown) forget(b *boundary) {
 	b.files = nil
 }
 
-// close tells the observer that everything is gone.
+// close reports to the observer that everything is gone.
 func (s *shown) close() {
 	if s == nil {
 		return
@@ -172,7 +172,7 @@ func (s *shown) close() {
 	}
 }
 
-// drops is the files that a disk no longer has, for one who listens.
+// drops is the files that a disk no longer has, for one listener.
 type drops struct {
 	mu   sync.Mutex // protects what follows
 	list []name
@@ -189,11 +189,11 @@ func (d *drops) add(n name) {
 	d.list = append(d.list, n)
 	select {
 	case d.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // it will run anyway
 	}
 }
 
-// next is the first file on the list, without the one that the listener has been told of last.
+// next is the first file on the list, without the last reported one.
 func (d *drops) next(told bool) (n name, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package prefix is the prefix cache: the states of models after prefixes of texts, so that a
 // text with the same prefix starts behind it. The pages of the KV cache are in a tree of
 // tokens, the recurrent state, which cannot be cut elsewhere, at chosen boundaries. It knows
-// tokens, hashes of what stands in their place, and states; what is worth a boundary is for
-// others to say.
+// tokens, hashes of inputs in their place, and states; its users choose the
+// boundaries.
 package prefix
 
 import (
@@ -15,18 +15,18 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Salt keeps texts apart that must not share prefixes, such as those of different tenants. Each
-// salt has a tree, and files, of its own; memory and the bound of the folder are shared. The
+// Salt separates texts that must not share prefixes, such as those of different tenants. Each
+// salt has a separate tree and files; memory and the limit of the folder are shared. The
 // zero value is a salt as well.
 type Salt [16]byte
 
-// Options say what a cache is for.
+// Options configure a cache.
 type Options struct {
 	Target state.Layout // of the model
 	Draft  state.Layout // of its drafter; zero: it has no state on the device
-	Disk   *Disk        // where entries go too; nil: nowhere
-	Shared *Shared      // likewise, with others; nil: nowhere
-	// TokenTime is how many seconds computing a token of a prompt takes; nil or 0: not known. It
+	Disk   *Disk        // additional storage of entries; may be nil
+	Shared *Shared      // storage shared with other processes; may be nil
+	// TokenTime is the time of computing a token of a prompt in seconds; nil or 0: not known. It
 	// is called by the goroutine that uses the cache.
 	TokenTime func() float64
 
@@ -34,9 +34,9 @@ type Options struct {
 }
 
 // Cache is the prefix cache of one model. Like the pool whose memory it takes, it is used by
-// one goroutine at a time; only Stats may be asked by others.
+// one goroutine at a time; only Stats is safe for others.
 //
-// Whatever the pool has to spare may be in use here: it asks the cache to shrink before it
+// It may use all spare memory of the pool: the pool asks the cache to shrink before it
 // refuses memory to a sequence.
 type Cache struct {
 	pool   *state.Pool
@@ -53,14 +53,14 @@ type Cache struct {
 	closed  bool
 }
 
-// Stats is what a cache has and has done.
+// Stats are the state and the counters of a cache.
 type Stats struct {
 	Entries   int   // boundaries that can be found
 	Bytes     int64 // of memory, whether or not sequences share it
 	Hits      int64 // of Find
 	Misses    int64
 	HitTokens int64 // sum of the hits' lengths
-	Evictions int64 // entries evicted for want of memory
+	Evictions int64 // entries evicted for lack of memory
 }
 
 // New returns an empty cache with memory of p, which asks it for memory from now on.
@@ -70,8 +70,8 @@ func New(p *state.Pool, o Options) *Cache {
 	return c
 }
 
-// Find returns the salt's entry with the longest prefix of a text, nil if there is none. At
-// least one token is left to be fed, for without that there are no logits. draft limits the search to
+// Find returns the salt's entry with the longest prefix of a text, or nil. At
+// least one token is left to be fed, because logits need one. draft limits the search to
 // entries with the drafter's state. The hit must be released.
 func (c *Cache) Find(salt Salt, text Text, draft bool) *Hit {
 	c.settle()
@@ -123,11 +123,11 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 	return c.pass(salt, text, c.insert(salt, text, x))
 }
 
-// pass hands an entry that was stored or found on to the disk and the shared store. An error is as
-// that of spill.
+// pass passes a stored or found entry on to the disk and the shared store. Errors are as
+// those of spill.
 func (c *Cache) pass(salt Salt, text Text, e *entry) error {
 	if c.o.Disk != nil && !e.spilled {
-		e.spilled = true // whatever does not fit into the queue
+		e.spilled = true // even if parts do not fit into the queue
 		if _, err := c.spill(c.o.Disk, salt, text, e); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (c *Cache) pass(salt Salt, text Text, e *entry) error {
 	return c.share(salt, text, e)
 }
 
-// parts saves what an entry is made of.
+// parts saves the parts of an entry.
 func (c *Cache) parts(target, draft *state.State, hidden backend.Tensor) (x parts, err error) {
 	n := target.Len()
 	if x.target, err = target.Save(); err != nil {
@@ -178,8 +178,8 @@ func (c *Cache) ShrinkOlder(bytes int64, than uint64) int64 {
 	return before - c.pool.Used()
 }
 
-// CanShrink reports whether Shrink would free that many bytes, if all hits are released. What entries share with
-// sequences does not come back.
+// CanShrink reports whether Shrink would free that many bytes, if all hits are released. Blocks that entries share with
+// sequences are not freed.
 func (c *Cache) CanShrink(bytes int64) bool {
 	if bytes > c.Stats().Bytes {
 		return false
@@ -193,7 +193,7 @@ func (c *Cache) CanShrink(bytes int64) bool {
 	return own >= bytes
 }
 
-// Clock is the time in uses of entries. Any goroutine may ask.
+// Clock is the time in uses of entries. Any goroutine may call it.
 func (c *Cache) Clock() uint64 { return c.clock.Load() }
 
 // touch notes that an entry is used now.
@@ -202,7 +202,7 @@ func (c *Cache) touch(e *entry) {
 	c.recent.MoveToFront(e.place)
 }
 
-// Stats is the account at this moment. Any goroutine may ask.
+// Stats is the current account. Any goroutine may call it.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,8 +215,8 @@ func (c *Cache) count(change func(*Stats)) {
 	change(&c.stats)
 }
 
-// Close gives all memory back. Hits must have been released. The disk is its owner's to
-// close.
+// Close releases all memory. Hits must have been released. The owner of the disk
+// closes it.
 func (c *Cache) Close() {
 	c.pool.OnFull(nil)
 	for c.recent.Len() > 0 {
@@ -224,7 +224,7 @@ func (c *Cache) Close() {
 		if e.hits > 0 {
 			panic(fmt.Sprintf("prefix: closed with %d hits on an entry of %d tokens", e.hits, e.target.Len()))
 		}
-		e.shown = nil // the observer hears of all at once
+		e.shown = nil // the observer is told once for all
 		c.remove(e)
 	}
 	c.mu.Lock()
@@ -244,9 +244,9 @@ type Hit struct {
 // Len is the number of tokens that need not be fed.
 func (h *Hit) Len() int { return h.e.target.Len() }
 
-// Restore makes the states those of the entry: target after Len tokens, draft after one pair
+// Restore sets the states to those of the entry: target after Len tokens, draft after one pair
 // less, whose second half is not known here. The pair of Hidden and the token at Len is then to
-// be fed to the drafter. If the entry has no state of the drafter, draft stays as it is. draft may be
+// be fed to the drafter. If the entry has no state of the drafter, draft is unchanged. draft may be
 // nil. After an error both states must be closed; if it is state.ErrFailed, the device has failed in
 // earlier queued work.
 func (h *Hit) Restore(target, draft *state.State) error {

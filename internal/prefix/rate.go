@@ -8,7 +8,7 @@ import (
 // parallel is how many requests to a shared store are under way for one prefix.
 const parallel = 8
 
-// rates is how fast a store is. The zero value says that it is not known.
+// rates is the speed of a store. The zero value is unknown.
 type rates struct {
 	latency float64 // seconds of a small request
 	bytes   float64 // per second, beside the latency; 0: not known
@@ -50,7 +50,7 @@ func follow(average, x float64) float64 {
 	return average + speedWeight*(x-average)
 }
 
-// small takes in the time of a small request.
+// small records the time of a small request.
 func (s *speed) small(now time.Time, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +113,8 @@ func (h *health) fail(now time.Time) bool {
 	return first
 }
 
-// answered takes in that the store answers, and reports whether it did not before. The next failure
-// waits as long as the last one, unless the store has been good for something meanwhile.
+// answered records an answer of the store, and reports whether it was down before. The next failure
+// waits as long as the last one, unless the store has been useful meanwhile.
 func (h *health) answered(useful bool) bool {
 	was := h.down
 	if h.down = false; useful {

@@ -25,8 +25,8 @@ type SharedOptions struct {
 }
 
 // Shared is a store that several processes use, on any machines. It may have any number of files,
-// so they are looked up by name when a text needs them. What it has is fetched if that is expected
-// to be faster than computing. Nothing is ever removed. While it fails, the cache goes on without
+// so they are looked up by name when a text needs them. A prefix is fetched if that is expected
+// to be faster than computing. Nothing is ever removed. While it fails, the cache works without
 // it. It is safe for concurrent use.
 type Shared struct {
 	store Store
@@ -50,7 +50,7 @@ type Shared struct {
 	stats            SharedStats
 }
 
-// SharedStats is what a Shared knows and has done.
+// SharedStats are the state and the counters of a Shared.
 type SharedStats struct {
 	Down           bool          // it fails, and is not used
 	Latency        time.Duration // of a small request; 0: not known
@@ -59,7 +59,7 @@ type SharedStats struct {
 	Fetched        int64         // prefixes
 	FetchedBytes   int64
 	Refused        int64 // prefixes that were expected to be computed faster than fetched
-	Late           int64 // prefixes that were given up, for the store was slower than expected
+	Late           int64 // prefixes that were abandoned because the store was slower than expected
 	Written        int64 // files
 	WrittenBytes   int64
 	Dropped        int64 // files not written: the queue was full, or the store failed
@@ -67,7 +67,7 @@ type SharedStats struct {
 	Failures       int64 // of requests
 }
 
-// known is what was found of a node when it was looked up.
+// known is the result of the lookup of a node.
 type known struct {
 	at   time.Time
 	page int64          // size; 0: there is none
@@ -83,11 +83,11 @@ const (
 	lookupTime   = 2 * time.Second
 	putTime      = time.Minute
 	leastFetch   = 2 * time.Second  // in any case
-	unknownFetch = 30 * time.Second // where it is not known how long computing takes
+	unknownFetch = 30 * time.Second // if the time of computing is not known
 	closeGrace   = 5 * time.Second
 )
 
-// NewShared uses a store that others use too. It must be closed after the caches that use it.
+// NewShared uses a store that other processes use too. It must be closed after the caches that use it.
 func NewShared(store Store, o SharedOptions) *Shared {
 	if o.Uses == 0 {
 		o.Uses = 2
@@ -117,7 +117,7 @@ func NewShared(store Store, o SharedOptions) *Shared {
 	return s
 }
 
-// Close gives what is queued a few seconds, and ends the background work.
+// Close gives queued jobs a few seconds, and ends the background work.
 func (s *Shared) Close() {
 	s.mu.Lock()
 	if !s.closed {
@@ -167,7 +167,7 @@ func (s *Shared) fails(h *health, err error) {
 	}
 }
 
-// answers takes in that a request went well.
+// answers records a successful request.
 func (s *Shared) answers(h *health, useful bool) {
 	s.mu.Lock()
 	again := h.answered(useful)
@@ -177,7 +177,7 @@ func (s *Shared) answers(h *health, useful bool) {
 	}
 }
 
-// usable reports whether the store can be read. One that failed is asked again in the background,
+// usable reports whether the store can be read. A failed one is retried in the background,
 // so that no request waits for it.
 func (s *Shared) usable() bool {
 	s.mu.Lock()
@@ -286,12 +286,12 @@ func (s *Shared) read(ctx context.Context, n name, sections int, limit int64) ([
 	return list, int64(len(data)), nil
 }
 
-// ignore takes in that a file could not be used: it is gone, or it is damaged and will be replaced.
+// ignore records that a file is unusable: it is gone, or it is damaged and will be replaced.
 func (s *Shared) ignore(n name, err error) {
 	if isGone(err) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.nodes, n.node) // whatever else was there
+		delete(s.nodes, n.node) // with all other data of the node
 		return
 	}
 	if !errors.Is(err, errForeign) {
@@ -335,7 +335,7 @@ func (s *Shared) queue(j job) {
 	s.jobs <- j
 }
 
-// abandon takes what is left of a job off the list.
+// abandon takes the rest of a job off the list.
 func (s *Shared) abandon(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -388,7 +388,7 @@ func (s *Shared) put(n name, data []byte) error {
 	return nil
 }
 
-// written takes in that a file of a job is in the store.
+// written records that a file of a job is in the store.
 func (s *Shared) written(n name, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -403,12 +403,12 @@ func (s *Shared) written(n name, size int64) {
 	}
 }
 
-// node is what is known of a node; mu is held.
+// node is the lookup of a node; mu is held.
 func (s *Shared) node(at key) *known {
 	k := s.nodes[at]
 	if k == nil {
 		if len(s.nodes) >= maxNodes {
-			for old := range s.nodes { // any half of them: what is needed is looked up again
+			for old := range s.nodes { // any half of them: needed nodes are looked up again
 				if delete(s.nodes, old); len(s.nodes) < maxNodes/2 {
 					break
 				}

@@ -34,7 +34,7 @@ func (c *Cache) share(salt Salt, text Text, e *entry) (err error) {
 }
 
 // promising reports whether to ask the shared store for more of a text than the tree and the disk
-// have, x being what the disk has.
+// have; x is the disk's entry.
 func (c *Cache) promising(q *query, x *image) bool {
 	s := c.o.Shared
 	if s == nil || !s.usable() {
@@ -44,11 +44,11 @@ func (c *Cache) promising(q *query, x *image) bool {
 	if more < backend.PageTokens {
 		return false
 	}
-	// Two exchanges at least, to look it up and to fetch it.
+	// Two exchanges at least, a lookup and a fetch.
 	return worth(s.speed.now(s.o.now()), q.token, more, 2*parallel, 0)
 }
 
-// best is how many tokens are had without the shared store.
+// best is the number of tokens without the shared store.
 func (q *query) best(x *image) int {
 	if x == nil {
 		return q.have
@@ -57,8 +57,8 @@ func (q *query) best(x *image) int {
 }
 
 // fetchShared looks a text up in the shared store, and fetches the longest entry if that is
-// expected to be faster than computing what it has beyond x, which the disk has. It reports false
-// if there is nothing, or it does not pay, or it fails.
+// expected to be faster than computing its tokens beyond x, which the disk has. It reports false
+// if there is nothing, or fetching is slower, or it fails.
 func (c *Cache) fetchShared(q *query, x *image, limit int64) bool {
 	s := c.o.Shared
 	ctx, cancel := context.WithTimeout(s.life, s.budget(q))
@@ -91,7 +91,7 @@ func (c *Cache) fetchShared(q *query, x *image, limit int64) bool {
 	took := time.Since(start)
 	late := errors.Is(err, context.DeadlineExceeded)
 	if err == nil || late {
-		s.speed.fetched(s.o.now(), requests, bytes, took) // at most that fast, if it was given up
+		s.speed.fetched(s.o.now(), requests, bytes, took) // at most that fast, if it was abandoned
 	}
 	switch {
 	case late:
@@ -103,7 +103,7 @@ func (c *Cache) fetchShared(q *query, x *image, limit int64) bool {
 	}
 	s.answers(&s.reading, true)
 	s.count(func(t *SharedStats) { t.Fetched++; t.FetchedBytes += bytes })
-	c.arrive(y) // before others who wait for it are told
+	c.arrive(y) // before other waiting requests are woken
 	return true
 }
 
@@ -113,7 +113,7 @@ func (x *image) end() name { return x.names[len(x.names)-1] }
 // coming is an entry that is being fetched.
 type coming struct {
 	done    chan struct{} // closed when it is not any more
-	waiting int           // others who want it
+	waiting int           // other requests that wait for it
 }
 
 // begin reports whether the entry is to be fetched now. If another request is fetching it, begin waits
@@ -156,7 +156,7 @@ func (s *Shared) budget(q *query) time.Duration {
 	return unknownFetch
 }
 
-// lookUp asks the shared store for the nodes on the way of a text, from behind the first have
+// lookUp asks the shared store for the nodes of a text, from behind the first have
 // tokens on.
 func (c *Cache) lookUp(ctx context.Context, q *query, have int) error {
 	fed, at := len(q.text.Tokens)-1, 1
@@ -182,7 +182,7 @@ func (c *Cache) lookUp(ctx context.Context, q *query, have int) error {
 // local reports whether a file is on the disk.
 func (c *Cache) local(n name) bool { return c.o.Disk != nil && c.o.Disk.has(n, true) }
 
-// gather reads the files of an image, from the disk those that it has, the others from the shared
+// gather reads the files of an image: existing ones from the disk, the rest from the shared
 // store, several at a time.
 func (c *Cache) gather(ctx context.Context, x *image, limit int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Store keeps files by name. It knows nothing of what is in them. It is safe for concurrent use,
+// Store keeps files by name. It does not know their contents. It is safe for concurrent use,
 // by several processes too.
 type Store interface {
-	// Get returns a file. The error is fs.ErrNotExist if there is none. A file of more than limit
+	// Get returns a file. The error is fs.ErrNotExist if it does not exist. A file of more than limit
 	// bytes is an error.
 	Get(ctx context.Context, name string, limit int64) ([]byte, error)
 	// Put writes a file that is not there yet, whole or not at all. One that is there stays, for
@@ -58,8 +58,8 @@ func TooLarge(size, limit int64) error {
 	return fmt.Errorf("%w: %d bytes, want at most %d", errForeign, size, limit)
 }
 
-// Put implements Store. The file is not forced onto the device: one that a power failure has
-// damaged does not match its checksum. It replaces what is there, which has the same contents or
+// Put implements Store. The file is not synced to the device: one that a power failure has
+// damaged does not match its checksum. It replaces an existing file, which has the same contents or
 // is damaged.
 func (f Folder) Put(_ context.Context, name string, data []byte, _ bool) error {
 	t, err := os.CreateTemp(string(f), "*"+tempSuffix)
@@ -76,8 +76,8 @@ func (f Folder) Put(_ context.Context, name string, data []byte, _ bool) error {
 	return nil
 }
 
-// List implements Store. Hidden files, which are records that others keep here, and files that
-// are being written are left out; those of a process that was killed while it wrote are removed.
+// List implements Store. It leaves out hidden files, which are records of other packages, and files
+// that are being written, and removes those of a process that was killed while it wrote.
 func (f Folder) List(_ context.Context, prefix string, limit int) (items []Item, err error) {
 	list, err := os.ReadDir(string(f))
 	if err != nil {
@@ -126,7 +126,7 @@ func (f Folder) Touch(name string, now time.Time) {
 	_ = os.Chtimes(f.path(name), time.Time{}, now)
 }
 
-// errForeign is the error of a file that is not ours, or damaged.
+// errForeign is the error of a foreign or damaged file.
 var errForeign = errors.New("not a file of this cache")
 
 // isGone reports that a file does not exist, which is not a failure.

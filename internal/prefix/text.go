@@ -7,27 +7,27 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// Text is what a model was fed, or is to be fed: the ids of tokens, and -1 where a row of Inputs
-// stands in place of a token.
+// Text is the input of a model: the ids of tokens, and -1 where a row of Inputs
+// replaces a token.
 type Text struct {
 	Tokens []int32
 	Inputs []Input // ascending, apart from each other; those behind Tokens do not count
 }
 
-// Input is rows in a text, as of a picture. All ids in their place are the same, so that what they
-// are made of is part of a prefix in place of the ids: a prefix may end between two rows.
+// Input is rows in a text, for example of an image. All ids in their place are the same, so a hash of
+// their contents is part of a prefix in place of the ids: a prefix may end between two rows.
 type Input struct {
 	At, N     int
-	Hash      [32]byte   // of what the rows are made of: from the same the same rows are made
-	Positions [][3]int32 // of the rows, counted from where text would go on; nil: as those of text
+	Hash      [32]byte   // of the contents of the rows: equal hashes mean equal rows
+	Positions [][3]int32 // of the rows, relative to the next position of text; nil: as those of text
 	Token     int32      // that holds their places in the ids of a prompt, for an Observer
 }
 
-// Rows is a place in a prompt where the model is fed rows of a picture, or of a stretch of a video,
+// Rows is a place in a prompt where the model is fed rows of an image, or of a part of a video,
 // in place of the ids there, which are all the same.
 type Rows struct {
 	At, N int
-	Hash  [32]byte // of all that the rows are made of
+	Hash  [32]byte // of the contents of the rows
 }
 
 // ids are the tokens of a text as a prompt has them, and where they hold the places of rows.
@@ -47,7 +47,7 @@ func (t *Text) ids() (ids []int32, rows []Rows) {
 	return ids, rows
 }
 
-// digest stands for the rows in a stretch of a text. It is zero where there are none.
+// digest identifies the rows in a part of a text. It is zero without rows.
 type digest [16]byte
 
 // digest is that of the stretch [from, to).
@@ -87,7 +87,7 @@ func (x *Input) describe(data []byte, from, to int) []byte {
 	return data
 }
 
-// chunk is what a node adds to its parent's prefix.
+// chunk is a node's addition to its parent's prefix.
 type chunk struct {
 	ids  [backend.PageTokens]int32
 	rows digest

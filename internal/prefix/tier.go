@@ -29,25 +29,25 @@ type tier interface {
 type image struct {
 	salt   Salt
 	text   Text
-	skip   int        // pages that the tree had when it was asked for
+	skip   int        // pages that the tree had at the request
 	used   []name     // all files that the entry needs
 	names  []name     // those to read
 	files  [][][]byte // sections of the pages, then of the entry; nil: one could not be read
 	remote bool       // some came from a shared store
 }
 
-// query is what a prefix is looked for with.
+// query is the search for a prefix.
 type query struct {
-	salt   Salt
-	text   Text
-	have   int     // tokens that Find would find
-	known  int     // pages that the tree has, from the first one on
-	token  float64 // seconds to compute one; 0: not known
+	salt  Salt
+	text  Text
+	have  int     // tokens that Find would find
+	known int     // pages that the tree has, from the first one on
+	token float64 // seconds to compute one; 0: not known
 }
 
-// Fetch looks for a longer prefix of the salt's text on the disk and in the shared store than Find
-// would find now. If there may be one, it is read in the background, and done is called from
-// another goroutine, once, when a call of Find is due. It reports whether there is anything to
+// Fetch searches the disk and the shared store for a longer prefix of the salt's text than Find
+// would return now. If there may be one, it is read in the background, and done is called from
+// another goroutine, once, when Find should be called again. It reports whether there is anything to
 // wait for.
 func (c *Cache) Fetch(salt Salt, text Text, done func()) bool {
 	if c.o.Disk == nil && c.o.Shared == nil || len(text.Tokens) < 2 {
@@ -114,8 +114,8 @@ func (x *image) sections(i int) int {
 	return pageSections
 }
 
-// plan finds the longest entry that is on the disk, or known to be in the shared store if that is
-// asked too, nil if there is none that is longer than what the tree has.
+// plan finds the longest entry on the disk, or with shared also among the known ones of the shared store,
+// nil if none is longer than the tree's.
 func (c *Cache) plan(q *query, shared bool) (best *image) {
 	have, at := q.have, 1
 	fed := len(q.text.Tokens) - 1
@@ -188,7 +188,7 @@ func (c *Cache) known(salt Salt, text Text) int {
 	return max(n, 0)
 }
 
-// settle puts what has come from elsewhere into the tree, as far as there is memory.
+// settle puts fetched entries into the tree, as long as there is memory.
 func (c *Cache) settle() {
 	c.mu.Lock()
 	arrived := c.arrived
@@ -214,7 +214,7 @@ func (c *Cache) admit(x *image) {
 	e.spilled = !x.remote
 }
 
-// ignore takes in that a file whose checksum is right is of no use.
+// ignore records that a file with a right checksum is useless.
 func (c *Cache) ignore(n name, err error) {
 	if d := c.o.Disk; d != nil && d.has(n, true) {
 		d.ignore(n, err)
@@ -248,7 +248,7 @@ func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 	return p, -1, nil
 }
 
-// held are the pages that the tree has of an image. They stay, whatever the cache gives up for the
+// held are the tree's pages of an image. They stay, whatever the cache evicts for the
 // rest of it.
 func (c *Cache) held(x *image) (pages [2][]*state.Block) {
 	c.walk(x.salt, x.text, func(n *node, _ int) {
@@ -317,9 +317,9 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte, draft bool) (err er
 	return err
 }
 
-// spill queues what a tier does not have of an entry and the nodes before it, the first
+// spill queues the parts of an entry and the nodes before it that a tier lacks, the first
 // pages first. If not all of it fits into the queue, the rest waits for the next entry
-// on the same way, and spill reports false. An error is state.ErrFailed.
+// on the same path, and spill reports false. An error is state.ErrFailed.
 func (c *Cache) spill(d tier, salt Salt, text Text, e *entry) (all bool, err error) {
 	var j job
 	defer func() { d.queue(j) }()

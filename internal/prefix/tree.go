@@ -13,8 +13,8 @@ import (
 // ends of pages: a node stands for 1+depth*PageTokens tokens, which decide every number of
 // its pages, the drafter's included. Boundaries lie between two nodes, at any token.
 
-// depth is how many nodes, roots not counted, lie before a boundary of n tokens: as many as
-// the pages before the one that its last token is in.
+// depth is the number of nodes, without the root, before a boundary of n tokens: the
+// number of pages before that of its last token.
 func depth(n int) int { return (n - 1) / backend.PageTokens }
 
 // root is where a text's way through the tree begins.
@@ -24,7 +24,7 @@ type root struct {
 	row   digest // if it is none
 }
 
-// node is a prefix of texts that ends behind a page. It is there as long as an entry lies
+// node is a prefix of texts that ends behind a page. It exists as long as there is an entry
 // behind it.
 type node struct {
 	parent   *node // nil: a root
@@ -39,7 +39,7 @@ type node struct {
 type entry struct {
 	at      *node
 	rest    []int32         // tokens after the node's
-	rows    digest          // of those among them that are none
+	rows    digest          // of their rows
 	target  *state.Snapshot // without the nodes' pages
 	draft   *state.Snapshot // of the drafter, likewise; nil: not known
 	hidden  *state.Block    // nil if draft is
@@ -48,19 +48,19 @@ type entry struct {
 	uses    int             // stored, found
 	spilled bool            // handed to the disk, or from there
 	shared  bool            // written to the shared store, or nothing to write
-	shown   *boundary       // what the observer has heard of it; nil: nothing
+	shown   *boundary       // the observer's boundary; nil: it was not told
 	place   *list.Element
 }
 
-// parts is what an entry and the nodes before it are made of. A page may be nil if its node
-// is there already.
+// parts is the parts of an entry and the nodes before it. A page may be nil if its node
+// exists already.
 type parts struct {
 	pages         [2][]*state.Block // of the nodes: the target's, the drafter's
 	target, draft *state.Snapshot
 	hidden        *state.Block
 }
 
-// release gives all parts back.
+// release releases all parts.
 func (x *parts) release() {
 	for _, list := range x.pages {
 		for _, p := range list {
@@ -88,7 +88,7 @@ func (n *node) path(kind int) []*state.Block {
 	return pages
 }
 
-// walk calls visit with the nodes on the way of a text, and the number of tokens up to each, until
+// walk calls visit with the nodes of a text, and the number of tokens up to each, until
 // there is no further node.
 func (c *Cache) walk(salt Salt, text Text, visit func(n *node, at int)) {
 	if len(text.Tokens) == 0 {
@@ -104,7 +104,7 @@ func (c *Cache) walk(salt Salt, text Text, visit func(n *node, at int)) {
 	}
 }
 
-// follows reports whether the entry's tokens after its node are those of a text from at on.
+// follows reports whether the entry's tokens after its node equal those of a text from at on.
 func (e *entry) follows(text *Text, at int) bool {
 	rest := text.Tokens[at:]
 	return len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && e.rows == text.digest(at, at+len(e.rest))
@@ -127,7 +127,7 @@ func (c *Cache) longest(salt Salt, text Text, draft bool) (best *entry) {
 	return best
 }
 
-// exact is the entry of just this text, nil if there is none.
+// exact is the entry of exactly this text, or nil.
 func (c *Cache) exact(salt Salt, text Text) (found *entry) {
 	c.walk(salt, text, func(n *node, at int) {
 		for _, e := range n.entries {
@@ -186,7 +186,7 @@ func (c *Cache) insert(salt Salt, text Text, x parts) *entry {
 	return e
 }
 
-// remove takes an entry out, with the nodes that only it needed.
+// remove removes an entry, with the nodes that only it needed.
 func (c *Cache) remove(e *entry) {
 	c.recent.Remove(e.place)
 	e.at.entries = slices.DeleteFunc(e.at.entries, func(x *entry) bool { return x == e })
