@@ -1,6 +1,6 @@
-// Package s3 keeps the files of the prefix cache in a bucket of a server that speaks the S3
-// protocol, so that several processes can share them. It knows names and bytes; what is in a file
-// and whether it is worth fetching is for others to say.
+// Package s3 keeps the files of the prefix cache in a bucket of a server with the S3
+// protocol, so that several processes can share them. It knows names and bytes, but neither the contents
+// of a file nor whether it is worth fetching.
 package s3
 
 import (
@@ -44,10 +44,10 @@ type Bucket struct {
 	name      string
 	prefix    string // of all names, with a slash at its end if there is one
 	endpoint  string
-	plain     atomic.Bool // the server knows no conditional writes
+	plain     atomic.Bool // the server does not support conditional writes
 }
 
-// Scheme is what the address of a bucket begins with.
+// Scheme is the scheme of a bucket's address.
 const Scheme = "s3://"
 
 const (
@@ -79,7 +79,7 @@ func Parse(address string) (bucket, prefix string, err error) {
 }
 
 // Open connects to the bucket of an address such as s3://bucket/prefix, and lists one object of
-// it: what is wrong with bucket, key or network is said here.
+// it, which reveals errors of bucket, key or network.
 func Open(ctx context.Context, address string, o Options) (*Bucket, error) {
 	bucket, prefix, err := Parse(address)
 	if err != nil {
@@ -119,10 +119,10 @@ func Open(ctx context.Context, address string, o Options) (*Bucket, error) {
 	return b, nil
 }
 
-// bounded limits what a server may answer besides objects, which Get limits.
+// bounded limits the size of answers other than objects, which Get limits.
 type bounded struct{ to http.RoundTripper }
 
-// maxAnswer is more than a listing of a thousand names or an error takes.
+// maxAnswer is more than a listing of a thousand names or an error needs.
 const maxAnswer = 8 << 20
 
 // RoundTrip implements http.RoundTripper.
@@ -139,7 +139,7 @@ type limited struct {
 	io.Closer
 }
 
-// credentials are those given, or those of the file, or, where the server is Amazon's, those of
+// credentials are those given, or those of the file, or, if the server is Amazon's, those of
 // the machine.
 func (o *Options) credentials() *credentials.Credentials {
 	if o.AccessKey != "" {
@@ -236,7 +236,7 @@ func (b *Bucket) List(ctx context.Context, begin string, limit int) (items []pre
 			break
 		}
 	}
-	return items, ctx.Err() // of which the library says nothing
+	return items, ctx.Err() // which the library does not return
 }
 
 // plain is an error without the library's words where we have our own.
@@ -250,8 +250,8 @@ func plain(ctx context.Context, err error) error {
 	return err
 }
 
-// OpenSecret is what salts are mixed with, the same for all that share the bucket. The first that
-// asks makes it.
+// OpenSecret is the secret for salts, the same for all processes that share the bucket. The first
+// caller creates it.
 func (b *Bucket) OpenSecret(ctx context.Context) (secret [secretBytes]byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
