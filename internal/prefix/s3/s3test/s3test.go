@@ -21,14 +21,14 @@ import (
 	"time"
 )
 
-// The names that the server knows.
+// The names that the server accepts.
 const (
 	Bucket    = "prefixes"
 	AccessKey = "AKFORETOKEN"
 	SecretKey = "secret-of-the-tests"
 )
 
-// Fault is what goes wrong with a request.
+// Fault is a fault of a request.
 type Fault int
 
 // The faults.
@@ -96,7 +96,7 @@ func (s *Server) Keys() (list []string) {
 	return list
 }
 
-// Object is one of them, nil if there is none.
+// Object is an object, or nil.
 func (s *Server) Object(key string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
