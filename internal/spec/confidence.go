@@ -4,7 +4,7 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// calibration says how often draft tokens are accepted by the head's own probability of them: the first row for all
+// calibration is the acceptance rate of draft tokens by the head's own probability of them: the first row for all
 // positions, the others for one position each.
 type calibration [1 + MaxDepth][bins]frequency
 
@@ -25,20 +25,20 @@ func bin(p float32) int {
 	return min(max(int(bins/2+exactmath.Log(x/(1-x))/binWidth), 0), bins-1)
 }
 
-// count takes in draft j, of which the head says p.
+// count counts draft j, with the head's probability p.
 func (c *calibration) count(j int, p float32, hit float64) {
 	for _, row := range [...]int{0, 1 + j} {
 		c[row][bin(p)].add(hit, acceptRate)
 	}
 }
 
-// chance is that of draft j, of which the head says p, if those before it are accepted, where mean is expected of all.
+// chance is that of draft j, with the head's probability p, if those before it are accepted, where mean is expected of all.
 func (c *calibration) chance(j int, p float32, mean float64) float64 {
 	const all, own = 4, 16 // drafts that the mean counts like, and those of all positions
 	return c[1+j][bin(p)].given(c[0][bin(p)].given(mean, all), own)
 }
 
-// selection is what a controller knows of a round in which drafts are chosen by their own chances.
+// selection is the state of a round in which drafts are chosen by their own chances.
 type selection struct {
 	calibration
 	gains  [][MaxCopy]float64     // by run, on average

@@ -31,12 +31,12 @@ type Controller struct {
 	trial     int     // drafts of the running trial, or of the last
 	left      int     // rounds until a trial may begin, the running trial included
 	spent     float64 // rounds that trials have cost and that are not earned yet
-	price     float64 // tokens that the time of one level is worth: those that the choice gives in it
-	row, step float64 // what a row of a pass and a step of the head cost each run, in tokens
+	price     float64 // tokens that the time of one level is worth: those of the choice in that time
+	row, step float64 // cost of a row of a pass and of a step of the head for each run, in tokens
 
 	// Scratch of Choose.
 	order      []increment // all drafts that could be made, the most likely first
-	candidates []candidate // the first is none
+	candidates []candidate // the first is plain decoding
 	limits     []int       // of depth, by run
 }
 
@@ -46,14 +46,14 @@ type candidate struct {
 	rate   float64
 }
 
-// Record is what a controller knows of one sequence.
+// Record is a controller's data of one sequence.
 type Record struct {
 	Stats
-	Fixed Depth // DepthAuto: the controller chooses; otherwise this one, whatever it costs
+	Fixed Depth // DepthAuto: the controller chooses; otherwise this depth, at any cost
 
 	accepted [numSources][MaxDepth]frequency
 	source   Source    // chosen last
-	probs    []float32 // of the last drafts, as the head has them
+	probs    []float32 // of the last drafts, by the head
 }
 
 const (
@@ -71,7 +71,7 @@ const (
 // program text and prose, for a head as its makers report.
 var priors = [numSources]float64{Computed: 0.7, CopyOf2: 0.35, CopyOf3: 0.45, CopyOf4: 0.6, CopyOf8: 0.75}
 
-// NewController returns a controller that knows nothing yet.
+// NewController returns a controller without measurements.
 func NewController() *Controller { return &Controller{} }
 
 // frequency counts how often something happens and forgets.
@@ -88,7 +88,7 @@ func (f *frequency) given(prior, weight float64) float64 {
 	return (prior*weight + f.hits) / (weight + f.n)
 }
 
-// Report takes in what a round did for a sequence, whose drafts were made as Choose last said.
+// Report records the outcome of a round for a sequence, whose drafts were made as Choose last said.
 func (c *Controller) Report(r *Record, o Outcome) {
 	r.add(&o, r.source)
 	if o.Tokens == 0 {
@@ -106,7 +106,7 @@ func (c *Controller) Report(r *Record, o Outcome) {
 	})
 }
 
-// count takes in draft j of a sequence, which was accepted with a chance of hit.
+// count counts draft j of a sequence, which was accepted with a chance of hit.
 func (c *Controller) count(r *Record, j int, hit float64) {
 	j = min(j, MaxDepth-1)
 	c.accepted[r.source][j].add(hit, acceptRate)
@@ -119,7 +119,7 @@ type increment struct {
 	gain       float64 // the chance that it is accepted, and those before it
 }
 
-// plan is a round as it is expected to be.
+// plan is the expected round.
 type plan struct {
 	tokens               float64
 	rows                 int
@@ -147,8 +147,8 @@ func (c *Controller) rate(p *plan) float64 {
 // Choose says for each run where its drafts shall come from and how many there shall be: at
 // most its Depth, and none if it has no source. records[i] is that of batch[i].
 //
-// The tokens that a run is known to go on with count as drafts that are accepted and cost a row
-// whatever is chosen; a head has to draft them again, if it is to draft what follows them.
+// The known next tokens of a run count as accepted drafts and cost a row
+// with every choice; a head has to draft them again, if it is to draft what follows them.
 func (c *Controller) Choose(batch []Run, records []*Record) {
 	if len(batch) == 0 {
 		return
@@ -164,7 +164,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 		c.offer(batch, i, r, &base)
 		known += batch[i].Known
 	}
-	if c.Measured(base.rows-known) >= 4 { // what all else is compared with
+	if c.Measured(base.rows-known) >= 4 { // the reference of the comparison
 		c.rank(batch, records)
 	}
 	n = c.turn(c.best(batch, base))
@@ -177,7 +177,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	}
 }
 
-// offer chooses the source of a run, adds what the run has in any case to the plan.
+// offer chooses the source of a run, and adds the fixed part of the run to the plan.
 func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
 	run := &batch[i]
 	var gains [MaxCopy]float64
@@ -257,8 +257,8 @@ func (c *Controller) turn(best, hope candidate) int {
 	return hope.drafts
 }
 
-// source sets the source of a run that promises most, as if all runs of the batch were alike. It sets the gains of its
-// drafts and returns how many there may be. Where the depth is fixed, equal requests have equal drafts, so the source
+// source sets the most promising source of a run, as if all runs of the batch were alike. It sets the gains of its
+// drafts and returns their maximum number. With a fixed depth, equal requests have equal drafts, so the source
 // does not depend on measurements.
 func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit int) {
 	fixed, ok := r.Fixed.Fixed()
@@ -326,7 +326,7 @@ func (run *Run) settle(r *Record) {
 	}
 }
 
-// Rate is the expected tokens per second of a lone sequence with a number of computed drafts;
+// Rate is the expected tokens per second of a single sequence with a number of computed drafts;
 // with none, those of decoding without a drafter. It is 0 before any pass was reported.
 func (c *Controller) Rate(r *Record, depth int) float64 {
 	if !c.Known() {

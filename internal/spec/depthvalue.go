@@ -18,8 +18,8 @@ const (
 type Depth int
 
 const (
-	// DepthAuto is the zero value: the depth that gives most tokens per second, by what rounds
-	// have cost and how many drafts were accepted. It may be none.
+	// DepthAuto is the zero value: the depth with the most tokens per second, by the costs of rounds
+	// and the acceptance of drafts. It may be none.
 	DepthAuto Depth = 0
 	// DepthOff drafts nothing: plain decoding, but for forced tokens.
 	DepthOff Depth = -1
@@ -45,7 +45,7 @@ func (d Depth) Fixed() (n int, ok bool) {
 // Valid reports whether d is DepthOff, DepthAuto or a number up to MaxDepth.
 func (d Depth) Valid() bool { return DepthOff <= d && d <= MaxDepth }
 
-// ParseDepth reads what String writes, and 0 for DepthOff.
+// ParseDepth reads the output of String, and 0 for DepthOff.
 func ParseDepth(text string) (Depth, error) {
 	switch text {
 	case "auto":

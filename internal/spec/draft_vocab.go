@@ -8,15 +8,15 @@ import (
 	"github.com/foretoken/foretoken/internal/sampling"
 )
 
-// The output matrix is most of what a draft token costs a small model with a large
+// The output matrix is most of the cost of a draft token of a small model with a large
 // vocabulary, and most of its rows are tokens that the text will not use. So draft tokens are
 // drawn from a draft vocabulary: the frequent tokens, which byte-level BPE gives the lowest
-// ids because it merged them first, and those that this text has used. What the target draws
-// from is always the whole vocabulary; a token that is not in the draft vocabulary costs a
+// ids because it merged them first, and those that this text has used. The target always draws
+// from the whole vocabulary; a token outside of the draft vocabulary costs a
 // draft token, never the text.
 
-// draftVocabSize is the number of frequent tokens in the draft vocabulary, given what the
-// user wants: 0 for auto, -1 for all. Auto, until a self-test has found better, is a quarter,
+// draftVocabSize is the number of frequent tokens in the draft vocabulary for the
+// option want: 0 for auto, -1 for all. Auto, until a self-test has found better, is a quarter,
 // where the trained tiny model loses a hundredth of its tokens per round and a draft token
 // costs a third less, and not more than a language needs.
 func draftVocabSize(vocab, want int) int {
@@ -47,7 +47,7 @@ type DraftVocab struct {
 	frequent int // tokens that are always in it
 	vocab    int
 	control  []int32 // blocks of tokens that open and close parts of a text: always in it, too
-	all      bool    // of the vocabulary is in it
+	all      bool    // the whole vocabulary is in it
 	first    int     // blocks of the frequent tokens
 	sizes    []int   // to choose from
 	blocks   []int32 // of all texts of the batch, ascending
@@ -82,7 +82,7 @@ func (s *DraftVocab) Frequent() int { return s.frequent }
 func (s *DraftVocab) LimitVocab(size int) { s.frequent = size }
 
 // After is the draft vocabulary after a text, with the given number of frequent tokens: blocks of backend.RowBlock tokens,
-// ascending; nil for all. The result of Of stays as it is.
+// ascending; nil for all. The result of Of is unchanged.
 func (s *DraftVocab) After(frequent int, text []int32) []int32 {
 	var host any
 	vocab := DraftVocab{frequent: frequent, vocab: s.vocab, control: s.control}
@@ -90,7 +90,7 @@ func (s *DraftVocab) After(frequent int, text []int32) []int32 {
 }
 
 // seen are the blocks of a text's tokens beyond the frequent ones, ascending, with the place
-// in the text where each was used last. A negative id is no token.
+// in the text where each was used last. A negative id is not a token.
 type seen struct {
 	upTo   int // tokens of the text taken in
 	blocks []int32
@@ -103,12 +103,12 @@ const (
 	maxControl = 32
 )
 
-// lasting is the place of a block that is never given up.
+// lasting is the place of a block that is never evicted.
 const lasting = math.MaxInt32
 
 // Of is the blocks for a batch, nil for all. The list is valid until the next call. It is
-// all where a draft's distribution is asked for: under the ratio rule the distribution shapes
-// the text, which must not depend on what the others of the batch have said.
+// all if a draft's distribution is needed: under the ratio rule the distribution affects
+// the text, which must not depend on other texts of the batch.
 func (s *DraftVocab) Of(batch []Run) []int32 {
 	s.all = s.frequent >= s.vocab || slices.ContainsFunc(batch, func(r Run) bool { return r.Dists })
 	if s.all {
@@ -144,8 +144,8 @@ var off = func() (x [backend.RowBlock]float32) {
 	return x
 }()
 
-// Foreign is how many of the highest logits of a row Confine is expected to drop at most: tokens
-// that only other texts use are seldom likely in this one. Where they are more, the whole row
+// Foreign is the expected maximum number of the highest logits of a row that Confine drops: tokens
+// that only other texts use are seldom likely in this one. If there are more, the whole row
 // is read.
 func (s *DraftVocab) Foreign(r *Run) int {
 	if s.all {
@@ -221,8 +221,8 @@ func (s *DraftVocab) drop(row *sampling.Row, own []int32) {
 	}
 }
 
-// update takes in the new tokens of a text. Where they are too many, those used last stay:
-// names of now, and whatever closes what is open.
+// update adds the new tokens of a text. If there are too many, the most recently used stay:
+// current names, and closing tokens.
 func (x *seen) update(text []int32, first int32, control []int32) {
 	if len(text) < x.upTo {
 		*x = seen{}
@@ -252,8 +252,8 @@ func (x *seen) update(text []int32, first int32, control []int32) {
 	x.upTo = len(text)
 }
 
-// latest is the first of some tokens, the last of which use as many blocks as are kept; 0 if
-// they do not. It spares a long prompt all that would be given up again.
+// latest is the index of the first token such that the rest use as many blocks as are kept; 0 if
+// they do not. It saves adding blocks of a long prompt that would be evicted again.
 func latest(tokens []int32, first int32) int {
 	if len(tokens) < maxSeen {
 		return 0

@@ -7,16 +7,16 @@ import (
 )
 
 // MaxForced is the maximum number of tokens of a draft that a constraint forces. They cannot be
-// rejected, but each is a row of a pass that others wait for.
+// rejected, but each is a row of a pass that other sequences wait for.
 const MaxForced = MaxCopy
 
-// Force completes a draft with the tokens that the sampler's constraint forces: where only one
-// may come next it is the draft's, at the draft's begin, inside and behind its end. What the
-// constraint does not allow is cut off, and so is what follows one of the ids in stop. The draft
+// Force completes a draft with the tokens that the sampler's constraint forces: if only one
+// may come next it becomes the draft's, at the draft's beginning, inside and behind its end. Tokens that the
+// constraint does not allow are cut off, and so are those after one of the ids in stop. The draft
 // has at most `most` tokens afterwards.
 //
-// Forced tokens cost no drafter and say nothing about one. Those that stand before all others
-// are accepted for certain.
+// Forced tokens need no drafter and say nothing about one. Those before all others
+// are certainly accepted.
 func (d *Draft) Force(s *sampling.Sampler, stop []int32, most int) {
 	d.Forced = d.Forced[:0]
 	forced := 0
@@ -44,7 +44,7 @@ func (d *Draft) Force(s *sampling.Sampler, stop []int32, most int) {
 	d.Cut(most)
 }
 
-// Certain is how many tokens at the draft's begin are forced and none of the ids in stop: they
+// Certain is the number of tokens at the draft's beginning that are forced and not in stop: they
 // become part of the text, and the text goes on after them.
 func (d *Draft) Certain(stop []int32) int {
 	for i, id := range d.Tokens {

@@ -18,7 +18,7 @@ type Logits struct {
 	// Extra is how many more of the highest logits the next groups request than their samplers
 	// need, for callers that drop some.
 	Extra int
-	// Certain has the next groups know how likely a greedy draw of theirs was: sampling.Sampler.Certainty.
+	// Certain makes the next groups compute the likelihood of a greedy draw: sampling.Sampler.Certainty.
 	Certain bool
 	// Draw lets the device draw for the next groups, whose tokens are then chosen by Sampler.DrawOf.
 	Draw bool
@@ -52,7 +52,7 @@ func (l *Logits) Begin(device backend.Backend, rows backend.Tensor) {
 	l.ids, l.listed, l.logits = l.ids[:0], l.listed[:0], l.logits[:0]
 }
 
-// Waited is how long Resolve has waited for the pass and for what it read of it.
+// Waited is how long Resolve has waited for the pass and for its reads.
 func (l *Logits) Waited() time.Duration { return l.waited }
 
 // Ask makes the next n rows a group, of which s chooses tokens: the last of them follows the
@@ -106,9 +106,9 @@ func (l *Logits) group(i int) (from, to int) {
 	return l.groups[i], len(l.needs)
 }
 
-// Resolve waits for the pass, reads what was asked for and calls f with each group and its
-// rows, maybe several at a time. Where f reports false, more must be known: the rows of these
-// groups are read whole, and f is called again. f changes nothing but what belongs to its group,
+// Resolve waits for the pass, reads the requested logits and calls f with each group and its
+// rows, maybe several at a time. If f reports false, the rows of these
+// groups are read whole, and f is called again. f changes only data of its group,
 // its sampler included.
 func (l *Logits) Resolve(f func(i int, rows []sampling.Row) bool) error {
 	l.rows = slices.Grow(l.rows, len(l.needs))[:len(l.needs)]
@@ -150,12 +150,12 @@ const (
 	resolved
 )
 
-// spreadFrom is how many logits calls must look at to be worth several threads: to begin with
+// spreadFrom is the number of logits that calls must read to be worth several threads: starting
 // them takes as long as a thread needs for some thousands.
 const spreadFrom = 1 << 15
 
-// each calls f with each group and notes where it reports false. Where groups have much to
-// look at, threads share them. The first panic there is the caller's, after all calls: what has
+// each calls f with each group and records where it reports false. If groups have many
+// logits, threads share them. The first panic there is the caller's, after all calls: a group that
 // panicked is not called again, since it may be in any state.
 func (l *Logits) each(f func(i int, rows []sampling.Row) bool) {
 	l.failed = l.failed[:0]
@@ -237,7 +237,7 @@ func (l *Logits) list() error {
 	return nil
 }
 
-// fetch reads the rows that are needed whole, and what lies between them.
+// fetch reads the rows that are needed whole, and the rows between them.
 func (l *Logits) fetch() error {
 	first := slices.IndexFunc(l.needs, isWhole)
 	if first < 0 {

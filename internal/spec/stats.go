@@ -2,7 +2,7 @@ package spec
 
 import "time"
 
-// Outcome is what one round did for one sequence.
+// Outcome is the result of one round for one sequence.
 type Outcome struct {
 	Rows     int           // fed to the model, drafts included
 	Drafted  int           // drafts among them, forced ones included
@@ -17,7 +17,7 @@ type Outcome struct {
 // forced reports whether draft j was forced.
 func (o *Outcome) forced(j int) bool { return j < len(o.Forced) && o.Forced[j] }
 
-// Count tells drafts that could have been rejected, and those of them that were accepted, from
+// Count separates drafts that could have been rejected, and the accepted ones among them, from
 // forced ones that became part of the text.
 func (o *Outcome) Count() (drafted, accepted, forced int) {
 	drafted, accepted = o.Drafted, o.Accepted
@@ -48,7 +48,7 @@ func (o *Outcome) Speculative(f func(j int, accepted bool)) {
 // and the last token of the text was not fed.
 func (o *Outcome) Kept() int { return o.Rows - o.Drafted + max(o.Tokens-1, 0) }
 
-// Stats is what speculative decoding did for one sequence.
+// Stats is the result of speculative decoding for one sequence.
 type Stats struct {
 	Drafter        string
 	Rule           Rule
@@ -59,7 +59,7 @@ type Stats struct {
 	AcceptedAt     [MaxDepth]int // accepted drafts, by position
 	DraftedAt      [MaxDepth]int // drafts, by position
 	Copied         int           // drafts that were copied from the text
-	CopiedAccepted int           // of those, the accepted ones
+	CopiedAccepted int           // accepted ones among them
 	DraftVocab     int           // draft vocabulary of the last drafts; 0: none was drawn
 
 	// Time of its rounds after the prompt: in a batch, its share of them.
@@ -75,7 +75,7 @@ type Stats struct {
 	batchSum int // sequences in those, added up
 }
 
-// add takes in one round.
+// add adds one round.
 func (r *Stats) add(o *Outcome, source Source) {
 	if o.Tokens > 0 {
 		drafted, accepted, forced := o.Count()
@@ -105,7 +105,7 @@ func (r *Stats) add(o *Outcome, source Source) {
 	}
 }
 
-// Settle works out Beta and Delta from what passes have cost on this machine.
+// Settle computes Beta and Delta from the costs of passes on this machine.
 func (c *Controller) Settle(r *Stats) {
 	r.Beta, r.Delta = 0, 0
 	if r.decoded == 0 {
@@ -113,7 +113,7 @@ func (c *Controller) Settle(r *Stats) {
 	}
 	n := int(float64(r.batchSum)/float64(r.decoded) + 0.5)
 	if c.Measured(n) == 0 {
-		return // what a plain round takes was never seen
+		return // a plain round was never measured
 	}
 	plain := c.Pass(n)
 	rows := float64(n) * (1 + float64(r.fed)/float64(r.decoded))
@@ -129,7 +129,7 @@ func (c *Controller) Settle(r *Stats) {
 
 // Speedup estimates tokens per second with speculative decoding as a multiple of those without:
 // tokens per round over its time in plain rounds, both without the round that ends the prompt.
-// It is 0 where what a plain round takes was not measured.
+// It is 0 if a plain round was not measured.
 func (r *Stats) Speedup() float64 {
 	if r.Beta <= 0 {
 		return 0
