@@ -7,9 +7,9 @@ import (
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
-// chained is chain in one call of the head, where the head and its device can do that and every
-// run draws in a way that a device can: then the host is not asked between two tokens of a
-// draft, and neither is Run.More. Without filters the tokens are the same. done is false if
+// chained is chain in one call of the head, if the head and its device can do that and a device can
+// make the draws of every run: then there is no exchange with the host between two tokens of a
+// draft, and Run.More is not called. Without filters the tokens are the same. done is false if
 // nothing was done.
 func (d *Drafter) chained(batch []spec.Run, out []spec.Draft, only []int32) (done bool, err error) {
 	head, ok := d.head.(model.Chainer)
@@ -34,8 +34,8 @@ func (d *Drafter) chained(batch []spec.Run, out []spec.Draft, only []int32) (don
 	return true, nil
 }
 
-// plan sets how all tokens are drawn, for the spans in order of depth, the deepest first. It reports
-// false if a device could not draw them: a run draws in another way or wants distributions.
+// plan sets the draws of all tokens, for the spans in order of depth, the deepest first. It reports
+// false if a device could not make them: a run draws in another way or needs distributions.
 func (d *Drafter) plan(batch []spec.Run) bool {
 	for _, i := range d.who {
 		r := &batch[i]

@@ -14,7 +14,7 @@ var _ spec.Rehearser = (*Drafter)(nil)
 const manyRuns = 8
 
 // Rehearse implements spec.Rehearser: the calls of heads that catch up, of those that draft a token from any
-// number of new rows, and of those that go on from what was drawn on the device. A text adds some blocks to the draft
+// number of new rows, and of those that continue from draws on the device. A text adds some blocks to the draft
 // vocabulary, or none.
 func (d *Drafter) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) error {
 	x := rehearsal{d: d, pool: p, hidden: hidden, tokens: make([]int32, hidden.Rows)}
