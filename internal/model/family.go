@@ -13,51 +13,51 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// Family is a kind of models: how to tell its checkpoints, and what can be done with them. Its
-// package registers it; the rest of the program knows it only by what is here.
+// Family is a kind of models: how to recognize its checkpoints, and its operations. Its
+// package registers it; the rest of the program uses it only through this type.
 type Family struct {
 	Package       string   // with whose name its errors begin
 	Types         []string // model_type of its checkpoints
-	Architectures []string // what their config.json may name under architectures
+	Architectures []string // values of architectures in config.json
 	Dialogue      Dialogue
 
 	// Open loads a checkpoint onto a backend. It refuses one with tensors missing or left over,
 	// naming them. The checkpoint may be closed afterwards.
 	Open func(*checkpoint.Checkpoint, backend.Backend, Options) (Model, error)
-	// Survey looks at the headers of a checkpoint, or of a folder with nothing but a head. It
-	// finds all that Open would refuse. An error says that the config is not one of the family.
+	// Survey reads the headers of a checkpoint, or of a folder with only a head. It
+	// finds everything that Open would refuse. It is an error if the config is not one of the family.
 	Survey func(*checkpoint.Checkpoint) (*weights.Survey, error)
-	// Inventory lists the weights of a checkpoint, or of a folder with nothing but a head, which
+	// Inventory lists the weights of a checkpoint, or of a folder with only a head, which
 	// stays open as long as they are used.
 	Inventory func(*checkpoint.Checkpoint, weights.Portion, *slog.Logger) (*weights.Inventory, error)
 
-	// Head tells tensors and modules by their names in the files of a config; nil: there are no
+	// Head recognizes tensors and modules by their names in the files of a config; nil: there are no
 	// heads.
 	Head func(config []byte) HeadNames
 	// NoHead says in a sentence what a checkpoint without a head lacks, given its config.json;
-	// nil: a sentence of ours.
+	// nil: a default sentence.
 	NoHead func(config []byte) string
 
 	GGUF []string // general.architecture of its GGUF files
 	// Assemble presents such a file as a checkpoint folder. Opening reads the headers only.
 	Assemble func(*gguf.File) (checkpoint.Assembly, error)
-	// AddTower makes the vision tower of another such file part of what Assemble has returned, of
-	// which it changes nothing if it fails; nil: there are no towers.
+	// AddTower adds the vision tower of another such file to the result of Assemble,
+	// which is unchanged if it fails; nil: there are no towers.
 	AddTower func(*checkpoint.Assembly, *gguf.File) error
 
 	Shapes []string // released sizes that Generate makes, the smallest first
-	// SurveyShape surveys what Generate makes, without a tower; nil for a shape that it does not know.
+	// SurveyShape surveys the result of Generate, without a tower; nil for an unknown shape.
 	SurveyShape func(shape string, f weights.Form) *weights.Survey
-	// Generate makes a model of a released size with weights that mean nothing: its speed is
+	// Generate makes a model of a released size with arbitrary weights: its speed is
 	// that of the real one. The matrices have the given form.
 	Generate func(shape string, f weights.Form, b backend.Backend, o Options) (Model, error)
 }
 
-// Dialogue is how a family's conversations are written: spellings of control tokens. Those that
-// a checkpoint's tokenizer does not have do not count.
+// Dialogue is the notation of a family's conversations: spellings of control tokens. Those that
+// a checkpoint's tokenizer does not have are ignored.
 type Dialogue struct {
-	// Ends are the tokens that end a text or a turn, whatever the checkpoint says: configs may
-	// name one of them only.
+	// Ends are the tokens that end a text or a turn, in addition to the checkpoint's: configs may
+	// name only one of them.
 	Ends []string
 	// Turns are the tokens that open a turn: one for all roles, or one for each role.
 	Turns []string
@@ -66,19 +66,19 @@ type Dialogue struct {
 	Pictures PictureTokens
 }
 
-// PictureTokens are the tokens of pictures and videos, where the config does not name others.
+// PictureTokens are the tokens of images and videos, unless the config names others.
 type PictureTokens struct {
 	Image, Video string   // stand in place of one
 	Start, End   string   // stand around it
 	Others       []string // that are not for answers either
 }
 
-// HeadNames tells what a file has of a multi-token-prediction head.
+// HeadNames recognizes the parts of a multi-token-prediction head in a file.
 type HeadNames struct {
 	// Has reports whether a tensor or module is the head's.
 	Has func(name string) bool
-	// Tells reports whether a tensor tells how the head is stored. Without it that is found out
-	// otherwise. Nil: there is none.
+	// Tells reports whether a tensor tells how the head is stored. Without such a tensor that is found
+	// in another way. Nil: there is none.
 	Tells func(name string) bool
 	// Norms is the convention of the head's norms by the shape of a tensor that tells, and by the
 	// format that the metadata of its file names. Nil as Tells.
@@ -102,7 +102,7 @@ func Register(f *Family) {
 }
 
 // Of returns the family of a checkpoint by its config.json: by its model_type or, if it has none,
-// by the architectures it names. The error lists the families that there are.
+// by its architectures. The error lists the known families.
 func Of(config []byte) (*Family, error) { return find(config, false) }
 
 // OfHead is Of, also for a folder with nothing but a head. Its model_type is that of the model
@@ -155,7 +155,7 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o Options) (Model, error)
 	return f.Open(c, b, o)
 }
 
-// Survey looks at the headers of a checkpoint, see Family.
+// Survey reads the headers of a checkpoint, see Family.
 func Survey(c *checkpoint.Checkpoint) (*weights.Survey, error) {
 	f, err := OfHead(c.Config())
 	if err != nil {
@@ -173,7 +173,7 @@ func Inventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Logger)
 	return f.Inventory(c, part, log)
 }
 
-// SurveyShape surveys what Generate makes of one of Shapes; nil: there is no such shape.
+// SurveyShape surveys the result of Generate for one of Shapes; nil: there is no such shape.
 func SurveyShape(shape string, form weights.Form) *weights.Survey {
 	for _, f := range families {
 		if slices.Contains(f.Shapes, shape) {

@@ -14,13 +14,13 @@ import (
 )
 
 // OpenGGUF presents a GGUF file, or all parts of a split one by the path of any, as a
-// checkpoint folder: matrices as they are in the file, packed as their encoding has it here, and
-// config, tokenizer and template from the metadata. Opening reads the headers only; a tensor is
-// decoded when it is asked for. The caller closes it.
+// checkpoint folder: unchanged matrices, in the encodings of package dtype, and
+// config, tokenizer and template from the metadata. Opening reads only the headers; a tensor is
+// decoded on demand. The caller closes it.
 //
-// The vision tower is in a file of its own, at projector. If that is "" it is the one beside the
-// model whose name begins with mmproj; of several that fit the one whose name has most in common
-// with the model's, and of these the smallest. Where none fits there is no tower.
+// The vision tower is in a separate file, at projector. If that is "" it is the one beside the
+// model whose name begins with mmproj; of several that fit the one with the longest common name
+// with the model's, and of these the smallest. If none fits there is no tower.
 func OpenGGUF(path, projector string) (*checkpoint.Checkpoint, error) {
 	f, err := gguf.Open(path)
 	if err != nil {

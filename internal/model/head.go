@@ -14,7 +14,7 @@ type Head interface {
 	Layout() state.Layout
 	// Forward feeds pairs: row i of a span's Hidden goes with its token i, which is the next
 	// token, an id or a row. A pair's position is that of its Hidden's token. Output rows are
-	// the head's own: Hidden can be fed again to draft further. Where no span wants anything
+	// the head's own: Hidden can be fed again to draft further. If no span wants rows
 	// the head only catches up, and there is no output. only is the blocks of backend.RowBlock
 	// ids to compute logits of, ascending, nil for all: the other logits are minus infinity.
 	Forward(batch []Span, only []int32) (Output, error)
@@ -25,10 +25,10 @@ type Head interface {
 type Chainer interface {
 	Head
 	// Chain is one call of Forward for each of draws. The first feeds the batch, each of whose spans
-	// wants one row; the others feed what the call before has drawn, with its hidden row.
-	// draws[i][j] is how call i draws for span j, and drawn[i][j] the result; what follows an ID of -1
-	// in a span means nothing. A call has as many spans as its list of draws, the first ones: the list
-	// is no longer than that of the call before. ok is false if the device cannot draw: then nothing
+	// wants one row; the others feed the tokens drawn by the previous call, with their hidden rows.
+	// draws[i][j] is the draw of call i for span j, and drawn[i][j] the result; results after an ID of -1
+	// in a span are undefined. A call has as many spans as its list of draws, the first ones: the list
+	// is no longer than that of the previous call. ok is false if the device cannot draw: then nothing
 	// was done.
 	Chain(batch []Span, only []int32, draws [][]backend.Draw) (drawn [][]Drawn, ok bool, err error)
 }
@@ -39,7 +39,7 @@ type Drawn struct {
 	Prob float32 // see backend.Drawer
 }
 
-// Examinable is a model that shows what its head could be fed.
+// Examinable is a model that returns the possible inputs of its head.
 type Examinable interface {
 	Model
 	// HiddenRows are the rows of the last Forward before and after the final norm, [tokens of
@@ -47,12 +47,12 @@ type Examinable interface {
 	HiddenRows() (before, after backend.Tensor)
 }
 
-// Tappable is a model that hands out what lies between its layers, for drafters that read more
+// Tappable is a model that returns activations between its layers, for drafters that read more
 // than the last hidden rows.
 type Tappable interface {
 	Model
-	// Tap has every Forward from now on copy what enters the given layers into Output.Taps.
-	// Layer 0 is entered by the embedding; the number of layers stands for what leaves the last,
+	// Tap makes every Forward from now on copy the inputs of the given layers into Output.Taps.
+	// The input of layer 0 is the embedding; the number of layers stands for the output of the last,
 	// before the final norm, and one more for Output.Hidden. Without layers nothing is copied, as at
 	// first.
 	Tap(layers ...int) error
@@ -65,7 +65,7 @@ type Lender interface {
 	Matrices() (embed, output backend.Weight)
 }
 
-// Repairable is a head that knows in what ways converters have damaged its like.
+// Repairable is a head that can undo known damage by converters.
 type Repairable interface {
 	Head
 	// Repairs are ways to undo such damage, the most common first.
@@ -75,9 +75,9 @@ type Repairable interface {
 // Repair undoes one kind of damage. If drafts are accepted more often with it, that was done
 // to the head.
 type Repair struct {
-	Name   string // what is changed
+	Name   string // the change
 	Kind   string // norms, fc or rope: where
-	Cause  string // what was done to the head if this undoes it
+	Cause  string // the damage that this undoes
 	Common bool   // worth trying also if nothing seems wrong
 	// Open returns the head with the damage undone. It shares the matrices of the head, which
 	// must outlive it. The caller calls done when it is no longer used.

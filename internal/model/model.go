@@ -1,7 +1,7 @@
-// Package model is what an engine knows of a model: tokens in, logits and hidden rows
-// out, for a batch of sequences at a time. It is also what the rest of the program knows of
-// families, which register themselves here: whatever is done with a checkpoint is done through
-// Family, and an import for its effects is all that names one.
+// Package model is the engine's interface to a model: tokens in, logits and hidden rows
+// out, for a batch of sequences at a time. It is also the program's interface to
+// families, which register themselves here: all use of a checkpoint goes through
+// Family, and only a blank import names one.
 package model
 
 import (
@@ -23,8 +23,8 @@ type Model interface {
 	Forward(batch []Span) (Output, error)
 	// Head is the multi-token-prediction head, nil if there is none or Options leave it out.
 	Head() Head
-	// Release gives back the memory of calls, the head's too, and so what devices have recorded of them. The next call takes
-	// memory again.
+	// Release frees the memory of calls, the head's too, and so the passes that devices have recorded. The next call allocates
+	// it again.
 	Release()
 	// Close frees the weights, the head's too.
 	Close() error
@@ -82,14 +82,14 @@ type Options struct {
 	KVBits    int             // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
 	NoVision  bool            // leave a vision tower out
 	NoHead    bool            // leave a multi-token-prediction head out
-	TowerBits int             // of the vision tower of a model that is generated; 0: it has none
-	Context   context.Context // ends loading with its error; nil: nothing does
+	TowerBits int             // of the vision tower of a generated model; 0: it has none
+	Context   context.Context // cancels loading; may be nil
 	// Progress, if not nil, is called from time to time with the bytes read so far.
 	Progress func(done, total int64)
 	Log      *slog.Logger // nil: silent
 }
 
-// KVType is the type of keys and values that the options ask for.
+// KVType is the type of keys and values by the options.
 func (o *Options) KVType() dtype.Type {
 	switch {
 	case o.KVBits == 8:

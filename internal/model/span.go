@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// NoToken is the id in the place of a row that is no token's.
+// NoToken is the id in the place of a row that is not a token's.
 const NoToken = -1
 
 // Span is a piece of one sequence: a prompt's chunk, a token, a token with draft tokens.
@@ -19,18 +19,18 @@ type Span struct {
 	Drafts int          // how many trailing tokens are draft tokens, of which State.Commit accepts some
 	Want   int          // how many trailing positions need logits
 
-	// Inputs are rows in place of embedded tokens, as of a picture: ascending, apart from each
-	// other. At counts the span's tokens.
+	// Inputs are rows in place of embedded tokens, for example of an image: ascending and disjoint.
+	// At counts the span's tokens.
 	Inputs []backend.Input
-	// Positions is what each token is rotated by; nil: the tokens are text that goes on at
+	// Positions are the rotations of the tokens; nil: the tokens are text that continues at
 	// State.Next. See state.After.
 	Positions [][3]int32
 
-	// Hidden is for heads only: the hidden row of the model that goes with each token.
+	// Hidden is for heads only: the model's hidden row for each token.
 	Hidden backend.Tensor
 }
 
-// Check reports what is wrong with a span for a model of that vocabulary and width.
+// Check reports errors of a span for a model of that vocabulary and width.
 func (s *Span) Check(vocab, width int) error {
 	n := len(s.Tokens)
 	if n == 0 || s.Drafts < 0 || s.Drafts > n || s.Want < 0 || s.Want > n {
@@ -66,7 +66,7 @@ func (s *Span) Check(vocab, width int) error {
 	return checkIDs(s.Tokens[at:], vocab)
 }
 
-// CheckRows reports whether rows are other than n that a model of that width takes.
+// CheckRows reports an error unless rows are n rows for a model of that width.
 func CheckRows(rows backend.Tensor, n, width int) error {
 	if rows.Rows != n || rows.Cols != width || rows.Type != dtype.F32 {
 		return fmt.Errorf("%d rows of %d numbers of type %v, want %d of %d of type %v", rows.Rows, rows.Cols, rows.Type, n, width, dtype.F32)
@@ -88,7 +88,7 @@ func HasInputs(batch []Span) bool {
 	return slices.ContainsFunc(batch, func(s Span) bool { return len(s.Inputs) > 0 })
 }
 
-// Embed sets the rows of dst to what the spans feed: embeddings of tokens, or rows of their
+// Embed sets the rows of dst to the inputs of the spans: embeddings of tokens, or rows of their
 // Inputs. ids are the tokens of all spans; NoToken among them becomes some token.
 func Embed(b backend.Backend, dst backend.Tensor, table backend.Weight, ids []int32, batch []Span) {
 	inputs(batch, func(at int, rows backend.Tensor) { clear(ids[at : at+rows.Rows]) })

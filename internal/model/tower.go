@@ -9,17 +9,17 @@ import (
 type Sighted interface {
 	Model
 	// Tower is the vision tower. It is nil if the checkpoint has none or Options leave it out. The
-	// error says why one that is there cannot be used, and names what is missing: such a model
-	// takes text all the same.
+	// error says why an existing one cannot be used, and names missing parts: such a model
+	// still takes text.
 	Tower() (Tower, error)
 }
 
-// Tower makes of pictures the rows that stand in a prompt in place of embedded tokens. One
+// Tower turns images into the rows of a prompt that replace embedded tokens. One
 // goroutine uses it and its model at a time.
 type Tower interface {
 	Info() TowerInfo
-	// Begin starts a pass over some pictures, of which none sees another: the rows of each are the
-	// same whichever share the pass. The pictures must not change until the pass is closed.
+	// Begin starts a pass over some images, which are independent: the rows of each are the
+	// same in every pass. The images must not change until the pass is closed.
 	Begin(pictures []*picture.Patches) (TowerPass, error)
 }
 
@@ -33,7 +33,7 @@ type TowerInfo struct {
 	Merge      int // side of a token in patches
 	Parameters int64
 	Bytes      int64 // of weights in memory
-	PatchBytes int64 // of memory that a pass takes for each patch of its pictures, until it is closed
+	PatchBytes int64 // of memory of a pass for each patch of its images, until it is closed
 }
 
 // TowerPass is a pass over images in steps, so that decoding of text need not wait
@@ -42,9 +42,9 @@ type TowerPass interface {
 	// Step computes the next piece of the pass, of some milliseconds, and reports whether it was
 	// the last. An error of the device in any queued work is state.ErrFailed.
 	Step() (done bool, err error)
-	// Take hands out the rows of picture i, [tokens, Output] in float32, after the last step: the
-	// caller gives them back to the device.
+	// Take returns the rows of image i, [tokens, Output] in float32, after the last step: the
+	// caller frees them.
 	Take(i int) backend.Tensor
-	// Close gives back what was not taken. It may be called at any time, also more than once.
+	// Close frees the rows that were not taken. It may be called at any time, also more than once.
 	Close()
 }
