@@ -14,9 +14,9 @@ import (
 // Reading is how a family's files are read.
 type Reading struct {
 	ModelType string // of config.json
-	Tied      bool   // the embedding is also the output matrix: one that is stored all the same is not used
+	Tied      bool   // the embedding is also the output matrix: a stored output matrix is not used
 	// Canonical is the canonical form of a tensor's name in a file, and whether it is needed: for
-	// text, or for pictures.
+	// text, or for images.
 	Canonical func(name string) (canonical string, needed bool)
 }
 
@@ -61,8 +61,8 @@ func (f *Files) Place(name string) (Place, bool) {
 // Gains are the mean effective gains of the layers' input norms that were read so far.
 func (f *Files) Gains() []float64 { return f.gains }
 
-// find sets the storage and the places of a weight, and reports whether all of it is there. What
-// is not is noted, unless it may be absent.
+// find sets the storage and the places of a weight, and reports whether all of it exists. Missing
+// parts are recorded, unless they are optional.
 func (f *Files) find(w *Weight) bool {
 	w.norms, w.storage, w.places = &f.Norms, Storage{}, nil // a table may be walked again
 	if !w.IsMatrix() {
@@ -117,7 +117,7 @@ func (f *Files) miss(name string) {
 	}
 }
 
-// err is the error of what is missing.
+// err is the error of missing tensors.
 func (f *Files) err() error {
 	if len(f.missing) == 0 {
 		return nil
@@ -149,14 +149,14 @@ func (f *Files) copies(w *Weight) (bool, error) {
 	return same, nil
 }
 
-// seemsCopied is copies as far as headers tell.
+// seemsCopied is copies by the headers alone.
 func (f *Files) seemsCopied(w *Weight) bool {
 	mine, its, err := f.originals(w, (*Weight).Stored)
 	return err == nil && its != nil && alike(mine, its)
 }
 
-// originals are a weight that may be a copy and what it may be one of, which is nil if that is not
-// there.
+// originals are a weight that may be a copy and its possible original, which is nil if it does not
+// exist.
 func (f *Files) originals(w *Weight, read func(*Weight) ([]dtype.Matrix, error)) (mine, its *dtype.Matrix, err error) {
 	p, ok := f.names.module(strings.TrimSuffix(w.copied, ".weight"))
 	if !ok || len(w.places) == 0 {
@@ -217,7 +217,7 @@ func (f *Files) HasHead() (bool, error) {
 	return f.names.hasHead(), nil
 }
 
-// Leftover is the error of tensors that nothing asked for, nil if there are none.
+// Leftover is the error of unused tensors, or nil.
 func (f *Files) Leftover() error { return f.leftover(f.unused()) }
 
 func (f *Files) leftover(tensors []string) error {
@@ -236,7 +236,7 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// unused lists the tensors, under their names in the files, that nothing asked for.
+// unused lists the unused tensors, under their names in the files.
 func (f *Files) unused() []string {
 	var list []string
 	for _, w := range f.weights {

@@ -13,9 +13,9 @@ import (
 
 // Form is how the matrices of a generated model are written.
 type Form struct {
-	name   string       // as ParseForm takes it
+	name   string       // for ParseForm
 	matrix dtype.Matrix // without rows, columns and data; Zeros that are empty and not nil stand for some
-	// input makes the transformation of rows with that many numbers; nil: there is none.
+	// input makes the transformation of rows with that many numbers; may be nil.
 	input func(cols int) *dtype.Input
 }
 
@@ -30,7 +30,7 @@ func BitsForm(bits int) Form {
 	if bits == 16 {
 		return Form{name: "bf16", matrix: dtype.Matrix{Type: dtype.BF16}}
 	}
-	f, _ := ParseForm("affine", bits) // what cannot be is an error when it is generated
+	f, _ := ParseForm("affine", bits) // an invalid form is an error when it is generated
 	return f
 }
 
@@ -49,7 +49,7 @@ var openForms = []struct {
 	{"paro", 128, []byte{}, dtype.ZeroPoint, rotated},
 }
 
-// fixedForms are the others but those of GGUF files.
+// fixedForms are all other forms except those of GGUF files.
 var fixedForms = map[string]dtype.Matrix{
 	"bf16":  {Type: dtype.BF16},
 	"f16":   {Type: dtype.F16},
@@ -60,10 +60,10 @@ var fixedForms = map[string]dtype.Matrix{
 	"nvfp4": {Format: dtype.NVFP4, Group: 16, ScaleType: dtype.F8E4M3},
 }
 
-// ggufPrefix tells the small floats of GGUF files from those of others.
+// ggufPrefix distinguishes the small floats of GGUF files from others.
 const ggufPrefix = "gguf-"
 
-// FormNames are the names that ParseForm takes. Those of GGUF files have no case.
+// FormNames are the names for ParseForm. Those of GGUF files ignore case.
 func FormNames() []string {
 	var names []string
 	for _, o := range openForms {
@@ -80,8 +80,8 @@ func FormNames() []string {
 	return names
 }
 
-// ParseForm is the form of a name of FormNames. Forms of several widths take NAME:BITS or
-// NAME:BITS:GROUP too; without, they have the given bits.
+// ParseForm is the form of a name of FormNames. Forms of several widths also take NAME:BITS or
+// NAME:BITS:GROUP; otherwise they have the given bits.
 func ParseForm(text string, bits int) (Form, error) {
 	name, rest, given := strings.Cut(strings.ToLower(text), ":")
 	for _, o := range openForms {

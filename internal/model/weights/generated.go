@@ -36,14 +36,14 @@ func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
 	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
 }
 
-// plainly reports whether a weight is plain numbers in every form: convolutions, and where inputs
-// are transformed the embedding, which has none, and the output.
+// plainly reports whether a weight is plain numbers in every form: convolutions, and with transformed
+// inputs the embedding, which has no input, and the output.
 func (g *generator) plainly(w *Weight) bool {
 	kind := partOf(w.Name).Kind
 	return w.Kind == Kernel || g.form.input != nil && (kind == backend.EmbeddingPart || kind == backend.OutputPart)
 }
 
-// encodes reports whether a matrix of that many columns has the form. Others are bf16.
+// encodes reports whether a matrix of that many columns can have the form. Others are bf16.
 func (g *generator) encodes(cols int, plain bool) bool {
 	return cols%g.form.unit() == 0 && !plain && (g.form.input == nil || cols%dtype.RotationGroup == 0)
 }
@@ -111,7 +111,7 @@ func (g *generator) matrix(rows, cols int, plain bool) (dtype.Matrix, error) {
 	return m, m.Validate()
 }
 
-// input is the transformation of a matrix's input, nil if there is none. Each has one of its own.
+// input is the transformation of a matrix's input, or nil. Each matrix has its own.
 func (g *generator) input(cols int) *dtype.Input {
 	if g.form.input == nil {
 		return nil
@@ -126,7 +126,7 @@ func (g *generator) input(cols int) *dtype.Input {
 	return &own
 }
 
-// random is n bytes that look random. None is an E4M3 that is no number, and no code of TQ2_0 or Q2_0 is 3, so
+// random is n pseudo-random bytes. None is an E4M3 NaN, and no code of TQ2_0 or Q2_0 is 3, so
 // that their mean is that of -1, 0 and 1.
 func (g *generator) random(n int) []byte {
 	const high = 0xaaaaaaaaaaaaaaaa // of pairs of bits
@@ -262,12 +262,12 @@ func (g *generator) values(w *Weight) ([]float32, error) {
 	return v, nil
 }
 
-// noise is a number in [-1, 1) that looks random.
+// noise is a pseudo-random number in [-1, 1).
 func noise(i int) float64 {
 	return float64(int64(hash(i))) / (1 << 63)
 }
 
-// hash is 64 bits that look random.
+// hash is 64 pseudo-random bits.
 func hash(i int) uint64 {
 	x := uint64(i)*0x9e3779b97f4a7c15 + 0x632be59bd9b4e019
 	x ^= x >> 29

@@ -22,10 +22,10 @@ type Extra struct {
 type Inventory struct {
 	Weights   []Weight // in the order of the layers, then the head's
 	Tower     []Weight // those of the vision tower, if it can be used and IncludeTower was not called
-	Extras    []Extra  // those of the vision tower too, whether it can or not
+	Extras    []Extra  // those of the vision tower too, usable or not
 	Converted Converted
 
-	head  []Weight // what a head of this model has, whether there is one or not
+	head  []Weight // the weights of a head of this model, whether there is one or not
 	files *Files
 }
 
@@ -41,12 +41,12 @@ const (
 	HeadOnly
 )
 
-// ErrNoHead is wrapped by the error of looking for a head where there is none.
+// ErrNoHead is wrapped by the error for a missing head.
 var ErrNoHead = errors.New("there is no multi-token-prediction head")
 
 // Converted is how converted checkpoints of a family are written.
 type Converted interface {
-	// Name is what the tensor of a canonical name is called in them.
+	// Name is the name in them of the tensor with a canonical name.
 	Name(canonical string) string
 	// Config is their config.json, for a model with a head or without one, with a vision tower
 	// or without. The caller owns the map.
@@ -57,9 +57,9 @@ type Converted interface {
 	PromiseHead(config map[string]any) (changed bool)
 }
 
-// Inventory lists the weights of the tables. It reads no more of the checkpoint than the headers
-// and the norms of the head, and of what may be a copy, which is left out if it is one. The checkpoint may also be that of a head in a folder of its own. A
-// tower that cannot be used has been skipped.
+// Inventory lists the weights of the tables. It reads only the headers, the norms of the head, and possible copies, which
+// are left out if they are copies. The checkpoint may also be that of a head in a separate folder. An
+// unusable tower has been skipped.
 func (f *Files) Inventory(part Portion, t Tables, how Converted) (*Inventory, error) {
 	v := &Inventory{Converted: how, files: f}
 	add := func(table iter.Seq[*Weight]) error {
@@ -119,7 +119,7 @@ func (f *Files) Inventory(part Portion, t Tables, how Converted) (*Inventory, er
 	return v, v.check(part)
 }
 
-// check looks at each header, which marks the tensors as used, and refuses what is left.
+// check reads each header, which marks the tensors as used, and refuses leftover tensors.
 func (v *Inventory) check(part Portion) error {
 	for _, list := range [][]Weight{v.Weights, v.Tower} {
 		for i := range list {
@@ -155,8 +155,8 @@ func (v *Inventory) IncludeTower() {
 	v.Tower = nil
 }
 
-// Stored is how many tensors of the files the weights are made of, scales and biases
-// included, how many of these are the head's and the vision tower's, and what all occupy.
+// Stored is the number of tensors of the weights in the files, scales and biases
+// included, the numbers of those of the head and the vision tower, and the bytes of all.
 func (v *Inventory) Stored() (tensors, head, tower int, bytes int64) {
 	type name struct {
 		from *checkpoint.Weights
@@ -198,8 +198,8 @@ func (v *Inventory) HasHead() bool {
 	return slices.ContainsFunc(v.Weights, func(w Weight) bool { return w.Head() })
 }
 
-// AddHead adds the head of another inventory, which must have the shape that the config of
-// this one asks for.
+// AddHead adds the head of another inventory, which must have the shape for the config of
+// this one.
 func (v *Inventory) AddHead(from *Inventory) error {
 	if v.HasHead() {
 		return errors.New("weights: the checkpoint has a multi-token-prediction head already")
@@ -209,7 +209,7 @@ func (v *Inventory) AddHead(from *Inventory) error {
 		return fmt.Errorf("weights: %s: %w", from.files.source.Name(), ErrNoHead)
 	}
 	head := from.Weights[i:]
-	own := slices.DeleteFunc(slices.Clone(v.head), func(w Weight) bool { // what the head can do without
+	own := slices.DeleteFunc(slices.Clone(v.head), func(w Weight) bool { // optional parts of the head
 		return w.copied != "" && !slices.ContainsFunc(head, func(h Weight) bool { return h.Name == w.Name })
 	})
 	if len(head) != len(own) {

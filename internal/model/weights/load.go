@@ -14,17 +14,17 @@ import (
 
 // source is where weights come from: a checkpoint or a generator.
 type source interface {
-	// find looks for a weight. One that is not there is noted, for err, unless it may be absent.
+	// find searches a weight. A missing one is recorded, for err, unless it is optional.
 	find(w *Weight) bool
 	// copies reports whether a weight that was found is a copy, see NewCopy.
 	copies(w *Weight) (bool, error)
-	// err is the error of all weights that were not found, nil if there are none.
+	// err is the error of all missing weights, or nil.
 	err() error
 	matrices(w *Weight) ([]dtype.Matrix, error)
 	// values are effective numbers.
 	values(w *Weight) ([]float32, error)
-	// release gives the pages of a matrix back. It reports whether the matrix is a view: if
-	// not, it is memory of its own.
+	// release drops the pages of a matrix. It reports whether the matrix is a view: if
+	// not, it is separate memory.
 	release(m *dtype.Matrix) bool
 }
 
@@ -32,8 +32,8 @@ type source interface {
 type Loader struct {
 	Backend backend.Backend
 	Compute backend.Compute
-	// Bits is what a module, by its canonical name, is quantized to; 0: it stays as it is. Nil:
-	// all do.
+	// Bits is the number of bits that a module, by its canonical name, is quantized to; 0: it is unchanged.
+	// Nil: all are.
 	Bits    func(module string) int
 	Context context.Context // ends loading with its error; nil: nothing does
 	// Progress is called from time to time with the bytes read so far; may be nil.
@@ -47,7 +47,7 @@ type Loader struct {
 	done       int64 // bytes read
 	total      int64
 	tables     int64 // bytes of matrices on the host
-	garbage    int64 // bytes of copies dropped since memory was last given back
+	garbage    int64 // bytes of copies dropped since memory was last returned to the system
 }
 
 // From makes the loader read a checkpoint.
@@ -61,15 +61,15 @@ func (l *Loader) Generated(f Form) { l.from = &generator{form: f} }
 // Parameters is the number of numbers loaded so far.
 func (l *Loader) Parameters() int64 { return l.parameters }
 
-// Done forgets what the weights were read from: it may be large, and the loader lives as long as
+// Done forgets the source of the weights: it may be large, and the loader lives as long as
 // they do.
 func (l *Loader) Done() { l.from = nil }
 
-// Err is the error of all weights that were not found, nil if there are none.
+// Err is the error of all missing weights, or nil.
 func (l *Loader) Err() error { return l.from.err() }
 
-// Load loads a table. A missing weight turns the rest of it into a search for others, so
-// that the error names them all.
+// Load loads a table. After a missing weight it only searches the rest, so
+// that the error names all missing ones.
 func (l *Loader) Load(table iter.Seq[*Weight]) error {
 	for w := range table {
 		found := l.from.find(w)
@@ -107,8 +107,8 @@ func (l *Loader) Load(table iter.Seq[*Weight]) error {
 	return nil
 }
 
-// matrices quantizes the matrices of a weight if that was asked for, or if integer products have no
-// other form of it, and brings them to the backend. The file's pages are released afterwards.
+// matrices quantizes the matrices of a weight if requested, or if integer products have no
+// other form of it, and copies them to the backend. The file's pages are released afterwards.
 func (l *Loader) matrices(w *Weight) (backend.Weight, error) {
 	stack, err := l.from.matrices(w)
 	if err != nil {
@@ -148,7 +148,7 @@ func (l *Loader) matrices(w *Weight) (backend.Weight, error) {
 }
 
 // discard drops matrices that were decoded or quantized on load. The collector alone would
-// let a few of the largest pile up, so the memory goes back to the system here, though not
+// let a few of the largest accumulate, so the memory is returned to the system here, but not
 // for every small one.
 func (l *Loader) discard(copies ...[]dtype.Matrix) {
 	const enough = 16 << 20
@@ -161,7 +161,7 @@ func (l *Loader) discard(copies ...[]dtype.Matrix) {
 	}
 }
 
-// release gives the pages of a matrix back, so that weights are not kept twice.
+// release drops the pages of a matrix, so that weights are not in memory twice.
 func (l *Loader) release(m *dtype.Matrix) {
 	if !l.from.release(m) {
 		l.garbage += m.Bytes()
@@ -195,7 +195,7 @@ func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	if err != nil {
 		return q, err
 	}
-	q.Input = m.Input // rows are quantized as they are stored
+	q.Input = m.Input // rows are quantized in their stored form
 	quantize := dtype.QuantizeRows
 	if bits <= 5 {
 		quantize = dtype.FitRows
@@ -213,8 +213,8 @@ func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 	})
 }
 
-// vector brings the numbers of a weight that is no matrix to the backend, in the form in
-// which they are used.
+// vector copies the numbers of a weight that is not a matrix to the backend, in their
+// effective form.
 func (l *Loader) vector(w *Weight) (t backend.Tensor, err error) {
 	v, err := l.from.values(w)
 	if err != nil {
@@ -279,7 +279,7 @@ func (l *Loader) Bytes() int64 {
 	return n
 }
 
-// Free gives everything loaded so far back.
+// Free frees all loaded weights.
 func (l *Loader) Free() {
 	for _, w := range l.weights {
 		l.Backend.Unload(w)

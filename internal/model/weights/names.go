@@ -11,10 +11,10 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 )
 
-// headPrefix is what canonical names of the multi-token-prediction head begin with.
+// headPrefix is the prefix of canonical names of the multi-token-prediction head.
 const headPrefix = "mtp."
 
-// towerPrefix is what canonical names of the vision tower begin with.
+// towerPrefix is the prefix of canonical names of the vision tower.
 const towerPrefix = "visual."
 
 // DrafterPrefix is what canonical names of a drafter that is no part of the model begin with.
@@ -30,13 +30,13 @@ type Place struct {
 	Beside bool   // in a file beside the main weights
 }
 
-// names finds tensors by their canonical name, whatever layout the checkpoint has.
+// names finds tensors by their canonical name, in every layout.
 type names map[string]Place
 
 // findNames maps all tensors of the checkpoint and marks those that are known but not
 // needed. A head beside the main weights is used if there is none inside them. twice is the
-// error of a vision tower two tensors of which have one name, which is no reason to refuse the
-// model.
+// error of two tensors of a vision tower with one name, which does not make the model
+// unusable.
 func findNames(c *checkpoint.Checkpoint, r *Reading, log *slog.Logger) (found names, twice, err error) {
 	found = names{}
 	skipped := map[string]bool{}
@@ -106,8 +106,8 @@ func (n names) asHead() names {
 	return head
 }
 
-// HeadType is what the model_type of a folder with nothing but a head ends with: before it
-// stands that of the model.
+// HeadType is the suffix of the model_type of a folder with only a head, after that
+// of the model.
 const HeadType = "_mtp"
 
 // IsHead reports whether a canonical name is of the multi-token-prediction head.

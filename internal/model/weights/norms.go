@@ -1,6 +1,6 @@
 package weights
 
-// Convention is what a checkpoint stores of the gain of a norm.
+// Convention is the stored form of the gain of a norm.
 type Convention uint8
 
 const (
@@ -26,14 +26,14 @@ func (c Convention) restore(v []float32) {
 	}
 }
 
-// Norms says in which convention the norms of a checkpoint are stored. The zero value is that
-// of all gains as they are.
+// Norms is the convention of the norms of a checkpoint. The zero value is that all gains are
+// effective.
 type Norms struct {
 	Model Convention // of the model without its head
 	// Head decides for one norm of the head, given its canonical name and its stored numbers;
 	// nil: as Model.
 	Head      func(name string, stored []float32) Convention
-	ByNumbers bool // Head goes by the numbers, which is worth telling
+	ByNumbers bool // Head depends on the numbers, which is worth a log line
 }
 
 func (n *Norms) of(name string, stored []float32) Convention {

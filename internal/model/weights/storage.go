@@ -28,8 +28,8 @@ type Cut struct{ From, To int }
 // apart reports whether experts are stored one by one.
 func (s *Storage) apart() bool { return strings.Contains(s.Module, "%d") }
 
-// stack cuts a stored matrix into those of the weight, which are as it is encoded. What is stored by
-// columns cannot stay in its groups or blocks: it becomes numbers.
+// stack cuts a stored matrix into those of the weight, in its encoding. A matrix stored by
+// columns cannot keep its groups or blocks: it becomes numbers.
 func (s *Storage) stack(from *checkpoint.Weights, m *dtype.Matrix) []dtype.Matrix {
 	list := make([]dtype.Matrix, s.Groups)
 	for g := range list {
@@ -88,8 +88,8 @@ func (s *Storage) rows() []int {
 	return list
 }
 
-// Order says that a checkpoint has rows or columns of a weight in another order than the weight: those
-// from First on, in pieces of Size. The numbers of a weight that is no matrix count as its rows.
+// Order: a checkpoint has rows or columns of a weight in another order than the weight: those
+// from First on, in pieces of Size. The numbers of a weight that is not a matrix count as its rows.
 type Order struct {
 	Columns     bool // all of them: First is 0
 	First, Size int

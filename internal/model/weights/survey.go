@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Survey is what a checkpoint's headers say of the model in it. Names of tensors are
+// Survey describes the model of a checkpoint by its headers. Names of tensors are
 // canonical.
 type Survey struct {
 	Family          string  `json:"-"` // for people
@@ -28,9 +28,9 @@ type Survey struct {
 	Tied            bool    `json:"tied_output"`     // the embedding is also the output matrix
 	Stop            []int32 `json:"stop_ids"`
 
-	Parameters int64  `json:"parameters"`        // of the model that are there, without the head's
-	Active     int64  `json:"active_parameters"` // of these, what a pass over one token reads
-	Loaded     int64  `json:"loaded_bytes"`      // about what all weights, head and tower included, take in memory
+	Parameters int64  `json:"parameters"`        // existing ones of the model, without the head's
+	Active     int64  `json:"active_parameters"` // of these, those that a pass over one token reads
+	Loaded     int64  `json:"loaded_bytes"`      // about the memory of all weights, head and tower included
 	Parts      []Part `json:"parts"`
 
 	LayerNorms string       `json:"layer_norms"` // convention: raw or converted
@@ -39,13 +39,13 @@ type Survey struct {
 	Tower      TowerSurvey  `json:"vision"`
 	Layout     state.Layout `json:"-"` // state of a sequence
 	HeadLayout state.Layout `json:"-"`
-	// Sizes is what each part takes that devices can be given apart.
+	// Sizes are the sizes of the parts that can be placed on different devices.
 	Sizes map[backend.Part]Size `json:"-"`
 
 	Missing  []string `json:"missing"` // tensors that the config promises; a bounded list
 	Unknown  []string `json:"unknown"` // tensors, under their names in the files, that are no part of it; incomplete if there are Errors
-	Warnings []string `json:"-"`       // what converters have done to it and can be lived with
-	Errors   []error  `json:"-"`       // what else is wrong with single tensors; a bounded list
+	Warnings []string `json:"-"`       // known harmless changes of converters
+	Errors   []error  `json:"-"`       // other faults of single tensors; a bounded list
 
 	odd []string // norms with numbers that are not finite
 }
@@ -60,11 +60,11 @@ type Part struct {
 	Bits       int      `json:"bits"`      // of an element of its most coarsely encoded matrix; 0: it has none
 }
 
-// Size is what a part of a model takes.
+// Size is the size of a part of a model.
 type Size struct {
 	Parameters int64
-	Bytes      int64 // about what its weights take in memory
-	Pass       int64 // of these, what a pass over one token reads
+	Bytes      int64 // about the memory of its weights
+	Pass       int64 // of these, those that a pass over one token reads
 	Outputs    int   // of all its products for one token
 	Matrices   []Matrices
 }
@@ -75,7 +75,7 @@ type Matrices struct {
 	Bytes int64
 }
 
-// add takes in a weight that takes some bytes in memory.
+// add adds a weight of some bytes in memory.
 func (s *Survey) add(w *Weight, bytes int64) {
 	s.Loaded += bytes
 	p := partOf(w.Name)
@@ -121,28 +121,28 @@ type HeadSurvey struct {
 type TowerSurvey struct {
 	Promised   bool  `json:"promised"` // by config.json
 	Present    bool  `json:"present"`  // by tensors
-	Problem    error `json:"-"`        // why it cannot be used, and the model takes no pictures
-	Layers     int   `json:"layers"`   // this and what follows: of one that can be used
+	Problem    error `json:"-"`        // why it cannot be used; then the model takes no images
+	Layers     int   `json:"layers"`   // this and the following fields: of a usable one
 	Width      int   `json:"hidden_size"`
 	Heads      int   `json:"heads"`
 	Patch      int   `json:"patch_size"`          // in pixels
 	Temporal   int   `json:"temporal_patch_size"` // in frames
 	Merge      int   `json:"merge_size"`          // in patches
 	Parameters int64 `json:"parameters"`
-	Loaded     int64 `json:"loaded_bytes"` // about what it takes in memory
+	Loaded     int64 `json:"loaded_bytes"` // about its memory
 }
 
 // Norm is the weight of one norm.
 type Norm struct {
 	Tensor     string  `json:"tensor"`
 	Mean       float64 `json:"mean"`       // as stored
-	Convention string  `json:"convention"` // raw: the gain is one more than what is stored; converted: it is stored
+	Convention string  `json:"convention"` // raw: the gain is the stored number plus one; converted: it is stored
 }
 
-// Survey looks at the headers of the tables' weights. s says what the config does. No byte of a
-// tensor is read but the norms of the head and the input norms of the layers, whose numbers tell
-// their conventions; so it takes no time however large the model is. It asks for tensors exactly as
-// loading does, so that what that would refuse is in Missing, Unknown or Errors.
+// Survey reads the headers of the tables' weights. s has the config's data. No byte of a
+// tensor is read except the norms of the head and the input norms of the layers, whose numbers determine
+// their conventions; so the time does not depend on the size of the model. It requests the same tensors as
+// loading, so that everything that would be refused is in Missing, Unknown or Errors.
 func (f *Files) Survey(s *Survey, t Tables) {
 	s.walk(f, t.Model)
 	if there, err := f.HasHead(); there && t.Head != nil {
@@ -158,13 +158,13 @@ func (f *Files) Survey(s *Survey, t Tables) {
 		s.Tower.Parameters = s.named(VisionPart).Parameters
 	}
 	s.Missing = append(s.Missing, f.missing...)
-	if len(s.Errors) == 0 { // after an error there are tensors that were not asked for
+	if len(s.Errors) == 0 { // after an error some tensors were not requested
 		s.Unknown = append(s.Unknown, f.unused()...)
 	}
 	s.sum(f)
 }
 
-// walk looks at the headers of a table's weights.
+// walk reads the headers of a table's weights.
 func (s *Survey) walk(f *Files, table iter.Seq[*Weight]) {
 	for w := range table {
 		if f.find(w); len(w.places) == 0 {
@@ -195,7 +195,7 @@ func (s *Survey) Fail(err error) {
 // VisionPart is the part of a vision tower.
 const VisionPart = "vision"
 
-// parts are the kinds of weights by what the names have in them: the first that fits counts.
+// parts are the kinds of weights by parts of their names: the first that fits counts.
 var parts = []struct {
 	name  string
 	marks []string
@@ -234,7 +234,7 @@ func (s *Survey) named(kind string) *Part {
 	return &s.Parts[len(s.Parts)-1]
 }
 
-// matrices takes in a stack of matrices, which must be alike.
+// matrices adds a stack of matrices, which must be alike.
 func (s *Survey) matrices(w *Weight) {
 	stack, err := w.Stored()
 	if err != nil {
@@ -278,7 +278,7 @@ func planned(m *dtype.Matrix) *dtype.Matrix {
 	return m
 }
 
-// form takes in how a weight is written that was added.
+// form adds the encoding of an added weight.
 func (s *Survey) form(w *Weight, m *dtype.Matrix, bytes int64) {
 	p := partOf(w.Name)
 	x := s.Sizes[p]
@@ -323,8 +323,8 @@ func format(m *dtype.Matrix) string {
 	}
 }
 
-// vector takes in a weight that is no matrix. The numbers of a norm are read where they say
-// something.
+// vector adds a weight that is not a matrix. The numbers of a norm are read if they determine its
+// convention.
 func (s *Survey) vector(f *Files, w *Weight) {
 	if err := w.check(); err != nil {
 		s.Fail(err)
@@ -351,7 +351,7 @@ func (s *Survey) vector(f *Files, w *Weight) {
 	}
 }
 
-// sum is what remains to be done when all tensors were asked for.
+// sum completes the survey when all tensors were requested.
 func (s *Survey) sum(f *Files) {
 	s.LayerNorms = f.Norms.Model.String()
 	for _, g := range f.gains {
@@ -425,7 +425,7 @@ func (s *Survey) count() {
 		switch {
 		case p.Name == "experts":
 			s.Active += p.Parameters / int64(max(s.Experts, 1)) * int64(s.ActiveExperts)
-		case p.Name != "embedding" || s.Tied: // of an embedding alone one row is read
+		case p.Name != "embedding" || s.Tied: // only one row of an embedding is read
 			s.Active += p.Parameters
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// A vision tower is less than a head: a checkpoint whose tower cannot be used is a text model all
-// the same. So its tensors are checked before any is loaded, and where that fails none is.
+// A vision tower is optional: a checkpoint with an unusable tower is still a text
+// model. So its tensors are checked before any is loaded, and if that fails none is.
 
 // HasTower reports whether there are tensors of a vision tower.
 func (f *Files) HasTower() bool { return f.names.any(IsTower) }
@@ -61,7 +61,7 @@ func (f *Files) ofTower(name string) bool {
 	return needed && IsTower(name)
 }
 
-// lookKernel is how a matrix of convolution kernels is stored, by the header alone; converted says
+// lookKernel is the encoding of a matrix of convolution kernels, by the header alone; converted reports
 // that channels are innermost.
 func (w *Weight) lookKernel() (m dtype.Matrix, converted bool, err error) {
 	p := w.kernelPlace()

@@ -17,7 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Kind is what a weight is to the model, which decides how it may be stored.
+// Kind is the role of a weight in the model, which decides how it may be stored.
 type Kind uint8
 
 const (
@@ -25,9 +25,9 @@ const (
 	Matrix Kind = iota
 	// Router is a matrix that chooses: small errors in it have large effects.
 	Router
-	// Gain is that of a norm as it is effective, whatever the file has.
+	// Gain is the effective gain of a norm.
 	Gain
-	// Vector is numbers that are used as they are stored.
+	// Vector is numbers that are used as stored.
 	Vector
 	// Decay is the logarithms of decay rates.
 	Decay
@@ -41,23 +41,23 @@ const (
 )
 
 // Weight is one weight of a model, a row of its family's table, under its canonical name. That
-// is the same whatever layout the checkpoint has: embed_tokens.weight,
+// is the same for every layout: embed_tokens.weight,
 // layers.0.mlp.gate_proj.weight, norm.weight and lm_head.weight; names of the
 // multi-token-prediction head begin with mtp., those of the vision tower with visual. Stacks of experts are called switch_mlp, as in
 // converted checkpoints.
 type Weight struct {
 	Name       string // of the tensor, such as layers.0.mlp.down_proj.weight
 	Kind       Kind
-	Experts    int // matrices in the stack; 0: it is no stack
+	Experts    int // matrices in the stack; 0: it is not a stack
 	Rows, Cols int // of one matrix; other weights but Conv have one row
-	// Kernel is what a row of kind Kernel consists of, the outermost first: channels, which
+	// Kernel is the dimensions of a row of kind Kernel, the outermost first: channels, which
 	// converted checkpoints have innermost, then frames, lines and columns.
 	Kernel [4]int
-	// Keeps has it stay in the type that it is stored in, whatever the others become: it is small,
-	// and rounding it decides.
+	// Keeps makes it stay in its stored type: it is small,
+	// and its rounding matters.
 	Keeps bool
 
-	// Where it is loaded to: one of the three.
+	// The destination: one of the three.
 	matrix *backend.Weight
 	tensor *backend.Tensor
 	host   *[]float32
@@ -65,14 +65,13 @@ type Weight struct {
 	other   []Storage // than under its name, in the order of preference
 	storage Storage   // the one that the checkpoint has
 	order   *Order    // nil: that of the checkpoint
-	places  []Place   // of its tensor or module, or of its experts one by one
+	places  []Place   // of its tensor or module, or of its single experts
 	norms   *Norms
 	copied  string          // name of the weight that it may be a copy of; "": it is needed
-	shared  *backend.Weight // where that is loaded to
+	shared  *backend.Weight // the destination of that
 }
 
-// NewMatrix is the row of a matrix. It is stored under its name unless one of other is what the
-// checkpoint has.
+// NewMatrix is the row of a matrix. It is stored under its name, or as one of other.
 func NewMatrix(to *backend.Weight, module string, rows, cols int, other ...Storage) Weight {
 	return Weight{Name: module + ".weight", Kind: Matrix, Rows: rows, Cols: cols, other: other, matrix: to}
 }
@@ -123,13 +122,13 @@ func NewGain(to *backend.Tensor, module string, n int) Weight {
 	return NewVector(to, Gain, module+".weight", 1, n)
 }
 
-// NewVector is the row of a weight that is no matrix.
+// NewVector is the row of a weight that is not a matrix.
 func NewVector(to *backend.Tensor, kind Kind, name string, rows, cols int) Weight {
 	return Weight{Name: name, Kind: kind, Rows: rows, Cols: cols, tensor: to}
 }
 
 // Tables are those of a checkpoint: of the model alone, of its head and of its vision tower; nil
-// for what a family does not have, and for a tower that cannot be used.
+// for missing parts, and for an unusable tower.
 type Tables struct{ Model, Head, Tower iter.Seq[*Weight] }
 
 // Each yields the rows of a list and reports whether to go on.
@@ -142,7 +141,7 @@ func Each(list []Weight, yield func(*Weight) bool) bool {
 	return true
 }
 
-// IsMatrix reports whether the weight is a matrix or a stack of them: the others have
+// IsMatrix reports whether the weight is a matrix or a stack of them: the rest have
 // Values.
 func (w *Weight) IsMatrix() bool {
 	return w.Kind == Matrix || w.Kind == Router || w.Kind == Kernel || w.Kind == Table
@@ -154,7 +153,7 @@ func (w *Weight) Head() bool { return IsHead(w.Name) }
 // Tower reports whether the weight is one of the vision tower.
 func (w *Weight) Tower() bool { return IsTower(w.Name) }
 
-// Tensor is where a weight that is no matrix was loaded to.
+// Tensor is the destination of a weight that is not a matrix.
 func (w *Weight) Tensor() *backend.Tensor { return w.tensor }
 
 // LoadedBytes is the memory of a matrix, or a stack of them, that was loaded.
@@ -184,7 +183,7 @@ func (w *Weight) Stored() ([]dtype.Matrix, error) {
 	return w.matrices((*checkpoint.Weights).LookMatrix, (*checkpoint.Weights).LookStack)
 }
 
-// Matrices are the matrices as they are stored: views of the checkpoint where its layout
+// Matrices are the stored matrices: views of the checkpoint if its layout
 // allows.
 func (w *Weight) Matrices() ([]dtype.Matrix, error) {
 	if w.Kind == Kernel {
@@ -234,7 +233,7 @@ func (w *Weight) matrices(
 	return list, nil
 }
 
-// evenZeros gives all matrices of a stack zero points if some have them: readers leave out those that are
+// evenZeros gives all matrices of a stack zero points if some have them: readers leave out those at
 // half of the range.
 func evenZeros(list []dtype.Matrix) {
 	if !slices.ContainsFunc(list, func(m dtype.Matrix) bool { return m.Zeros != nil }) {
@@ -259,14 +258,14 @@ func (w *Weight) Release(m dtype.Matrix) {
 	}
 }
 
-// Type is the type in which the numbers of a weight that is no matrix are stored.
+// Type is the stored type of the numbers of a weight that is not a matrix.
 func (w *Weight) Type() dtype.Type {
 	t, _ := w.places[0].From.Look(w.places[0].Name)
 	return t.Type
 }
 
-// Values are the numbers of a weight that is no matrix. Those of a Gain are effective:
-// with the one that raw files leave out.
+// Values are the numbers of a weight that is not a matrix. Those of a Gain are effective:
+// with the 1 that raw files leave out.
 func (w *Weight) Values() ([]float32, error) {
 	v, c, err := w.stored()
 	c.restore(v)
@@ -278,7 +277,7 @@ func (w *Weight) layerInput() bool {
 	return !w.Head() && strings.HasSuffix(w.Name, ".input_layernorm.weight")
 }
 
-// stored are the numbers of a weight that is no matrix as they are stored, and the
+// stored are the stored numbers of a weight that is not a matrix, and the
 // convention of a norm's.
 func (w *Weight) stored() ([]float32, Convention, error) {
 	p := w.places[0]
@@ -293,7 +292,7 @@ func (w *Weight) stored() ([]float32, Convention, error) {
 	return v, w.norms.of(w.Name, v), nil
 }
 
-// check looks at the headers of the weight, which marks its tensors as used.
+// check reads the headers of the weight, which marks its tensors as used.
 func (w *Weight) check() error {
 	if w.IsMatrix() {
 		_, err := w.Stored()
