@@ -7,21 +7,21 @@ import (
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
-// scratch is what the filters work in; nothing in it outlives a call.
+// scratch is the filters' working memory; nothing in it outlives a call.
 type scratch struct {
 	keys  []uint64 // the ids still in, ascending
-	spare []uint64 // those of them that reach permutes
+	spare []uint64 // keys that reach permutes
 	sums  [coarseCount]uint64
 }
 
-// filter fills d with what the truncation steps leave of the row, whose maxima
-// stand in d.maxima and which d.mask may restrict, or of w.keys if the ids are
+// filter fills d with the result of the truncation steps for the row, whose maxima
+// are in d.maxima and which d.mask may restrict, or for w.keys if the ids are
 // listed there.
 func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	o := &s.options
 	w := &s.scratch
 	d.low = d.scale.lowest(floorLevel)
-	whole := !listed // otherwise w.keys has what is left
+	whole := !listed // otherwise w.keys has the rest
 	if listed {
 		w.keys = topk.Retain(w.keys, uint64(topk.Order(d.low))<<32)
 		w.best(o.TopK)
@@ -60,7 +60,7 @@ func (s *Sampler) filter(d *dist, row []float32, listed bool) {
 	d.list(w.keys)
 }
 
-// topK leaves the keys of the k highest logits, of those that are at least low.
+// topK keeps the keys of the k highest logits, of those that are at least low.
 func (w *scratch) topK(row, maxima []float32, k int, low float32) {
 	// The k-th highest maximum bounds the k-th highest logit from below, since k
 	// blocks have a logit that high.
@@ -89,7 +89,7 @@ func (w *scratch) topP(sc scale, p float64) {
 }
 
 // topPOfRow is topP of a whole row. The sums of masses tell in which sixteenth of
-// an octave the share is reached; only what lies there has to be ordered.
+// an octave the share is reached; only the ids there have to be ordered.
 func (w *scratch) topPOfRow(d *dist, row []float32, p float64) {
 	sc := d.scale
 	goal := share(p, sc.masses(&w.sums, row, d.maxima, d.low, d.mask))

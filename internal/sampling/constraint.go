@@ -16,9 +16,9 @@ func (s *Sampler) allowed(ahead []int32) []uint64 {
 	return s.constraint.Allowed(ahead)
 }
 
-// Forced is the only id that the constraint leaves once the tokens ahead have followed the text:
-// Draw gives it, whatever the logits are, as long as they are numbers. ok is false if there is
-// none such.
+// Forced is the only id that the constraint allows once the tokens ahead have followed the text:
+// Draw gives it for any logits that are numbers. ok is false if there is
+// no such id.
 func (s *Sampler) Forced(ahead []int32) (id int32, ok bool) {
 	if s.constraint == nil {
 		return 0, false
@@ -51,9 +51,9 @@ func single(mask []uint64) (id int32, ok bool) {
 	return id, ok
 }
 
-// hold works out the maxima of a row and keeps to the mask, nil for all. It returns the row
-// to go on with, restricted by d.mask, or that s.scratch.keys lists all that the filters may
-// keep; and the greatest key there is, 0 if there is none.
+// hold computes the maxima of a row and applies the mask, nil for all. It returns the row
+// to continue with, restricted by d.mask, or that s.scratch.keys lists all ids that the filters may
+// keep; and the greatest key, 0 if there is none.
 func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, best uint64, listed bool) {
 	w := &s.scratch
 	if mask != nil && w.few(row, mask) {
@@ -86,7 +86,7 @@ func (s *Sampler) hold(d *dist, row []float32, mask []uint64) (held []float32, b
 	return row, best, false
 }
 
-// rank is how many of the highest logits the filters need; 0 is those near the highest. ok
+// rank is the number of the highest logits that the filters need; 0 is those near the highest. ok
 // is false if they need the whole row.
 func (s *Sampler) rank() (k int, ok bool) {
 	o := &s.options
@@ -139,7 +139,7 @@ func (w *scratch) few(row []float32, mask []uint64) bool {
 }
 
 // highest lists at least the k highest of the keys in the mask, all of them if they are fewer:
-// more are taken than are needed, and those outside of the mask dropped.
+// it takes more than needed, and drops those outside of the mask.
 func (w *scratch) highest(row, maxima []float32, k int, mask []uint64) {
 	for take := 2*k + 30; ; take *= 4 {
 		w.topK(row, maxima, take, -math.MaxFloat32)
@@ -172,11 +172,11 @@ func greatest(keys []uint64) (top uint64) {
 	return top
 }
 
-// blot copies a block into held, with a logit that weighs nothing for what is not in the
+// blot copies a block into held, with a logit of weight zero for ids outside of the
 // word of the mask.
 func (s scale) blot(held *[topk.Block]float32, block []float32, word uint64) []float32 {
 	copied := held[:copy(held[:], block)]
-	// A number just beneath those that weigh something, unless the scale is extreme: it takes
+	// A number just below those with a weight, unless the scale is extreme: it takes
 	// the same branches in the sum as most others, where -Inf would take another one each time.
 	gone := float32(s.top - 1.25*floorLevel/s.steps)
 	if x := (s.top - float64(gone)) * s.steps; !(x > floorLevel && x < 1<<62) {

@@ -10,37 +10,37 @@ import (
 // of a round of speculation at the greatest depth, their differences, and some more.
 const maxLive = 64
 
-// A Dist is the distribution of the token at one position: what truncation left,
-// or the whole vocabulary where nothing truncates. Greedy is a point. It may be
+// A Dist is the distribution of the token at one position: the result of truncation,
+// or the whole vocabulary without truncation. Greedy is a point. It may be
 // empty, if no logit was a number above -Inf.
 //
 // A Dist belongs to its Sampler and is valid until that Sampler's next Accept, or
-// until 64 newer Dists were made of it, Minus included. Using it later is a
-// mistake of the caller and panics. An untruncated Dist reads the logits it came
-// from: they must stay as they are as long as it is used, or be copied by Detach.
+// until 64 newer Dists were made of it, Minus included. Using it later is an
+// error of the caller and panics. An untruncated Dist reads its logits:
+// they must not change as long as it is used, or be copied by Detach.
 type Dist struct {
 	at    *dist
 	stamp uint64 // at.stamp when this was made
 	use   use    // which noise Draw takes
 }
 
-// dist is the memory behind a Dist, used again for others.
+// dist is the memory of a Dist, which is reused.
 type dist struct {
 	owner *Sampler
 	stamp uint64
 	pos   int
 
-	// What is left: the logits, and their ids in ascending order; id is nil where
-	// z is the whole row, and then logits below low count as gone.
+	// The result: the logits, and their ids in ascending order; id is nil if
+	// z is the whole row, and then logits below low are excluded.
 	z   []float32
 	id  []int32
 	low float32
 	// p is the probabilities instead, after Minus.
 	p []float64
 
-	// mask, if not nil, is what of a whole row is left, one word for each block. The
-	// maxima are then no less than those of what is left, and best is the index of the
-	// highest logit of it.
+	// mask, if not nil, is the remaining part of a whole row, one word for each block. The
+	// maxima are then no less than those of the remaining ids, and best is the index of their
+	// highest logit.
 	mask []uint64
 	best int
 
@@ -149,7 +149,7 @@ func (d *dist) prob(id int32) float64 {
 }
 
 // Point is the certainty that id follows once ahead more tokens have followed the text:
-// what a draft token that was not drawn from anything counts as.
+// the distribution of a draft token that was not drawn.
 func (s *Sampler) Point(id int32, ahead int) Dist {
 	d := s.take()
 	d.pos = s.position + ahead
@@ -164,10 +164,10 @@ func (d Dist) Prob(id int32) float32 {
 	return float32(d.open().prob(id))
 }
 
-// Minus is max(0, d-q), normalized: what to draw from after a draft drawn from q
+// Minus is max(0, d-q), normalized: the distribution after a draft drawn from q
 // was rejected (Leviathan, Kalman and Matias, 2023). If q is nowhere below d, it is
-// d itself. In both cases Draw takes noise of its own, independent of the noise
-// that drew the draft. Both must be of the same Sampler and position.
+// d itself. In both cases Draw takes separate noise, independent of the noise
+// of the draft. Both must be of the same Sampler and position.
 func (d Dist) Minus(q Dist) Dist {
 	r := d.open().owner.take()
 	a, b := d.open(), q.open()

@@ -8,29 +8,29 @@ import (
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
-// A Need is what a Sampler has to know of a row of logits. Most chains look at a few of the
-// highest; who has the row on a device need not move the others.
+// A Need is the part of a row of logits that a Sampler requires. Most chains read a few of the
+// highest; a device need not move the rest.
 type Need struct {
-	Whole bool    // every logit is needed, and nothing below says more
+	Whole bool    // every logit is needed; the other fields are unused
 	Vocab int     // ids from there on do not count
 	Best  int     // how many of the highest logits are needed
 	Also  []int32 // ids whose logits bias and penalties change, ascending
 	Sum   bool    // Certainty needs the row's Sum
 }
 
-// A Row is a row of logits, as far as it is known: the whole of it, or those that a Need asks
-// for and maybe more.
+// A Row is the known part of a row of logits: the whole of it, or the logits of a Need
+// and maybe more.
 type Row struct {
-	All []float32 // every logit; nil: what follows is known
+	All []float32 // every logit; nil: the following fields are known
 
 	IDs        []int32   // ascending: all ids with a logit of at least Low, and no others
 	Logits     []float32 // theirs
 	Low        float32   // -math.MaxFloat32: every number above -Inf is listed
 	Sum        float32   // of exp(logit - highest logit) over the whole row, for Certainty of greedy draws; 0: not known
-	Also       []int32   // what Need.Also asks for
+	Also       []int32   // the ids of Need.Also
 	AlsoLogits []float32 // theirs
 
-	Drawn bool // ID is what Draw draws, and nothing else is known
+	Drawn bool // ID is the result of Draw, and nothing else is known
 	ID    int32
 }
 
@@ -42,7 +42,7 @@ const (
 	alsoShare = 128
 )
 
-// Need is what DistOf looks at, in a row of n logits, for the token that follows once the tokens
+// Need is the part of a row of n logits that DistOf reads, for the token that follows once the tokens
 // ahead have followed the text. Also is appended to buf.
 func (s *Sampler) Need(n int, ahead, buf []int32) Need {
 	n = s.vocab(n)
@@ -56,7 +56,7 @@ func (s *Sampler) Need(n int, ahead, buf []int32) Need {
 	also, few := s.changed(buf, n, ahead)
 	slices.Sort(also[len(buf):])
 	need := Need{Vocab: n, Best: k, Also: slices.Compact(also[len(buf):]), Sum: s.options.Temperature == 0}
-	// Some of the highest may be lowered or forbidden. Where too many are, DistOf says so.
+	// Some of the highest may be lowered or forbidden. If there are too many, DistOf reports it.
 	need.Best += min(len(need.Also), nearBest)
 	if s.constraint != nil {
 		need.Best += k + 30
@@ -68,7 +68,7 @@ func (s *Sampler) Need(n int, ahead, buf []int32) Need {
 }
 
 // changed appends the ids below n to ids whose logits bias and penalties change, in any order.
-// It gives up when they are too many.
+// It gives up if there are too many.
 func (s *Sampler) changed(ids []int32, n int, ahead []int32) (list []int32, few bool) {
 	most := len(ids) + n/alsoShare
 	for _, b := range s.biases {
@@ -92,8 +92,8 @@ func (s *Sampler) changed(ids []int32, n int, ahead []int32) (list []int32, few 
 	return ids, len(ids) <= most
 }
 
-// DistOf is Dist of a row of which not everything may be known; ok is false if more of it must
-// be: then ask again with all of it. The result is the same, however much is known.
+// DistOf is Dist of a partly known row; ok is false if more of it is
+// needed: then call it again with all of it. The result does not depend on the known part.
 func (s *Sampler) DistOf(r Row, ahead []int32) (_ Dist, ok bool) {
 	if r.All != nil {
 		return s.Dist(r.All, ahead), true
@@ -146,7 +146,7 @@ func (s *Sampler) Certainty(d Dist, r Row, id int32) float32 {
 	return min(float32(exactmath.Exp(float64(min(z, math.MaxFloat32)-top)))/r.Sum, 1)
 }
 
-// narrow lists what is known of a row in s.scratch.keys, and the greatest key, 0 if there is
+// narrow lists the known part of a row in s.scratch.keys, and the greatest key, 0 if there is
 // none. It reports whether that is all that the filters may keep.
 func (s *Sampler) narrow(r *Row, ahead []int32) (best uint64, ok bool) {
 	k, byRank := s.rank()
@@ -169,7 +169,7 @@ func (s *Sampler) narrow(r *Row, ahead []int32) (best uint64, ok bool) {
 			n++
 		}
 	}
-	return best, n >= k // whatever is not known is less likely than these
+	return best, n >= k // all unknown ids are less likely than these
 }
 
 // merge appends the keys of a row to dst, ids ascending, with bias and penalties applied as if

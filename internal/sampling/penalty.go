@@ -2,9 +2,9 @@ package sampling
 
 import "slices"
 
-// A text counts what the penalties look at: which ids stand in the repetition
-// window, and how often each was generated. Tokens are rolled back in the order
-// opposite to that in which they came.
+// A text has the counts for the penalties: which ids are in the repetition
+// window, and how often each was generated. Tokens are rolled back in reverse
+// order.
 type text struct {
 	window  int     // tokens; 0: everything
 	history []int32 // kept only for a window, to know what leaves it
@@ -48,7 +48,7 @@ func (t *text) near(id int32) *entry {
 	return e
 }
 
-// pop takes the last pushed token back.
+// pop rolls the last pushed token back.
 func (t *text) pop(id int32) {
 	e := t.entry(id)
 	e.near--
@@ -61,7 +61,7 @@ func (t *text) pop(id int32) {
 	}
 }
 
-// extend adds tokens that may be generated; retract takes the same ones back.
+// extend adds tokens that may be generated; retract rolls the same ones back.
 func (t *text) extend(ahead []int32) {
 	for _, id := range ahead {
 		t.push(id)
@@ -74,7 +74,7 @@ func (t *text) retract(ahead []int32) {
 	}
 }
 
-// find is what is known of an id, maybe nothing.
+// find is the entry of an id, maybe empty.
 func (t *text) find(id int32) entry {
 	if i, ok := t.at[id]; ok {
 		return t.entries[i]
@@ -100,7 +100,7 @@ type bias struct {
 }
 
 // adjust returns the row with bias and penalties applied as if ahead had been
-// generated: the row itself where there is nothing to apply, otherwise a copy in
+// generated: the row itself if there is nothing to apply, otherwise a copy in
 // s.row.
 func (s *Sampler) adjust(row []float32, ahead []int32) []float32 {
 	if len(s.biases) == 0 && (s.text == nil || len(s.text.entries)+len(ahead) == 0) {

@@ -10,11 +10,11 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// A Plain is a draw that looks at a row of logits and nothing else: no bias, penalty or
+// A Plain is a draw that depends only on a row of logits: no bias, penalty or
 // constraint. A device that has the row can make it.
 //
 // Its filters are coarse. Ids are counted by level, a sixteenth of an octave of probability, and
-// those of a level stay or go together: the filters leave what exact ones leave, and the rest of
+// those of a level stay or go together: the filters keep the ids of exact ones, and the rest of
 // the last level.
 type Plain struct {
 	Temperature float64 // 0: the most likely id
@@ -46,10 +46,10 @@ type Drawer struct {
 	shares [topk.Levels]uint64 // the sum of their shares of its weight
 }
 
-// A Drawn is what a Drawer draws.
+// A Drawn is the result of a Drawer.
 type Drawn struct {
 	ID    int32   // -1 if the row has no number
-	Prob  float32 // of ID among the ids that the filters leave: at temperature 1 if the draw is greedy
+	Prob  float32 // of ID among the ids that the filters keep: at temperature 1 if the draw is greedy
 	Exact bool    // exact filters give the same ID
 }
 
@@ -106,8 +106,8 @@ type cut struct {
 	kept          uint64
 }
 
-// cut finds where the filters of p end. The weights are off by less than 2^-16 of themselves. What
-// top-k leaves is not worked out further.
+// cut finds where the filters of p end. The relative error of the weights is less than 2^-16. The result of
+// top-k is not refined further.
 func (w *Drawer) cut(p *Plain) cut {
 	c := cut{last: topk.Levels - 1, partial: topk.Levels}
 	most, low, high := math.MaxInt, uint64(math.MaxUint64), uint64(math.MaxUint64)

@@ -1,20 +1,20 @@
 // Package sampling turns logits into a distribution and a distribution into a token.
 //
-// A Sampler holds one request's options and as much of its text as the penalties
-// need. It knows token ids, logits and positions; it knows nothing of text,
-// models, batches or drafting, though its parts are those speculative decoding
-// needs: distributions at positions ahead, and draws that can be made twice.
+// A Sampler holds one request's options and the part of its text that the penalties
+// need. It knows token ids, logits and positions, but no text,
+// models, batches or drafting. Its parts serve speculative decoding:
+// distributions at positions ahead, and draws that can be repeated.
 //
-// The steps and their order are fixed: what a constraint forbids is out; logit
+// The steps and their order are fixed: ids that a constraint forbids are removed; logit
 // bias, repetition, frequency and presence penalties; temperature; top-k, top-p,
-// min-p, XTC. Each step sees what the former left, as a distribution that sums to
-// one. Equal logits rank by id, lowest first. A logit that is not a number is never chosen, one of +Inf counts
+// min-p, XTC. Each step sees the result of the previous one, as a distribution that sums to
+// one. Equal logits rank by id, lowest first. A NaN logit is never chosen, +Inf counts
 // as the largest float32, and an id 2^43 times less likely than the best (1e-13
 // of its probability after temperature) counts as impossible.
 //
 // A draw is the Gumbel-max over the distribution with noise that is a function of
-// seed, position and id alone (see RandomVersion): the same token comes out
-// however often and in whatever order draws are made, and two distributions drawn
+// seed, position and id alone (see RandomVersion): the token does not depend on the number
+// and order of draws, and two distributions drawn
 // from at one position, a draft's and its target's, tend to agree.
 package sampling
 
@@ -48,7 +48,7 @@ type Sampler struct {
 }
 
 // New returns a Sampler at position 0, after the prompt. Negative ids of the
-// prompt are no tokens: no penalty knows of them. It keeps neither the prompt nor
+// prompt are not tokens: penalties ignore them. It keeps neither the prompt nor
 // the slices and maps of o. The error names an option out of range.
 func New(o sample.Options, prompt []int32) (*Sampler, error) {
 	if err := validate(&o); err != nil {
@@ -93,7 +93,7 @@ func (s *Sampler) Accept(id int32) {
 }
 
 // Broken reports that a call of Accept or Dist has panicked, as a Constraint may: the Sampler
-// is of no further use. Who samples for several learns by it whose fault a panic was.
+// must not be used any more. It attributes a panic to one of several sequences.
 func (s *Sampler) Broken() bool { return s.inside }
 
 // Dist is the distribution of the token that follows once the tokens ahead have
@@ -119,7 +119,7 @@ func (s *Sampler) vocab(n int) int {
 	return n
 }
 
-// choose fills d with what is left of a row, or of s.scratch.keys if the ids are listed there.
+// choose fills d with the result for a row, or for s.scratch.keys if the ids are listed there.
 // best is the greatest key of them, 0 if there is none.
 func (s *Sampler) choose(d *dist, row []float32, best uint64, listed bool) {
 	switch {
@@ -131,13 +131,13 @@ func (s *Sampler) choose(d *dist, row []float32, best uint64, listed bool) {
 		d.scale = newScale(topk.Logit(best), s.options.Temperature)
 		s.filter(d, row, listed)
 		if d.id == nil && len(s.row) > 0 && &d.z[0] == &s.row[0] {
-			s.row, d.row = d.row, s.row // the row is ours: let d have it
+			s.row, d.row = d.row, s.row // the row is a copy: let d have it
 		}
 	}
 }
 
 // Draw is the token that the noise of d's position chooses from d, a Dist of s; -1
-// if d is empty. The same d gives the same token, however often it is asked.
+// if d is empty. The same d always gives the same token.
 func (s *Sampler) Draw(d Dist) int32 {
 	at := d.open()
 	switch at.len() {
@@ -228,8 +228,8 @@ func gate(g float64) (limit uint64, ok bool) {
 }
 
 // race is gumbelMax for given probabilities. The sum log p - log(-log u) is
-// highest where (-log u)/p is lowest, which needs one logarithm in place of three,
-// and none where the bound 1-u already loses.
+// highest where (-log u)/p is lowest, which needs one logarithm instead of three,
+// and none if the bound 1-u already loses.
 func (d *dist) race(noises uint64) int32 {
 	best, lowest := d.id[0], math.Inf(1)
 	for i, id := range d.id {
