@@ -16,8 +16,8 @@ import (
 
 // Options are a request's sampling options. The zero value is greedy decoding without penalties.
 type Options struct {
-	// Temperature, in [0, 100], divides the logits. 0 is greedy: the most likely id, whatever
-	// the truncation options say.
+	// Temperature, in [0, 100], divides the logits. 0 is greedy: the most likely id, regardless
+	// of the truncation options.
 	Temperature float64
 
 	// TopK keeps the K most likely ids; 0 keeps all.
@@ -61,7 +61,7 @@ type Options struct {
 	Vocab int
 }
 
-// A Constraint says which ids may come next, such as those that keep a text in a
+// A Constraint says which ids may come next, for example those that keep a text in a
 // grammar. It follows the text of one answer. The constraints of several answers may be called
 // at the same time.
 type Constraint interface {
