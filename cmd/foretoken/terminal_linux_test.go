@@ -131,6 +131,25 @@ func (m *pseudoTerminal) reply() string {
 	return m.prompted()
 }
 
+// say enters a line, waits until texts appear, and for the next prompt.
+func (m *pseudoTerminal) say(line string, texts ...string) {
+	m.t.Helper()
+	m.press(line + keyEnter)
+	for _, text := range texts {
+		m.expect(text)
+	}
+	m.prompted()
+}
+
+// leave presses keys that end the program.
+func (m *pseudoTerminal) leave(keys string) {
+	m.t.Helper()
+	m.press(keys)
+	if code := m.end(); code != exitOK {
+		m.t.Errorf("exit code %d", code)
+	}
+}
+
 // spoken waits until anything appears.
 func (m *pseudoTerminal) spoken() {
 	m.t.Helper()
@@ -190,36 +209,25 @@ func TestChatEditsLines(t *testing.T) {
 	if m.modes() == m.before {
 		t.Error("the terminal is not in raw mode while a line is read")
 	}
-	m.press("/systen" + keyBackspace + "m bc" + keyLeft + keyLeft + "a" + keyEnter)
-	m.expect("The system message is set.")
-	m.prompted()
+	m.say("/systen"+keyBackspace+"m bc"+keyLeft+keyLeft+"a", "The system message is set.")
 	m.press("/system" + keyEnter)
 	if got := m.reply(); !strings.HasPrefix(got, "abc\r\n") {
 		t.Errorf("the edited line is %q", got)
 	}
-	m.press(keyUp + keyUp + "d" + keyEnter) // the line before the last
-	m.expect("The system message is set.")
-	m.prompted()
+	m.say(keyUp+keyUp+"d", "The system message is set.") // the line before the last
 	m.press("/system \"\"\"one" + keyEnter)
 	m.expect("... ")
-	m.press("two\"\"\"" + keyEnter)
-	m.expect("The system message is set.")
-	m.prompted()
+	m.say("two\"\"\"", "The system message is set.")
 	m.press("/system" + keyEnter)
 	if got := m.reply(); !strings.HasPrefix(got, "one\r\ntwo\r\n") {
 		t.Errorf("two lines between quotes are %q", got)
 	}
-	m.press("\x1b[200~/system three\nfour\x1b[201~" + keyEnter)
-	m.expect("The system message is set.")
-	m.prompted()
+	m.say("\x1b[200~/system three\nfour\x1b[201~", "The system message is set.")
 	m.press("/system" + keyEnter)
 	if got := m.reply(); !strings.HasPrefix(got, "three\r\nfour\r\n") {
 		t.Errorf("two pasted lines are %q", got)
 	}
-	m.press(keyEnd)
-	if code := m.end(); code != exitOK {
-		t.Errorf("exit code %d", code)
-	}
+	m.leave(keyEnd)
 	if m.modes() != m.before {
 		t.Error("the terminal is not as it was")
 	}
@@ -270,16 +278,11 @@ func TestChatCommands(t *testing.T) {
 	m.press(keyInterrupt)
 	m.expect("Press Ctrl-C again or Ctrl-D to leave.")
 	m.prompted()
-	m.press("/clear" + keyEnter)
-	m.expect("cleared")
-	m.prompted()
+	m.say("/clear", "cleared")
 	m.press(keyInterrupt)
 	m.expect("Press Ctrl-C again")
 	m.prompted()
-	m.press(keyInterrupt)
-	if code := m.end(); code != exitOK {
-		t.Errorf("exit code %d", code)
-	}
+	m.leave(keyInterrupt)
 	if _, err := os.Stat(filepath.Join(m.state, "foretoken")); !os.IsNotExist(err) {
 		t.Errorf("--nohistory leaves a file: %v", err)
 	}
@@ -290,13 +293,8 @@ func TestChatCommands(t *testing.T) {
 func TestChatRemembersAndStops(t *testing.T) {
 	m := startTerminal(t, "run", "--isa", "generic", "--max-tokens", "2", "--temp", "0", "--ignore-eos")
 	m.prompted()
-	m.press("Hi." + keyEnter)
-	m.expect("2 tokens (length), ")
-	m.expect("; prompt 12 tokens, ")
-	m.prompted()
-	m.press("/set max-tokens 3000" + keyEnter)
-	m.expect("max-tokens is 3000.")
-	m.prompted()
+	m.say("Hi.", "2 tokens (length), ", "; prompt 12 tokens, ")
+	m.say("/set max-tokens 3000", "max-tokens is 3000.")
 	m.press("Hi." + keyEnter)
 	m.expect("\x1b[?2004l")
 	m.spoken()
@@ -304,48 +302,24 @@ func TestChatRemembersAndStops(t *testing.T) {
 	m.expect(" (canceled)") // perhaps with one token only, and so without a rate
 	m.expect("; prompt 2")  // twenty and some
 	m.prompted()
-	m.press("/show" + keyEnter)
-	m.expect("4 messages so far")
-	m.prompted()
-	m.press("/clear" + keyEnter)
-	m.prompted()
-	m.press("/bye" + keyEnter)
-	if code := m.end(); code != exitOK {
-		t.Errorf("exit code %d", code)
-	}
+	m.say("/show", "4 messages so far")
+	m.say("/clear")
+	m.leave("/bye" + keyEnter)
 }
 
 // A message that does not fit is no reason to leave, and is not remembered.
 func TestChatOutlivesErrors(t *testing.T) {
 	m := startTerminal(t, "run", "--context", "20", "--max-tokens", "1", "--temp", "0", "--nohistory")
 	m.prompted()
-	m.press("Hi." + keyEnter)
-	m.expect("1 token (")
-	m.prompted()
-	m.press("Hi." + keyEnter)
-	m.expect("shorten the prompt, or raise --context (the model allows 4096)")
-	m.expect("Type /clear")
-	m.prompted()
-	m.press("/show" + keyEnter)
-	m.expect("2 messages so far")
-	m.prompted()
-	m.press("/clear" + keyEnter)
-	m.prompted()
-	m.press("/set logit-bias 9999=1" + keyEnter)
-	m.expect("logit-bias is 9999=1.")
-	m.prompted()
-	m.press("Hi." + keyEnter)
-	m.expect("--logit-bias: 9999 is not a token of the model")
-	m.prompted()
-	m.press("/set logit-bias default" + keyEnter)
-	m.prompted()
-	m.press("Hi." + keyEnter)
-	m.expect("1 token (")
-	m.prompted()
-	m.press(keyEnd)
-	if code := m.end(); code != exitOK {
-		t.Errorf("exit code %d", code)
-	}
+	m.say("Hi.", "1 token (")
+	m.say("Hi.", "shorten the prompt, or raise --context (the model allows 4096)", "Type /clear")
+	m.say("/show", "2 messages so far")
+	m.say("/clear")
+	m.say("/set logit-bias 9999=1", "logit-bias is 9999=1.")
+	m.say("Hi.", "--logit-bias: 9999 is not a token of the model")
+	m.say("/set logit-bias default")
+	m.say("Hi.", "1 token (")
+	m.leave(keyEnd)
 }
 
 // Without a template there is no conversation: each text is continued for itself.
@@ -359,13 +333,8 @@ func TestChatWithoutTemplate(t *testing.T) {
 		m.expect("; prompt 3 tokens")
 	}
 	m.prompted()
-	m.press("/system x" + keyEnter)
-	m.expect("There is no system message without the chat template.")
-	m.prompted()
-	m.press("/exit" + keyEnter)
-	if code := m.end(); code != exitOK {
-		t.Errorf("exit code %d", code)
-	}
+	m.say("/system x", "There is no system message without the chat template.")
+	m.leave("/exit" + keyEnter)
 }
 
 func TestInterruptSignalsEndTheProgram(t *testing.T) {

@@ -14,46 +14,80 @@ import (
 // engines collects the statistics of the loaded models' engines. It is a prometheus.Collector.
 type engines struct{ s *Server }
 
-// series is one value of an engine's statistics.
-type series struct {
+// series is one value of statistics of type T.
+type series[T any] struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	of   func(*foretoken.Stats) float64
+	of   func(*T) float64
 }
 
-func newSeries(name, help string, kind prometheus.ValueType, of func(*foretoken.Stats) float64) series {
-	return series{prometheus.NewDesc(name, help, []string{byModel}, nil), kind, of}
+// seriesOf are several of them.
+type seriesOf[T any] []series[T]
+
+func (list seriesOf[T]) describe(to chan<- *prometheus.Desc) {
+	for _, x := range list {
+		to <- x.desc
+	}
+}
+
+// collect sends the values of x. labels are the values of the labels.
+func (list seriesOf[T]) collect(to chan<- prometheus.Metric, x *T, labels ...string) {
+	for _, n := range list {
+		to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(x), labels...)
+	}
+}
+
+func newSeries[T any](name, help string, kind prometheus.ValueType, of func(*T) float64, labels ...string) series[T] {
+	return series[T]{prometheus.NewDesc(name, help, labels, nil), kind, of}
+}
+
+// perModel is a series with one value per model.
+func perModel(name, help string, kind prometheus.ValueType, of func(*foretoken.Stats) float64) series[foretoken.Stats] {
+	return newSeries(name, help, kind, of, byModel)
+}
+
+// perDevice is a series with one value per model and device.
+func perDevice(name, help string, kind prometheus.ValueType, of func(*foretoken.DeviceStats) float64) series[foretoken.DeviceStats] {
+	return newSeries(name, help, kind, of, byModel, "device")
+}
+
+// truth is the value of a gauge that is 1 or 0.
+func truth(x bool) float64 {
+	if x {
+		return 1
+	}
+	return 0
 }
 
 // engineSeries have one value per model.
-var engineSeries = []series{
-	newSeries("foretoken_requests_running", "Requests in the batch.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Running) }),
-	newSeries("foretoken_requests_waiting", "Requests in the queue.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Waiting) }),
-	newSeries("foretoken_kv_cache_usage_ratio", "Share of the memory budget in use by running requests, without the prefix cache, which can be evicted.", prometheus.GaugeValue, usage),
-	newSeries("foretoken_kv_used_bytes", "Memory in use by running requests and the prefix cache: KV cache and recurrent state.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVUsed) }),
-	newSeries("foretoken_kv_budget_bytes", "Maximum of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVBudget) }),
-	newSeries("foretoken_kv_pages", "KV cache pages in use.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVPages) }),
-	newSeries("foretoken_kv_page_tokens", "Tokens of a KV cache page.", prometheus.GaugeValue, func(*foretoken.Stats) float64 { return foretoken.PageTokens }),
-	newSeries("foretoken_kv_pages_max", "Pages that foretoken_kv_budget_bytes could hold of one sequence, its recurrent state and the drafter's pages included.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVMaxPages) }),
-	newSeries("foretoken_prefix_cache_bytes", "Memory of the prefix cache, part of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Bytes) }),
-	newSeries("foretoken_prefix_cache_entries", "Prefixes in the prefix cache.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Entries) }),
-	newSeries("foretoken_prefix_cache_queries_total", "Prompts looked up in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits + x.PrefixCache.Misses) }),
-	newSeries("foretoken_prefix_cache_hits_total", "Prompts with a prefix in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits) }),
-	newSeries("foretoken_prefix_cache_evictions_total", "Entries evicted from the prefix cache to free memory.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Evictions) }),
-	newSeries("foretoken_prompt_tokens_total", "Prompt tokens of finished requests.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PromptTokens) }),
-	newSeries("foretoken_prompt_tokens_cached_total", "Prompt tokens of finished requests that came from the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.CachedTokens) }),
-	newSeries("foretoken_generation_tokens_total", "Generated tokens.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Tokens) }),
-	newSeries("foretoken_forced_tokens_total", "Generated tokens that a grammar forced, verified with the drafts of their round.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Forced) }),
-	newSeries("foretoken_preemptions_total", "Requests preempted to free memory for others; each is computed again later.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Preemptions) }),
-	newSeries("foretoken_rounds_total", "Rounds, each one forward pass over the batch.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Rounds) }),
-	newSeries("foretoken_images_total", "Images and videos that the vision tower encoded.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Pictures) }),
-	newSeries("foretoken_images_cached_total", "Images and videos found in the cache of the vision tower.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Cached) }),
-	newSeries("foretoken_vision_seconds_total", "Time in the vision tower.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return x.Vision.Took.Seconds() }),
-	newSeries("foretoken_vision_cache_bytes", "Memory of the cached output of the vision tower.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Bytes) }),
-	newSeries("foretoken_background_prefills_waiting", "Conversations whose next prompt is queued for background prefill.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Waiting) }),
-	newSeries("foretoken_background_prefill_tokens_total", "Tokens prefilled in the background.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Tokens) }),
-	newSeries("foretoken_background_prefills_completed_total", "Background prefills completed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Completed) }),
-	newSeries("foretoken_background_prefills_dropped_total", "Background prefills dropped: the next request came first, or memory was needed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Dropped) }),
+var engineSeries = seriesOf[foretoken.Stats]{
+	perModel("foretoken_requests_running", "Requests in the batch.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Running) }),
+	perModel("foretoken_requests_waiting", "Requests in the queue.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Waiting) }),
+	perModel("foretoken_kv_cache_usage_ratio", "Share of the memory budget in use by running requests, without the prefix cache, which can be evicted.", prometheus.GaugeValue, usage),
+	perModel("foretoken_kv_used_bytes", "Memory in use by running requests and the prefix cache: KV cache and recurrent state.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVUsed) }),
+	perModel("foretoken_kv_budget_bytes", "Maximum of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVBudget) }),
+	perModel("foretoken_kv_pages", "KV cache pages in use.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVPages) }),
+	perModel("foretoken_kv_page_tokens", "Tokens of a KV cache page.", prometheus.GaugeValue, func(*foretoken.Stats) float64 { return foretoken.PageTokens }),
+	perModel("foretoken_kv_pages_max", "Pages that foretoken_kv_budget_bytes could hold of one sequence, its recurrent state and the drafter's pages included.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVMaxPages) }),
+	perModel("foretoken_prefix_cache_bytes", "Memory of the prefix cache, part of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Bytes) }),
+	perModel("foretoken_prefix_cache_entries", "Prefixes in the prefix cache.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Entries) }),
+	perModel("foretoken_prefix_cache_queries_total", "Prompts looked up in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits + x.PrefixCache.Misses) }),
+	perModel("foretoken_prefix_cache_hits_total", "Prompts with a prefix in the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Hits) }),
+	perModel("foretoken_prefix_cache_evictions_total", "Entries evicted from the prefix cache to free memory.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Evictions) }),
+	perModel("foretoken_prompt_tokens_total", "Prompt tokens of finished requests.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.PromptTokens) }),
+	perModel("foretoken_prompt_tokens_cached_total", "Prompt tokens of finished requests that came from the prefix cache.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.CachedTokens) }),
+	perModel("foretoken_generation_tokens_total", "Generated tokens.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Tokens) }),
+	perModel("foretoken_forced_tokens_total", "Generated tokens that a grammar forced, verified with the drafts of their round.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Forced) }),
+	perModel("foretoken_preemptions_total", "Requests preempted to free memory for others; each is computed again later.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Preemptions) }),
+	perModel("foretoken_rounds_total", "Rounds, each one forward pass over the batch.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Rounds) }),
+	perModel("foretoken_images_total", "Images and videos that the vision tower encoded.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Pictures) }),
+	perModel("foretoken_images_cached_total", "Images and videos found in the cache of the vision tower.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Cached) }),
+	perModel("foretoken_vision_seconds_total", "Time in the vision tower.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return x.Vision.Took.Seconds() }),
+	perModel("foretoken_vision_cache_bytes", "Memory of the cached output of the vision tower.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Vision.Bytes) }),
+	perModel("foretoken_background_prefills_waiting", "Conversations whose next prompt is queued for background prefill.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Waiting) }),
+	perModel("foretoken_background_prefill_tokens_total", "Tokens prefilled in the background.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Tokens) }),
+	perModel("foretoken_background_prefills_completed_total", "Background prefills completed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Completed) }),
+	perModel("foretoken_background_prefills_dropped_total", "Background prefills dropped: the next request came first, or memory was needed.", prometheus.CounterValue, func(x *foretoken.Stats) float64 { return float64(x.Background.Dropped) }),
 }
 
 // The series with several values per model.
@@ -69,21 +103,13 @@ var (
 )
 
 // deviceSeries are one value per model and device.
-var deviceSeries = []struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	of   func(*foretoken.DeviceStats) float64
-}{
-	{byDevice("foretoken_device_memory_bytes", "Memory of the device; 0 if unknown."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Memory) }},
-	{byDevice("foretoken_device_memory_free_bytes", "Free memory of the device, other processes considered."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Free) }},
-	{byDevice("foretoken_device_memory_used_bytes", "Memory of the device that the model uses: weights, state, activations."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Used) }},
-	{byDevice("foretoken_device_graphs", "Recorded passes that can be replayed: graphs, on a GPU."), prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Recordings) }},
-	{byDevice("foretoken_device_graphs_recorded_total", "Passes recorded for replay."), prometheus.CounterValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Recorded) }},
-	{byDevice("foretoken_device_graphs_replayed_total", "Passes replayed."), prometheus.CounterValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Replayed) }},
-}
-
-func byDevice(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, []string{byModel, "device"}, nil)
+var deviceSeries = seriesOf[foretoken.DeviceStats]{
+	perDevice("foretoken_device_memory_bytes", "Memory of the device; 0 if unknown.", prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Memory) }),
+	perDevice("foretoken_device_memory_free_bytes", "Free memory of the device, other processes considered.", prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Free) }),
+	perDevice("foretoken_device_memory_used_bytes", "Memory of the device that the model uses: weights, state, activations.", prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Used) }),
+	perDevice("foretoken_device_graphs", "Recorded passes that can be replayed: graphs, on a GPU.", prometheus.GaugeValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Recordings) }),
+	perDevice("foretoken_device_graphs_recorded_total", "Passes recorded for replay.", prometheus.CounterValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Recorded) }),
+	perDevice("foretoken_device_graphs_replayed_total", "Passes replayed.", prometheus.CounterValue, func(d *foretoken.DeviceStats) float64 { return float64(d.Replayed) }),
 }
 
 // usage is the share of the memory budget in use without the prefix cache.
@@ -96,22 +122,12 @@ func usage(x *foretoken.Stats) float64 {
 
 // Describe implements prometheus.Collector.
 func (e *engines) Describe(to chan<- *prometheus.Desc) {
-	for _, list := range [][]series{engineSeries, sharedSeries} {
-		for _, x := range list {
-			to <- x.desc
-		}
+	engineSeries.describe(to)
+	sharedSeries.describe(to)
+	deviceSeries.describe(to)
+	for _, d := range []*prometheus.Desc{draftedDesc, acceptedDesc, weightsDesc, phaseDesc, finishedDesc, runningDesc, waitingDesc, fullestDesc} {
+		to <- d
 	}
-	to <- draftedDesc
-	to <- acceptedDesc
-	to <- weightsDesc
-	to <- phaseDesc
-	for _, x := range deviceSeries {
-		to <- x.desc
-	}
-	to <- finishedDesc
-	to <- runningDesc
-	to <- waitingDesc
-	to <- fullestDesc
 }
 
 // Collect implements prometheus.Collector. The registry would send a panic to the client with its
@@ -131,13 +147,9 @@ func (e *engines) collect(to chan<- prometheus.Metric) {
 		}
 		x := v.Model.Stats()
 		running, waiting, fullest = running+x.Running, waiting+x.Waiting, max(fullest, usage(&x))
-		for _, n := range engineSeries {
-			to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
-		}
-		if x.PrefixCache.Shared.Used {
-			for _, n := range sharedSeries {
-				to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x), v.Name)
-			}
+		engineSeries.collect(to, &x, v.Name)
+		if shared := &x.PrefixCache.Shared; shared.Used {
+			sharedSeries.collect(to, shared, v.Name)
 		}
 		for j := range x.DraftedAt {
 			at := strconv.Itoa(j + 1)
@@ -148,9 +160,7 @@ func (e *engines) collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(weightsDesc, prometheus.GaugeValue, float64(p.Weights), v.Name, p.Device)
 		}
 		for i := range x.Devices {
-			for _, n := range deviceSeries {
-				to <- prometheus.MustNewConstMetric(n.desc, n.kind, n.of(&x.Devices[i]), v.Name, x.Devices[i].Device)
-			}
+			deviceSeries.collect(to, &x.Devices[i], v.Name, x.Devices[i].Device)
 		}
 		for phase, took := range map[string]time.Duration{"forward": x.Phases.Forward, "sample": x.Phases.Sample, "draft": x.Phases.Draft, "other": x.Phases.Other} {
 			to <- prometheus.MustNewConstMetric(phaseDesc, prometheus.CounterValue, took.Seconds(), v.Name, phase)

@@ -72,26 +72,19 @@ func places(rows []prefix.Rows) (list []kvevents.Place) {
 // events collects the metrics of the publisher of events. It is a prometheus.Collector.
 type events struct{ p *kvevents.Publisher }
 
-// The series of events.
-var (
-	subscribersDesc = prometheus.NewDesc("foretoken_kv_event_subscribers", "Subscribers to the events of the prefix cache.", nil, nil)
-	batchesDesc     = prometheus.NewDesc("foretoken_kv_event_batches_total", "Batches of events published.", nil, nil)
-	replayedDesc    = prometheus.NewDesc("foretoken_kv_event_batches_replayed_total", "Batches of events sent again on request.", nil, nil)
-	slowDesc        = prometheus.NewDesc("foretoken_kv_event_subscribers_dropped_total", "Subscribers that were disconnected because they did not read.", nil, nil)
-)
+// eventSeries are the series of events.
+var eventSeries = seriesOf[kvevents.Stats]{
+	newSeries("foretoken_kv_event_subscribers", "Subscribers to the events of the prefix cache.", prometheus.GaugeValue, func(x *kvevents.Stats) float64 { return float64(x.Subscribers) }),
+	newSeries("foretoken_kv_event_batches_total", "Batches of events published.", prometheus.CounterValue, func(x *kvevents.Stats) float64 { return float64(x.Batches) }),
+	newSeries("foretoken_kv_event_batches_replayed_total", "Batches of events sent again on request.", prometheus.CounterValue, func(x *kvevents.Stats) float64 { return float64(x.Replayed) }),
+	newSeries("foretoken_kv_event_subscribers_dropped_total", "Subscribers that were disconnected because they did not read.", prometheus.CounterValue, func(x *kvevents.Stats) float64 { return float64(x.Slow) }),
+}
 
 // Describe implements prometheus.Collector.
-func (e *events) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{subscribersDesc, batchesDesc, replayedDesc, slowDesc} {
-		to <- d
-	}
-}
+func (e *events) Describe(to chan<- *prometheus.Desc) { eventSeries.describe(to) }
 
 // Collect implements prometheus.Collector.
 func (e *events) Collect(to chan<- prometheus.Metric) {
 	x := e.p.Stats()
-	to <- prometheus.MustNewConstMetric(subscribersDesc, prometheus.GaugeValue, float64(x.Subscribers))
-	to <- prometheus.MustNewConstMetric(batchesDesc, prometheus.CounterValue, float64(x.Batches))
-	to <- prometheus.MustNewConstMetric(replayedDesc, prometheus.CounterValue, float64(x.Replayed))
-	to <- prometheus.MustNewConstMetric(slowDesc, prometheus.CounterValue, float64(x.Slow))
+	eventSeries.collect(to, &x)
 }

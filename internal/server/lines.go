@@ -99,12 +99,7 @@ func newLineMetrics(s *Server, o *Batches) *lineMetrics {
 		})
 	}
 	count(&m.diverged, prometheus.CounterOpts{Name: "foretoken_batch_divergence_total", Help: "Lines whose result differs from an existing one: workers that should give equal answers do not."})
-	s.metrics.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 if the queue of batches can be reached; otherwise requests are answered and batches wait."}, func() float64 {
-		if o.connected() {
-			return 1
-		}
-		return 0
-	}))
+	s.metrics.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_queue_connected", Help: "1 if the queue of batches can be reached; otherwise requests are answered and batches wait."}, func() float64 { return truth(o.connected()) }))
 	return m
 }
 

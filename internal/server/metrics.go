@@ -71,12 +71,7 @@ func newMetrics(s *Server) *metrics {
 		m.fetches.WithLabelValues(result)
 	}
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_http_requests_active", Help: "HTTP requests in progress."}, func() float64 { return float64(m.active.Load()) })
-	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 if the server is ready: models are loaded, none has failed, and it is not shutting down."}, func() float64 {
-		if s.ready() {
-			return 1
-		}
-		return 0
-	})
+	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_ready", Help: "1 if the server is ready: models are loaded, none has failed, and it is not shutting down."}, func() float64 { return truth(s.ready()) })
 	m.register(m.requests, m.duration, m.errors, m.fetches, m.bytes, m.first, m.gap, m.queued, m.depth, m.took, m.width, m.offline, active, ready, &engines{s})
 	if s.o.Events != nil {
 		m.register(&events{s.o.Events})

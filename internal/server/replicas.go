@@ -32,18 +32,13 @@ func newSharedStatus(x *foretoken.SharedCacheStats) *sharedStatus {
 	return s
 }
 
-func newSharedSeries(name, help string, kind prometheus.ValueType, of func(*foretoken.SharedCacheStats) float64) series {
-	return newSeries("foretoken_shared_prefix_"+name, help, kind, func(x *foretoken.Stats) float64 { return of(&x.PrefixCache.Shared) })
+func newSharedSeries(name, help string, kind prometheus.ValueType, of func(*foretoken.SharedCacheStats) float64) series[foretoken.SharedCacheStats] {
+	return newSeries("foretoken_shared_prefix_"+name, help, kind, of, byModel)
 }
 
 // sharedSeries have one value per model that shares its prefixes.
-var sharedSeries = []series{
-	newSharedSeries("up", "Whether the shared store of prefixes answers.", prometheus.GaugeValue, func(x *foretoken.SharedCacheStats) float64 {
-		if x.Down {
-			return 0
-		}
-		return 1
-	}),
+var sharedSeries = seriesOf[foretoken.SharedCacheStats]{
+	newSharedSeries("up", "Whether the shared store of prefixes answers.", prometheus.GaugeValue, func(x *foretoken.SharedCacheStats) float64 { return truth(!x.Down) }),
 	newSharedSeries("latency_seconds", "Moving estimate of the time of a small request to the shared store; 0: unknown.", prometheus.GaugeValue, func(x *foretoken.SharedCacheStats) float64 { return x.Latency.Seconds() }),
 	newSharedSeries("bytes_per_second", "Moving estimate of the rate of the shared store; 0: unknown.", prometheus.GaugeValue, func(x *foretoken.SharedCacheStats) float64 { return x.BytesPerSecond }),
 	newSharedSeries("token_seconds", "Moving estimate of the time to compute a prompt token, compared with the time to fetch it; 0: unknown.", prometheus.GaugeValue, func(x *foretoken.SharedCacheStats) float64 { return x.TokenTime.Seconds() }),

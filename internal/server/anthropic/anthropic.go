@@ -19,7 +19,7 @@ const pingInterval = 10 * time.Second
 // handler answers requests.
 type handler struct {
 	service *generate.Service
-	threads *threads
+	threads threads
 }
 
 // Register adds the routes of the protocol.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -18,12 +17,7 @@ var (
 	site    *httptest.Server
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(generatetest.Serve(Register, func(h *generate.Service, s *httptest.Server) int {
-		service, site = h, s
-		return m.Run()
-	}))
-}
+func TestMain(m *testing.M) { generatetest.Main(m, Register, &service, &site) }
 
 // post sends a request and returns the status and the body.
 func post(t *testing.T, path, request string) (int, string) {

@@ -2,11 +2,9 @@ package anthropic
 
 import (
 	"bytes"
-	"container/list"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"sync"
 
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
@@ -25,13 +23,9 @@ var errNoThread = errors.New("no such thread")
 
 // thread is a conversation that a client continues by the id of its last answer.
 type thread struct {
-	id            string // of the last answer
-	owner         string // the tenant; to others it does not exist
 	system, tools []byte // of the request that began it; nil: none
 	messages      []byte // elements of an array, with commas between them
 }
-
-func (t *thread) size() int { return len(t.system) + len(t.tools) + len(t.messages) }
 
 // add appends an element to the messages.
 func (t *thread) add(message []byte) {
@@ -41,59 +35,21 @@ func (t *thread) add(message []byte) {
 	t.messages = append(t.messages, message...)
 }
 
-// threads keeps the most recently continued threads in memory. It may be used from several
-// goroutines.
-type threads struct {
-	mu     sync.Mutex // protects what follows
-	byID   map[string]*list.Element
-	recent *list.List // of *thread, the last used in front
-	bytes  int
+// threads are the most recently continued threads, by the ids of their last answers.
+type threads struct{ *body.Recent[thread] }
+
+func newThreads() threads {
+	return threads{body.NewRecent(maxThreads, maxThreadBytes, func(t *thread, n int) int { return n * t.size() })}
 }
 
-func newThreads() *threads { return &threads{byID: map[string]*list.Element{}, recent: list.New()} }
+func (t *thread) size() int { return len(t.system) + len(t.tools) + len(t.messages) }
 
-// put adds a thread in place of the one with the id previous, which it continues, and drops the
-// least recently used until all fit.
-func (s *threads) put(t *thread, previous string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.find(t.owner, previous); e != nil {
-		s.drop(e)
+// put adds a thread in place of the one with the id previous, which it continues.
+func (s threads) put(owner, id string, t *thread, previous string) {
+	s.Remove(owner, previous)
+	if t.size() <= maxThread {
+		s.Put(owner, t, id)
 	}
-	if t.size() > maxThread {
-		return
-	}
-	s.byID[t.id] = s.recent.PushFront(t)
-	s.bytes += t.size()
-	for s.bytes > maxThreadBytes || s.recent.Len() > maxThreads {
-		s.drop(s.recent.Back())
-	}
-}
-
-// get returns a thread of owner, or nil.
-func (s *threads) get(owner, id string) *thread {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.find(owner, id)
-	if e == nil {
-		return nil
-	}
-	s.recent.MoveToFront(e)
-	return e.Value.(*thread)
-}
-
-// find is the place of a thread of owner, or nil; mu is held.
-func (s *threads) find(owner, id string) *list.Element {
-	if e := s.byID[id]; e != nil && e.Value.(*thread).owner == owner {
-		return e
-	}
-	return nil
-}
-
-func (s *threads) drop(e *list.Element) {
-	t := s.recent.Remove(e).(*thread)
-	delete(s.byID, t.id)
-	s.bytes -= t.size()
 }
 
 // read reads a request. One that continues a thread is read as the request for the whole
@@ -113,7 +69,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, c generate.Caller
 		}
 	}
 	previous = id.Text()
-	t := h.threads.get(c.Tenant, previous)
+	t := h.threads.Get(c.Tenant, previous)
 	if t == nil {
 		id.Fail(&generate.Error{
 			Status: http.StatusNotFound, Kind: generate.NotFound, Param: id.Path(), Err: errNoThread,
@@ -157,7 +113,6 @@ func (h *handler) keep(q *request, m *message) {
 	if t == nil {
 		return
 	}
-	t.id, t.owner = m.ID, q.Caller.Tenant
 	if len(m.Content) > 0 {
 		answer, err := json.Marshal(struct {
 			Role    string   `json:"role"`
@@ -168,5 +123,5 @@ func (h *handler) keep(q *request, m *message) {
 		}
 		t.add(answer)
 	}
-	h.threads.put(t, q.previous)
+	h.threads.put(q.Caller.Tenant, m.ID, t, q.previous)
 }

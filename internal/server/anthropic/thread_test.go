@@ -134,25 +134,25 @@ func TestThreadsThatAreNotThere(t *testing.T) {
 func TestThreadsAreBounded(t *testing.T) {
 	s := newThreads()
 	put := func(id string, size int, previous string) {
-		s.put(&thread{id: id, owner: "o", messages: make([]byte, size)}, previous)
+		s.put("o", id, &thread{messages: make([]byte, size)}, previous)
 	}
 	put("large", maxThread+1, "")
 	for i := range 5 {
 		put(fmt.Sprint(i), maxThread, "")
 	}
 	for id, kept := range map[string]bool{"large": false, "0": false, "1": true, "4": true} {
-		if got := s.get("o", id) != nil; got != kept {
+		if got := s.Get("o", id) != nil; got != kept {
 			t.Errorf("%s is kept: %v", id, got)
 		}
 	}
 	put("next", 7, "1")
-	if s.get("o", "1") != nil || s.get("o", "next") == nil || s.bytes != 3*maxThread+7 || s.recent.Len() != 4 || len(s.byID) != 4 {
-		t.Errorf("%d bytes in %d threads", s.bytes, s.recent.Len())
+	if n, ids, size := s.Len(); s.Get("o", "1") != nil || s.Get("o", "next") == nil || size != 3*maxThread+7 || n != 4 || ids != 4 {
+		t.Errorf("%d bytes in %d threads", size, n)
 	}
 	for i := range maxThreads {
 		put(fmt.Sprint("n", i), 1, "")
 	}
-	if s.recent.Len() != maxThreads || len(s.byID) != maxThreads || s.bytes != maxThreads {
-		t.Errorf("%d bytes in %d threads", s.bytes, s.recent.Len())
+	if n, ids, size := s.Len(); n != maxThreads || ids != maxThreads || size != maxThreads {
+		t.Errorf("%d bytes in %d threads", size, n)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -21,12 +20,7 @@ var (
 	site    *httptest.Server
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(generatetest.Serve(Register, func(h *generate.Service, s *httptest.Server) int {
-		service, site = h, s
-		return m.Run()
-	}))
-}
+func TestMain(m *testing.M) { generatetest.Main(m, Register, &service, &site) }
 
 // send makes a request and returns the status and the body.
 func send(t *testing.T, method, path, request string) (int, string) {

@@ -89,7 +89,7 @@ func TestAnswersAreDeterministic(t *testing.T) {
 		if len(seen) < 2*c.ids || len(seen) != 2*len(ids.FindAllString(first, -1)) {
 			t.Errorf("%s: %d identifiers in %s and %s", c.path, len(seen), first, other)
 		}
-		if found := api.stored.recent.Len(); found > 0 {
+		if found, _, _ := api.stored.Len(); found > 0 {
 			t.Errorf("%s: %d responses are stored", c.path, found)
 		}
 	}

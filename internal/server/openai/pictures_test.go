@@ -63,7 +63,7 @@ func TestPicturesOfResponses(t *testing.T) {
 	}
 
 	// A continued response has the images of the earlier ones.
-	h.stored.put(&stored{id: "before", messages: q.talk})
+	h.stored.put("", &stored{id: "before", messages: q.talk})
 	q, err = read(`{"previous_response_id": "before", "input": [{"role": "user", "content": [{"type": "input_image", "image_url": ` + cat + `}]}]}`)
 	if got := generatetest.Shown(t, q.Messages); err != nil || !slices.Equal(got, append(want, "user: <image> [cat]")) ||
 		!slices.Equal(q.Media, []string{"previous_response_id", "previous_response_id", "input[0].content[0].image_url"}) {
@@ -77,18 +77,19 @@ func TestStoredPicturesCountOnce(t *testing.T) {
 	m := chat.Message{Content: chat.Parts(chat.Part{Media: &chat.Media{Files: [][]byte{make([]byte, 1000), make([]byte, 500)}}})}
 	turn := sizeOf(m)
 	for i, messages := range [][]chat.Message{{m}, {m, m}, {m, m, m}} {
-		s.put(&stored{id: string(rune('a' + i)), messages: messages})
+		s.put("", &stored{id: string(rune('a' + i)), messages: messages})
 	}
-	if want := 6*turn + 1500; s.bytes != want || len(s.media) != 1 {
-		t.Errorf("%d bytes, want %d", s.bytes, want)
+	if _, _, size := s.Len(); size != 6*turn+1500 || len(s.media) != 1 {
+		t.Errorf("%d bytes, want %d", size, 6*turn+1500)
 	}
 	s.remove("", "b")
 	s.remove("", "a")
-	if want := 3*turn + 1500; s.bytes != want {
-		t.Errorf("%d bytes of the last, want %d", s.bytes, want)
+	if _, _, size := s.Len(); size != 3*turn+1500 {
+		t.Errorf("%d bytes of the last, want %d", size, 3*turn+1500)
 	}
-	if s.remove("", "c"); s.bytes != 0 || len(s.media) != 0 {
-		t.Errorf("%d bytes, %d images of none", s.bytes, len(s.media))
+	s.remove("", "c")
+	if _, _, size := s.Len(); size != 0 || len(s.media) != 0 {
+		t.Errorf("%d bytes, %d images of none", size, len(s.media))
 	}
 }
 

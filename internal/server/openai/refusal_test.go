@@ -245,7 +245,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add(`{"messages": [{"role": "user", "content": "a"}], ` + weather + `, "tool_choice": {"type": "function", "function": {"name": "clock"}}, "logit_bias": {"1": 2}}`)
 	f.Add(`{"input": [{"type": "reasoning", "content": []}, {"role": "assistant", "content": "x"}], ` + flatWeather + `}`)
 	s := &API{service: service, stored: newStore()}
-	s.stored.put(&stored{id: "resp_1", messages: []chat.Message{{Role: "user"}}})
+	s.stored.put("", &stored{id: "resp_1", messages: []chat.Message{{Role: "user"}}})
 	f.Fuzz(func(t *testing.T, request string) {
 		check := func(err error) {
 			if err == nil {

@@ -83,11 +83,11 @@ func (h *API) finish(b *reply) {
 	for i := range said.ToolCalls {
 		said.ToolCalls[i].ID = b.calls[i]
 	}
-	r := &stored{id: b.object.ID, owner: b.q.owner, body: body.Marshal(b.object), messages: append(slices.Clip(b.q.talk), said)}
+	r := &stored{id: b.object.ID, body: body.Marshal(b.object), messages: append(slices.Clip(b.q.talk), said)}
 	for _, i := range b.object.Output {
 		r.items = append(r.items, i.ID)
 	}
-	h.stored.put(r)
+	h.stored.put(b.q.owner, r)
 }
 
 // readResponse reads a request.

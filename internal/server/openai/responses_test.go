@@ -166,22 +166,22 @@ func TestResponseStore(t *testing.T) {
 func TestStoreStaysBounded(t *testing.T) {
 	s := newStore()
 	for i := range maxStored + 10 {
-		s.put(&stored{id: fmt.Sprint(i), items: []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}})
+		s.put("", &stored{id: fmt.Sprint(i), items: []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}})
 	}
-	if s.get("", "9") != nil || s.get("", "10") == nil || len(s.byID) != maxStored || len(s.byItem) != 2*maxStored {
-		t.Errorf("%d are stored, with %d items", len(s.byID), len(s.byItem))
+	if n, ids, _ := s.Len(); s.get("", "9") != nil || s.get("", "10") == nil || s.get("", "a10") != nil || n != maxStored || ids != 3*maxStored {
+		t.Errorf("%d are stored, with %d ids", n, ids)
 	}
 	long := []chat.Message{{Content: chat.Text(strings.Repeat("x", maxStoredBytes/4))}}
 	for i := range 5 {
-		s.put(&stored{id: fmt.Sprint("long", i), messages: long})
+		s.put("", &stored{id: fmt.Sprint("long", i), messages: long})
 		s.get("", "long0") // the last used stay
 	}
-	if s.bytes > maxStoredBytes || s.get("", "long0") == nil || s.get("", "long1") != nil || len(s.byID) > 4 {
-		t.Errorf("%d bytes in %d", s.bytes, len(s.byID))
+	if n, _, size := s.Len(); size > maxStoredBytes || s.get("", "long0") == nil || s.get("", "long1") != nil || n > 4 {
+		t.Errorf("%d bytes in %d", size, n)
 	}
-	s.put(&stored{id: "huge", body: make([]byte, maxStoredBytes+1)})
-	if s.get("", "huge") != nil || s.bytes != 0 || s.recent.Len() != 0 || len(s.byItem) != 0 {
-		t.Errorf("%d bytes after one that is too large", s.bytes)
+	s.put("", &stored{id: "huge", body: make([]byte, maxStoredBytes+1)})
+	if n, ids, size := s.Len(); s.get("", "huge") != nil || size != 0 || n != 0 || ids != 0 {
+		t.Errorf("%d bytes after one that is too large", size)
 	}
 }
 

@@ -1,11 +1,10 @@
 package openai
 
 import (
-	"container/list"
 	"encoding/json"
-	"sync"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/server/body"
 )
 
 // The limits of a store. A conversation counts with all of its text in each of its responses, so
@@ -18,55 +17,37 @@ const (
 // stored is a response that can be retrieved and continued.
 type stored struct {
 	id       string
-	owner    string         // the tenant; to others it does not exist
 	body     []byte         // its JSON
 	items    []string       // ids of its output
 	messages []chat.Message // of the conversation, its answer included
-	size     int            // bytes, without images
 }
 
-// store keeps the most recently used responses in memory. It may be used from several
-// goroutines.
+// store keeps the most recently used responses, by their ids and those of their items.
 type store struct {
-	mu     sync.Mutex               // protects what follows
-	byID   map[string]*list.Element // of *stored
-	byItem map[string]*list.Element // of *stored, by an id of its output
-	recent *list.List               // the last used in front
-	media  map[*chat.Media]int      // how many responses hold an image or video
-	bytes  int
+	*body.Recent[stored]
+	media map[*chat.Media]int // how many responses hold an image or video; the lock of Recent is held
 }
 
 func newStore() *store {
-	return &store{byID: map[string]*list.Element{}, byItem: map[string]*list.Element{}, recent: list.New(), media: map[*chat.Media]int{}}
+	s := &store{media: map[*chat.Media]int{}}
+	s.Recent = body.NewRecent(maxStored, maxStoredBytes, s.size)
+	return s
 }
 
-// put adds a response and drops the least recently used until all fit. One that is too large by
-// itself is not stored.
-func (s *store) put(r *stored) {
-	r.size = len(r.body)
-	for _, m := range r.messages {
-		r.size += sizeOf(m)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.recent.PushFront(r)
-	s.byID[r.id] = e
-	for _, id := range r.items {
-		s.byItem[id] = e
-	}
-	s.bytes += r.size
-	s.hold(r, 1)
-	for s.bytes > maxStoredBytes || s.recent.Len() > maxStored {
-		s.drop(s.recent.Back())
-	}
-}
+// put adds a response.
+func (s *store) put(owner string, r *stored) { s.Put(owner, r, append([]string{r.id}, r.items...)...) }
 
 // get returns a response of owner, or nil.
-func (s *store) get(owner, id string) *stored { return s.use(s.byID, owner, id) }
+func (s *store) get(owner, id string) *stored {
+	if r := s.Get(owner, id); r != nil && r.id == id {
+		return r
+	}
+	return nil
+}
 
 // item is the JSON of an item of a response's output of owner, or nil.
 func (s *store) item(owner, id string) json.RawMessage {
-	found := s.use(s.byItem, owner, id)
+	found := s.Get(owner, id)
 	if found == nil {
 		return nil
 	}
@@ -81,52 +62,15 @@ func (s *store) item(owner, id string) json.RawMessage {
 	return nil
 }
 
-// use returns a response of owner in one of the maps, or nil.
-func (s *store) use(by map[string]*list.Element, owner, id string) *stored {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := find(by, owner, id)
-	if e == nil {
-		return nil
-	}
-	s.recent.MoveToFront(e)
-	return e.Value.(*stored)
-}
-
-// find is the place of a response of owner in one of the maps, or nil; mu is held.
-func find(by map[string]*list.Element, owner, id string) *list.Element {
-	e := by[id]
-	if e == nil || e.Value.(*stored).owner != owner {
-		return nil
-	}
-	return e
-}
-
 // remove deletes a response, and reports whether there was one of that owner.
-func (s *store) remove(owner, id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := find(s.byID, owner, id)
-	if e != nil {
-		s.drop(e)
-	}
-	return e != nil
-}
+func (s *store) remove(owner, id string) bool { return s.get(owner, id) != nil && s.Remove(owner, id) }
 
-func (s *store) drop(e *list.Element) {
-	r := s.recent.Remove(e).(*stored)
-	delete(s.byID, r.id)
-	for _, id := range r.items {
-		delete(s.byItem, id)
-	}
-	s.bytes -= r.size
-	s.hold(r, -1)
-}
-
-// hold counts the images of a response that is added, with n = 1, or dropped, with n = -1; mu is
-// held.
-func (s *store) hold(r *stored, n int) {
+// size returns the bytes that a response adds, with n = 1, or removes, with n = -1. Images count with the
+// first response that holds them.
+func (s *store) size(r *stored, n int) int {
+	sum := n * len(r.body)
 	for _, message := range r.messages {
+		sum += n * sizeOf(message)
 		for _, m := range message.Content.Media() {
 			before := s.media[m]
 			if s.media[m] += n; s.media[m] == 0 {
@@ -134,11 +78,12 @@ func (s *store) hold(r *stored, n int) {
 			}
 			if before == 0 || s.media[m] == 0 {
 				for _, file := range m.Files {
-					s.bytes += n * len(file)
+					sum += n * len(file)
 				}
 			}
 		}
 	}
+	return sum
 }
 
 // sizeOf estimates the bytes of a message.

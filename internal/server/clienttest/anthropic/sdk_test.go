@@ -25,12 +25,7 @@ var (
 	site    *httptest.Server
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(generatetest.Serve(anthropic.Register, func(h *generate.Service, s *httptest.Server) int {
-		service, site = h, s
-		return m.Run()
-	}))
-}
+func TestMain(m *testing.M) { generatetest.Main(m, anthropic.Register, &service, &site) }
 
 // client is Anthropic's own, as a program that changed nothing but the address would use it.
 func client() sdk.Client {

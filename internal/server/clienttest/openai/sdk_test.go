@@ -28,12 +28,7 @@ var (
 	site    *httptest.Server
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(generatetest.Serve(openai.Register, func(h *generate.Service, s *httptest.Server) int {
-		service, site = h, s
-		return m.Run()
-	}))
-}
+func TestMain(m *testing.M) { generatetest.Main(m, openai.Register, &service, &site) }
 
 // newClient is OpenAI's own client, with nothing changed but the address.
 func newClient() client.Client {

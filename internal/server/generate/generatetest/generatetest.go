@@ -97,24 +97,24 @@ func Open(more ...string) (h *generate.Service, end func() error, err error) {
 	return &generate.Service{Library: library, Default: Tiny, Aliases: map[string]string{Alias: Tiny}}, end, nil
 }
 
-// Serve runs the tests of a protocol with Tiny, Thinker and a site that serves it to clients of
-// this machine, and returns their exit code.
-func Serve(register func(body.Routes, *generate.Service), run func(*generate.Service, *httptest.Server) int) int {
+// Main runs the tests of a protocol with Tiny, Thinker and a site that serves it to clients of this
+// machine, and exits.
+func Main(m *testing.M, register func(body.Routes, *generate.Service), service **generate.Service, site **httptest.Server) {
 	h, end, err := Open()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	code := 1
+	if err == nil {
+		mux := http.NewServeMux()
+		register(body.On(mux, nil), h)
+		*service, *site = h, httptest.NewServer(mux)
+		code = m.Run()
+		(*site).Close()
+		err = end()
 	}
-	mux := http.NewServeMux()
-	register(body.On(mux, nil), h)
-	site := httptest.NewServer(mux)
-	code := run(h, site)
-	site.Close()
-	if err := end(); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	return code
+	os.Exit(code)
 }
 
 // Send makes a request and returns the status and the body.
