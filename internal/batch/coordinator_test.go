@@ -328,30 +328,30 @@ func (s *losingStore) Put(ctx context.Context, key string, data []byte, rev uint
 // Results of a batch that began since the batches were listed are not swept: another coordinator may
 // have taken it.
 func TestSweepKeepsResultsOfNewBatches(t *testing.T) {
-	s := &blindStore{Store: lazyFolder(t, t.TempDir())}
+	s := &hidingStore{Store: lazyFolder(t, t.TempDir())}
 	x := newSite(t, s, newClock())
 	b := x.submit(t, file(10))
 	x.step(t)
 	x.work(t, "")
-	s.blind = true
+	s.hiding = true
 	if err := x.sweepBatches(t.Context(), x.clock.now()); err != nil {
 		t.Fatal(err)
 	}
-	s.blind = false
+	s.hiding = false
 	x.step(t)
 	if b = x.status(t, b.ID); b.Status != Completed {
 		t.Errorf("the batch is %s", b.Status)
 	}
 }
 
-// blindStore does not list batches.
-type blindStore struct {
+// hidingStore does not list batches.
+type hidingStore struct {
 	Store
-	blind bool
+	hiding bool
 }
 
-func (s *blindStore) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	if s.blind && prefix == "batches/" {
+func (s *hidingStore) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	if s.hiding && prefix == "batches/" {
 		return func(func(string, error) bool) {}
 	}
 	return s.Store.List(ctx, prefix)

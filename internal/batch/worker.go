@@ -68,7 +68,7 @@ func (w *Worker) Work(ctx context.Context) error {
 	if w.Log == nil {
 		w.Log = slog.Default()
 	}
-	h := newHand(max(w.Concurrent, 1))
+	h := newFetchedLines(max(w.Concurrent, 1))
 	var running, fetching sync.WaitGroup
 	fetching.Go(func() { w.fetch(ctx, h) })
 	defer func() {
@@ -92,7 +92,7 @@ func (w *Worker) Work(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-t.C:
-			for _, l := range h.look() {
+			for _, l := range h.reviewWaiting() {
 				w.tell(l, l.Working())
 			}
 		case <-ctx.Done():
@@ -102,7 +102,7 @@ func (w *Worker) Work(ctx context.Context) error {
 }
 
 // fetch fetches lines for all slots, until ctx ends.
-func (w *Worker) fetch(ctx context.Context, h *hand) {
+func (w *Worker) fetch(ctx context.Context, h *fetchedLines) {
 	for ctx.Err() == nil {
 		n, changed := h.room()
 		if n == 0 {

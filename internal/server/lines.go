@@ -75,8 +75,8 @@ func newLines(s *Server, o Batches) *lines {
 		Store: o.Store, Queue: o.Queue, Fingerprint: b.fingerprint, Work: b.work, Now: o.Now, Log: s.log,
 	})
 	s.metrics.register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "foretoken_batch_lines_waiting", Help: "Lines of batches without a result."}, func() float64 { return float64(b.coordinator.Waiting()) }))
-	desk := &batches.Desk{Coordinator: b.coordinator, Owner: owner}
-	desk.Register(body.On(s.mux, callerOf))
+	api := &batches.API{Coordinator: b.coordinator, Owner: owner}
+	api.Register(body.On(s.mux, callerOf))
 	return b
 }
 

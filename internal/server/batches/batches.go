@@ -34,14 +34,14 @@ const (
 	maxFilename                            = 512
 )
 
-// Desk is where files and batches are asked for.
-type Desk struct {
+// API answers the requests for files and batches.
+type API struct {
 	Coordinator *batch.Coordinator
 	Owner       func(tenant string) string // under whose name files and batches of a tenant are stored
 }
 
 // Register adds the routes.
-func (d *Desk) Register(routes body.Routes) {
+func (d *API) Register(routes body.Routes) {
 	for pattern, f := range map[string]body.Handler{
 		PatternUpload:                  d.upload,
 		"GET /v1/files":                d.files,
@@ -122,7 +122,7 @@ func page(r *http.Request, limit, most int) (p batch.Page, err error) {
 	return p, nil
 }
 
-func (d *Desk) files(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+func (d *API) files(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	p, err := page(r, maxFilesPage, maxFilesPage)
 	if err != nil {
 		return nil, err
@@ -131,16 +131,16 @@ func (d *Desk) files(_ http.ResponseWriter, r *http.Request, c generate.Caller) 
 	return newList(files, more, func(f batch.File) string { return f.ID }), err
 }
 
-func (d *Desk) file(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+func (d *API) file(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	return d.Coordinator.File(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 }
 
-func (d *Desk) deleteFile(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+func (d *API) deleteFile(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	id := r.PathValue("id")
 	return openai.Deleted{ID: id, Object: "file", Deleted: true}, d.Coordinator.DeleteFile(r.Context(), d.Owner(c.Tenant), id)
 }
 
-func (d *Desk) content(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+func (d *API) content(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	f, content, err := d.Coordinator.Content(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (d *Desk) content(w http.ResponseWriter, r *http.Request, c generate.Caller
 	return nil, nil
 }
 
-func (d *Desk) submit(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+func (d *API) submit(w http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	v := body.Read(w, r).Strict(c.Strict)
 	s := batch.Submission{
 		Owner: d.Owner(c.Tenant), Input: v.Field("input_file_id").Required().Text(), Metadata: map[string]string{},
@@ -205,7 +205,7 @@ func keep(v *body.Value) time.Duration {
 	return time.Duration(*n) * time.Second
 }
 
-func (d *Desk) batches(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+func (d *API) batches(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	p, err := page(r, nextPage, maxBatchesPage)
 	if err != nil {
 		return nil, err
@@ -214,11 +214,11 @@ func (d *Desk) batches(_ http.ResponseWriter, r *http.Request, c generate.Caller
 	return newList(batches, more, func(b batch.Batch) string { return b.ID }), err
 }
 
-func (d *Desk) batch(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+func (d *API) batch(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	return d.Coordinator.Batch(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 }
 
-func (d *Desk) cancel(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
+func (d *API) cancel(_ http.ResponseWriter, r *http.Request, c generate.Caller) (any, error) {
 	return d.Coordinator.Cancel(r.Context(), d.Owner(c.Tenant), r.PathValue("id"))
 }
 
@@ -231,7 +231,7 @@ type form struct {
 
 // upload takes a file. Its parts may come in any order, so that the content is stored before it is
 // known whether it is wanted; it is deleted if not.
-func (d *Desk) upload(_ http.ResponseWriter, r *http.Request, c generate.Caller) (answer any, err error) {
+func (d *API) upload(_ http.ResponseWriter, r *http.Request, c generate.Caller) (answer any, err error) {
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return nil, generate.Invalid("", "a file is uploaded as multipart/form-data, with the parts file and purpose: %v", err)

@@ -7,22 +7,22 @@ import (
 	"sync"
 )
 
-// hand is the lines that a worker has fetched: running ones, each in a slot, and waiting ones.
+// fetchedLines are the lines that a worker has fetched: running ones, each in a slot, and waiting ones.
 // Among lines with a common prefix that is not in the model's cache yet, one starts first and the rest
 // wait until it has processed its prompt: at once they would all compute the prefix. Lines of
 // other prefixes run meanwhile.
-type hand struct {
+type fetchedLines struct {
 	slots int
 
-	mu       sync.Mutex // protects what follows
-	free     []int      // slots, the lowest first
-	waiting  []*held    // in the order of the queue
+	mu       sync.Mutex     // protects what follows
+	free     []int          // slots, the lowest first
+	waiting  []*fetchedLine // in the order of the queue
 	prefixes map[string]*common
 	changed  chan struct{} // closed when something of this has changed
 }
 
-// held is a fetched line.
-type held struct {
+// fetchedLine is a fetched line.
+type fetchedLine struct {
 	Delivery
 	prefixes []string
 	slot     int // that it runs in
@@ -31,13 +31,13 @@ type held struct {
 
 // common is a prefix of fetched lines.
 type common struct {
-	lines int   // that have it
-	ready bool  // a line has processed it
-	ahead *held // the line that processes it; nil: none
+	lines int          // that have it
+	ready bool         // a line has processed it
+	ahead *fetchedLine // the line that processes it; nil: none
 }
 
-func newHand(slots int) *hand {
-	h := &hand{slots: slots, prefixes: map[string]*common{}, changed: make(chan struct{})}
+func newFetchedLines(slots int) *fetchedLines {
+	h := &fetchedLines{slots: slots, prefixes: map[string]*common{}, changed: make(chan struct{})}
 	for i := range slots {
 		h.free = append(h.free, i)
 	}
@@ -45,7 +45,7 @@ func newHand(slots int) *hand {
 }
 
 // change calls f and wakes waiting goroutines.
-func (h *hand) change(f func()) {
+func (h *fetchedLines) change(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f()
@@ -53,7 +53,7 @@ func (h *hand) change(f func()) {
 }
 
 // wake wakes goroutines that wait for a change; mu is held.
-func (h *hand) wake() {
+func (h *fetchedLines) wake() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -61,7 +61,7 @@ func (h *hand) wake() {
 // room is the number of lines to fetch: one for each slot that no fetched line can use, as long
 // as few lines wait. Waiting lines are withheld from other workers, and the more prefixes are begun, the
 // fewer of them stay in a small cache. changed is closed when that may have changed.
-func (h *hand) room() (n int, changed <-chan struct{}) {
+func (h *fetchedLines) room() (n int, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.startable() == nil {
@@ -71,10 +71,10 @@ func (h *hand) room() (n int, changed <-chan struct{}) {
 }
 
 // add adds fetched lines.
-func (h *hand) add(list []Delivery) {
+func (h *fetchedLines) add(list []Delivery) {
 	h.change(func() {
 		for _, d := range list {
-			l := &held{Delivery: d, prefixes: strings.Fields(d.Hint().Prefixes)}
+			l := &fetchedLine{Delivery: d, prefixes: strings.Fields(d.Hint().Prefixes)}
 			h.waiting = append(h.waiting, l)
 			for _, p := range l.prefixes {
 				if h.prefixes[p] == nil {
@@ -88,14 +88,14 @@ func (h *hand) add(list []Delivery) {
 
 // next is a line to run now, nil if there is none. The channel is closed when that
 // may have changed.
-func (h *hand) next() (*held, <-chan struct{}) {
+func (h *fetchedLines) next() (*fetchedLine, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.startable()
 	if l == nil {
 		return nil, h.changed
 	}
-	h.waiting = slices.DeleteFunc(h.waiting, func(x *held) bool { return x == l })
+	h.waiting = slices.DeleteFunc(h.waiting, func(x *fetchedLine) bool { return x == l })
 	l.slot, h.free = h.free[0], h.free[1:]
 	for _, p := range l.prefixes {
 		h.prefixes[p].ahead = cmp.Or(h.prefixes[p].ahead, l)
@@ -107,7 +107,7 @@ func (h *hand) next() (*held, <-chan struct{}) {
 // startable is the first line that may run, nil if there is none; mu is held. The first slot runs with the
 // priority of other requests. A line that has waited for long may take it, even if the line ahead of it
 // has not processed the prefix: that one may be starved.
-func (h *hand) startable() *held {
+func (h *fetchedLines) startable() *fetchedLine {
 	if len(h.free) == 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (h *hand) startable() *held {
 }
 
 // prompted records that a line has processed its prompt: its prefixes are in the cache.
-func (h *hand) prompted(l *held) {
+func (h *fetchedLines) prompted(l *fetchedLine) {
 	h.change(func() {
 		for _, p := range l.prefixes {
 			if c := h.prefixes[p]; c != nil { // or the line has ended meanwhile
@@ -135,7 +135,7 @@ func (h *hand) prompted(l *held) {
 
 // done records that a line has ended. If it was ahead and did not process its prompt,
 // another line goes ahead.
-func (h *hand) done(l *held) {
+func (h *fetchedLines) done(l *fetchedLine) {
 	h.change(func() {
 		h.forget(l)
 		at, _ := slices.BinarySearch(h.free, l.slot)
@@ -144,7 +144,7 @@ func (h *hand) done(l *held) {
 }
 
 // forget drops the prefixes of a line; mu is held.
-func (h *hand) forget(l *held) {
+func (h *fetchedLines) forget(l *fetchedLine) {
 	for _, p := range l.prefixes {
 		c := h.prefixes[p]
 		if c.ahead == l {
@@ -156,9 +156,9 @@ func (h *hand) forget(l *held) {
 	}
 }
 
-// look is called periodically: lines that wait at two calls have waited for long.
+// reviewWaiting is called periodically: lines that wait at two calls have waited for long.
 // It returns all waiting lines.
-func (h *hand) look() (list []*held) {
+func (h *fetchedLines) reviewWaiting() (list []*fetchedLine) {
 	h.change(func() {
 		for _, l := range h.waiting {
 			l.waited++
@@ -169,7 +169,7 @@ func (h *hand) look() (list []*held) {
 }
 
 // empty removes and returns the waiting lines.
-func (h *hand) empty() (list []*held) {
+func (h *fetchedLines) empty() (list []*fetchedLine) {
 	h.change(func() {
 		list, h.waiting = h.waiting, nil
 		for _, l := range list {

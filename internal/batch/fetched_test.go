@@ -55,13 +55,13 @@ func TestArrangeFindsCommonPrefixes(t *testing.T) {
 	}
 }
 
-// TestHandLetsOneGoAhead plays at random with lines that have common prefixes: no two lines compute
+// TestFetchedLinesLetsOneGoAhead plays at random with lines that have common prefixes: no two lines compute
 // the same prefix, no line that may run waits beside a free slot, and all of them end.
-func TestHandLetsOneGoAhead(t *testing.T) {
+func TestFetchedLinesLetsOneGoAhead(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		slots, lines := 1+random.IntN(6), random.IntN(40)
-		h := newHand(slots)
+		h := newFetchedLines(slots)
 		queue := NewMemory()
 		for i := range lines {
 			hint := Hint{Batch: "b", Line: i}
@@ -72,7 +72,7 @@ func TestHandLetsOneGoAhead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		running := map[*held]bool{} // whether their prompt was processed
+		running := map[*fetchedLine]bool{} // whether their prompt was processed
 		ready := func(p string) bool {
 			for l, prompted := range running {
 				if prompted && slices.Contains(l.prefixes, p) {
@@ -125,8 +125,8 @@ func TestHandLetsOneGoAhead(t *testing.T) {
 
 // A fetch that found no free slot because a line was about to start is woken when it has started: there
 // may be slots left, and lines in the queue.
-func TestHandHasRoomWhenALineStarts(t *testing.T) {
-	h, queue := newHand(4), NewMemory()
+func TestFetchedLinesHasRoomWhenALineStarts(t *testing.T) {
+	h, queue := newFetchedLines(4), NewMemory()
 	if err := queue.Publish(t.Context(), []Hint{{Line: 1}}); err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +152,8 @@ func TestHandHasRoomWhenALineStarts(t *testing.T) {
 
 // The line that goes ahead may be starved by other requests; the line in the first slot does not wait
 // for it forever.
-func TestHandGoesOnWithoutWhoIsAhead(t *testing.T) {
-	h, queue := newHand(2), NewMemory()
+func TestFetchedLinesGoesOnWithoutWhoIsAhead(t *testing.T) {
+	h, queue := newFetchedLines(2), NewMemory()
 	if err := queue.Publish(t.Context(), []Hint{{Line: 1, Prefixes: "a"}, {Line: 2, Prefixes: "b"}, {Line: 3, Prefixes: "b"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestHandGoesOnWithoutWhoIsAhead(t *testing.T) {
 		if l != nil && (l.slot != 0 || l.Hint().Line != 3 || ahead.slot != 1) {
 			t.Errorf("line %d runs in slot %d", l.Hint().Line, l.slot)
 		}
-		h.look()
+		h.reviewWaiting()
 	}
 }
 
