@@ -92,7 +92,11 @@ var arithmetic = backend.Arithmetic
 // of the state, which package prefix adds: the type of keys and values, and whether there is a
 // draft state, are part of that.
 func (m *Model) identity(weights string, quantize int) string {
-	return fmt.Sprintf("weights %s, %s quantized to %d, arithmetic %s", weights, m.info.Compute, quantize, arithmetic())
+	id := fmt.Sprintf("weights %s, %s quantized to %d, arithmetic %s", weights, m.info.Compute, quantize, arithmetic())
+	if m.drafterSum != "" {
+		id += ", drafter " + m.drafterSum
+	}
+	return id
 }
 
 // summing is the hash over a checkpoint's files, made while they are loaded.

@@ -14,7 +14,7 @@ import (
 )
 
 func newSource(path string, o Options, c *checkpoint.Checkpoint) source {
-	return source{path: path, projector: o.Vision.Projector, stamp: c.Stamp(), quantize: o.Quantize, kvBits: o.KVBits}
+	return source{path: path, projector: o.Vision.Projector, stamp: c.Stamp(), quantize: o.Quantize, kvBits: o.KVBits, drafter: o.Speculation.Drafter}
 }
 
 // Fingerprint identifies everything that affects an answer besides its request and seed: every byte of the
@@ -46,13 +46,33 @@ func (m *Model) Fingerprint(ctx context.Context, records string) (id string, err
 	if m.draft.drafter != nil {
 		rule = m.draft.rule
 	}
+	drafts := ""
+	if m.drafter != nil && rule == spec.Ratio {
+		if drafts, err = drafterID(ctx, s.drafter, records); err != nil {
+			return "", err
+		}
+	}
 	recommended, err := json.Marshal(m.generates)
 	if err != nil {
 		return "", err
 	}
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%s\n%d %d %q %q\n%x\n%#v\n%s\n", m.identity(sum.ID, s.quantize), s.kvBits, m.context, rule, m.visionName(), sha256.Sum256(text), m.text.Templates(), recommended) // a hash does not fail
+	if drafts != "" {
+		_, _ = fmt.Fprintf(h, "drafter %s\n", drafts)
+	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// drafterID identifies the file of a drafter.
+func drafterID(ctx context.Context, path, records string) (id string, err error) {
+	c, err := openDrafterFile(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	sum, err := c.Sum(ctx, records)
+	return sum.ID, err
 }
 
 // visionName says whether images are accepted.

@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/drafter"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/private"
@@ -38,6 +39,7 @@ type Model struct {
 
 	engine  *engine.Engine
 	model   model.Model
+	drafter *drafter.Drafter // nil: none beside the model
 	family  *model.Family
 	backend backend.Backend
 	disk    *prefix.Disk
@@ -48,6 +50,8 @@ type Model struct {
 	pages   int // of the longest possible sequence
 	builtIn bool
 	source  source
+	// drafterSum identifies the drafter's file; "": there is none, or nothing is stored.
+	drafterSum string
 
 	warming *background
 	// preparing is called before the next turn of a conversation is prepared; for tests.
@@ -184,6 +188,7 @@ func (m *Model) Drain(ctx context.Context) error { return m.engine.Drain(ctx) }
 // source is where a model came from, to hash it on demand.
 type source struct {
 	path, projector  string
+	drafter          string
 	stamp            string // of its files when they were read
 	quantize, kvBits int
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/prompt"
 	"github.com/foretoken/foretoken/internal/spec"
-	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -93,6 +92,11 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	if m.model, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
 	}
+	if path := o.Speculation.Drafter; path != "" && o.Speculation.Depth != DepthOff {
+		if err := m.openDrafter(ctx, path, w, sum != nil); err != nil {
+			return m, err
+		}
+	}
 	return m, m.start(ctx, o, c, sum)
 }
 
@@ -152,7 +156,7 @@ func (m *Model) need() *state.Need {
 	if m.draft.drafter != nil {
 		draft = m.draft.drafter.Layout()
 	}
-	n := spec.Need(m.model.Layout(), draft, m.info.Width)
+	n := spec.Need(m.model.Layout(), draft, m.info.Width*max(len(spec.TapsOf(m.draft.drafter)), 1))
 	return &n
 }
 
@@ -212,15 +216,16 @@ func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 	if d.depth, err = o.Depth.or(spec.DepthAuto); err != nil {
 		return d, err
 	}
+	if o.Head == HeadRequired && o.Drafter != "" {
+		return d, fmt.Errorf("foretoken: the head is required, but drafter %s drafts in its place", o.Drafter)
+	}
 	if o.Head == HeadRequired && !m.info.Head {
 		return d, fmt.Errorf("model %s: %w", m.name, m.noHead(config))
 	}
 	if d.depth == spec.DepthOff {
 		return d, nil
 	}
-	if h := m.model.Head(); h != nil {
-		d.head = mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: o.Vocab, Control: m.tok.Added()})
-	}
+	d.head = m.computed(o.Vocab)
 	if d.drafter = d.head; o.NoLookup {
 		return d, nil
 	}
@@ -262,17 +267,22 @@ for i in range(10):
 func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, error) {
 	text := m.tok.Encode(selfTestText)
 	text = text[:min(len(text), m.context)]
-	if m.draft.head == nil || o.NoSelfTest || m.builtIn || len(text) < measure.TestTokens/2 {
+	if m.draft.head == nil || o.NoSelfTest || m.builtIn && m.drafter == nil || len(text) < measure.TestTokens/2 {
 		return nil, nil
 	}
 	r, err := measure.SelfTest(m.model, pool, m.draft.head, text, m.text.Vocab(), selfTestTime)
 	if err != nil {
-		return nil, fmt.Errorf("model %s: self-test of the head: %w", m.name, err)
+		return nil, fmt.Errorf("model %s: self-test of the drafter %s: %w", m.name, m.draft.head.Name(), err)
 	}
 	m.draft.tested = &SelfTest{
 		Drafted: r.Drafted[:], Accepted: r.Accepted[:], StepTime: r.StepTime, DraftTime: r.DraftTime, Depth: r.Depth, Speedup: r.Speedup, Vocab: r.DraftVocab,
 	}
 	if r.Broken() {
+		if m.drafter != nil {
+			m.log.Warn(fmt.Sprintf("drafter: only %d of %d drafts were accepted: it was made for another model or another version of this one, "+
+				"or its files are damaged", r.Accepted[0], r.Drafted[0]))
+			return r.Controller, nil
+		}
 		m.log.Warn(fmt.Sprintf("mtp: only %d of %d drafts of the head were accepted, but an intact head has more than half: "+
 			"its norms were shifted by one twice or not at all, its fc is permuted, it is untrained, or it belongs to another model; "+
 			"foretoken doctor finds the cause", r.Accepted[0], r.Drafted[0]))
@@ -338,6 +348,9 @@ func (m *Model) Close() error {
 	}
 	m.warming.Wait()
 	m.closeTiers()
+	if m.drafter != nil {
+		err = m.drafter.Close()
+	}
 	if m.model != nil {
 		err = errors.Join(err, m.model.Close())
 	}

@@ -12,12 +12,15 @@ import (
 // has one, and repetitions in the text, at the fastest depth. It changes the speed of an answer; its text only under the
 // ratio rule.
 type Speculation struct {
-	Depth      Depth   // tokens to draft per round; DepthOff: none but those that a grammar forces, and a head is not loaded
-	Head       HeadUse // of the checkpoint's multi-token-prediction head
-	NoLookup   bool    // do not draft from repetitions in the text
-	Rule       Rule    // which drafts are accepted
-	Vocab      int     // size of the draft vocabulary of the head, its most frequent tokens; 0: auto (fastest), -1: all
-	NoSelfTest bool    // do not try the head when a checkpoint is loaded
+	Depth Depth   // tokens to draft per round; DepthOff: none but those that a grammar forces, and a head is not loaded
+	Head  HeadUse // of the checkpoint's multi-token-prediction head
+	// Drafter is a drafter that drafts in place of the head, which is then not loaded: a folder or a GGUF file with a DFlash, DFlash2,
+	// DSpark or EAGLE-3 drafter made for the model. "": none.
+	Drafter    string
+	NoLookup   bool // do not draft from repetitions in the text
+	Rule       Rule // which drafts are accepted
+	Vocab      int  // size of the draft vocabulary of the head, its most frequent tokens; 0: auto (fastest), -1: all
+	NoSelfTest bool // do not try the head when a checkpoint is loaded
 }
 
 // Rule decides which draft tokens are accepted. "" is Exact in Speculation, and that of the model in
@@ -81,7 +84,9 @@ func (d Depth) or(otherwise spec.Depth) (spec.Depth, error) {
 }
 
 // usesHead reports whether a head is loaded, if the checkpoint has one.
-func (o Speculation) usesHead() bool { return o.Depth != DepthOff && o.Head != HeadOff }
+func (o Speculation) usesHead() bool {
+	return o.Depth != DepthOff && o.Head != HeadOff && o.Drafter == ""
+}
 
 // HeadUse says whether the head drafts.
 type HeadUse uint8

@@ -6,6 +6,7 @@ package measure
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -36,6 +37,15 @@ type Sequence struct {
 // ids. d may be nil. The caller closes the sequence and does not use m and d elsewhere until then.
 func Open(m model.Model, d spec.Drafter, pool *state.Pool, vocab int) (s *Sequence, err error) {
 	s = &Sequence{model: m, drafter: d}
+	if taps := spec.TapsOf(d); len(taps) > 0 {
+		tapped, ok := m.(model.Tappable)
+		if !ok {
+			return nil, fmt.Errorf("measure: the drafter %s reads rows between the layers, which the model does not hand out", d.Name())
+		}
+		if err := tapped.Tap(taps...); err != nil {
+			return nil, err
+		}
+	}
 	if s.sampler, err = sampling.New(sample.Options{Vocab: vocab}, nil); err != nil {
 		return nil, err
 	}
@@ -125,9 +135,12 @@ func (s *Sequence) forward(tokens []int32, drafts, want int) (err error) {
 // text, whose last token is the one that follows the row. The tokens are valid until the next
 // call.
 func (s *Sequence) Draft(text []int32, row, depth int) (tokens []int32, took time.Duration, err error) {
-	start := time.Now()
+	start, rows := time.Now(), s.out.Hidden
+	if len(spec.TapsOf(s.drafter)) > 0 {
+		rows = s.out.Taps
+	}
 	drafts, err := s.drafter.Draft([]spec.Run{{
-		State: s.draft, HostState: &s.hostState, Text: text, Hidden: s.out.Hidden.RowRange(row, row+1), Depth: depth, Sampler: s.sampler,
+		State: s.draft, HostState: &s.hostState, Text: text, Hidden: rows.RowRange(row, row+1), Depth: depth, Sampler: s.sampler,
 	}})
 	if err != nil {
 		return nil, 0, err

@@ -1,0 +1,62 @@
+package foretoken
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/drafter"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/block"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
+)
+
+// openDrafterFile opens the folder or the GGUF file of a drafter.
+func openDrafterFile(path string) (*checkpoint.Checkpoint, error) {
+	if strings.HasSuffix(path, ".gguf") {
+		return drafter.OpenGGUF(path)
+	}
+	return checkpoint.Open(path)
+}
+
+// openDrafter loads the drafter at path for the model. With sum it is hashed, for the identity of stored prefixes.
+func (m *Model) openDrafter(ctx context.Context, path string, o model.Options, sum bool) (err error) {
+	target, ok := m.model.(model.Lender)
+	if !ok {
+		return fmt.Errorf("model %s: models of its family cannot be used with a drafter", m.name)
+	}
+	c, err := openDrafterFile(path)
+	if err != nil {
+		return fmt.Errorf("drafter %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if m.drafter, err = drafter.Open(c, target, m.backend, o); err != nil {
+		return fmt.Errorf("drafter %s: %w", path, err)
+	}
+	if sum {
+		s, err := c.Sum(ctx, "")
+		if err != nil {
+			return fmt.Errorf("drafter %s: %w", path, err)
+		}
+		m.drafterSum = s.ID
+	}
+	m.log.Info(fmt.Sprintf("%s: %s drafter of %.1f MB in memory", m.name, m.drafter.Kind, float64(m.drafter.Bytes)/1e6))
+	return nil
+}
+
+// computed is the drafter that computes its drafts: the one of a file, or the model's head; nil: there is none.
+func (m *Model) computed(vocab int) spec.Drafter {
+	d, h := m.drafter, m.model.Head()
+	switch {
+	case d != nil && d.Head != nil:
+		return mtp.New(d.Head, mtp.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added()})
+	case d != nil:
+		return block.New(d.Block, block.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added()})
+	case h != nil:
+		return mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Control: m.tok.Added()})
+	}
+	return nil
+}

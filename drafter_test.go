@@ -1,0 +1,109 @@
+package foretoken
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/sample"
+)
+
+// untrained writes a DSpark drafter for the embedded model with random weights.
+func untrained(t *testing.T, width int) string {
+	t.Helper()
+	const vocab, heads, rows, rank = 8256, 64, 64, 16
+	rng := rand.New(rand.NewPCG(1, 2))
+	var list []golden.SpecTensor
+	add := func(name string, shape ...int) {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		values := make([]float32, n)
+		for i := range values {
+			values[i] = 1 // of a norm
+			if len(shape) > 1 {
+				values[i] = float32(rng.NormFloat64()) / 16
+			}
+		}
+		list = append(list, golden.SpecTensor{Name: name, Shape: shape, Values: values})
+	}
+	add("fc.weight", width, 2*width)
+	add("hidden_norm.weight", width)
+	add("norm.weight", width)
+	for _, name := range []string{"input_layernorm", "post_attention_layernorm"} {
+		add("layers.0."+name+".weight", width)
+	}
+	for _, name := range []string{"q_proj", "k_proj", "v_proj"} {
+		add("layers.0.self_attn."+name+".weight", heads, width)
+	}
+	add("layers.0.self_attn.o_proj.weight", width, heads)
+	add("layers.0.mlp.gate_proj.weight", rows, width)
+	add("layers.0.mlp.up_proj.weight", rows, width)
+	add("layers.0.mlp.down_proj.weight", width, rows)
+	add("markov_head.markov_w1.weight", vocab, rank)
+	add("markov_head.markov_w2.weight", vocab, rank)
+	dir := t.TempDir()
+	golden.Write(t, dir, fmt.Appendf(nil, `{"architectures": ["Qwen3DSparkModel"], "hidden_size": %d, "intermediate_size": 64, "num_hidden_layers": 1,
+		"num_attention_heads": 2, "head_dim": 32, "vocab_size": 8256, "block_size": 6, "mask_token_id": 8255, "target_layer_ids": [1, 5], "markov_rank": 16}`, width), list)
+	return dir
+}
+
+// TestDraftersChangeNothing compares answers with a drafter, whose drafts are nearly all wrong, with those of plain decoding.
+func TestDraftersChangeNothing(t *testing.T) {
+	dir := untrained(t, 384)
+	ask := func(m *Model, temperature float64) (ids []int32, drafted int) {
+		a := collect(t, m, Request{Prompt: m.TextPrompt("One day"), MaxTokens: 30, Depth: 3, Sampling: &sample.Options{Temperature: temperature, Seed: 3}})
+		for _, token := range a.Tokens {
+			ids = append(ids, token.ID)
+		}
+		return ids, a.Result.Speculation.Drafted
+	}
+	plain := openTiny(t, Options{Speculation: Speculation{Depth: DepthOff}})
+	for name, o := range map[string]Options{
+		"alone":       {Speculation: Speculation{Drafter: dir, NoLookup: true, NoSelfTest: true}},
+		"with copies": {Speculation: Speculation{Drafter: dir}},
+		"on disk":     {Speculation: Speculation{Drafter: dir, NoSelfTest: true}, PrefixCache: PrefixCache{Dir: t.TempDir()}},
+	} {
+		m := openTiny(t, o)
+		if m.model.Head() != nil || m.SelfTest() == nil != o.Speculation.NoSelfTest {
+			t.Errorf("%s: head %v, self-test %v", name, m.model.Head(), m.SelfTest())
+		}
+		if want := "drafter "; (o.PrefixCache.Dir != "") != strings.Contains(m.identity("x", 0), want) {
+			t.Errorf("%s: stored prefixes are those of %q", name, m.identity("x", 0))
+		}
+		for _, temperature := range []float64{0, 0.8} {
+			want, _ := ask(plain, temperature)
+			if got, drafted := ask(m, temperature); !slices.Equal(got, want) || drafted == 0 {
+				t.Errorf("%s: tokens %v with %d drafts, want %v", name, got, drafted, want)
+			}
+		}
+	}
+}
+
+// TestDraftersThatDoNotFit opens files that are no drafters, or drafters of other models.
+func TestDraftersThatDoNotFit(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "x.gguf")
+	if err := os.WriteFile(text, []byte("no drafter"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, o := range map[string]Speculation{
+		"hidden_size is 128, but the model's hidden rows have 384": {Drafter: untrained(t, 128)},
+		"is not a model folder":             {Drafter: t.TempDir()},
+		"gguf":                              {Drafter: text},
+		"the head is required, but drafter": {Drafter: untrained(t, 384), Head: HeadRequired},
+	} {
+		m, err := Open(t.Context(), Tiny, Options{Speculation: o, Log: silent})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if err == nil {
+			_ = m.Close()
+		}
+	}
+}
