@@ -10,8 +10,8 @@ import "fmt"
 // keeps the version.
 const (
 	ArithmeticVersion        = 3
-	OperationBits     uint64 = 0x5f0caca5c4f46d5d // digest of what TestBitsAreTheSameEverywhere records
-	NetworkBits       uint64 = 0x170a8f2e1db87dc7 // digest of what TestNetworkBitsAreRecorded computes
+	OperationBits     uint64 = 0x5f0caca5c4f46d5d // digest of the bits of TestBitsAreTheSameEverywhere
+	NetworkBits       uint64 = 0x170a8f2e1db87dc7 // digest of the bits of TestNetworkBitsAreRecorded
 )
 
 // Arithmetic names the arithmetic: its version, and the digests of the bits recorded for it.

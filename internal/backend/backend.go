@@ -1,6 +1,6 @@
 // Package backend is the boundary between a model and a device: memory, weights and
-// the operations a model is made of. It knows nothing of layers, sequences or files. Devices
-// register themselves here by the name that users type.
+// the operations of models. It does not know layers, sequences or files. Devices
+// register themselves here by the names that users type.
 package backend
 
 import "github.com/foretoken/foretoken/internal/dtype"
@@ -34,12 +34,12 @@ type Backend interface {
 	FreeMemory() int64
 	// Alloc returns zeroed memory of type F32, F16 or I8.
 	Alloc(t dtype.Type, rows, cols int) (Tensor, error)
-	// Free gives memory of Alloc back; the whole tensor, not a view of it.
+	// Free frees memory of Alloc; the whole tensor, not a view of it.
 	Free(Tensor)
 	// Load brings matrices of one shape and format to the device as one Weight. It reads
 	// them before it returns, so the files they alias may be released afterwards.
 	Load(c Compute, stack ...dtype.Matrix) (Weight, error)
-	// Unload gives a weight's memory back.
+	// Unload frees a weight's memory.
 	Unload(Weight)
 	// Write copies numbers of the host into dst, row after row.
 	Write(dst Tensor, src []float32) error
@@ -48,24 +48,24 @@ type Backend interface {
 	// Host is a view of src's numbers, row after row; src has no gaps between its rows. It
 	// waits for queued work and is valid until the next call of the device.
 	Host(src Tensor) ([]float32, error)
-	// Top tells the highest numbers of each row of src, a tensor of type F32, one ask per row: a
-	// row of logits is a megabyte, and most requests look at a few of them. It waits for queued
+	// Top returns the highest numbers of each row of src, a tensor of type F32, one ask per row: a
+	// row of logits is a megabyte, and most requests need a few of them. It waits for queued
 	// work; the answers are valid until the next call of the device.
 	Top(src Tensor, asks []Ask) ([]Best, error)
 	// Copy copies src to dst, which has the same type and shape.
 	Copy(dst, src Tensor)
-	// ReadBytes copies src's numbers to the host, row after row, little-endian; dst is as long as
-	// they are. The bytes are the same on every device, so that one can go on with what another
-	// has computed. It waits for queued work.
+	// ReadBytes copies src's numbers to the host, row after row, little-endian; dst has their
+	// length. The bytes are the same on every device, so that one can continue with another's
+	// results. It waits for queued work.
 	ReadBytes(dst []byte, src Tensor) error
 	// WriteBytes is the reverse of ReadBytes.
 	WriteBytes(dst Tensor, src []byte) error
 	// Pass runs queue, which queues the operations of one call of a network: Ops, Copy and
 	// Fill. A device that has recorded a pass of the same network and shape may replay it
-	// instead, with the lists of p in place of those that were recorded. So the lists of
+	// instead, with the lists of p in place of the recorded ones. So the lists of
 	// operations are those of p: Embed's ids, the batch of Attend, Convolve and DeltaNet, Gather's
 	// rows, MatMul's Only. Everything else is the same in all passes of a shape, until memory or a
-	// weight that they use is given back.
+	// weight that they use is freed.
 	Pass(p Pass, queue func())
 	// Ops are the operations of this device.
 	Ops
@@ -73,10 +73,10 @@ type Backend interface {
 	Close() error
 }
 
-// Ops are the operations models are made of, each as large a piece as families have in common:
-// where they differ, it has options. Rows of all sequences lie one after another; a Seq says
-// which rows are whose. A row's result depends neither on the other rows of the call nor on
-// their number. Package backendtest holds every device to that.
+// Ops are the operations of models, each as large as families have in common:
+// differences are options. Rows of all sequences follow one another; a Seq says
+// which rows belong to which. A row's result depends neither on the other rows of the call nor on
+// their number. Package backendtest checks that for every device.
 type Ops interface {
 	// Embed sets row i of dst to row ids[i] of table.
 	Embed(dst Tensor, table Weight, ids []int32)
@@ -125,12 +125,12 @@ type Product struct {
 	Bias Tensor // [1, out]; the zero Tensor: none
 	Add  bool
 	// Only lists the blocks of RowBlock rows of W to compute, ascending; the other columns
-	// of Dst stay as they are. Nil: all.
+	// of Dst are unchanged. Nil: all.
 	Only []int32
-	// Each is the product of every head with a matrix of its own, which is one of the stack W.
+	// Each is the product of every head with its own matrix of the stack W.
 	// The columns of x and of Dst are cut into as many blocks as W has matrices: matrix i
 	// multiplies the first in columns of block i of x into the first out columns of block i of
-	// Dst, whose other columns stay as they are. There is neither Bias nor Only.
+	// Dst, whose other columns are unchanged. There is neither Bias nor Only.
 	Each bool
 }
 
@@ -145,11 +145,11 @@ type Weight interface {
 	Bytes() int64
 }
 
-// Memory is a piece of a device's memory. Only the backend that made it looks inside.
+// Memory is a piece of a device's memory. Only its backend accesses the contents.
 type Memory interface{ Bytes() int64 }
 
 // Tensor is a view of a device's memory: Rows rows of Cols numbers, Stride numbers apart,
-// beginning Offset numbers into Mem. The zero Tensor is none.
+// beginning Offset numbers into Mem. The zero Tensor means no tensor.
 type Tensor struct {
 	Type                       dtype.Type
 	Rows, Cols, Stride, Offset int

@@ -14,7 +14,7 @@ type Drawer interface {
 type Draw struct {
 	Cols        int     // how many columns count, from the first on; 0: all
 	Temperature float64 // 0: the most likely id, whose probability is that of temperature 1
-	Noise       uint64  // of the position: what ids compete with
+	Noise       uint64  // of the position: added to the scores of ids
 	TopK        int     // 0: all
 	TopP        float64 // 0 and 1: all
 	Levels      int     // how many levels of topk count; 0: all

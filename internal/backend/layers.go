@@ -10,7 +10,7 @@ import (
 // also where attention is cut: at positions fixed for all batches.
 const PageTokens = 64
 
-// KeyBytes is what PageTokens positions of heads rows of width numbers take of a page as keys.
+// KeyBytes is the bytes of a page for PageTokens positions of heads rows of width numbers as keys.
 // They are [heads, PageTokens, width]. In I8 rows are padded to whole groups of CodedGroup codes,
 // each of which is stored with 128 added, and a head's rows are followed by their scales in
 // float32, [groups, PageTokens]: a number is its code times its group's scale.
@@ -22,7 +22,7 @@ func KeyBytes(t dtype.Type, heads, width int) int {
 	return heads * PageTokens * groups * (CodedGroup + dtype.F32.Size())
 }
 
-// ValueBytes is KeyBytes of values. In I8 they lie by column, [heads, width, PageTokens], the
+// ValueBytes is KeyBytes of values. In I8 they are stored by column, [heads, width, PageTokens], the
 // width padded to a multiple of 16, and one scale for each position follows them.
 func ValueBytes(t dtype.Type, heads, width int) int {
 	if t != dtype.I8 || width == 0 {
@@ -43,14 +43,14 @@ func LatentBytes(t dtype.Type, width int) int {
 // CodedGroup is how many numbers of a key have one scale in I8.
 const CodedGroup = 64
 
-// Seq says which rows of a call belong to one sequence, and where its state is.
+// Seq is the rows of one sequence in a call, and its state.
 type Seq struct {
 	First, N int // rows [First, First+N) of the call
 	Pos      int // slot of the first of them: how many tokens came before it
 	Drafts   int // how many of the last rows are draft tokens, which may be rejected
 	Accepted int // draft tokens of the former call that were accepted and are not yet in Delta's State
 
-	// Positions is what each of the rows is rotated by; nil: its slot, on all three axes. See
+	// Positions are the rotations of the rows; nil: the slot, on all three axes. See
 	// Attention.Sections.
 	Positions [][3]int32
 
@@ -58,14 +58,14 @@ type Seq struct {
 	Delta []Recurrent // one per DeltaNet layer
 }
 
-// Input is rows that a model is fed in place of embedded tokens, those of a piece of a sequence
+// Input is rows that a model is fed in place of embedded tokens, those of a part of a sequence
 // from At on.
 type Input struct {
 	At   int
 	Rows Tensor // [n, width], float32
 }
 
-// Place is where one layer's state lies in every Seq of a model: a part of each page, or a
+// Place is the location of one layer's state in every Seq of a model: a part of each page, or a
 // Recurrent. A device adds Page to the addresses of its page table.
 type Place struct {
 	Type  dtype.Type // of the numbers in pages: F32, F16 or I8
@@ -77,13 +77,13 @@ type Place struct {
 //
 // Its part of a page is its keys, [KVHeads, PageTokens, HeadDim], and then its values,
 // [KVHeads, PageTokens, ValueDim]; with Latent it is the first Latent numbers of its keys and
-// then the others. Each has the form that KeyBytes, ValueBytes and LatentBytes say.
+// then the rest. KeyBytes, ValueBytes and LatentBytes have their formats.
 type Attention struct {
 	Heads, KVHeads int
 	HeadDim        int // numbers of a query and of a key
 	ValueDim       int // numbers of a value; 0: HeadDim
-	// Latent is of layers with one key for all heads, whose first Latent numbers are the value
-	// as well: KVHeads is 1, ValueDim and v are none.
+	// Latent is of layers with one key for all heads, whose first Latent numbers are also the
+	// value: KVHeads is 1, ValueDim is 0 and there is no v.
 	Latent int
 	// Gate has every head's query followed by its gate, ValueDim numbers: the head's answer is
 	// multiplied with their sigmoid.
@@ -97,9 +97,9 @@ type Attention struct {
 	Freqs []float32
 	// Interleaved rotates the pairs (2i, 2i+1) instead.
 	Interleaved bool
-	// Turn is what the cosines and sines of the rotation are multiplied with; 0: 1.
+	// Turn is the factor of the cosines and sines of the rotation; 0: 1.
 	Turn float32
-	// Sections says which of its row's three positions pair i is rotated by; nil: the first.
+	// Sections says which of its row's three positions rotates pair i; nil: the first.
 	Sections []uint8
 
 	Scale  float32 // of scores; 0: 1/sqrt(HeadDim)
@@ -139,7 +139,7 @@ func (a *Attention) Ahead() int {
 // MaxWindow is more positions than a sequence has.
 const MaxWindow = 1 << 28
 
-// Values is the numbers of a value, wherever it lies.
+// Values is the numbers of a value, for both layouts.
 func (a *Attention) Values() int {
 	switch {
 	case a.Latent > 0:
@@ -167,7 +167,7 @@ func (a *Attention) Queries() int {
 	return a.Heads * n
 }
 
-// ScoreScale is what the product of a query and a key is multiplied with.
+// ScoreScale is the factor of the product of a query and a key.
 func (a *Attention) ScoreScale() float32 {
 	if a.Scale != 0 {
 		return a.Scale
@@ -209,7 +209,7 @@ func (d *DeltaNet) Channels() int { return 2*d.KeyHeads*d.KeyDim + d.ValueHeads*
 // Share is the number of value heads of a key head.
 func (d *DeltaNet) Share() int { return d.ValueHeads / d.KeyHeads }
 
-// ValueHead is value head i of those of key head m.
+// ValueHead is the i-th value head of key head m.
 func (d *DeltaNet) ValueHead(m, i int) int {
 	if d.Tiled {
 		return i*d.KeyHeads + m
@@ -250,7 +250,7 @@ type Experts struct {
 	TopK           int
 	Sigmoid        bool   // scores are sigmoids of the logits; else their softmax
 	Bias           Tensor // [1, experts], for choosing only
-	// Groups cuts the experts into as many groups of neighbors. Only those of the TopGroups
+	// Groups cuts the experts into groups of neighbors. Only those of the TopGroups
 	// groups whose two highest scores, Bias added, have the highest sum can be chosen. 0 or 1:
 	// all.
 	Groups, TopGroups int

@@ -1,7 +1,7 @@
 package backend
 
-// Meter is a device that tells how much of it is in use. Unlike all else of a device, any goroutine
-// may ask for it, at any time.
+// Meter is a device that reports its usage. Unlike all other methods of a device, any goroutine
+// may call it, at any time.
 type Meter interface {
 	// Usage is that of the device, or of each where it is several.
 	Usage() []Usage
@@ -19,7 +19,7 @@ type Usage struct {
 	Replayed   int64 // passes that were replayed
 }
 
-// UsageOf is the usage of a device; none if it does not tell.
+// UsageOf is the usage of a device; none if it does not report it.
 func UsageOf(b Backend) []Usage {
 	if m, ok := b.(Meter); ok {
 		return m.Usage()

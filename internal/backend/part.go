@@ -3,13 +3,13 @@ package backend
 import "github.com/foretoken/foretoken/internal/dtype"
 
 // Part is a part of a model that is computed by one device, with its weights and its state. A
-// device that is several puts each part on one of them; all others have no use for it.
+// split device puts each part on one of its devices.
 type Part struct {
 	Kind  PartKind
 	Layer int // number of the layer, of LayerPart and ExpertsPart
 }
 
-// PartKind is what a Part is.
+// PartKind is the kind of a Part.
 type PartKind uint8
 
 // The kinds of parts.
@@ -17,7 +17,7 @@ const (
 	LayerPart     PartKind = iota // a layer, but for its experts
 	ExpertsPart                   // all that one Experts has of a layer
 	EmbeddingPart                 // the matrix that tokens come in through
-	OutputPart                    // the last norm, and the matrix that logits come out of
+	OutputPart                    // the last norm, and the output matrix
 	HeadPart                      // the multi-token-prediction head
 	TowerPart                     // the vision tower
 )
@@ -25,17 +25,17 @@ const (
 // Parted is a device that is several.
 type Parted interface {
 	Backend
-	// At is the device for what belongs to a part: what it loads or allocates lies where the part
-	// is computed. Everything else may be asked of either.
+	// At is the device for a part: its memory and weights are where the part
+	// is computed. Everything else may be requested from either.
 	At(p Part) Backend
 	// AllocParts is Alloc of one row that has cols[i] columns of parts[i], one after another.
-	// Each lies where the part is computed, and nowhere else.
+	// Each is only where the part is computed.
 	AllocParts(t dtype.Type, parts []Part, cols []int) (Tensor, error)
 	// FreeParts is how many bytes such rows may still take: until one of the devices is full.
 	FreeParts(parts []Part, cols []int) int64
 }
 
-// At is the device for what belongs to a part of a model: b itself, unless it is several.
+// At is the device for a part of a model: b itself, unless it is split.
 func At(b Backend, p Part) Backend {
 	if d, ok := b.(Parted); ok {
 		return d.At(p)

@@ -1,10 +1,10 @@
 package backend
 
-// Pass is what one call of a network has that another call of the same shape may have otherwise.
+// Pass is the inputs of one call of a network that may differ in another call of the same shape.
 // Its shape is the number of its rows, how many of them are wanted, and whether IDs and Only are
 // nil.
 type Pass struct {
-	Of    any     // the network: what was recorded of one is not replayed for another
+	Of    any     // the network: recordings are not shared between networks
 	IDs   []int32 // tokens, one per row; nil: the rows were embedded before the pass
 	Batch []Seq
 	Want  []int32 // rows whose logits are wanted
@@ -22,20 +22,20 @@ func (p *Pass) Rows() int {
 
 // Preparer is a device that prepares for a pass to come again, as by recording it, when its shape is new.
 type Preparer interface {
-	// Prepared is how many passes so far took longer because something was prepared. Their time says nothing
-	// of what others of their shape take.
+	// Prepared is the number of passes so far that took longer because something was prepared. Their time is
+	// not typical of their shape.
 	Prepared() int64
 }
 
 // Rehearser is a Preparer that can prepare for passes before they come.
 type Rehearser interface {
 	Preparer
-	// Rehearse calls f. Passes that f queues are prepared for and not computed: nothing is known of what they
-	// would have written. All else is as ever. An error of the device comes out here.
+	// Rehearse calls f. Passes that f queues are prepared and not computed: their results are
+	// undefined. All else works as usual. It returns an error of the device.
 	Rehearse(f func() error) error
 }
 
-// PreparedBy is how many passes a device has prepared so far, 0 for one that prepares none.
+// PreparedBy is the number of passes that a device has prepared so far, 0 for one that prepares none.
 func PreparedBy(b Backend) int64 {
 	if p, ok := b.(Preparer); ok {
 		return p.Prepared()

@@ -28,21 +28,21 @@ type Options struct {
 // Device is a kind of device that this build has code for. Its package registers it, and
 // nothing but a blank import names that package.
 type Device struct {
-	Name string // what users type: short, in lower case
-	Rank int    // auto takes the device of the highest rank that can be opened; the host's processor has 0
-	// ISAs lists the instruction sets there are kernels for, the best first. It does not look
-	// at the machine's devices.
+	Name string // for users: short, in lower case
+	Rank int    // auto selects the device of the highest rank that can be opened; the CPU has 0
+	// ISAs lists the instruction sets with kernels, the best first. It does not examine
+	// the machine.
 	ISAs func() []string
-	// Probe looks at the machine. It may take as long as opening a driver does.
+	// Probe examines the machine. It may take as long as opening a driver does.
 	Probe func() Info
-	// Open opens the device. Where there is none, the error wraps ErrUnavailable and says why.
+	// Open opens the device. If there is none, the error wraps ErrUnavailable and says why.
 	Open func(Options) (Backend, error)
 }
 
-// Info is what a machine has of a kind of device.
+// Info describes a kind of device of a machine.
 type Info struct {
 	Name    string    // set by List
-	Default bool      // auto takes it; set by List
+	Default bool      // selected by auto; set by List
 	Missing string    // why it cannot be used; "": it can
 	Memory  int64     // bytes; 0: not known
 	Free    int64     // bytes of Memory that this process may still take
@@ -55,7 +55,7 @@ type Info struct {
 
 // Sizer is a device whose weights take another size than on the host.
 type Sizer interface {
-	// WeightBytes is how much memory a weight takes that is written like m, with the tables of its input. m may have no data.
+	// WeightBytes is the memory of a weight that is encoded like m, with the tables of its input. m may have no data.
 	WeightBytes(m *dtype.Matrix) int64
 }
 
@@ -84,16 +84,16 @@ var devices registry
 // Register makes a kind of device known. It is called from the init of its package.
 func Register(d Device) { devices.register(d) }
 
-// Names lists what Open takes: Auto, and the devices of this build, by rank.
+// Names lists the names for Open: Auto, and the devices of this build, by rank.
 func Names() []string { return devices.names() }
 
 // ISAs lists the instruction sets of all devices of this build.
 func ISAs() []string { return devices.isas() }
 
-// List describes the devices of this build, by rank, those that this machine lacks included.
+// List describes the devices of this build, by rank, including those that this machine lacks.
 func List() []Info { return devices.list() }
 
-// Known is nil if Open takes the name. Otherwise it is the error that Open returns.
+// Known is nil if Open accepts the name. Otherwise it is the error that Open returns.
 func Known(name string) error { return devices.known(name) }
 
 // Open opens a device by its name. Auto, or no name, is the device of the highest rank that this
@@ -103,12 +103,12 @@ func Open(name string, o Options) (Backend, error) {
 	return b, err
 }
 
-// OpenNamed is Open, and says what the device is called that was opened.
+// OpenNamed is Open, and returns the name of the opened device.
 func OpenNamed(name string, o Options) (b Backend, called string, err error) {
 	return devices.open(name, o)
 }
 
-// HostName is the name of the host's processor, the device of rank 0; "" if this build has none.
+// HostName is the name of the CPU, the device of rank 0; "" if this build has none.
 func HostName() string {
 	for _, d := range devices {
 		if d.Rank == 0 {
@@ -202,8 +202,8 @@ func (r registry) open(name string, o Options) (b Backend, called string, err er
 	return nil, "", errors.Join(missing...)
 }
 
-// having are the devices with an instruction set. Where none has it all are returned: opening
-// them says what there is.
+// having are the devices with an instruction set. If none has it all are returned: opening
+// them reports the available ones.
 func (r registry) having(isa string) registry {
 	var some registry
 	for _, d := range r {

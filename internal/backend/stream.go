@@ -2,11 +2,11 @@ package backend
 
 import "time"
 
-// Streamer is a device that can read its memory and do nothing else: what every kernel that
-// reads weights is measured against. A device that is measured has it.
+// Streamer is a device that can only read its memory: the reference for every kernel that
+// reads weights. Benchmarks need it.
 type Streamer interface {
-	// NewStream reserves bytes bytes, which are to be far more than any cache has: only then
-	// does Read tell the speed of memory. The caller closes it.
+	// NewStream reserves bytes bytes, which should be far more than any cache: only then
+	// Read measures the speed of memory. The caller closes it.
 	NewStream(bytes int) (Stream, error)
 }
 
@@ -16,6 +16,6 @@ type Stream interface {
 	Read() time.Duration
 	// Bytes is the size of the stream.
 	Bytes() int
-	// Close gives the memory back.
+	// Close frees the memory.
 	Close()
 }
