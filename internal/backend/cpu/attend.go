@@ -24,7 +24,7 @@ type attendOp struct {
 	key, tail    int    // numbers of a key in its rows of a page, and in a latent row's second ones
 	value        int    // numbers of a value
 	head         int    // numbers from one head's query to the next
-	parts        [2]int // bytes of a head's keys in a page, and of what follows them
+	parts        [2]int // bytes of a head's keys in a page, and of the next part
 	coded        bool   // pages are of 8 bits
 	scale        float32
 	dst, q, k, v backend.Tensor
@@ -65,7 +65,7 @@ type attendGroup struct {
 // a page of keys.
 const groupQueries = 16
 
-// attendBuffers are what one thread computes in.
+// attendBuffers are the working memory of one thread.
 type attendBuffers struct {
 	key    []float32           // [key]
 	tail   []float32           // [tail]
@@ -78,7 +78,7 @@ type attendBuffers struct {
 }
 
 // attendSpan is a range of pages, counted through all groups. If it begins in the middle of
-// a group, what it has of that group is its rest, and waits for the pages before it.
+// a group, its part of that group is the rest, which waits for the pages before it.
 type attendSpan struct {
 	from, to int
 	group    int                 // of page from
@@ -198,9 +198,9 @@ func (op *attendOp) group(height int) (pages, longest int) {
 	return pages, longest
 }
 
-// cutSpans cuts the pages into spans. Where there are many groups and none is much of the
+// cutSpans cuts the pages into spans. If there are many groups and none is much of the
 // work, each is a span. Otherwise every thread has a span of equal length: few spans, since
-// what is cut has to be put together again. The result depends on neither.
+// cut groups have to be merged again. The result depends on neither.
 func (op *attendOp) cutSpans(pages, longest int) {
 	threads := op.b.pool.size()
 	n := len(op.groups)
@@ -288,8 +288,8 @@ func (op *attendOp) append(worker, r int) {
 	}
 }
 
-// prepare norms and rotates a query or a key x. dst is the part of it that meets the keys of
-// a page; tail the rest, which of latent rows is what is rotated.
+// prepare normalizes and rotates a query or a key x. dst is its part for the keys of
+// a page; tail is the rest, which for latent rows is the rotated part.
 func (op *attendOp) prepare(dst, tail, x []float32, gain *backend.Tensor, cos, sin []float32) {
 	n := len(dst)
 	if gain.Mem != nil {
@@ -308,7 +308,7 @@ func (op *attendOp) prepare(dst, tail, x []float32, gain *backend.Tensor, cos, s
 	}
 }
 
-// rows are what a page has of head h: its keys (part 0), or its values or the tails of latent
+// rows are head h's part of a page: its keys (part 0), or its values or the tails of latent
 // rows (part 1).
 func (op *attendOp) rows(page backend.Tensor, part, h int) pageRows {
 	n := op.parts[part]
@@ -316,7 +316,7 @@ func (op *attendOp) rows(page backend.Tensor, part, h int) pageRows {
 	return page.Mem.(*memory).i8[at : at+n]
 }
 
-// store writes x to position i of the rows of a head: a key of key numbers, or if that is none a
+// store writes x to position i of the rows of a head: a key of key numbers, or if key is 0 a
 // value.
 func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32, key int) {
 	d := len(x)
@@ -336,8 +336,8 @@ func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32,
 	}
 }
 
-// rotations are the cosines and sines of some positions. Layers of a model ask for the
-// same ones, one after another, so the last ones stay.
+// rotations are the cosines and sines of some positions. Layers of a model use the
+// same ones, one after another, so the last ones are kept.
 type rotations struct {
 	freqs    []float32
 	turn     float32

@@ -9,15 +9,15 @@ import (
 )
 
 // Attention over pages of 8 bits takes the queries of a group in blocks, one query per lane:
-// all that is computed for a block lies [rows, lanes]. A page is read for all blocks of a group
+// the data of a block is [rows, lanes]. A page is read for all blocks of a group
 // before the next one is.
 
-// codedQueries bounds the queries of a group where there are many: while a page passes, which is
-// 33 KB at the usual width, their sums stay in the second cache. Few queries are groups of
-// groupQueries, because what spans cut of a group is kept, page by page.
+// codedQueries bounds the queries of a group if there are many: while a page passes, which is
+// 33 KB at the usual width, their sums stay in the L2 cache. Few queries are groups of
+// groupQueries, because the partial sums of cut groups are kept, page by page.
 const codedQueries = 64
 
-// codedBuffers are what one thread computes in.
+// codedBuffers are the working memory of one thread.
 type codedBuffers struct {
 	page    kernel.CodedPage
 	merge   kernel.CodedMerge
@@ -38,7 +38,7 @@ type codedSums struct {
 	all []kernel.LaneSums // [blocks]
 }
 
-// reset makes them those of no page.
+// reset sets them to those of no page.
 func (s *codedSums) reset(blocks, numbers int) {
 	s.out, s.all = kernel.Grow(s.out, numbers), kernel.Grow(s.all, blocks)
 	clear(s.out)
@@ -54,7 +54,7 @@ func (s *codedSums) reset(blocks, numbers int) {
 // rows of width numbers. If lanes is smaller, the rest of a row is unused.
 type codedBlock struct{ first, lanes, width int }
 
-// blocks is how many blocks a group has, blockOf is one of them.
+// blocks is the number of blocks of a group, blockOf is one of them.
 func (op *attendOp) blocks(g *attendGroup) int {
 	return (g.rows*op.share() + kernel.Lanes - 1) / kernel.Lanes
 }
@@ -69,8 +69,8 @@ func (op *attendOp) blockOf(g *attendGroup, i int) codedBlock {
 	return codedBlock{first, n, width}
 }
 
-// columns is the columns of a value with their padding; sumsOf is how many numbers a page's
-// sums have in all blocks of a group, of which those of block i begin at i*columns*Lanes.
+// columns is the columns of a value with their padding; sumsOf is the number of numbers of a page's
+// sums in all blocks of a group; those of block i begin at i*columns*Lanes.
 func (op *attendOp) columns() int { return (op.value + 15) &^ 15 }
 
 func (op *attendOp) sumsOf(g *attendGroup) int {
@@ -78,8 +78,8 @@ func (op *attendOp) sumsOf(g *attendGroup) int {
 	return (last*kernel.Lanes + op.blockOf(g, last).width) * op.columns()
 }
 
-// attendCoded computes a span. Where it has the first pages of a group but not the last, their
-// sums stay in it; where it has later ones, they wait in it for those before.
+// attendCoded computes a span. If it has the first pages of a group but not the last, their
+// sums stay in it; if it has later ones, they wait in it for those before.
 func (op *attendOp) attendCoded(buf *codedBuffers, span *attendSpan) {
 	buf.page.Prepare()
 	for i := span.group; i < len(op.groups) && op.groups[i].first < span.to; i++ {
@@ -162,7 +162,7 @@ func (op *attendOp) layQueries(buf *codedBuffers, g *attendGroup) {
 	kernel.Repeat(last, op.blockOf(g, op.blocks(g)-1).width)
 }
 
-// openPage finds what page p has of a group's head.
+// openPage finds a group's head in page p.
 func (op *attendOp) openPage(buf *codedBuffers, g *attendGroup, p int) {
 	list, x := op.batch[g.seq].Pages, &buf.page
 	buf.keys = op.rows(list[p], 0, g.kv)
@@ -180,7 +180,7 @@ func (op *attendOp) openPage(buf *codedBuffers, g *attendGroup, p int) {
 	}
 }
 
-// codedKeys are rows of keys as kernels want them.
+// codedKeys are rows of keys in the layout of kernels.
 func (op *attendOp) codedKeys(rows pageRows, width int) (keys []byte, scales []float32, groups, step int) {
 	groups = kernel.CodedGroups(width)
 	n := backend.PageTokens * groups * backend.CodedGroup
@@ -199,8 +199,8 @@ var everyLane = func() *[backend.PageTokens]uint16 {
 	return &m
 }()
 
-// lanesOf finds which positions of page p the lanes of a block see, those that repeat a query
-// as it does, and returns the lanes that see any.
+// lanesOf finds which positions of page p the lanes of a block see, with lanes that repeat a query
+// like it, and returns the lanes that see any.
 func (op *attendOp) lanesOf(buf *codedBuffers, g *attendGroup, p int, b codedBlock) (sees uint16) {
 	share := op.share()
 	_, least := op.sees(g, p, b.first/share)

@@ -135,8 +135,8 @@ func (op *attendOp) block(buf *attendBuffers, x *pageBlock) {
 }
 
 // score computes the scores of a block's queries, d numbers each, and rows of a page. dst has
-// PageTokens places per query, of which [from, to) are computed: kernels get what is behind
-// place from. next is what is read after the rows.
+// PageTokens places per query, of which [from, to) are computed: kernels get the memory from
+// place from on. next is prefetched after the rows.
 func (op *attendOp) score(dst []float32, x *pageBlock, queries []float32, rows, next pageRows, d int) {
 	k, n, count := &op.vector.Page, len(x.now)*backend.PageTokens, x.to-x.from
 	scores := dst[x.from:][:n]
@@ -147,7 +147,7 @@ func (op *attendOp) score(dst []float32, x *pageBlock, queries []float32, rows, 
 	}
 }
 
-// weigh sums the values of a page by their weights, which lie where scores did.
+// weigh sums the values of a page by their weights, which are in place of the scores.
 func (op *attendOp) weigh(x *pageBlock, rows, next pageRows) {
 	k, d, n, count := &op.vector.Page, op.value, len(x.now)*backend.PageTokens, x.to-x.from
 	from := x.scores[x.from:][:n]

@@ -7,18 +7,18 @@ import (
 )
 
 // Attention over pages of floats has two forms, which give the same bits. Few queries read a page
-// as it lies. Where a group has many, it is laid out for kernel.Prompt, once for all of them; of a
+// in its stored layout. For groups of many, it is laid out for kernel.Prompt, once for all of them; for a
 // page that not all of them see whole only the scores are computed so.
 
 // promptQueries bounds the queries of a group of the second form: they and their outputs, 256 KB
-// each at the usual width, and the keys of a page as they are laid out stay in the second cache.
-// Groups may be smaller, for all threads to have some, but laying out pays from leastPrompt on.
+// each at the usual width, and the laid-out keys of a page stay in the L2 cache.
+// Groups may be smaller, for all threads to have some, but the layout pays from leastPrompt on.
 const (
 	promptQueries = 256
 	leastPrompt   = 32
 )
 
-// promptBuffers are what one thread computes in.
+// promptBuffers are the working memory of one thread.
 type promptBuffers struct {
 	queries, queryTails []float32 // of the group, as kernel.Prompt lays them out
 	keys, tails, values []float32 // likewise, of the page; of values a strip
@@ -28,7 +28,7 @@ type promptBuffers struct {
 	rows                 []*float32 // of the output
 	allTop, allWeight    []float32  // the sum of all pages so far
 	nowTop, nowWeight    []float32  // that of this page
-	oldFactor, newFactor []float32  // of what was summed and what is added
+	oldFactor, newFactor []float32  // of the old sum and the page's
 }
 
 // groupPrompt lays out groups, some of them in the second form. It is not ok unless rows are whole
@@ -78,7 +78,7 @@ func (op *attendOp) attendPrompt(buf *attendBuffers, g *attendGroup) {
 	clear(b.rows) // the output's memory may be gone by the next call
 }
 
-// openPrompt sizes the buffers for a group and finds where its output goes.
+// openPrompt sizes the buffers for a group and finds its output.
 func (op *attendOp) openPrompt(b *promptBuffers, g *attendGroup) {
 	n := above(g.rows*op.share(), kernel.PromptQueries) * kernel.PromptQueries
 	strips := above(n, kernel.PromptStrip) * kernel.PromptStrip

@@ -1,4 +1,4 @@
-// Package cpu computes on the processor: memory, a pool of threads, and the operations of
+// Package cpu computes on the CPU: memory, a pool of threads, and the operations of
 // package backend, each cut into parts for the threads. The inner loops are those of package
 // kernel.
 //
@@ -65,23 +65,23 @@ var (
 // tile is how many output rows of a weight are computed together.
 const tile = kernel.Tile
 
-// scratch is what one thread computes in.
+// scratch is the working memory of one thread.
 type scratch struct {
 	kernel kernel.Scratch
 	rows   kernel.Activations // of a product, some of its input
 	out    []float32          // tiles of a product, before they go to their rows
 	turned []float32          // a row of an input, transformed
 	sum    []float32          // of the experts' answers for a row
-	keys   []float32          // what a row's experts are ranked by
+	keys   []float32          // ranks of a row's experts
 	groups []float32          // likewise, groups of experts
 	best   []int32            // of these
 	top    topScratch
 }
 
-// Open returns the processor as a backend. All backends of a process share their threads,
-// an operation at a time; one that wants fewer uses the first of them. The threads
-// spin between operations and so occupy a slot of Go's scheduler each: a process with something
-// else to do sets GOMAXPROCS to one more than Threads.
+// Open returns the CPU as a backend. All backends of a process share their threads,
+// an operation at a time; one with fewer threads uses the first of them. The threads
+// spin between operations and so occupy a slot of Go's scheduler each: a process with other
+// work sets GOMAXPROCS to one more than Threads.
 func Open(o backend.Options) (*Backend, error) {
 	n := o.Threads
 	if n < 0 {
@@ -106,10 +106,10 @@ func Open(o backend.Options) (*Backend, error) {
 	}, nil
 }
 
-// Name says which instruction set computes, and on how many threads.
+// Name is the instruction set and the number of threads.
 func (b *Backend) Name() string { return b.name }
 
-// FreeMemory is what the machine has left for this process.
+// FreeMemory is the free memory of the machine for this process.
 func (b *Backend) FreeMemory() int64 {
 	_, free := hostMemory()
 	return free
@@ -134,18 +134,18 @@ func (b *Backend) Close() error {
 }
 
 // memory is a piece of host memory; one of the slices is set, and none once it was freed: a
-// tensor that outlives its memory is a panic that names a line, never a read of what others
-// have written there since.
+// use of freed memory is a panic that names a line, never a read of
+// newer contents.
 type memory struct {
 	f32 []float32
 	f16 []uint16
-	i8  []int8 // aligned like float32: scales lie among the codes
+	i8  []int8 // aligned like float32: scales are among the codes
 
-	mapped []byte // the same as bytes, where it lies outside of the heap
+	mapped []byte // the same as bytes, if it is outside of the heap
 }
 
 // mapFrom is the size in bytes from which memory is mapped. The system gives whole pages: at
-// this size what it adds is a sixteenth at most.
+// this size the overhead is a sixteenth at most.
 const mapFrom = 64 << 10
 
 func (m *memory) Bytes() int64 { return int64(4*len(m.f32) + 2*len(m.f16) + len(m.i8)) }
@@ -200,14 +200,14 @@ func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: m}, nil
 }
 
-// Free gives the memory of t back. All tensors in it are invalid after it.
+// Free frees the memory of t. All tensors in it are invalid after it.
 func (b *Backend) Free(t backend.Tensor) {
 	if m, ok := t.Mem.(*memory); ok {
 		b.release(m)
 	}
 }
 
-// release gives memory back, once.
+// release frees memory, once.
 func (b *Backend) release(m *memory) {
 	if _, ok := b.allocs[m]; !ok {
 		return

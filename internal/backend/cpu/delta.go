@@ -21,7 +21,7 @@ type deltaOp struct {
 	buffers []deltaBuffers // one per thread
 }
 
-// deltaBuffers are what one thread computes in. Rows are those of a chunk.
+// deltaBuffers are the working memory of one thread. Rows are those of a chunk.
 type deltaBuffers struct {
 	mixed []float32 // [rows, query, key, values]: convolved; query and key normalized
 	kq    []float32 // [rows]: key·query
@@ -171,7 +171,7 @@ type stateStrip struct {
 
 // recur runs the recurrence of w columns of value head i of key head m, from column c on, over
 // tokens [from, to). The strip is read from memory once, stays in buf while tokens change
-// it, and the last change that cannot be rejected goes back to memory.
+// it, and the state before the first draft is written back.
 func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, m, i, from, to, c, w int) {
 	d, mem, kernels := op.d, &seq.Delta[op.at.Delta], &op.strip.Delta
 	h := d.ValueHead(m, i)
@@ -219,7 +219,7 @@ func (op *deltaOp) recur(buf *deltaBuffers, seq *backend.Seq, m, i, from, to, c,
 	}
 }
 
-// home is where columns [c, c+w) of head h's state are in memory. What is read after them
+// home is the memory of columns [c, c+w) of head h's state. The next reads
 // are the next columns, or the first of the key head's next value head.
 func (op *deltaOp) home(mem *backend.Recurrent, h, c, w int) stateStrip {
 	d, stride := op.d, mem.State.Stride
@@ -246,7 +246,7 @@ func (op *deltaOp) gate(seq *backend.Seq, h, from, to int) {
 	}
 }
 
-// remember stores what the next call needs of key head m: the last input rows, and the
+// remember stores the inputs of the next call for key head m: the last input rows, and the
 // drafts' keys and decays. It runs after the head's recurrences, which still read the
 // former ones. buf has the tokens from token from on.
 func (op *deltaOp) remember(buf *deltaBuffers, seq *backend.Seq, m, from int) {

@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
-// eachOp is a product of every head with a matrix of its own. It runs over the pool twice: rows of
+// eachOp is a product of every head with its own matrix. It runs over the pool twice: rows of
 // heads are quantized, a part being a row of one head, and then multiplied, a part being a tile of
 // one head's matrix. So the heads' small matrices keep all threads busy together.
 type eachOp struct {

@@ -44,7 +44,7 @@ const (
 	combining                        // a part is a row
 )
 
-// expertJob is one expert and the slots that want its answer.
+// expertJob is one expert and its slots.
 type expertJob struct {
 	gate, up, down   *kernel.Weight
 	matrix           int // of the stacks
@@ -120,7 +120,7 @@ func (op *expertsOp) run(phase expertsPhase, parts, grain int) {
 	op.b.pool.run(op, parts, grain)
 }
 
-// sort gives every choice a slot, lists the jobs, and returns the number of slots.
+// sort assigns a slot to every choice, lists the jobs, and returns the number of slots.
 func (op *expertsOp) sort() int {
 	e, n := op.e, op.x.Rows
 	slots := n * e.TopK
@@ -206,8 +206,8 @@ func (op *expertsOp) part(worker, from, to int) {
 	}
 }
 
-// transforms lists the transformations of the experts' inputs: each is applied to a row once, whatever the
-// number of experts that have it.
+// transforms lists the transformations of the experts' inputs: each is applied to a row once, for all
+// experts that have it.
 func (op *expertsOp) transforms() {
 	op.turned = op.turned[:0]
 	for _, w := range []backend.Weight{op.e.Gate, op.e.Up, op.e.SharedGate, op.e.SharedUp} {

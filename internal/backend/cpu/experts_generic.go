@@ -44,7 +44,7 @@ func chooseExperts(chosen []int32, weights, logits []float32, normalized bool, s
 }
 
 // chooseByScores is choose with every option but the scale. It makes scores of the logits,
-// ranks them with the biases added and without the groups that are left out, and takes the
+// ranks them with the biases added and without the excluded groups, and takes the
 // scores of the chosen as weights. Normalized, they are divided by their sum, which is taken
 // in the order of the ranks, and 1e-20.
 func chooseByScores(s *scratch, chosen []int32, weights, logits []float32, e *backend.Experts, vector *kernel.Vector) {
@@ -77,8 +77,8 @@ func chooseByScores(s *scratch, chosen []int32, weights, logits []float32, e *ba
 	}
 }
 
-// leaveOut makes the keys of all but the best groups minus infinity. A group is as good as the
-// sum of its two highest keys.
+// leaveOut makes the keys of all but the best groups minus infinity. Groups are ranked by the
+// sum of their two highest keys.
 func (s *scratch) leaveOut(groups, best int) {
 	size := len(s.keys) / groups
 	s.groups, s.best = kernel.Grow(s.groups, groups), kernel.Grow(s.best, best)

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// hostMemory is the bytes of memory that the machine has, and those that this process may still
-// take.
+// hostMemory is the bytes of memory of the machine, and those that this process may still
+// allocate.
 func hostMemory() (total, free int64) {
 	root := os.DirFS("/")
 	return field(root, "proc/meminfo", "MemTotal:") << 10, freeMemoryOf(root)
 }
 
-// freeMemoryOf is the bytes that a process may still take of a machine with those files: what
-// is available, within the limits of the control groups that the process is in.
+// freeMemoryOf is the bytes that a process may still allocate on a machine with those files: the available
+// memory, within the limits of the control groups of the process.
 func freeMemoryOf(root fs.FS) int64 {
-	free := field(root, "proc/meminfo", "MemAvailable:") << 10 // where it is not, nothing is known
+	free := field(root, "proc/meminfo", "MemAvailable:") << 10 // if it is missing, nothing is known
 	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
 	for line := range strings.Lines(string(groups)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
@@ -38,11 +38,11 @@ func freeMemoryOf(root fs.FS) int64 {
 	return free
 }
 
-// hierarchy is where a version of control groups has its files, and what it calls them.
+// hierarchy is the location and the names of the files of a version of control groups.
 type hierarchy struct {
 	mount, limit, used string
-	// cache is the field of memory.stat with the pages of files that the system would give
-	// up for others. They count as used and are not.
+	// cache is the field of memory.stat with the pages of files that the system would
+	// reclaim. They count as used and are not.
 	cache string
 }
 
@@ -51,8 +51,8 @@ var (
 	legacy  = hierarchy{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
 )
 
-// free is what a group and those around it leave of free bytes. A path that is not there is
-// one outside of a container's own root: then the root is what counts.
+// free is the memory that a group and its parents leave of free bytes. A missing path is
+// outside of a container's own root: then the root counts.
 func (h *hierarchy) free(root fs.FS, group string, free int64) int64 {
 	for dir := path.Join("/", group); ; dir = path.Dir(dir) {
 		at := path.Join(h.mount, dir)
@@ -68,7 +68,7 @@ func (h *hierarchy) free(root fs.FS, group string, free int64) int64 {
 	}
 }
 
-// number reads a file that has one. A limit of "max" is none, and an error here.
+// number reads a file with one number. A limit of "max" is an error here.
 func number(root fs.FS, name string) (int64, error) {
 	data, err := fs.ReadFile(root, name)
 	if err != nil {

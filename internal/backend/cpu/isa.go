@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
-// The kernels know nothing of package backend: these are its numbers, or this does not compile.
+// The kernels do not import package backend: if their constants differ, this does not compile.
 var (
 	_ [backend.RowBlock]struct{}   = [kernel.Tile]struct{}{}
 	_ [backend.PageTokens]struct{} = [kernel.PageTokens]struct{}{}

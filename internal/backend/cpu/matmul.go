@@ -19,13 +19,13 @@ type matmulOp struct {
 	put      putOp
 }
 
-// quantizedRows is the rows of an input as integers, transformed as some weights want it.
+// quantizedRows is the rows of an input as integers, transformed for some weights.
 type quantizedRows struct {
 	kernel.Activations
 	input *kernel.Input
 }
 
-// floatRows is the rows of an input transformed as weights want it that multiply floats.
+// floatRows is the rows of an input, transformed for weights that multiply floats.
 type floatRows struct {
 	input *kernel.Input
 	x     backend.Tensor
@@ -91,7 +91,7 @@ func (op *matmulOp) part(worker, from, to int) {
 	}
 }
 
-// some computes tiles [from, to) of those that a product asks for, neighbors together.
+// some computes tiles [from, to) of a product's list, neighbors together.
 func (op *matmulOp) some(worker int, p *backend.Product, w *kernel.Weight, from, to int) {
 	if p.Only == nil {
 		op.tiles(worker, *p, w, from, to)
@@ -182,8 +182,8 @@ func (op *matmulOp) rows(w *kernel.Weight) backend.Tensor {
 	return op.x
 }
 
-// lay prepares memory for the input in the form that a weight wants, for all that have the same. Its
-// rows are yet to come, see set.
+// lay prepares memory for the input in the form of a weight, for all weights with that form. The
+// rows follow, see set.
 func (op *matmulOp) lay(w *kernel.Weight) {
 	if w.Integer() {
 		if op.activations(w) != nil {
@@ -219,7 +219,7 @@ func (op *matmulOp) set(r int, x func(*kernel.Input) []float32) {
 	}
 }
 
-// forms is how many forms of the input the weights want, form the transformation of form i.
+// forms is the number of forms of the input, form the transformation of form i.
 func (op *matmulOp) forms() int { return len(op.acts) + len(op.floats) }
 
 func (op *matmulOp) form(i int) *kernel.Input {
@@ -238,8 +238,8 @@ func (op *matmulOp) setForm(i, r int, x []float32) {
 	copy(row(op.floats[i-len(op.acts)].x, r), x)
 }
 
-// quantizeAlone is how many numbers one thread quantizes in the time it takes to call the
-// others, transformAlone how many it transforms.
+// quantizeAlone is the number of numbers that one thread quantizes in the time of waking the
+// others, transformAlone of those that it transforms.
 const (
 	quantizeAlone  = 16 << 10
 	transformAlone = 2 << 10

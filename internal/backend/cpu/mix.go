@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
-// mixOp is attention without mask and cache. It takes as many heads at a time as mixPacked has room
+// mixOp is attention without mask and cache. It takes as many heads at a time as mixPacked has space
 // for, and runs over the pool twice for them: packing keys and values, a part being a block of
 // keys of a head; and attention, a part being a block of queries of a head.
 type mixOp struct {
@@ -23,7 +23,7 @@ type mixOp struct {
 	buffers      []mixBuffers // one per thread
 }
 
-// mixBuffers are what one thread computes in.
+// mixBuffers are the working memory of one thread.
 type mixBuffers struct {
 	queries []float32 // [dim, MixQueries]
 	weights [kernel.MixKeys * kernel.MixQueries]float32
@@ -78,7 +78,7 @@ func (op *mixOp) part(worker, from, to int) {
 	}
 }
 
-// block is what was packed of block i of head h, counted from op.first: its keys and values.
+// block is the packed keys and values of block i of head h, counted from op.first.
 func (op *mixOp) block(h, i int) (keys, values []float32) {
 	n := kernel.MixKeys * op.columns
 	i = (h*op.blocks() + i) * n

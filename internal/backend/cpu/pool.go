@@ -34,7 +34,7 @@ type pool struct {
 	// mu is held while a task runs; tasks of several models run one after another. A
 	// mutex lets one caller go on for a millisecond at most while another waits.
 	mu  sync.Mutex
-	due int32    // what done is when the task is
+	due int32    // done at the end of the task
 	_   [52]byte // helpers read what follows
 
 	task    task
@@ -55,7 +55,7 @@ type helper struct {
 }
 
 const (
-	// spins is how often a thread looks for work before it sleeps. With the pauses between
+	// spins is the number of polls of a thread before it sleeps. With the pauses between
 	// them it is a few milliseconds: longer than the pauses between the tasks of a round and
 	// between two rounds, short enough for an idle process to be idle.
 	spins = 20_000
@@ -157,7 +157,7 @@ func (u *poolUser) rest() {
 	u.active.Store(1)
 }
 
-// spreadOp is work that is no operation of the device.
+// spreadOp is work that is not an operation of the device.
 type spreadOp struct{ f func(i int) }
 
 func (op *spreadOp) part(_, from, to int) {
@@ -179,7 +179,7 @@ func (p *pool) share(t task, n, chunks, threads int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.task, p.parts, p.chunks = t, n, chunks
-	if p.active.Load() != int32(threads) { // helpers look at it: nearly always it stays as it is
+	if p.active.Load() != int32(threads) { // helpers read it: it seldom changes
 		p.active.Store(int32(threads))
 	}
 	claim := p.start(chunks, threads)
@@ -244,7 +244,7 @@ func (p *pool) chunk(worker, i int) {
 	p.task.part(worker, i*p.parts/p.chunks, (i+1)*p.parts/p.chunks)
 }
 
-// work is the life of a helper: it takes what it can of each task it sees.
+// work is the loop of a helper: it takes chunks of each task it sees.
 func (p *pool) work(h *helper, worker int) {
 	runtime.LockOSThread() // a spinning goroutine that moves between threads is late
 	defer p.ended.Done()
@@ -279,8 +279,8 @@ func (p *pool) await(h *helper, worker int, seen uint64) uint64 {
 }
 
 // news is the number of the current task, and whether it is one that the worker has not seen
-// and belongs to. The threads may already be those of the next task: then the one whose
-// number it is has no chunk left.
+// and belongs to. The threads may already be those of the next task: then the task with this
+// number has no chunk left.
 func (p *pool) news(worker int, seen uint64) (uint64, bool) {
 	n := p.claim.Load() >> (2 * chunkBits)
 	return n, n != seen && worker < int(p.active.Load())

@@ -37,7 +37,7 @@ func (s *stream) Read() time.Duration {
 // Bytes is the size of the stream.
 func (s *stream) Bytes() int { return len(s.op.b) }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (s *stream) Close() { unmapMemory(s.op.b) }
 
 const pieceBytes = 4 << 10

@@ -18,7 +18,7 @@ type topOp struct {
 	best []backend.Best
 }
 
-// topScratch is what one thread finds them in.
+// topScratch is the working memory of one thread.
 type topScratch struct {
 	maxima []float32 // of the row's blocks
 	keys   []uint64  // of what is listed
@@ -26,7 +26,7 @@ type topScratch struct {
 	block  [topk.Block]float32
 }
 
-// Top tells the highest numbers of each row, which the threads share.
+// Top returns the highest numbers of each row, which the threads share.
 func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
 	if src.Type != dtype.F32 || len(asks) != src.Rows {
 		panic(fmt.Sprintf("cpu: %d queries for the top values of %d rows of %v", len(asks), src.Rows, src.Type))
@@ -77,8 +77,8 @@ func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
 	}
 }
 
-// sum is that of exp(x - highest) over the numbers of a row, whose maxima are known. Blocks that
-// lie far below the highest add less than a hundred thousandth in a vocabulary of a million.
+// sum is that of exp(x - highest) over the numbers of a row, whose maxima are known. Blocks
+// far below the highest add less than a hundred thousandth in a vocabulary of a million.
 func (w *topScratch) sum(row []float32, softmax func(x []float32) (top, sum float32)) (total float32) {
 	const far = 26
 	highest := min(topk.Max(w.maxima), math.MaxFloat32)
