@@ -10,11 +10,11 @@ import (
 // memory is a piece of memory with a copy on one side or both, or with parts on each.
 type memory struct {
 	owner      *Device
-	home       side // where it was first
+	home       side // its first side
 	t          dtype.Type
 	rows, cols int
-	copies     [2]backend.Tensor // Mem is nil where there is none
-	stale      [2]region         // of a copy: what the other has newer numbers of
+	copies     [2]backend.Tensor // Mem is nil without a copy
+	stale      [2]region         // of a copy: the part that is newer in the other
 	cut        *cut              // nil: every copy has all of it
 	freed      bool
 }
@@ -109,7 +109,7 @@ func (d *Device) FreeParts(parts []backend.Part, cols []int) int64 {
 	return free
 }
 
-// Alloc takes memory of the host, and of the device when it is first used there.
+// Alloc allocates memory of the host, and of the device when it is first used there.
 func (d *Device) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	return d.alloc(host, t, rows, cols)
 }
@@ -162,7 +162,7 @@ func (d *Device) memory(t backend.Tensor) *memory {
 	return m
 }
 
-// rect is what a view has of its memory, and whether that is all that lies between its first
+// rect is a view's part of its memory, and whether that is all between its first
 // number and its last.
 func (m *memory) rect(t backend.Tensor) (a rect, exact bool) {
 	switch {
@@ -226,7 +226,7 @@ func (d *Device) wrote(s side, t backend.Tensor) {
 	m.stale[s.other()] = m.stale[s.other()].plus(a)
 }
 
-// fresher is the side that has the newer numbers of views, or least of what is older; otherwise
+// fresher is the side with the newer numbers of views, or the fewest old ones; otherwise
 // that side.
 func (d *Device) fresher(otherwise side, views ...backend.Tensor) side {
 	var stale [2]int

@@ -8,18 +8,18 @@ import (
 
 // op is an operation.
 type op struct {
-	at      side             // where its weights or its state are, or either
-	in, out []backend.Tensor // what it reads and writes; the zero Tensor is none
+	at      side             // the side of its weights or its state, or either
+	in, out []backend.Tensor // inputs and outputs; zero Tensors are skipped
 	state   bool             // it has the state of sequences
 	run     func(r *run)
 }
 
-// run is what an operation is computed with: a device, and the lists of the pass, if there is one.
+// run is a device and the lists of the pass, if there is one, for an operation.
 type run struct {
 	d    *Device
 	s    side
 	b    backend.Backend
-	pass *backend.Pass // nil: the lists are those that the operation was given
+	pass *backend.Pass // nil: the lists are those of the operation
 }
 
 // do computes an operation, or puts it into the plan of a pass.
@@ -58,7 +58,7 @@ func (d *Device) do(o op) {
 // give makes a view of a side's copy ready to be written.
 func (d *Device) give(s side, t backend.Tensor) error {
 	m := d.memory(t)
-	if _, exact := m.rect(t); !exact { // what lies between its rows must not become older
+	if _, exact := m.rect(t); !exact { // numbers between its rows must not become stale
 		return d.bring(s, t)
 	}
 	return m.reserve(s)
@@ -67,7 +67,7 @@ func (d *Device) give(s side, t backend.Tensor) error {
 // t is the device's tensor for t.
 func (r *run) t(t backend.Tensor) backend.Tensor { return r.d.on(r.s, t) }
 
-// w is the device's weight for w, nil for none.
+// w is the device's weight for w, or nil.
 func (r *run) w(w backend.Weight) backend.Weight {
 	if w == nil {
 		return nil
@@ -75,7 +75,7 @@ func (r *run) w(w backend.Weight) backend.Weight {
 	return r.d.weight(w).Weight
 }
 
-// some are the tensors of a list that are not none.
+// some are the tensors of a list without zero Tensors.
 func some(list ...backend.Tensor) []backend.Tensor {
 	return slices.DeleteFunc(list, func(t backend.Tensor) bool { return t.Mem == nil })
 }
@@ -145,7 +145,7 @@ func (d *Device) products(s side, x backend.Tensor, list []backend.Product) {
 		if p.Bias.Mem != nil {
 			o.in = append(o.in, p.Bias)
 		}
-		if p.Add || p.Only != nil || p.Each { // other columns stay as they are
+		if p.Add || p.Only != nil || p.Each { // other columns are unchanged
 			o.in = append(o.in, p.Dst)
 		}
 	}

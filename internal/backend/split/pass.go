@@ -6,7 +6,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// plan is how a pass is computed, and all others of its shape.
+// plan is the computation of all passes of a shape.
 type plan struct {
 	ops      []op
 	flows    []*flow
@@ -15,17 +15,17 @@ type plan struct {
 	state    [2]bool // sides that compute with the state of sequences
 }
 
-// shape is what passes have in common that share a plan.
+// shape is equal for passes that share a plan.
 type shape struct {
 	of          any
 	rows, wants int
 	ids, only   bool
 }
 
-// maxPlans is how many are kept: all are given up with the next.
+// maxPlans is the maximum number of plans: the next drops all.
 const maxPlans = 64
 
-// segment is operations of one device, and what it needs of the other before them.
+// segment is operations of one device, and the transfers from the other before them.
 type segment struct {
 	side  side
 	moves []move
@@ -39,15 +39,15 @@ type move struct {
 	a rect
 }
 
-// flow is what a pass does with a piece of memory, whatever it had before.
+// flow is the use of a piece of memory by a pass, regardless of its former state.
 type flow struct {
 	m       *memory
 	needs   [2]region // read by a side before anything was written there
 	written region
-	stale   [2]region // as of memory, by what the pass has written so far
+	stale   [2]region // as of memory, by the writes of the pass so far
 }
 
-// read is what must be brought to a side before it reads a rectangle.
+// read is the part that must be copied to a side before it reads a rectangle.
 func (f *flow) read(s side, a rect) region {
 	old := f.stale[s].and(a)
 	f.stale[s] = f.stale[s].less(a)
@@ -95,7 +95,7 @@ func (d *Device) collect(queue func()) *plan {
 	return x
 }
 
-// arrange decides where operations run and what crosses the border between them.
+// arrange decides where operations run and which data is transferred between them.
 func (d *Device) arrange(x *plan) error {
 	flows := map[*memory]*flow{}
 	at := device
@@ -134,7 +134,7 @@ func (d *Device) arrange(x *plan) error {
 			n++
 		}
 		g := x.segments[n-1]
-		// What a segment needs was there when it began: it can be brought before it.
+		// Inputs of a segment that existed when it began can be copied before it.
 		read := func(t backend.Tensor) {
 			f, a, _ := of(t)
 			for _, piece := range f.read(at, a) {
@@ -221,7 +221,7 @@ func (d *Device) compute(g *segment) {
 	}
 }
 
-// forget gives up plans with memory that is given back.
+// forget drops plans with freed memory.
 func (d *Device) forget(m *memory) {
 	for key, x := range d.plans {
 		if slices.ContainsFunc(x.flows, func(f *flow) bool { return f.m == m }) {

@@ -12,7 +12,7 @@ func (a rect) size() int {
 	return (a.r1 - a.r0) * (a.c1 - a.c0)
 }
 
-// and is what two have in common.
+// and is the intersection of two rectangles.
 func (a rect) and(b rect) rect {
 	return rect{max(a.r0, b.r0), min(a.r1, b.r1), max(a.c0, b.c0), min(a.c1, b.c1)}
 }
@@ -20,7 +20,7 @@ func (a rect) and(b rect) rect {
 // region is rectangles that have nothing in common.
 type region []rect
 
-// and is what the region has of a rectangle.
+// and is the region's part of a rectangle.
 func (g region) and(a rect) region {
 	var out region
 	for _, x := range g {
@@ -82,7 +82,7 @@ func (g region) plus(a rect) region {
 	return append(g[:len(g):len(g)], a)
 }
 
-// minus is what a rectangle has beyond the region.
+// minus is the part of a rectangle outside of the region.
 func (a rect) minus(g region) region {
 	out := region{a}
 	if a.empty() {

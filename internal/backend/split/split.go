@@ -47,7 +47,7 @@ type Device struct {
 	tick   [2]backend.Tensor // a number on each, to wait for it
 	onHost func(backend.Part) bool
 	err    error // of an operation or a copy, to be reported
-	last   side  // where the last operation ran
+	last   side  // of the last operation
 
 	plan  *plan // of the pass whose operations are being collected; nil: none is
 	plans map[shape]*plan
@@ -77,7 +77,7 @@ func New(device, host backend.Backend, onHost func(backend.Part) bool) (backend.
 // Name names both.
 func (d *Device) Name() string { return d.dev[device].Name() + " and " + d.dev[host].Name() }
 
-// FreeMemory is what the fuller of the two has left: memory may be needed on both.
+// FreeMemory is the free memory of the fuller of the two: memory may be needed on both.
 func (d *Device) FreeMemory() int64 {
 	return min(d.dev[device].FreeMemory(), d.dev[host].FreeMemory())
 }
@@ -118,13 +118,13 @@ func (d *Device) side(p backend.Part) side {
 // At implements backend.Parted.
 func (d *Device) At(p backend.Part) backend.Backend { return &view{d, d.side(p)} }
 
-// view is the device for what lies on one side.
+// view is the device for memory on one side.
 type view struct {
 	*Device
 	side side
 }
 
-// Alloc takes memory of the view's side only.
+// Alloc allocates memory of the view's side only.
 func (v *view) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	return v.alloc(v.side, t, rows, cols)
 }
@@ -265,8 +265,8 @@ func (d *Device) store(dst backend.Tensor, write func(b backend.Backend, t backe
 	return nil
 }
 
-// runs calls f for each piece of a row of cut memory that lies on one side, with where it is in
-// the row's bytes, of which there are n.
+// runs calls f for each piece of a row of cut memory that is on one side, with its range in
+// the row's n bytes.
 func (d *Device) runs(t backend.Tensor, n int, f func(s side, t backend.Tensor, from, to int) error) error {
 	m, size := d.memory(t), t.Type.Size()
 	if t.Rows != 1 || n != t.Cols*size {

@@ -6,11 +6,11 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// The state of sequences is divided between the sides, see AllocParts. Operations are given that of
-// all layers and say which one is theirs; each device is shown its own, without gaps. Memory that
-// is not divided goes to where the operation is.
+// The state of sequences is divided between the sides, see AllocParts. Operations get that of
+// all layers and their place; each device gets its own part, without gaps. Memory that
+// is not divided is on the side of the operation.
 
-// pagesAt is where a layer's part of the pages is, and what its place is there.
+// pagesAt is the side of a layer's part of the pages, and its place there.
 func (d *Device) pagesAt(at backend.Place, batch []backend.Seq) (side, backend.Place) {
 	for i := range batch {
 		if len(batch[i].Pages) == 0 {
@@ -28,7 +28,7 @@ func (d *Device) pagesAt(at backend.Place, batch []backend.Seq) (side, backend.P
 	return either, at
 }
 
-// deltaAt is where a layer's recurrent memory is, and what its place is there.
+// deltaAt is the side of a layer's recurrent memory, and its place there.
 func (d *Device) deltaAt(at backend.Place, batch []backend.Seq) (side, backend.Place) {
 	if len(batch) == 0 {
 		return either, at
@@ -161,7 +161,7 @@ func (d *Device) recurrentOn(s side, r *backend.Recurrent) (own backend.Recurren
 	return own, true
 }
 
-// shift is the tensor of its device for t, which lies in a piece of m.
+// shift is the tensor of its device for t, which is in a piece of m.
 func (m *memory) shift(p piece, t backend.Tensor) backend.Tensor {
 	c := m.copies[p.side]
 	t.Offset += c.Offset + p.at - p.from
