@@ -49,7 +49,7 @@ func (w *Weight) rounding() rounding {
 	}
 }
 
-// tail is the size of what follows a row's codes in a group.
+// tail is the size of the data after a row's codes in a group.
 func (r *rounding) tail() int {
 	if r.part == 0 {
 		return rowTail
@@ -57,24 +57,24 @@ func (r *rounding) tail() int {
 	return 4 + 2*(r.group/r.part)
 }
 
-// strips says how rows are laid out.
+// strips is the layout of rows.
 type strips struct {
 	height int // rows of a strip
 	byRow  bool
 }
 
 const (
-	// codeOffset and levelOffset are what E2M1 integers and dtype.Levels are raised by in kernels
-	// that want unsigned codes.
+	// codeOffset and levelOffset are added to E2M1 integers and dtype.Levels by kernels
+	// that need unsigned codes.
 	codeOffset  = 12
 	levelOffset = 132
-	// rowTail is the size of what follows a row's codes in a group that is no superblock.
+	// rowTail is the size of the data after a row's codes in a group that is not a superblock.
 	rowTail = 12
-	// byRowAtOnce is how many rows that lie by row are multiplied at once, superAtOnce of superblocks, of
+	// byRowAtOnce is the number of rows in the layout by row that are multiplied at once, superAtOnce that for superblocks, of
 	// which unpacking is a larger part.
 	byRowAtOnce = 256
 	superAtOnce = 512
-	// superWidth is how many codes of a superblock lie side by side that lies by row.
+	// superWidth is the number of adjacent codes of a superblock in the layout by row.
 	superWidth = 64
 	// cacheLine is the alignment of activations.
 	cacheLine = 64
@@ -173,7 +173,7 @@ func (a *Activations) strip(first int) []byte {
 	return a.data[at : at+n : at+n]
 }
 
-// place says where the numbers of one row are in its strip, in bytes.
+// place is the offset of the numbers of one row in its strip, in bytes.
 type place struct {
 	first  int // code of the row
 	vector int // from four codes to the next four
@@ -252,8 +252,8 @@ func (p *place) putSums(tail []byte, q []int8) {
 	}
 }
 
-// codes writes the integers of group g of a row, and returns its scale and, if it is no
-// superblock, its sum. It is how portable code reads any layout.
+// codes writes the integers of group g of a row, and returns its scale and, unless it is a
+// superblock, its sum. Portable code reads every layout by it.
 func (a *Activations) codes(q []int8, r, g int) (scale, sum float32) {
 	p := a.place(r)
 	b := a.strip(r - r%a.height)[p.first+g*p.next:]

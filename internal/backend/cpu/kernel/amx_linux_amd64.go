@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowAMX asks the system for the use of tiles, once for the process, and says why it was
+// allowAMX requests the use of tiles from the system, once for the process, and returns why it was
 // denied.
 var allowAMX = sync.OnceValue(func() string {
 	const (

@@ -63,7 +63,7 @@ func scores16(dst, q []float32, keys, _ []uint16, d, count int, scale float32) {
 }
 
 // softmax replaces x by exp(x-top), top being the highest number, and returns top and the
-// sum in lane order. Where a number is not one, neither is its exp.
+// sum in lane order. NaN stays NaN.
 func softmax(x []float32) (top, sum float32) {
 	top = float32(math.Inf(-1))
 	for _, v := range x {
@@ -112,8 +112,8 @@ func merge(out, page []float32, all, now *SoftmaxSum) {
 	}
 }
 
-// mergeSums is merge of the sums of weights. It returns the factors of the sums of values: what
-// was there, and what is added.
+// mergeSums is merge of the sums of weights. It returns the factors of the sums of values: of the
+// old sum, and of the page's.
 func mergeSums(all, now *SoftmaxSum) (old, more float32) {
 	top := all.Top
 	if now.Top > top {

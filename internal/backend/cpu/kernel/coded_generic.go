@@ -63,13 +63,13 @@ type CodedPage struct {
 	Groups    int
 	More      int // unless 0, groups are added to scores that are there
 
-	Masks       *[PageTokens]uint16 // which lanes see a position: the others' scores may be anything
+	Masks       *[PageTokens]uint16 // which lanes see a position: scores of the others are undefined
 	ValueScales []float32           // [PageTokens]
 	Values      []int8              // [Dims, PageTokens]
 	Dims        int                 // columns of a value, a multiple of 16
 	Width       int                 // lanes of a row of Sums: 4, 8 or 16
 
-	// Next is what is read after the values. It is only fetched ahead, as the values are while
+	// Next is read after the values. It is only prefetched, as the values are while
 	// scores are computed: by steps of Ahead bytes, 256 or 1024, from the Skip bytes on. A step
 	// is a sixteenth of the columns and positions, or of the columns of values.
 	Next                        []int8
@@ -111,18 +111,18 @@ type LaneSums struct {
 // CodedMerge adds the sums of a page, Now and Sums, to those of the pages before it in the
 // lanes of Sees. Before the first page Out and All.Weight are zeros, All.Top is -infinity.
 //
-// Number i of the sums belongs to lane i mod Lanes. So where rows have fewer lanes, the queries
-// of these must be in all others, again and again (see Repeat).
+// Number i of the sums belongs to lane i mod Lanes. So if rows have fewer lanes, their queries
+// must be repeated in all others (see Repeat).
 type CodedMerge struct {
 	All, Now *LaneSums
 	Out      []float32 // a multiple of Lanes, or none: then only All is merged
 	Sums     []int32
 	Sees     uint16
 
-	old, more [Lanes]float32 // factors of what was there and of what is added
+	old, more [Lanes]float32 // factors of the old sum and of the page's
 }
 
-// codedGeneric defines what the kernels compute.
+// codedGeneric is the definition of the kernels.
 var codedGeneric = Coded{Scores: codedScores8, Softmax: codedSoftmax, Weigh: codedWeigh, Merge: codedMerge}
 
 func codedScores8(p *CodedPage) {
@@ -248,7 +248,7 @@ func Repeat(queries []byte, width int) {
 	}
 }
 
-// QueryBytes is what a block takes of a query of a width.
+// QueryBytes is the size of a query of a width in a block.
 func QueryBytes(width int) int { return CodedGroups(width) * codedBlock }
 
 // padded is x with zeros up to whole groups.
@@ -302,7 +302,7 @@ func Transpose(values []int8, keys []byte, columns int) {
 	}
 }
 
-// quantizeWhole quantizes x as one group and returns its scale. Kernels want whole vectors,
+// quantizeWhole quantizes x as one group and returns its scale. Kernels need whole vectors,
 // and write more than the scale behind the codes in b.
 func (k *Set) quantizeWhole(codes []int8, x []float32, b []byte) float32 {
 	d := len(x)

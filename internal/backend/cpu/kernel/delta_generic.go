@@ -113,9 +113,9 @@ func deltaUpdate(dst []float32, dstStride int, src []float32, srcStride, _ int, 
 	}
 }
 
-// deltaSteps runs tokens through the columns of a state, whose rows lie side by side. The first
+// deltaSteps runs tokens through the columns of a state, whose rows are adjacent. The first
 // token has been read already: delta is its update, and becomes the last token's, which is not
-// made. Rows of mixed have a token's query and key, of keys numbers each, and its values from
+// applied. Rows of mixed have a token's query and key, of keys numbers each, and its values from
 // number values on.
 func deltaSteps(out []float32, outStride int, delta, state, mixed []float32, stride, keys, values int, decay, beta, kq []float32) {
 	w := len(delta)

@@ -2,8 +2,8 @@
 
 package kernel
 
-// Fetch asks memory for numbers that will be read soon and lie where the processor does not
-// expect it, such as a few columns of many rows. Its twin is in fetch_noasm.go.
+// Fetch prefetches numbers at addresses that the processor does not predict, such as a few
+// columns of many rows. Its twin is in fetch_noasm.go.
 //
 //go:noescape
 func Fetch(x []float32)

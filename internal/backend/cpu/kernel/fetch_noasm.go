@@ -2,5 +2,5 @@
 
 package kernel
 
-// Fetch may ask memory for numbers that will be read soon. Here it does nothing.
+// Fetch may prefetch numbers. Here it does nothing.
 func Fetch([]float32) {}

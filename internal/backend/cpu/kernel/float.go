@@ -10,8 +10,8 @@ import (
 //go:generate go run -C _gen ./neon
 
 // floatKernels are the inner loops of a float product on one instruction set. Their
-// blocking is run's; every blocking gives the same bits, since a call of product goes on
-// with the chains that the last one left.
+// blocking is run's; every blocking gives the same bits, since a call of product continues
+// the chains of the last one.
 type floatKernels struct {
 	// product multiplies, by element type and number of tiles less one. A set that has no
 	// kernel for two tiles has nil there.
@@ -42,8 +42,8 @@ const (
 	decoders     = 9
 )
 
-// What tells element types of scales from others that have biases: decodeZero is added where they imply the
-// biases, and are F16 or F32, decodePoints where codes have zero points.
+// Flags of element types of scales: decodeZero is added if they imply the
+// biases, and are F16 or F32, decodePoints if codes have zero points.
 const (
 	decodeZero   = 2
 	decodePoints = 8
@@ -71,11 +71,11 @@ type decodeArgs struct {
 	block   unsafe.Pointer // first block
 	scales  unsafe.Pointer // of the first block, its biases behind them
 	columns int            // of a block
-	scale   int            // element type of its scales, and what has been added
+	scale   int            // element type of its scales, with flags
 	blocks  int            // at least one
 	stride  int            // bytes from block to block
 	step    int            // bytes from scales to scales
-	zero    float32        // biases in scales, or zero points, negative, where none are stored
+	zero    float32        // biases in scales, or zero points, negative, if none are stored
 	zeros   int            // bytes from the scales to the zero points; 0: none are stored
 }
 
@@ -85,7 +85,7 @@ const (
 	panelBytes = 8 << 10
 	// panelTiles is how many tiles go through one panel of columns before the next.
 	panelTiles = 32
-	// aheadBytes is how early memory is asked for where a tile is read in one go; tiles read
+	// aheadBytes is the distance of prefetching if a tile is read in one pass; tiles read
 	// side by side share it.
 	aheadBytes = 9 << 10
 )
@@ -170,8 +170,8 @@ func (b *floatBlocking) panelBlocks() int {
 	return n
 }
 
-// tiles multiplies tiles [from, to), panel by panel. Each stream runs over tiles that
-// follow one another, so that what lies beyond the end of a tile is the next one.
+// tiles multiplies tiles [from, to), panel by panel. Each stream runs over adjacent
+// tiles, so that the memory beyond the end of a tile is the next one.
 func (b *floatBlocking) tiles(from, to int) {
 	b.from = from
 	half := (to - from) / b.streams
@@ -243,8 +243,8 @@ func (b *floatBlocking) setTile(j, i, g int) {
 	b.s.float.w[j] = d.dst
 }
 
-// factors decodes those of the superblock of tile i that block g is in, and returns where the
-// block's are, and their step.
+// factors decodes those of the superblock of block g of tile i, and returns the address of the
+// block's, and their step.
 func (b *floatBlocking) factors(i, g int) (scales unsafe.Pointer, step int) {
 	w := b.w
 	if step = Tile * 4; w.least() {
@@ -262,7 +262,7 @@ func (b *floatBlocking) factors(i, g int) (scales unsafe.Pointer, step int) {
 	return unsafe.Add(b.s.decoded(), g%w.per*step), step
 }
 
-// setAhead says what stream j is to fetch meanwhile: what follows in memory, or the panel
+// setAhead sets the prefetching of stream j: the next memory, or the panel
 // of tile i that begins with block g, spread over all passes.
 func (b *floatBlocking) setAhead(j, i, g int) {
 	a := &b.s.float

@@ -6,7 +6,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// RowFloats writes row r of matrix n as float32 values: what Weight.floats gives for it,
+// RowFloats writes row r of matrix n as float32 values: those of Weight.floats,
 // without the other rows of its tile.
 func (w *Weight) RowFloats(dst []float32, n, r int) {
 	if w.grid() {
@@ -53,7 +53,7 @@ func (w *Weight) codeRow(dst []float32, n, r, g int) {
 	} else {
 		s, b = w.scaleAt(block, lane)
 	}
-	var piece [32]uint32 // a multiple of what any plane has in one vector; groups may be longer
+	var piece [32]uint32 // a multiple of the vector of any plane; groups may be longer
 	for from := 0; from < w.group/4; from += len(piece) {
 		codes := piece[:min(len(piece), w.group/4-from)]
 		w.laneCodes(codes, block, from, lane)
@@ -83,7 +83,7 @@ func (w *Weight) codeRow(dst []float32, n, r, g int) {
 	}
 }
 
-// laneCodes puts the planes of a row together: those of vectors [from, from+len(codes)) of a
+// laneCodes combines the planes of a row: those of vectors [from, from+len(codes)) of a
 // block, a code per byte.
 func (w *Weight) laneCodes(codes []uint32, block []byte, from, lane int) {
 	clear(codes)

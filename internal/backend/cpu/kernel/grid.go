@@ -7,12 +7,12 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// GridPlaces says where the parts of a superblock of a grid format are, in bytes: see Weight. Indices begin it.
+// GridPlaces is the offsets of the parts of a superblock of a grid format, in bytes: see Weight. Indices are first.
 type GridPlaces struct {
 	Entry   int  // bytes of an entry of the table
-	High    int  // high bits of indices; 0: there are none
-	Signs   int  // 0: there are none, but deltas
-	Seven   bool // of eight signs the last is not stored
+	High    int  // high bits of indices; 0: none
+	Signs   int  // 0: none, but deltas
+	Seven   bool // the last of eight signs is not stored
 	Factors int
 	Halves  int // scales; 0: these are in the factors
 	Size    int // of the superblock
@@ -35,8 +35,8 @@ func (w *Weight) grid() bool { return w.format.Grid() && !w.expanded }
 // places are those of w's superblocks.
 func (w *Weight) places() *GridPlaces { return &gridPlaces[w.format-dtype.IQ1S] }
 
-// packGrid writes one block of a file, of row r of 16, into a superblock. The bytes that have no rows of
-// their own must be zero.
+// packGrid writes one block of a file, of row r of 16, into a superblock. Bytes that rows share
+// must be zero.
 func (w *Weight) packGrid(dst []byte, r, _ int, block []byte) {
 	p := w.places()
 	w.packIndices(dst, r, block)

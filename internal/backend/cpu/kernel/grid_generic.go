@@ -10,7 +10,7 @@ import (
 
 // Weights of grid formats are expanded before they are multiplied: some superblocks at a time, into
 // memory that stays in the cache, where kernels for superblocks multiply them. An expanded superblock has
-// 16 groups of 16 columns with codes of 8 bits, as integers lie, which count from -dtype.GridMiddle, and
+// 16 groups of 16 columns with codes of 8 bits in the layout of integers, offset by -dtype.GridMiddle, and
 // a tail: 16 scales of float32, and factors, byte 16g+r that of row r, group g.
 
 const (

@@ -6,7 +6,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Input is a dtype.Input with its tables as kernels read them.
+// Input is a dtype.Input with its tables in the layout of kernels.
 //
 // A group of a rotation is 128 numbers. Each round reads its operands by place and writes its
 // results in order: first those of the pairs' first numbers, then of the second ones. So results are
@@ -37,7 +37,7 @@ func NewInput(t *dtype.Input) *Input {
 		places: make([]uint8, 0, (r.Rounds+1)*cols), turns: make([]float32, 0, r.Rounds*cols),
 	}
 	for g := 0; g < cols; g += turnGroup {
-		var at [turnGroup]uint8 // where the numbers of the columns are
+		var at [turnGroup]uint8 // the places of the columns' numbers
 		for i := range at {
 			at[i] = uint8(i)
 		}

@@ -20,7 +20,7 @@ const (
 	integerFormats
 )
 
-// Types of scales, as the kernels tell them apart.
+// Types of scales in kernels.
 const (
 	scaleBF16 = iota
 	scaleF16
@@ -43,10 +43,10 @@ type integerArgs struct {
 	steps     int // of 16 columns, in a group
 	block     int // bytes of a block
 	tileBytes int // bytes from tile to tile
-	plane     int // where the second plane begins in a block
-	codes     int // where the scales begin in a block
+	plane     int // offset of the second plane in a block
+	codes     int // offset of the scales in a block
 	scale     int // type of scales
-	zeros     int // where the zero points begin in a block
+	zeros     int // offset of the zero points in a block
 	outTile   int // bytes from tile to tile of out
 
 	per     int            // with scaleFactors: groups of a superblock
@@ -62,15 +62,15 @@ type integerArgs struct {
 	actRow   int            // bytes from row to row of codes
 	actGroup int            // bytes from group to group
 	actStrip int            // bytes from strip to strip
-	actTail  int            // where the scales begin in a group
-	slots    unsafe.Pointer // blocks that are unpacked
+	actTail  int            // offset of the scales in a group
+	slots    unsafe.Pointer // unpacked blocks
 	slot     int            // bytes of one
-	slotTail int            // where the scales begin in a slot
+	slotTail int            // offset of the scales in a slot
 	products unsafe.Pointer // of a panel
 
-	// Where the AMX kernels are. No pointers: they may be behind the end.
+	// Addresses in AMX kernels. Not pointers: they may be behind the end.
 	unpack             uintptr    // code that unpacks a block
-	scalesAt           int        // where its scales go, from the slot on
+	scalesAt           int        // offset of its scales from the slot
 	slotAt             [4]uintptr // slots of a panel
 	side, sideLeft     int        // tiles side by side
 	toSide, outSide    int        // bytes from one to the next
@@ -144,7 +144,7 @@ func (w *Weight) integerFormat() int {
 	}
 }
 
-// set fills in what is the same for all rows and tiles of a weight.
+// set sets the fields that are the same for all rows and tiles of a weight.
 func (args *integerArgs) set(w *Weight) {
 	args.groups, args.steps = w.groups, w.group/16
 	args.block, args.tileBytes, args.codes = w.block, w.tileBytes(), w.codes
@@ -189,7 +189,7 @@ type integerCall struct {
 	a    *Activations
 }
 
-// open fills in what is the same for all strips and tiles.
+// open sets the fields that are the same for all strips and tiles.
 func (c *integerCall) open(s *Scratch) {
 	c.args.set(c.w)
 	c.args.outTile = c.a.OutRows() * Tile * 4
@@ -219,17 +219,17 @@ func (c *integerCall) run(kernel func(*integerArgs), r, t, g, zero int) {
 	kernel(args)
 }
 
-// What the wide kernel takes: rows of a strip, and tiles side by side. wideBytes is how many bytes of
-// these stay in the first cache while the rows pass.
+// Sizes of the wide kernel: rows of a strip, and adjacent tiles. wideBytes is the number of their bytes
+// that stay in the L1 cache while the rows pass.
 const (
 	wideRows  = 8
 	wideTiles = 3
 	wideBytes = 14 << 10
 )
 
-// wide multiplies strips of eight rows with three tiles, by a kernel that adds to what out has if more
-// is set, as far as there are any: all of them with some groups, which stay in the first cache, and
-// then with the next. It returns how many rows and up to which tile.
+// wide multiplies strips of eight rows with three tiles, by a kernel that adds to out if more
+// is set, as long as there are any: all of them with some groups, which stay in the L1 cache, and
+// then with the next. It returns the number of rows and the end of the tiles.
 func (c *integerCall) wide(kernel func(*integerArgs), from, to int) (rows, end int) {
 	rows, end = c.a.rows/wideRows*wideRows, from
 	panel := max(1, wideBytes/(wideTiles*c.w.block))

@@ -6,7 +6,7 @@ import "unsafe"
 
 //go:generate go run -C _gen ./integer
 
-// integerTilesAVX512 is integerTiles. Of many rows with 8 bits, most go to the wide kernel.
+// integerTilesAVX512 is integerTiles. For many rows with 8 bits, most go to the wide kernel.
 func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	if w.grid() {
 		gridStrips(gridAVX512[:], best512, out, w, n, from, to, a, s)
@@ -95,7 +95,7 @@ func (c *integerCall) spans(from, to, g, first, groups int) {
 }
 
 // run multiplies the strips with tiles [from, to), from group g on. The kernels for superblocks take pairs of
-// tiles, or one. What does not fit the kernel for many strips, a last tile and up to three groups, is left to
+// tiles, or one. A last tile and up to three groups do not fit the kernel for many strips and are left to
 // the one for few.
 func (args *integerArgs) run(w *Weight, n, from, to, g int) {
 	groups, out, acts, more := args.groups, args.out, args.acts, args.more
@@ -162,7 +162,7 @@ const (
 	manyProducts  = 2 * 2 * 4 * Tile * Tile * 4 // of two turns, in bytes
 )
 
-// setAMX fills in what depends on the rows.
+// setAMX sets the fields that depend on the rows.
 func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 	args.rows = a.height
 	args.actRow, args.actGroup, args.actTail = a.group, a.stride(a.height), a.group*a.height
@@ -189,7 +189,7 @@ func (args *integerArgs) setAMX(a *Activations, s *Scratch) {
 	}
 }
 
-// What the kernels for superblocks work on: products of two turns, scales of four superblocks, and planes
+// Working memory of the kernels for superblocks: products of two turns, scales of four superblocks, and planes
 // of two.
 const (
 	superProducts = 2 * 4 * Tile * Tile * 4
@@ -197,7 +197,7 @@ const (
 	superSlots    = 2 * 2 * Tile * 256
 )
 
-// setSuper fills in what superblocks need.
+// setSuper sets the fields of superblocks.
 func (args *integerArgs) setSuper(w *Weight, a *Activations, s *Scratch) {
 	s.tiles = aligned(s.tiles, 2*superProducts+superScales+superSlots)
 	products := unsafe.Pointer(&s.tiles[0])

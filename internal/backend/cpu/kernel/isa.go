@@ -4,21 +4,21 @@
 // threads nor tensors. Packed weights and quantized activations are laid out here too, because
 // the assembly depends on every byte of them.
 //
-// What a kernel computes is written down in portable Go, in the *_generic.go files and in
+// The definition of each kernel is portable Go, in the *_generic.go files and in
 // package exactmath: one fixed order of additions for each output, which depends neither on the
 // other rows of the call nor on the instruction set. Assembly returns the same bits.
 package kernel
 
 import "unsafe"
 
-// Tile is how many output rows of a weight lie together: one per lane of a vector.
+// Tile is the number of adjacent output rows of a weight: one per lane of a vector.
 const Tile = 16
 
 // PageTokens is how many positions a page of keys and values has.
 const PageTokens = 64
 
-// Set is the kernels of one instruction set. All sets return the same bits; Generic is the
-// definition of what they are.
+// Set is the kernels of one instruction set. All sets return the same bits; Generic is their
+// definition.
 type Set struct {
 	Name    string
 	Missing string // why this machine cannot run it; empty if it can
@@ -31,7 +31,7 @@ type Set struct {
 	// [to-from, x.N, Tile].
 	Float func(out []float32, w *Weight, n, from, to int, x Rows, s *Scratch)
 
-	// strips is the layout that Integer wants for rows rows, rounded that way.
+	// strips is the layout of Integer for rows rows, rounded that way.
 	strips func(rows int, r rounding) strips
 	// quantize writes one row, whole groups, to its place in a strip.
 	quantize func(dst []byte, x []float32, group int, p place)
@@ -60,7 +60,7 @@ type Rows struct {
 // at is row r.
 func (x Rows) at(r int) []float32 { return x.Data[r*x.Stride:][:x.Cols:x.Cols] }
 
-// Scratch is what the products of one thread compute in. The zero value is ready for use.
+// Scratch is the working memory of the products of one thread. The zero value is ready for use.
 type Scratch struct {
 	ints    []int16   // the codes of one block
 	codes   []int8    // of a row's group

@@ -59,7 +59,7 @@ func avx2() Set {
 	}
 }
 
-// absent says that a processor lacks features, unless it has them.
+// absent reports missing features of a processor, or "".
 func absent(features string, has bool) string {
 	if has {
 		return ""

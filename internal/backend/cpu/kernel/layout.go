@@ -6,8 +6,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Layout says where the numbers of a Weight lie in its Data, for devices with kernels of their
-// own: see Weight for what the fields mean.
+// Layout is the layout of a Weight's Data, for devices with their own
+// kernels: see Weight for the meaning of the fields.
 type Layout struct {
 	Kind     Kind
 	Bits     int // of a code
@@ -19,13 +19,13 @@ type Layout struct {
 	Tail     int // bytes after them
 	Tiles    int // of one matrix
 	TileSize int // bytes of a tile
-	// Number is the type of a plain weight's numbers, of others the type of scales and biases.
+	// Number is the type of a plain weight's numbers, for other weights the type of scales and biases.
 	Number  dtype.Type
 	Factors Factors
 	First   bool        // the integer sum of a block is multiplied by the scale of the weight first, as in superblocks
-	Zero    float32     // what biases are in scales; 0: they are stored, or there are none
+	Zero    float32     // biases in multiples of scales; 0: they are stored, or there are none
 	Grid    *GridPlaces // of a grid format, else nil: Block is zero, and Tail a superblock
-	Zeros   int         // where the 16 zero points of a block begin, a byte each; 0: none are stored
+	Zeros   int         // offset of the 16 zero points of a block, a byte each; 0: none are stored
 }
 
 // Kind is how codes become numbers: the numbers of kernels/weight.cuh of the CUDA backend, too.
@@ -41,7 +41,7 @@ const (
 	Grid                // factor*(code - dtype.GridMiddle)*scale, codes from a table: see GridPlaces
 )
 
-// Factors is what the tail of a superblock has.
+// Factors is the contents of the tail of a superblock.
 type Factors uint8
 
 const (
@@ -117,15 +117,15 @@ func (w *Weight) BlockCodes(codes []uint32, block []byte) {
 	}
 }
 
-// SmallFactors is what the scale of row r and group g of a superblock has of the superblock's, and likewise the bias,
-// which is subtracted. The tail is one that PackTiles has written; the halves that these are multiplied with begin it,
-// 16 scales and, of FactorsK and Factors2K, 16 of the biases.
+// SmallFactors are the factors of the scale and of the bias of row r and group g of a superblock, relative to the superblock's;
+// the bias is subtracted. The tail is one that PackTiles has written; it begins with the superblock's halves,
+// 16 scales and, for FactorsK and Factors2K, 16 of the biases.
 func (w *Weight) SmallFactors(tail []byte, r, g int) (scale, bias int32) {
 	return w.smallFactors(tail, r, g)
 }
 
-// Scales decodes the scales and biases of block g of a tile that PackTiles has written. Where codes have
-// zero points, these are the biases, negative: what is added to a code.
+// Scales decodes the scales and biases of block g of a tile that PackTiles has written. If codes have
+// zero points, these are the biases, negative: the addend of a code.
 func (w *Weight) Scales(s, b *[Tile]float32, tile []byte, g int) {
 	v := *w
 	v.count, v.tiles, v.Data = 1, 1, tile
@@ -167,7 +167,7 @@ type GridParts struct {
 	Factors [gridPer * Tile]byte
 }
 
-// GridParts takes apart a superblock that PackTiles has written.
+// GridParts splits a superblock that PackTiles has written.
 func (w *Weight) GridParts(g *GridParts, super []byte) {
 	p := w.places()
 	for r := range Tile {

@@ -15,7 +15,7 @@ type Mix struct {
 	// Product is the chains of scores, or of columns of values: to row r of dst, [rows, MixQueries],
 	// it adds row i of a, [n, MixQueries], times b[i*down+r*across], for all i. Rows are a
 	// multiple of MixTile. dst is multiplied with scale first; if that is nil it begins with zero.
-	// next is what will be read after this; it is only fetched ahead.
+	// next is read after this; it is only prefetched.
 	Product func(dst, a, b, next []float32, n, down, across int, scale *[MixQueries]float32)
 	// Weights replaces scores, [keys, MixQueries], by weights, and adds them to s.
 	Weights func(scores []float32, s *MixSums)
@@ -29,11 +29,11 @@ const (
 	MixKeys    = 64 // keys after which sums may be scaled
 )
 
-// MixSums is what a block of queries keeps beside its sums of values.
+// MixSums is the state of a block of queries besides its sums of values.
 type MixSums struct {
 	Top    [MixQueries]float32 // highest scores
 	Weight [MixQueries]float32 // sums of weights
-	Scale  [MixQueries]float32 // what the sums of values are to be multiplied with
+	Scale  [MixQueries]float32 // factors of the sums of values
 }
 
 var mixGeneric = Mix{Product: mixProduct, Weights: mixWeights, Divide: mixDivide}

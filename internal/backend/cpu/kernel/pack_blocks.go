@@ -6,8 +6,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Every function of this file writes one block of a GGUF file, of row r of 16, into what it
-// becomes: a block, or a superblock of per blocks. Planes and tails are those of Weight.
+// Every function of this file writes one block of a GGUF file, of row r of 16, into its
+// destination: a block, or a superblock of per blocks. Planes and tails are those of Weight.
 
 // blockPacker is how blocks of a format are packed.
 type blockPacker func(dst []byte, r, per int, block []byte)
@@ -20,8 +20,8 @@ var blockPackers = [...]blockPacker{
 }
 
 // packTile writes a tile from the blocks of its rows. A few blocks of all rows, or one
-// superblock, stay in the first cache meanwhile.
-// scales is what scaleTable has written.
+// superblock, stay in the L1 cache meanwhile.
+// scales is the output of scaleTable.
 func (w *Weight) packTile(m *dtype.Matrix, n, t int, scales *[256]float32) {
 	var pack blockPacker
 	if w.format.Grid() {
@@ -59,7 +59,7 @@ const eachNibble = 0x0f0f0f0f0f0f0f0f
 func twoFours(x uint64) uint32 { return uint32(x) | uint32(x>>32)<<4 }
 
 // putBlock writes 32 codes: 16 bytes have those of columns 0 to 15 in their low halves and
-// the others in their high ones.
+// the rest in their high ones.
 func putBlock(dst []byte, r int, src []byte) {
 	in, out := (*[16]byte)(src), (*[3*64 + 4]byte)(dst[4*r:])
 	x, y := binary.LittleEndian.Uint64(in[:]), binary.LittleEndian.Uint64(in[8:])
@@ -162,7 +162,7 @@ func transpose8(x uint64) uint64 {
 	return x ^ t ^ t<<28
 }
 
-// putFactorsK writes what scales a row of a superblock of Q4_K or Q5_K.
+// putFactorsK writes the factors of a row of a superblock of Q4_K or Q5_K.
 func putFactorsK(tail []byte, r int, block []byte) {
 	tail = tail[:tailK]
 	putHalf(tail, r, block, 0)

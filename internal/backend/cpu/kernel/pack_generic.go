@@ -2,8 +2,8 @@ package kernel
 
 import "encoding/binary"
 
-// Every function of this file writes one row of a block, row r of 16, from what the file
-// has of it. They go by words: loading a model is mostly this.
+// Every function of this file writes one row of a block, row r of 16, from its bytes in the
+// file. They work on words: loading a model is mostly this.
 
 // packWords writes numbers, or fours of byte codes, of 32 bits each.
 func packWords(block []byte, r int, src []byte) {
@@ -91,7 +91,7 @@ func packPairs(block []byte, r int, src []byte) {
 	}
 }
 
-// packThrees writes a group of 3-bit codes. src is their stream and what follows it in the
+// packThrees writes a group of 3-bit codes. src is their stream and the following bytes of the
 // file: the next two functions and it read eight codes as eight bytes.
 func packThrees(block []byte, r int, src []byte, group int) {
 	high := block[4*group+r/2:]
@@ -128,7 +128,7 @@ func packSixes(block []byte, r int, src []byte, group int) {
 	}
 }
 
-// sixteen loads the streams of sixteen codes, eight to a word, with whatever follows them.
+// sixteen loads the streams of sixteen codes, eight to a word, with the bytes after them.
 func sixteen(src []byte, bits int) (x, y uint64) {
 	if len(src) < 16 { // the end of the file
 		var last [16]byte

@@ -2,7 +2,7 @@
 
 package kernel
 
-// Pause waits for a moment in a loop that looks for work. Its twin is in pause_noasm.go.
+// Pause waits for a moment in a polling loop. Its twin is in pause_noasm.go.
 //
 //go:noescape
 func Pause()

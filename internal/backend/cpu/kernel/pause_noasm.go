@@ -2,7 +2,7 @@
 
 package kernel
 
-// Pause waits for a moment in a loop that looks for work.
+// Pause waits for a moment in a polling loop.
 func Pause() {
 	for range 100 {
 		// An empty loop: the compiler keeps it.

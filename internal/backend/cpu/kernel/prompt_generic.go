@@ -26,18 +26,18 @@ type Prompt struct {
 	Values32 func(dst, values []float32, d int)
 	Values16 func(dst []float32, values []uint16, d int)
 	// Scores computes the scores of queries and PageTokens keys, both laid out: dst is
-	// [queries, PageTokens]. sums is what it computes in, PromptSums numbers. next is what will be
-	// read after this; it is only fetched ahead.
+	// [queries, PageTokens]. sums is its working memory, PromptSums numbers. next is
+	// read after this; it is only prefetched.
 	Scores func(dst, q, keys, sums []float32, next []int8, d int, scale float32)
 	// Softmax replaces scores, [queries, PageTokens], by weights, and writes every query's highest
 	// score and sum of weights.
 	Softmax func(scores, top, weight []float32)
 	// Factors adds the sums of weights of a page, now, to those of the pages before it, all, and
-	// writes the factors of the sums of values: of what was there, and of what is added.
+	// writes the factors of the sums of values: of the old sum, and of the page's.
 	Factors func(old, more, allTop, allWeight, nowTop, nowWeight []float32)
 	// Weigh adds PromptStrip columns of the values of a page, times their weights,
-	// [queries, PageTokens], to those from column on of out, a row for each query. If there are no
-	// factors it overwrites what is there.
+	// [queries, PageTokens], to those from column on of out, a row for each query. Without
+	// factors it overwrites them.
 	Weigh func(out []*float32, weights, values, old, more []float32, next []int8, column int)
 }
 
@@ -49,7 +49,7 @@ const (
 	PromptSums = 16 * PageTokens * 4
 )
 
-// promptPlace is where lane i of a dot product lies: its bits in reverse. SumLanes32 adds lane 8 to
+// promptPlace is the place of lane i of a dot product: its bits in reverse. SumLanes32 adds lane 8 to
 // lane 0 first, then the sum of lanes 4 and 12 to that, and so on.
 func promptPlace(i int) int { return int(bits.Reverse8(uint8(i)) >> 4) }
 

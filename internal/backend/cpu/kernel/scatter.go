@@ -10,11 +10,11 @@ type scatterArgs struct {
 	dstRow  int            // bytes from row to row
 	rows    int
 	tiles   int
-	add     int // 1: add to what is there
+	add     int // 1: add to the old contents
 }
 
 // Scatter writes tiles of results, [tiles, rows, Tile], to the columns of dst from tile first
-// on, or adds them to what is there. Of the rows rows of out, dst may have fewer.
+// on, or adds them. dst may have fewer rows than out.
 func (k *Set) Scatter(dst Rows, add bool, first int, out []float32, rows int, s *Scratch) {
 	tiles := len(out) / (rows * Tile)
 	whole := min(tiles, dst.Cols/Tile-first)

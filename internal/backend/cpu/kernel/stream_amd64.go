@@ -4,8 +4,8 @@ package kernel
 
 import "golang.org/x/sys/cpu"
 
-// Read reads b in order, in whole pieces of 512 bytes, and does nothing else: what
-// products are measured against. The result is to keep the reads.
+// Read only reads b in order, in whole pieces of 512 bytes: the reference for
+// products. The result is to keep the reads.
 func Read(b []byte) uint64 {
 	if cpu.X86.HasAVX2 && len(b) > 0 {
 		return streamReadAVX2(&b[0], len(b)/512)

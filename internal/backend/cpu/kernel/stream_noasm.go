@@ -2,6 +2,6 @@
 
 package kernel
 
-// Read reads b in order, in whole pieces of 512 bytes, and does nothing else: what
-// products are measured against. The result is to keep the reads.
+// Read only reads b in order, in whole pieces of 512 bytes: the reference for
+// products. The result is to keep the reads.
 func Read(b []byte) uint64 { return streamReadGeneric(b) }

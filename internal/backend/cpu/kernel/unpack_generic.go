@@ -62,8 +62,8 @@ func unpackPlanes(dst []int16, block []byte, group, bits int) {
 	}
 }
 
-// scales decodes the 16 scales and, where numbers have them, the 16 biases of block g of tile
-// t of matrix n. Where codes have zero points, these are the biases, negative: what is added to a code.
+// scales decodes the 16 scales and, if there are biases, the 16 biases of block g of tile
+// t of matrix n. If codes have zero points, these are the biases, negative: the addend of a code.
 func (w *Weight) scales(s, b *[Tile]float32, n, t, g int) {
 	block := w.at(n, t, g)
 	if w.per > 1 {
@@ -108,8 +108,8 @@ func (w *Weight) superScale(tail []byte, r, g int) (s, b float32) {
 	return s, -(m * float32(bias))
 }
 
-// smallFactors is what the scale of row r and group g of a superblock has of the superblock's, and
-// likewise the bias, which is subtracted.
+// smallFactors are the factors of the scale and of the bias of row r and group g of a superblock,
+// relative to the superblock's; the bias is subtracted.
 func (w *Weight) smallFactors(tail []byte, r, g int) (scale, bias int32) {
 	switch w.factors {
 	case FactorsGrid:

@@ -36,9 +36,9 @@ type Vector struct {
 }
 
 // Page is attention over one page: dst is [queries, PageTokens] or [queries, d], q
-// is [queries, d], p is [queries, PageTokens], keys and values are [count, d]. next is what
-// will be read after this; it is only fetched ahead. Assembly wants d to be a multiple of
-// lanes, as it does for Vector.Narrow.
+// is [queries, d], p is [queries, PageTokens], keys and values are [count, d]. next is
+// read after this; it is only prefetched. Assembly needs d to be a multiple of
+// lanes, as for Vector.Narrow.
 type Page struct {
 	Scores32 func(dst, q, keys, next []float32, d, count int, scale float32)
 	Scores16 func(dst, q []float32, keys, next []uint16, d, count int, scale float32)
@@ -48,9 +48,9 @@ type Page struct {
 }
 
 // Delta is the delta rule over a strip of columns of one head's state, for a token and, with
-// Steps, for many. Rows of the state are stride numbers apart. ahead is the distance to what will
-// be read after this; it is only fetched. Assembly wants the number of columns to be a multiple of
-// lanes, except in the first three, which are what comes before and after the rule, for the rows of
+// Steps, for many. Rows of the state are stride numbers apart. ahead is the distance to the next
+// reads, for prefetching. Assembly needs the number of columns to be a multiple of
+// lanes, except in the first three, which come before and after the rule, for the rows of
 // a head.
 type Delta struct {
 	Convolve  func(dst []float32, stride, columns, rows int, taps []Tap, step int)
@@ -65,7 +65,7 @@ type Delta struct {
 // Tap is one term of a convolution: weights, and the input of the first row, one per channel.
 type Tap struct{ W, X *float32 }
 
-// vectorGeneric defines what the kernels compute.
+// vectorGeneric is the definition of the kernels.
 var vectorGeneric = Vector{
 	Dot: exactmath.Dot32, Add: add, AddScaled: addScaled,
 	Norm: rmsNorm, WideNorm: wideNorm, LayerNorm: layerNorm,

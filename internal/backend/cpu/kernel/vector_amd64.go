@@ -4,7 +4,7 @@ package kernel
 
 //go:generate go run -C _gen ./vector
 
-// vectorAVX512 wants AVX-512 F, BW, DQ and VL, and BMI2.
+// vectorAVX512 needs AVX-512 F, BW, DQ and VL, and BMI2.
 var vectorAVX512 = Vector{
 	Dot: dotAVX512, Add: addAVX512, AddScaled: addScaledAVX512,
 	Norm: normAVX512, WideNorm: wideNormAVX512, LayerNorm: layerNormAVX512,
@@ -23,7 +23,7 @@ var vectorAVX512 = Vector{
 	},
 }
 
-// vectorAVX2 wants AVX2, FMA, F16C and BMI2.
+// vectorAVX2 needs AVX2, FMA, F16C and BMI2.
 var vectorAVX2 = Vector{
 	Dot: dotAVX2, Add: addAVX2, AddScaled: addScaledAVX2,
 	Norm: normAVX2, WideNorm: wideNormAVX2, LayerNorm: layerNormAVX2,

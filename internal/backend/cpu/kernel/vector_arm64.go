@@ -4,7 +4,7 @@ package kernel
 
 import "github.com/foretoken/foretoken/internal/exactmath"
 
-// vectorNEON is what every arm64 processor can do.
+// vectorNEON runs on every arm64 processor.
 var vectorNEON = Vector{
 	Dot: dotNEON, Add: addNEON, AddScaled: addScaledNEON,
 	Norm: normNEON, WideNorm: wideNormNEON, LayerNorm: layerNormNEON,
@@ -80,8 +80,8 @@ func convolveNEON(dst []float32, stride, columns, rows int, taps []Tap, step int
 	}
 }
 
-// fetchRows is how many rows ahead inputs of a head are asked for: its part of a row is too short
-// for the processor to foresee the next one's.
+// fetchRows is the number of rows ahead that inputs of a head are prefetched: its part of a row is too short
+// for the processor to predict the next one's.
 const fetchRows = 4
 
 // softmaxNEON is softmax.

@@ -71,8 +71,8 @@ type Weight struct {
 	per, tail         int        // blocks of a superblock, or 1; bytes after them
 	factors           Factors    // in the tail
 	first             bool       // blocks of 256 columns without factors: see integerTiles
-	zero              float32    // what biases are in scales; 0: they are stored, or there are none
-	zeros             int        // where zero points begin in a block; 0: none are stored
+	zero              float32    // biases in multiples of scales; 0: they are stored, or there are none
+	zeros             int        // offset of zero points in a block; 0: none are stored
 	tiles             int        // of one matrix
 	expanded          bool       // of a grid format: see expandSuper
 
@@ -126,14 +126,14 @@ func (w *Weight) pointed() bool { return w.format == dtype.ZeroPoint }
 // least reports whether superblocks have biases.
 func (w *Weight) least() bool { return w.factors == FactorsK || w.factors == Factors2K }
 
-// coded reports whether codes lie as integers do.
+// coded reports whether codes have the layout of integers.
 func (w *Weight) coded() bool { return w.biased() || w.pointed() || w.fp4() || w.format.Leveled() }
 
 // superBytes is the size of a superblock, tileBytes that of a tile.
 func (w *Weight) superBytes() int { return w.per*w.block + w.tail }
 
 func (w *Weight) tileBytes() int {
-	if w.per == 1 { // nearly always; a division takes long where blocks are small
+	if w.per == 1 { // nearly always; a division is slow for small blocks
 		return w.groups * w.block
 	}
 	return w.groups / w.per * w.superBytes()
@@ -192,7 +192,7 @@ func NewWeight(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	return w, err
 }
 
-// Form is NewWeight without a look at the matrices' data.
+// Form is NewWeight without reading the matrices' data.
 func Form(integer bool, stack []dtype.Matrix) (*Weight, error) {
 	m := stack[0]
 	w := &Weight{
@@ -266,7 +266,7 @@ func (w *Weight) layBlocks(m *dtype.Matrix) (extras int) {
 	}
 	w.bits = m.ElementBits()
 	w.codes = w.group * Tile * w.bits / 8
-	if w.scale == dtype.F32 { // what is stored is halves and factors
+	if w.scale == dtype.F32 { // stored as halves and factors
 		size, _ := m.Format.BlockSize()
 		w.per = size / w.group
 	}
@@ -294,7 +294,7 @@ func (w *Weight) layBlocks(m *dtype.Matrix) (extras int) {
 		w.factors, w.tail = Factors2K, tail2K
 	}
 	if w.per > 1 {
-		return 0 // what scales it is in the tail
+		return 0 // its scales are in the tail
 	}
 	return 1
 }
@@ -334,7 +334,7 @@ func (w *Weight) Pack(stack []dtype.Matrix, from, to int) {
 const packPanel = 8
 
 // packRow writes groups [from, to) of a row as row r of their blocks. src is the row, of
-// bits bits a code, and what follows it.
+// bits bits a code, and the bytes after it.
 func (w *Weight) packRow(n, t, r, from, to int, src []byte, bits int) {
 	step := w.group * bits / 8
 	tile := w.tile(n, t)
@@ -363,8 +363,8 @@ func (w *Weight) packRow(n, t, r, from, to int, src []byte, bits int) {
 	}
 }
 
-// packScales writes the scales, and biases or zero points, of block g of tile t. table has what a byte
-// stands for where scales are bytes.
+// packScales writes the scales, and biases or zero points, of block g of tile t. table has the values of
+// scales of one byte.
 func (w *Weight) packScales(block []byte, m *dtype.Matrix, t, rows, g int, table *[256]float32) {
 	size := w.scale.Size()
 	scales := block[w.codes:]
@@ -396,7 +396,7 @@ func (w *Weight) packScales(block []byte, m *dtype.Matrix, t, rows, g int, table
 	}
 }
 
-// scaleTable writes what scales that are bytes stand for in this layout.
+// scaleTable writes the values of scales of one byte in this layout.
 func scaleTable(table *[256]float32, m *dtype.Matrix) {
 	for i := range table {
 		switch x := uint8(i); m.Format {
