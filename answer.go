@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/prompt"
 	"github.com/foretoken/foretoken/sample"
@@ -73,8 +74,8 @@ type Answer struct {
 	stream  *engine.Stream
 	cancel  context.CancelFunc
 	ctx     context.Context
-	stopper *chat.Stopper
-	parser  *chat.Parser
+	stopper *dialogue.Stopper
+	parser  *dialogue.Parser
 	thought int // tokens
 
 	hash uint64 // of the logits, likewise
@@ -94,16 +95,16 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 		return nil, err
 	}
 	a := &Answer{
-		Seed: q.Sampling.Seed, m: m, req: &r, stop: q.Stop, stream: stream, cancel: cancel, ctx: ctx, stopper: chat.NewStopper(r.Stop),
+		Seed: q.Sampling.Seed, m: m, req: &r, stop: q.Stop, stream: stream, cancel: cancel, ctx: ctx, stopper: dialogue.NewStopper(r.Stop),
 	}
 	if a.prompt = r.Prompt.inner(); r.Prompt.Chat && !r.Raw {
-		o := chat.ParserOptions{Thinking: r.Prompt.Thinking, Thought: a.prompt.Thought(), ToolFormat: chat.ToolNone}
+		o := dialogue.ParserOptions{Thinking: r.Prompt.Thinking, Thought: a.prompt.Thought(), ToolFormat: dialogue.ToolNone}
 		if talk := a.prompt.Talk; talk != nil && len(talk.Tools) > 0 {
 			o.Tools, o.ToolFormat = talk.Tools, m.text.Syntax().Reads()
 			// A grammar holds from the end of the thoughts on, and for calls that begin as it demands.
 			o.Exact = !r.Grammar.IsZero()
 		}
-		a.parser = chat.NewParser(o)
+		a.parser = dialogue.NewParser(o)
 	}
 	return a, nil
 }

@@ -38,7 +38,7 @@ func openGLM(t testing.TB, template string) *Model {
 func writeGLM(t testing.TB, template string) string {
 	t.Helper()
 	fixture, dir := golden.Dir(t, "glm4_moe_air"), t.TempDir()
-	files := map[string][]byte{"model.safetensors": widen(t, read(t, filepath.Join(fixture, "model.safetensors")), glmVocab), "chat_template.jinja": read(t, "chat/testdata/"+template)}
+	files := map[string][]byte{"model.safetensors": widen(t, read(t, filepath.Join(fixture, "model.safetensors")), glmVocab), "chat_template.jinja": read(t, "internal/dialogue/testdata/"+template)}
 	var config map[string]any
 	if err := json.Unmarshal(read(t, filepath.Join(fixture, "config.json")), &config); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 package foretoken
 
 import (
-	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/private"
 )
@@ -10,7 +10,7 @@ func init() {
 	private.SetShared = func(options any, s private.Shared) { options.(*Options).shared = s }
 	private.SetObserver = func(options any, o prefix.Observer) { options.(*Options).observer = o }
 	private.SetSent = func(request any, sent <-chan struct{}) { request.(*Request).sent = sent }
-	private.CallSyntax = func(model any) chat.CallSyntax { return model.(*Model).text.Syntax() }
+	private.CallSyntax = func(model any) dialogue.CallSyntax { return model.(*Model).text.Syntax() }
 	private.Template = func(model any, tools bool) string { return model.(*Model).text.Template(tools) }
 	private.Rows = func(prompt any) []prefix.Rows { return prompt.(*Prompt).inner().Rows() }
 	private.Apart = func(prompt any, lead string) string { return prompt.(*Prompt).inner().Apart(lead) }

@@ -36,7 +36,7 @@ var forgeries = map[string]func(s string) Conversation{
 	"role": func(s string) Conversation { return talkOf(chat.Message{Role: s, Content: chat.Text("Hi")}) },
 	"another field": func(s string) Conversation {
 		text, _ := json.Marshal(s)
-		list, err := chat.DecodeMessages(fmt.Appendf(nil, `[{"role": "user", "content": "Hi", "mood": %s}]`, text))
+		list, err := chat.DecodeMessages(fmt.Appendf(nil, `[{"role": "user", "content": "Hi", "mood": %s}]`, text), nil)
 		if err != nil {
 			panic(err)
 		}

@@ -44,7 +44,7 @@ func longTalk(b *testing.B, m *Model, pattern string) *Conversation {
 // BenchmarkTextIn times what comes before the engine for a conversation of ten thousand tokens:
 // the template, the tokenizer, the ends of turns.
 func BenchmarkTextIn(b *testing.B) {
-	source, err := os.ReadFile("chat/testdata/calls_xml.jinja")
+	source, err := os.ReadFile("internal/dialogue/testdata/calls_xml.jinja")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,8 +1,6 @@
-// Package chat turns messages into the text of a prompt, and the text of
-// an answer into content, reasoning and tool calls.
+// Package chat has the messages of a conversation, the tools that a model may call, and the parts of
+// its answer: content, reasoning and tool calls.
 //
-// It knows messages and tools in OpenAI's format, the variables that Hugging
-// Face passes to a checkpoint's chat template, the think tags, and the tool-call
-// formats of Qwen, GLM and DeepSeek models. It does not know tokens, models or
-// HTTP: input and output are text, in pieces of any size.
+// Messages and tools are read in OpenAI's format. The package does not know templates, tokens, models
+// or HTTP.
 package chat

@@ -72,7 +72,7 @@ func (c Content) Bytes() int {
 
 // ToolCall is a call of a tool by the model.
 type ToolCall struct {
-	ID        string // empty in the result of a Parser: the server assigns ids
+	ID        string // empty in answers: the server assigns ids
 	Name      string
 	Arguments Arguments
 }
@@ -113,15 +113,12 @@ func (a Arguments) JSON() string {
 }
 
 // DecodeMessages reads a JSON array of messages in the format of OpenAI's chat completions.
-// Unknown fields are kept for the template. Images and videos are not
-// read: see [DecodeMessagesWith].
-func DecodeMessages(data []byte) ([]Message, error) { return DecodeMessagesWith(data, nil) }
-
-// DecodeMessagesWith is [DecodeMessages] for conversations with images and videos: open
-// returns the file that a part names by its path or URL, which may be a data: URL. Parts are read
+// Unknown fields are kept for the template. open
+// returns the file that a part names by its path or URL, which may be a data: URL; nil: images and
+// videos are not read. Parts are read
 // in the spellings of OpenAI (image_url), Anthropic (source) and Qwen (image, video, fps, max_pixels);
 // a video is a list of names of frames, or the name of one animation.
-func DecodeMessagesWith(data []byte, open func(name string) ([]byte, error)) ([]Message, error) {
+func DecodeMessages(data []byte, open func(name string) ([]byte, error)) ([]Message, error) {
 	v, err := jinja.DecodeJSON(data)
 	if err != nil {
 		return nil, fmt.Errorf("chat: messages: %w", err)
@@ -277,8 +274,8 @@ func argumentsFrom(v jinja.Value) (none Arguments, err error) {
 	return Arguments{v.Map()}, nil
 }
 
-// value returns the message as templates see it, calls in the given shape.
-func (m Message) value(s shape) jinja.Value {
+// value returns the message as templates see it, see package values.
+func (m *Message) value(textual, null bool) jinja.Value {
 	out := &jinja.Map{}
 	out.Set("role", jinja.String(m.Role))
 	if slices.Contains(roles, m.Role) {
@@ -291,7 +288,7 @@ func (m Message) value(s shape) jinja.Value {
 	switch {
 	case said:
 		out.Set("content", m.Content.value)
-	case len(m.ToolCalls) > 0 && s.null:
+	case len(m.ToolCalls) > 0 && null:
 		out.Set("content", jinja.None())
 	default:
 		// Clients send null beside tool calls, and for empty answers and results. Many templates accept
@@ -304,7 +301,7 @@ func (m Message) value(s shape) jinja.Value {
 	if len(m.ToolCalls) > 0 {
 		calls := make([]jinja.Value, len(m.ToolCalls))
 		for i, c := range m.ToolCalls {
-			calls[i] = c.value(s)
+			calls[i] = c.value(textual)
 		}
 		out.Set("tool_calls", jinja.List(calls))
 	}
@@ -320,11 +317,11 @@ func (m Message) value(s shape) jinja.Value {
 	return jinja.Dict(out)
 }
 
-func (c ToolCall) value(s shape) jinja.Value {
+func (c ToolCall) value(textual bool) jinja.Value {
 	function := &jinja.Map{}
 	function.Set("name", jinja.String(c.Name))
 	function.Set("arguments", jinja.Dict(c.Arguments.fields))
-	if s.text {
+	if textual {
 		function.Set("arguments", jinja.String(c.Arguments.JSON()))
 	}
 	out := &jinja.Map{}

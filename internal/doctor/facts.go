@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/offload"
@@ -41,9 +41,9 @@ type Facts struct {
 	Problems  []Problem         `json:"problems"`
 
 	tok       *tokenizer.Tokenizer
-	family    *model.Family  // nil as Model, or if its config is not sound
-	template  *chat.Template // nil as Template
-	textScale float64        // of embedded tokens; 0: not measured
+	family    *model.Family      // nil as Model, or if its config is not sound
+	template  *dialogue.Template // nil as Template
+	textScale float64            // of embedded tokens; 0: not measured
 }
 
 // Memory is about the memory for running the model, in bytes.

@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
@@ -165,7 +166,7 @@ func (e *examination) see() error {
 // believes is the log-probability of an answer about an image.
 func (e *examination) believes(view *picture.Patches, rows backend.Tensor, answer string) (float64, error) {
 	content := chat.Parts(chat.Part{Media: &chat.Media{}}, chat.Part{Text: "What do you see?"})
-	prompt, err := e.template.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: content}}, AddGenerationPrompt: true})
+	prompt, err := e.template.Render(dialogue.Input{Messages: []chat.Message{{Role: "user", Content: content}}, AddGenerationPrompt: true})
 	if err != nil {
 		return 0, err
 	}

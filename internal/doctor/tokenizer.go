@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
@@ -56,7 +57,7 @@ func (f *Facts) text(c *checkpoint.Checkpoint, o InspectOptions) {
 			mark = f.family.Dialogue.Pictures.Image
 		}
 		if f.Template, err = newTemplate(source, tools, mark); err == nil {
-			f.template, err = chat.NewTemplate(source)
+			f.template, err = dialogue.NewTemplate(source)
 		}
 	}
 	const remedy = "copy chat_template.jinja from where the model was published, or use --no-chat-template"
@@ -99,11 +100,11 @@ func (f *Facts) stops() {
 // tools is the source of one for conversations with tools, if there is a second; mark
 // stands for an image.
 func newTemplate(source, tools, mark string) (*Template, error) {
-	t, err := chat.NewTemplate(source)
+	t, err := dialogue.NewTemplate(source)
 	if err != nil {
 		return nil, err
 	}
-	in := chat.Input{Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}}, AddGenerationPrompt: true}
+	in := dialogue.Input{Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}}, AddGenerationPrompt: true}
 	plain, err := t.Render(in)
 	if err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func newTemplate(source, tools, mark string) (*Template, error) {
 		return nil, err
 	}
 	if tools != "" {
-		if t, err = chat.NewTemplate(tools); err != nil {
+		if t, err = dialogue.NewTemplate(tools); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
@@ -143,8 +144,8 @@ func (f *Facts) pictureTokens(c *checkpoint.Checkpoint) {
 }
 
 // pictures checks whether a template has a place for images.
-func (t *Template) pictures(template *chat.Template, mark string) {
-	prompt, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: chat.Parts(chat.Part{Media: &chat.Media{}})}}})
+func (t *Template) pictures(template *dialogue.Template, mark string) {
+	prompt, err := template.Render(dialogue.Input{Messages: []chat.Message{{Role: "user", Content: chat.Parts(chat.Part{Media: &chat.Media{}})}}})
 	t.Pictures = err == nil && mark != "" && strings.Contains(prompt.Text, mark)
 }
 

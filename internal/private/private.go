@@ -8,7 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 
-	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/prefix"
 )
 
@@ -36,7 +36,7 @@ var (
 	// answer to request has been delivered. Without it, all pieces having been yielded is enough.
 	SetSent func(request any, sent <-chan struct{})
 	// CallSyntax is how the template of model teaches it to write tool calls.
-	CallSyntax func(model any) chat.CallSyntax
+	CallSyntax func(model any) dialogue.CallSyntax
 	// Template is the source of the chat template of model for a conversation with tools or without
 	// them; "": it has none.
 	Template func(model any, tools bool) string

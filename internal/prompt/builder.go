@@ -10,8 +10,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
@@ -46,8 +46,8 @@ type Builder struct {
 	dialogue   model.Dialogue
 	tok        *tokenizer.Tokenizer
 	templates  checkpoint.Templates
-	parsed     [2]func() (*chat.Template, error) // of conversations without tools and with them, parsed on demand
-	syntax     func() chat.CallSyntax            // detected on demand
+	parsed     [2]func() (*dialogue.Template, error) // of conversations without tools and with them, parsed on demand
+	syntax     func() dialogue.CallSyntax            // detected on demand
 
 	context int
 	vocab   int     // ids that stand for tokens
@@ -71,14 +71,14 @@ func New(c *checkpoint.Checkpoint, o Options) (*Builder, error) {
 	if b.tok, err = tokenizer.New(data); err != nil {
 		return nil, fmt.Errorf("model %s: tokenizer.json: %w", b.name, err)
 	}
-	b.tok.Show(chat.Tags()...) // some files flag them special, and answers are read by them
+	b.tok.Show(dialogue.Tags()...) // some files flag them special, and answers are read by them
 	if b.templates, err = c.Templates(); err != nil {
 		return nil, fmt.Errorf("model %s: %w", b.name, err)
 	}
 	for i, tools := range []bool{false, true} {
-		b.parsed[i] = sync.OnceValues(func() (*chat.Template, error) { return chat.NewTemplate(b.Template(tools)) })
+		b.parsed[i] = sync.OnceValues(func() (*dialogue.Template, error) { return dialogue.NewTemplate(b.Template(tools)) })
 	}
-	b.syntax = sync.OnceValue(func() chat.CallSyntax { return chat.Teaches(b.Template(true)) })
+	b.syntax = sync.OnceValue(func() dialogue.CallSyntax { return dialogue.Teaches(b.Template(true)) })
 	return b, nil
 }
 
@@ -109,4 +109,4 @@ func (b *Builder) Vocab() int { return b.vocab }
 func (b *Builder) Stops() []int32 { return b.stops }
 
 // Syntax is how the template teaches the model to write tool calls.
-func (b *Builder) Syntax() chat.CallSyntax { return b.syntax() }
+func (b *Builder) Syntax() dialogue.CallSyntax { return b.syntax() }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
@@ -158,7 +158,7 @@ func (x *expansion) showVideo(v Media) {
 
 // expand is the prompt of a text with media where the template, whose ranges are own, has put
 // marks. With more than limit tokens it is not made to its end; 0 for no limit.
-func (b *Builder) expand(r chat.Rendered, own [][2]int, media []Media, limit int) (*Prompt, error) {
+func (b *Builder) expand(r dialogue.Rendered, own [][2]int, media []Media, limit int) (*Prompt, error) {
 	marks := b.marks.find(r.Text, own)
 	media, err := b.match(marks, media)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/prefix"
 )
 
@@ -30,12 +31,12 @@ type Prompt struct {
 	Thinking bool
 	Over     int
 
-	Talk   *Conversation // it came out of
-	Opens  string        // text that opens a think block, where the model writes it itself, as GLM-4.5 and 4.6 do
-	Media  []Media       // its images and videos
-	Places []Place       // of those in IDs, ascending
-	closed *string       // it ends with a think block, and with this white space
-	thinks chat.Thinking // how the template writes think blocks
+	Talk   *Conversation     // it came out of
+	Opens  string            // text that opens a think block, where the model writes it itself, as GLM-4.5 and 4.6 do
+	Media  []Media           // its images and videos
+	Places []Place           // of those in IDs, ascending
+	closed *string           // it ends with a think block, and with this white space
+	thinks dialogue.Thinking // how the template writes think blocks
 }
 
 // Template is the source of the checkpoint's chat template for a conversation with tools or
@@ -69,7 +70,7 @@ func (b *Builder) Chat(ctx context.Context, c *Conversation, limit int) (*Prompt
 }
 
 // findThinking finds out where in thinking the answer to a prompt begins.
-func (b *Builder) findThinking(p *Prompt, r chat.Rendered, c *Conversation) {
+func (b *Builder) findThinking(p *Prompt, r dialogue.Rendered, c *Conversation) {
 	p.Thinking = r.StartsThinking()
 	if r.EndsThinking() {
 		text := strings.TrimRight(r.Text, " \t\r\n")
@@ -108,7 +109,7 @@ func (p *Prompt) Thought() bool { return p.closed != nil && p.Apart(p.thinks.Apa
 // it stand for them. Tokens that the checkpoint's tokenizer puts before every text, such as GLM's
 // [gMASK]<sop>, come before it, unless it begins with them or is empty.
 func (b *Builder) Text(text string) *Prompt {
-	r := chat.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}}
+	r := dialogue.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}}
 	p, _ := b.expand(r, nil, nil, b.Most()) // nothing in it is a picture
 	if first := b.prefix(); len(p.IDs) > 0 && !slices.Equal(p.IDs[:min(len(first), len(p.IDs))], first) {
 		p.IDs = slices.Concat(first, p.IDs)
@@ -134,7 +135,7 @@ func (b *Builder) Most() int { return 2 * b.context }
 // Render renders a conversation with the template, with Prefill if open asks for an answer,
 // and returns the ranges that the template wrote itself. A broken template is an error only when it is
 // used.
-func (b *Builder) Render(c *Conversation, open bool) (r chat.Rendered, own [][2]int, err error) {
+func (b *Builder) Render(c *Conversation, open bool) (r dialogue.Rendered, own [][2]int, err error) {
 	tools := len(c.Tools) > 0
 	if b.Template(tools) == "" {
 		return r, nil, fmt.Errorf("model %s: %w", b.name, ErrNoTemplate)
@@ -150,7 +151,7 @@ func (b *Builder) Render(c *Conversation, open bool) (r chat.Rendered, own [][2]
 			vars["thinking"] = on
 		}
 	}
-	r, err = template.Render(chat.Input{
+	r, err = template.Render(dialogue.Input{
 		Messages: c.Messages, Tools: c.Tools, AddGenerationPrompt: open, Variables: vars,
 		BOSToken: b.templates.BOS, EOSToken: b.templates.EOS,
 	})
@@ -164,7 +165,7 @@ func (b *Builder) Render(c *Conversation, open bool) (r chat.Rendered, own [][2]
 }
 
 // parsedFor is the template for a conversation.
-func (b *Builder) parsedFor(c *Conversation) (*chat.Template, error) {
+func (b *Builder) parsedFor(c *Conversation) (*dialogue.Template, error) {
 	if len(c.Tools) > 0 {
 		return b.parsed[1]()
 	}

@@ -3,7 +3,7 @@ package prompt
 import (
 	"fmt"
 
-	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -20,7 +20,7 @@ func (b *Builder) Constraint(p *Prompt, after func() sample.Constraint, most int
 	// The text that the template closes a block with. A grammar says itself what follows.
 	thinks := p.thinks
 	if thinks.Close == "" { // the prompt is the caller's own
-		thinks = chat.Thinking{Close: "\n</think>", Apart: "\n\n"}
+		thinks = dialogue.Thinking{Close: "\n</think>", Apart: "\n\n"}
 	}
 	closing := thinks.Close
 	if after == nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/server/anthropic"
@@ -123,7 +123,7 @@ func say(t *testing.T, a *foretoken.Answer, library *library.Library, model, tex
 			yield(foretoken.Piece{}, err)
 			return
 		}
-		p := chat.NewParser(chat.ParserOptions{ToolFormat: private.CallSyntax(m).Reads()})
+		p := dialogue.NewParser(dialogue.ParserOptions{ToolFormat: private.CallSyntax(m).Reads()})
 		for len(text) > 0 {
 			n := min(5, len(text))
 			if !yield(foretoken.Piece{Events: p.Write(text[:n])}, nil) {

@@ -8,25 +8,26 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // calls is the grammar of one call of any of the tools, or of several, in the syntax that the
 // template teaches.
-func (r *Request) calls(tools []chat.Tool, taught chat.CallSyntax) (grammar.Source, error) {
+func (r *Request) calls(tools []chat.Tool, taught dialogue.CallSyntax) (grammar.Source, error) {
 	// The common beginning and end of all calls are outside of the alternatives: calls in the syntax, and
 	// calls in JSON, of tools that the syntax cannot express.
 	open, closed := taught.Open, taught.Close
 	if taught.Key != "" {
-		open, closed = commonPrefix(open, chat.JSONCalls.Open), commonSuffix(closed, chat.JSONCalls.Close)
+		open, closed = commonPrefix(open, dialogue.JSONCalls.Open), commonSuffix(closed, dialogue.JSONCalls.Close)
 	}
-	cut := func(s chat.CallSyntax) chat.CallSyntax {
+	cut := func(s dialogue.CallSyntax) dialogue.CallSyntax {
 		s.Open, s.Close = strings.TrimPrefix(s.Open, open), strings.TrimSuffix(s.Close, closed)
 		return s
 	}
 	var either []grammar.Source
 	for _, t := range tools {
-		inside, err := r.call(t, cut(taught), cut(chat.JSONCalls))
+		inside, err := r.call(t, cut(taught), cut(dialogue.JSONCalls))
 		if err != nil {
 			return grammar.Source{}, Invalid("tools", "%s: %v", t.Name(), err)
 		}
@@ -61,14 +62,14 @@ func commonSuffix(a, b string) string {
 // call is the grammar of a call of the tool. One that cannot be called in the syntax that the
 // template teaches, since arguments stand there one by one, is called in JSON, which the parser
 // reads as well.
-func (r *Request) call(t chat.Tool, taught, inJSON chat.CallSyntax) (grammar.Source, error) {
+func (r *Request) call(t chat.Tool, taught, inJSON dialogue.CallSyntax) (grammar.Source, error) {
 	o := inJSON
 	name, err := json.Marshal(t.Name())
 	if err != nil {
 		return grammar.Source{}, err
 	}
 	begin := o.Open + string(name[1:len(name)-1]) + o.Named
-	if taught.Key == "" && taught.Format != chat.ToolJSON { // an object too, with the name outside of it
+	if taught.Key == "" && taught.Format != dialogue.ToolJSON { // an object too, with the name outside of it
 		if o = taught; !o.Fits(t.Name()) {
 			return grammar.Source{}, errors.New("the model cannot call a tool of this name: use letters, digits, - and _")
 		}
@@ -134,7 +135,7 @@ func (r *Request) unique(t chat.Tool) bool {
 // package chat's parser of such calls.
 type keyedCall struct {
 	tool   chat.Tool
-	syntax chat.CallSyntax
+	syntax dialogue.CallSyntax
 	schema *jinja.Map // of all arguments; nil: there are none
 }
 
@@ -149,7 +150,7 @@ var keyedKeywords = []string{
 var annotations = []string{"title", "description", "$comment", "default", "examples", "deprecated", "readOnly", "writeOnly"}
 
 // newKeyedCall is nil for a tool that has to be called with an object.
-func newKeyedCall(t chat.Tool, s chat.CallSyntax) *keyedCall {
+func newKeyedCall(t chat.Tool, s dialogue.CallSyntax) *keyedCall {
 	x := &keyedCall{tool: t, syntax: s}
 	if s.Key == "" || !s.Fits(t.Name()) {
 		return nil
@@ -243,7 +244,7 @@ func (x *keyedCall) properties() *jinja.Map {
 // typed reports whether the type of an argument follows from its text: it is always a string or
 // null, or never a string.
 func (x *keyedCall) typed(name string, property jinja.Value) bool {
-	types := x.tool.Types(name)
+	types := dialogue.Types(x.tool, name)
 	if len(types) == 0 {
 		// Read as a string, or as the JSON value of the text.
 		for keyword := range property.Map().All() {
@@ -278,7 +279,7 @@ func (x *keyedCall) grammar() grammar.Source {
 // value is the grammar of an argument with its end: the values of its schema among the types of
 // the parser.
 func (x *keyedCall) value(name string, property jinja.Value) grammar.Source {
-	types := x.tool.Types(name)
+	types := dialogue.Types(x.tool, name)
 	if len(types) == 0 {
 		types = []string{"string"}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/dialogue"
 )
 
 //go:embed generatetest/caller.jinja
@@ -178,11 +179,11 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 
 func testDrawnCalls(t *testing.T, source string, share int) {
 	v, tokens := vocab(t)
-	template, err := chat.NewTemplate(source)
+	template, err := dialogue.NewTemplate(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	taught := chat.Teaches(source)
+	taught := dialogue.Teaches(source)
 	drawn := 0
 	for i := range 100 {
 		if i >= len(properties) && i%share != 0 {
@@ -216,7 +217,7 @@ func testDrawnCalls(t *testing.T, source string, share int) {
 			if fault := Fault(t, tools[0], call); fault != "" || !strings.HasPrefix(said, taught.Begin+taught.Open+"f"+taught.Named) {
 				t.Fatalf("%s\n%q\n%s: %s", text, said, call.Arguments.JSON(), fault)
 			}
-			out, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "assistant", ToolCalls: []chat.ToolCall{call}}}})
+			out, err := template.Render(dialogue.Input{Messages: []chat.Message{{Role: "assistant", ToolCalls: []chat.ToolCall{call}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -236,9 +237,9 @@ func testDrawnCalls(t *testing.T, source string, share int) {
 }
 
 // parse is the call that a text is.
-func parse(t *testing.T, tools []chat.Tool, taught chat.CallSyntax, text string) chat.ToolCall {
+func parse(t *testing.T, tools []chat.Tool, taught dialogue.CallSyntax, text string) chat.ToolCall {
 	t.Helper()
-	p := chat.NewParser(chat.ParserOptions{Tools: tools, ToolFormat: taught.Reads()})
+	p := dialogue.NewParser(dialogue.ParserOptions{Tools: tools, ToolFormat: taught.Reads()})
 	var answer chat.Answer
 	answer.Add(p.Write(text))
 	answer.Add(p.Close())
@@ -384,7 +385,7 @@ func TestWhatIsCalledInJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		grammars := map[grammar.Key]string{}
-		for _, taught := range []chat.CallSyntax{chat.Teaches(caller), chat.JSONCalls} {
+		for _, taught := range []dialogue.CallSyntax{dialogue.Teaches(caller), dialogue.JSONCalls} {
 			a := &Request{Tools: tools, Calls: CallRequired}
 			source, err := a.calls(tools, taught)
 			if err != nil {

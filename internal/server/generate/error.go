@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/library"
@@ -67,8 +67,8 @@ func Wrap(err error) *Error {
 	var e *Error
 	var refusal *jinja.RaiseError
 	var limit *jinja.LimitError
-	var render *chat.RenderError
-	var variable *chat.VariableError
+	var render *dialogue.RenderError
+	var variable *dialogue.VariableError
 	switch {
 	case errors.As(err, &e):
 		return e

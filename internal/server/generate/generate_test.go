@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/library"
@@ -305,7 +306,7 @@ func TestGrammarsAdmitNoOtherCalls(t *testing.T) {
 // TestTemplateErrorsOfARequestAreTheClients has a conversation that a template cannot render, and
 // variables of reserved names. A template that cannot be read is an error of the server.
 func TestTemplateErrorsOfARequestAreTheClients(t *testing.T) {
-	parts, err := chat.DecodeMessages([]byte(`[{"role": "user", "content": [{"type": "text", "text": "x"}]}]`))
+	parts, err := chat.DecodeMessages([]byte(`[{"role": "user", "content": [{"type": "text", "text": "x"}]}]`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +324,7 @@ func TestTemplateErrorsOfARequestAreTheClients(t *testing.T) {
 			t.Errorf("%v is %d %s about %q, want 400 about %q that says %q", err, e.Status, e.Kind, e.Param, c.param, c.says)
 		}
 	}
-	_, err = chat.NewTemplate("{% if %}")
+	_, err = dialogue.NewTemplate("{% if %}")
 	if e := generate.Wrap(err); e.Status != http.StatusInternalServerError {
 		t.Errorf("a broken template is %d: %v", e.Status, err)
 	}

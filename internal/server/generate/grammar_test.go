@@ -5,6 +5,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/dialogue"
 )
 
 // TestCallsHaveUniqueKeys checks similar grammars: compiled grammars are found by
@@ -18,7 +19,7 @@ func TestCallsHaveUniqueKeys(t *testing.T) {
 		return list[0]
 	}
 	calls := func(parallel bool, tools ...chat.Tool) grammar.Key {
-		source, err := (&Request{Tools: tools, Parallel: parallel}).calls(tools, chat.JSONCalls)
+		source, err := (&Request{Tools: tools, Parallel: parallel}).calls(tools, dialogue.JSONCalls)
 		if err != nil {
 			t.Fatal(err)
 		}

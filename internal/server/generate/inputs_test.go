@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/dialogue"
 )
 
 // The parser reads every drawn call of a tool whose input is a text, in either syntax of calls, as
@@ -28,7 +29,7 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, taught := range []chat.CallSyntax{chat.Teaches(caller), chat.JSONCalls, chat.Teaches(inLines), chat.Teaches(tight), chat.Teaches(fenced)} {
+		for _, taught := range []dialogue.CallSyntax{dialogue.Teaches(caller), dialogue.JSONCalls, dialogue.Teaches(inLines), dialogue.Teaches(tight), dialogue.Teaches(fenced)} {
 			a := &Request{Tools: tools, Inputs: map[string]grammar.Source{"patch": constraint}, Parallel: true}
 			source, err := a.calls(tools, taught)
 			if err != nil {
@@ -45,7 +46,7 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 					continue
 				}
 				drawn++
-				p := chat.NewParser(chat.ParserOptions{Tools: tools, ToolFormat: taught.Reads()})
+				p := dialogue.NewParser(dialogue.ParserOptions{Tools: tools, ToolFormat: taught.Reads()})
 				var answer chat.Answer
 				answer.Add(p.Write(text))
 				answer.Add(p.Close())
@@ -81,7 +82,7 @@ func TestSchemasBesideInputsMayBeAnything(t *testing.T) {
 	}{{Request{}, true}, {Request{Constrained: true}, true}, {Request{Strict: true}, false}, {Request{Calls: CallRequired}, false}} {
 		a := c.a
 		a.Tools, a.Inputs = tools, map[string]grammar.Source{"word": grammar.Regexp("[ab]")}
-		source, err := a.calls(tools, chat.JSONCalls)
+		source, err := a.calls(tools, dialogue.JSONCalls)
 		if err == nil {
 			_, err = grammar.Compile(source, v)
 		}

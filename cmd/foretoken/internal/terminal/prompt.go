@@ -170,7 +170,7 @@ func (f *templateFlags) messagesInput(data []byte, n *console.Notes) (*input, er
 	for _, name := range sortedKeys(object) {
 		switch name {
 		case "messages":
-			in.messages, err = chat.DecodeMessagesWith(object[name], openPart)
+			in.messages, err = chat.DecodeMessages(object[name], openPart)
 		case "tools":
 			if string(object[name]) != "null" {
 				in.tools, err = chat.DecodeTools(object[name])

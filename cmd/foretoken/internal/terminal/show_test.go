@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
-	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/internal/dialogue"
 )
 
 func TestShownSeparatesReasoning(t *testing.T) {
@@ -26,7 +26,7 @@ func TestShownSeparatesReasoning(t *testing.T) {
 		for size := 1; size <= len(text); size += 6 {
 			var out bytes.Buffer
 			show := newShown(&console.Console{Out: &out, OutTerminal: c.terminal, Plain: c.plain}, c.hide)
-			parser := chat.NewParser(chat.ParserOptions{Thinking: true})
+			parser := dialogue.NewParser(dialogue.ParserOptions{Thinking: true})
 			for piece := range slices.Chunk([]byte(text), size) {
 				if err := show.write(foretoken.Piece{Events: parser.Write(string(piece))}); err != nil {
 					t.Fatal(err)
@@ -63,7 +63,7 @@ func TestShownEndsItsLine(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		show := newShown(&console.Console{Out: &out}, false)
-		parser := chat.NewParser(chat.ParserOptions{Thinking: c.thinking})
+		parser := dialogue.NewParser(dialogue.ParserOptions{Thinking: c.thinking})
 		events := append(parser.Write(c.text), parser.Close()...)
 		if err := errors.Join(show.write(foretoken.Piece{Events: events}), show.end()); err != nil || out.String() != c.want {
 			t.Errorf("%q: got %q, %v; want %q", c.text, &out, err, c.want)

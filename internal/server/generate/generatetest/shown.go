@@ -5,19 +5,20 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue"
 )
 
 // Shown is the template's view of messages, and the files behind each image and video:
 // "user: <image>What is this? [PNG]".
 func Shown(t testing.TB, messages []chat.Message) (list []string) {
 	t.Helper()
-	template, err := chat.NewTemplate(`{%- set c = messages[0].content -%}
+	template, err := dialogue.NewTemplate(`{%- set c = messages[0].content -%}
 {{ messages[0].role ~ ': ' }}{% if c is string %}{{ c }}{% else %}{% for p in c %}{{ p.text if p.type == 'text' else '<' ~ p.type ~ '>' }}{% endfor %}{% endif %}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range messages {
-		r, err := template.Render(chat.Input{Messages: []chat.Message{m}})
+		r, err := template.Render(dialogue.Input{Messages: []chat.Message{m}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,10 @@
-package chat
+package dialogue
 
 import (
 	"strings"
 
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue/values"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -67,13 +69,16 @@ func probes() []Input {
 	function.Set("name", jinja.String(probeName))
 	fields.Set("type", jinja.String("function"))
 	fields.Set("function", jinja.Dict(function))
-	tools := []Tool{{fields}}
-	call := func(arguments ...*jinja.Map) []Message {
-		m := Message{Role: "assistant"}
+	tools := make([]chat.Tool, 1)
+	*values.Tool(&tools[0]) = fields
+	call := func(arguments ...*jinja.Map) []chat.Message {
+		m := chat.Message{Role: "assistant"}
 		for _, a := range arguments {
-			m.ToolCalls = append(m.ToolCalls, ToolCall{ID: "probe", Name: probeName, Arguments: Arguments{a}})
+			c := chat.ToolCall{ID: "probe", Name: probeName}
+			*values.Arguments(&c.Arguments) = a
+			m.ToolCalls = append(m.ToolCalls, c)
 		}
-		return []Message{{Role: "user", Content: Text("?")}, m, {Role: "tool", Content: Text("!"), ToolCallID: "probe", Name: probeName}}
+		return []chat.Message{{Role: "user", Content: chat.Text("?")}, m, {Role: "tool", Content: chat.Text("!"), ToolCallID: "probe", Name: probeName}}
 	}
 	one := call(first)
 	list := []Input{
@@ -135,7 +140,7 @@ func (t *Template) Thinking() Thinking { return t.thinking() }
 func (t *Template) findThinking() Thinking {
 	found := Thinking{Close: "\n" + thinkClose, Apart: "\n\n"}
 	reason := probeReason
-	messages := []Message{{Role: "user", Content: Text("?")}, {Role: "assistant", Content: Text(probeAnswer), ReasoningContent: &reason}}
+	messages := []chat.Message{{Role: "user", Content: chat.Text("?")}, {Role: "assistant", Content: chat.Text(probeAnswer), ReasoningContent: &reason}}
 	probe := func(in Input) Rendered {
 		in.BOSToken, in.EOSToken, in.steps = "<s>", "</s>", probeSteps
 		r, err := t.Render(in)

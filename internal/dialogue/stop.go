@@ -1,4 +1,4 @@
-package chat
+package dialogue
 
 // Stopper ends a stream of text at the first of several stop strings. It holds
 // back only a possible beginning of one.

@@ -1,4 +1,4 @@
-package chat
+package dialogue
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue/values"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -27,7 +29,7 @@ func embeddedVocabulary(t testing.TB) *vocabulary {
 	data := []byte(tiny.Files()["tokenizer.json"])
 	if len(data) == 0 { // built without the model
 		var err error
-		if data, err = os.ReadFile("../internal/models/tiny/tokenizer.json"); err != nil {
+		if data, err = os.ReadFile("../models/tiny/tokenizer.json"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +91,7 @@ func plainTemplates(t testing.TB) map[string]*Template {
 {{- m|tojson }}<|im_end|>
 {% endfor %}{{ custom }}{{ custom|upper }}{{ custom|indent(2) }}{{ custom[::-1] }}<|im_start|>assistant
 `}
-	for _, name := range []string{"testdata/turns.jinja", "../internal/models/tiny/chat_template.jinja", "../internal/server/generate/generatetest/thinker.jinja", "../internal/server/generate/generatetest/caller.jinja"} {
+	for _, name := range []string{"testdata/turns.jinja", "../models/tiny/chat_template.jinja", "../server/generate/generatetest/thinker.jinja", "../server/generate/generatetest/caller.jinja"} {
 		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -197,8 +199,8 @@ func (w *wild) conversation() []byte {
 func renderTalk(t testing.TB, tmpl *Template, talk []byte) (Rendered, error) {
 	t.Helper()
 	var in struct {
-		Messages []Message
-		Tools    []Tool
+		Messages []chat.Message
+		Tools    []chat.Tool
 		Kwargs   json.RawMessage
 	}
 	if err := json.Unmarshal(talk, &in); err != nil {
@@ -312,13 +314,15 @@ func FuzzStrangers(f *testing.F) {
 			fields.Set("description", jinja.String(change(description)))
 			function := &jinja.Map{}
 			function.Set("function", jinja.Dict(fields))
+			call, tools := chat.ToolCall{ID: change(name), Name: change(name)}, make([]chat.Tool, 1)
+			*values.Arguments(&call.Arguments), *values.Tool(&tools[0]) = arguments, function
 			return Input{
-				Messages: []Message{
-					{Role: "user", Name: change(name), Content: Text(change(content))},
-					{Role: "assistant", Content: Text(change(content)), ReasoningContent: &thought, ToolCalls: []ToolCall{{ID: change(name), Name: change(name), Arguments: Arguments{arguments}}}},
-					{Role: "tool", ToolCallID: change(argument), Content: Text(change(result))},
+				Messages: []chat.Message{
+					{Role: "user", Name: change(name), Content: chat.Text(change(content))},
+					{Role: "assistant", Content: chat.Text(change(content)), ReasoningContent: &thought, ToolCalls: []chat.ToolCall{call}},
+					{Role: "tool", ToolCallID: change(argument), Content: chat.Text(change(result))},
 				},
-				Tools: []Tool{{function}}, AddGenerationPrompt: true, Variables: custom.Any(), BOSToken: "<|im_start|>",
+				Tools: tools, AddGenerationPrompt: true, Variables: custom.Any(), BOSToken: "<|im_start|>",
 			}
 		}
 		for kind, tmpl := range templates {

@@ -1,4 +1,4 @@
-package chat
+package dialogue
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue/values"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -13,16 +15,17 @@ import (
 // position, so that a call costs time in proportion to its length, for any size of
 // chunks.
 type callReader struct {
-	form  *callForm
-	tools []Tool
-	bare  bool // it begins with the tag of the name and ends with form.last
-	state callState
-	pos   int // of the next byte to look at
-	start int // of the name, key, value or JSON object being read
-	end   int // of the value, while it is not certain that it ended
-	seen  int // passes has searched everything before it
-	key   string
-	call  ToolCall
+	fields *jinja.Map // of the arguments
+	form   *callForm
+	tools  []chat.Tool
+	bare   bool // it begins with the tag of the name and ends with form.last
+	state  callState
+	pos    int // of the next byte to look at
+	start  int // of the name, key, value or JSON object being read
+	end    int // of the value, while it is not certain that it ended
+	seen   int // passes has searched everything before it
+	key    string
+	call   chat.ToolCall
 
 	// In a JSON object:
 	depth           int
@@ -277,7 +280,7 @@ func (r *callReader) finishName(buf []byte) (more bool, err error) {
 	r.pos += len(end)
 	switch r.start = r.pos; {
 	case r.state == callName:
-		r.call = ToolCall{Name: name, Arguments: Arguments{&jinja.Map{}}}
+		r.call, r.fields = chat.ToolCall{Name: name}, &jinja.Map{}
 		if r.bare && !r.declared() {
 			return false, errNotCall
 		}
@@ -325,7 +328,7 @@ func (r *callReader) readKind(buf []byte) (more bool, err error) {
 	if name == "" {
 		return false, errNotCall
 	}
-	r.call = ToolCall{Name: name}
+	r.call = chat.ToolCall{Name: name}
 	r.state = callFence
 	return false, nil
 }
@@ -360,22 +363,22 @@ func (r *callReader) readAfter(buf []byte) (more bool, err error) {
 	if r.form.lines {
 		value = bytes.TrimSuffix(bytes.TrimPrefix(value, []byte("\n")), []byte("\n"))
 	}
-	r.call.Arguments.fields.Set(r.key, r.convert(string(value)))
+	r.fields.Set(r.key, r.convert(string(value)))
 	return false, nil
 }
 
 // convert gives an argument the type its tool declares.
 func (r *callReader) convert(value string) jinja.Value {
-	var tool Tool
+	var tool chat.Tool
 	if i := r.tool(); i >= 0 {
 		tool = r.tools[i]
 	}
-	return tool.convert(r.key, value, r.form.guess)
+	return convert(tool, r.key, value, r.form.guess)
 }
 
 // tool is the index of the called tool; negative: there is none.
 func (r *callReader) tool() int {
-	return slices.IndexFunc(r.tools, func(t Tool) bool { return t.Name() == r.call.Name })
+	return slices.IndexFunc(r.tools, func(t chat.Tool) bool { return t.Name() == r.call.Name })
 }
 
 // declared reports whether there is a tool of the call's name.
@@ -442,14 +445,14 @@ func (r *callReader) finishObject(data []byte) error {
 		return err
 	}
 	if r.form.sep != "" { // they are the arguments
-		r.call.Arguments, r.state = Arguments{v.Map()}, callFenceEnd
+		r.fields, r.state = v.Map(), callFenceEnd
 		return errUnless(v.Kind() == jinja.KindMap)
 	}
-	if r.call, err = toolCallFrom(v); err != nil {
+	if err = values.ReadToolCall(&r.call, v); err != nil {
 		return err
 	}
-	if r.call.Arguments.fields == nil {
-		r.call.Arguments.fields = &jinja.Map{}
+	if r.fields = *values.Arguments(&r.call.Arguments); r.fields == nil {
+		r.fields = &jinja.Map{}
 	}
 	r.call.ID = ""
 	r.state = callEnd

@@ -1,4 +1,4 @@
-package chat
+package dialogue
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/foretoken/foretoken/chat"
 )
 
 const parserTools = `[{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
@@ -19,7 +21,7 @@ const parserTools = `[{"type": "function", "function": {"name": "f", "parameters
 	"u": {"description": "no type"}, "w": {"enum": ["a", 1, null, false]}, "k": {"const": 1.5},
 	"x": {"anyOf": [{"const": "auto"}, {"type": "integer"}]}}}}}]`
 
-var decodedTools = sync.OnceValues(func() ([]Tool, error) { return DecodeTools([]byte(parserTools)) })
+var decodedTools = sync.OnceValues(func() ([]chat.Tool, error) { return chat.DecodeTools([]byte(parserTools)) })
 
 func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
 	t.Helper()
@@ -34,11 +36,11 @@ func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
 // it is the same for any split of the text.
 func outline(p *Parser, chunks []string) string {
 	var b strings.Builder
-	last := EventToolCall
-	write := func(events []Event) {
+	last := chat.EventToolCall
+	write := func(events []chat.Event) {
 		for _, e := range events {
 			switch {
-			case e.Kind == EventToolCall:
+			case e.Kind == chat.EventToolCall:
 				fmt.Fprintf(&b, "|CALL %s %s", e.Call.Name, e.Call.Arguments.JSON())
 			case e.Kind != last:
 				b.WriteString([]string{"|C ", "|R "}[e.Kind])
@@ -396,7 +398,7 @@ func TestParserSetsThoughtsApart(t *testing.T) {
 
 // TestToolTypes has the types by which arguments are read.
 func TestToolTypes(t *testing.T) {
-	tools, err := DecodeTools([]byte(parserTools))
+	tools, err := chat.DecodeTools([]byte(parserTools))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +406,7 @@ func TestToolTypes(t *testing.T) {
 		"s": "[string]", "sn": "[null string]", "in": "[null integer]", "si": "[string integer]", "p": "[object]", "l": "[]", "e": "[integer]",
 		"u": "[]", "w": "[null string boolean integer]", "k": "[number]", "x": "[string integer]", "nobody": "[]",
 	} {
-		if got := fmt.Sprint(tools[0].Types(parameter)); got != want {
+		if got := fmt.Sprint(Types(tools[0], parameter)); got != want {
 			t.Errorf("%s: %s, want %s", parameter, got, want)
 		}
 	}
@@ -425,7 +427,7 @@ func TestFits(t *testing.T) {
 	for _, name := range []string{"f", "a b", "日本", `"`, "a.b/c=d", long, "", " f", "f ", "\u00a0f", "a<b", "a>b", "a\nb", "a`b", "a{b", "{a", long + "n"} {
 		p := NewParser(ParserOptions{})
 		events := p.Write(xmlCall(name))
-		read := len(events) == 1 && events[0].Kind == EventToolCall && events[0].Call.Name == name
+		read := len(events) == 1 && events[0].Kind == chat.EventToolCall && events[0].Call.Name == name
 		if got := xmlCalls.Fits(name); got != read {
 			t.Errorf("%q: %v, but read: %v", name, got, read)
 		}
@@ -433,7 +435,7 @@ func TestFits(t *testing.T) {
 			glmCall(name): glmCalls("", "", "", "", ""), fencedCall(name, "{}"): deepSeekCalls("", "", "", "", "", ""), sepCall(name, "{}"): deepSeekCalls("", "", "", "", "", ""),
 		} {
 			events := NewParser(ParserOptions{ToolFormat: s.Format}).Write(text)
-			if read := len(events) == 1 && events[0].Kind == EventToolCall && events[0].Call.Name == name; s.Fits(name) && !read {
+			if read := len(events) == 1 && events[0].Kind == chat.EventToolCall && events[0].Call.Name == name; s.Fits(name) && !read {
 				t.Errorf("%q fits, but is not read in %q", name, text)
 			}
 		}
@@ -442,7 +444,7 @@ func TestFits(t *testing.T) {
 
 func TestAnswerCollects(t *testing.T) {
 	p := newTestParser(t, true, ToolAuto)
-	var a Answer
+	var a chat.Answer
 	for _, chunk := range []string{"hm", "</think>", "Hel", "lo ", xmlCall("f"), "."} {
 		a.Add(p.Write(chunk))
 	}
@@ -455,12 +457,12 @@ func TestAnswerCollects(t *testing.T) {
 // TestConvertSurvivesWideSchemas follows references that multiply.
 func TestConvertSurvivesWideSchemas(t *testing.T) {
 	wide := strings.Repeat(`{"$ref": "#/properties/x"},`, 1000)
-	var tool Tool
+	var tool chat.Tool
 	schema := `{"name": "f", "parameters": {"properties": {"x": {"anyOf": [` + wide + `{"type": "integer"}]}}}}`
 	if err := json.Unmarshal([]byte(schema), &tool); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := tool.convert("x", "a", false).Text(); !ok || got != "a" {
+	if got, ok := convert(tool, "x", "a", false).Text(); !ok || got != "a" {
 		t.Errorf("got %q, %v", got, ok)
 	}
 }
@@ -523,7 +525,7 @@ func TestParserCutLeavesNoMarkup(t *testing.T) {
 		for cut := range len(c.answer) + 1 {
 			for _, size := range []int{1, 3, len(c.answer)} {
 				p := newTestParser(t, c.thinking, c.format)
-				var a Answer
+				var a chat.Answer
 				for at := 0; at < cut; at += size {
 					a.Add(p.Write(c.answer[at:min(at+size, cut)]))
 				}
@@ -554,14 +556,14 @@ func TestParserCutKeepsText(t *testing.T) {
 		"<tool_call>\n{\"name\": ": "",
 	} {
 		p := newTestParser(t, false, ToolAuto)
-		var a Answer
+		var a chat.Answer
 		a.Add(p.Write(text))
 		if a.Add(p.Cut()); a.Content() != want {
 			t.Errorf("%q cut off is %q, want %q", text, a.Content(), want)
 		}
 	}
 	p := NewParser(ParserOptions{ToolFormat: ToolNone})
-	var a Answer
+	var a chat.Answer
 	a.Add(p.Write("<tool_call>\n{"))
 	if a.Add(p.Cut()); a.Content() != "<tool_call>\n{" {
 		t.Errorf("without tools: %q", a.Content())

@@ -1,4 +1,4 @@
-package chat
+package dialogue
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package chat
+package dialogue
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -26,7 +27,7 @@ func loadTurns(t testing.TB) *Template {
 
 func TestTemplateRendersConversation(t *testing.T) {
 	tmpl := loadTurns(t)
-	messages, err := DecodeMessages([]byte(`[
+	messages, err := chat.DecodeMessages([]byte(`[
 		{"role": "system", "content": " Be brief. "},
 		{"role": "user", "name": "Ann", "content": [{"type": "text", "text": "Look: "}, {"type": "image_url", "image_url": {"url": "x"}}]},
 		{"role": "assistant", "content": "Nice.", "reasoning_content": "an image"},
@@ -34,11 +35,11 @@ func TestTemplateRendersConversation(t *testing.T) {
 		{"role": "assistant", "content": null, "reasoning_content": "ask the tool",
 		 "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Zürich\", \"days\": [1, 2.0], \"ok\": true}"}}]},
 		{"role": "tool", "tool_call_id": "c1", "content": "sunny"}
-	]`))
+	]`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := DecodeTools([]byte(`[{"type": "function", "function": {"name": "weather", "parameters": {"z": 1, "a": "é<"}}}]`))
+	tools, err := chat.DecodeTools([]byte(`[{"type": "function", "function": {"name": "weather", "parameters": {"z": 1, "a": "é<"}}}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestTemplateRendersConversation(t *testing.T) {
 
 func TestTemplateTakesVariables(t *testing.T) {
 	variables := map[string]any{"enable_thinking": false}
-	in := Input{Messages: []Message{{Role: "user", Content: Text("Hi")}}, AddGenerationPrompt: true, Variables: variables}
+	in := Input{Messages: []chat.Message{{Role: "user", Content: chat.Text("Hi")}}, AddGenerationPrompt: true, Variables: variables}
 	got, err := loadTurns(t).Render(in)
 	if want := "[user] Hi\n[assistant] <think></think>\n"; err != nil || got.Text != want {
 		t.Errorf("got %q, %v, want %q", got.Text, err, want)
@@ -80,15 +81,11 @@ func TestTemplateTakesVariables(t *testing.T) {
 
 func TestTemplateRefusals(t *testing.T) {
 	tmpl := loadTurns(t)
-	image, err := contentFrom(jinja.List([]jinja.Value{part("image", "")}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for want, messages := range map[string][]Message{
+	for want, messages := range map[string][]chat.Message{
 		"There is nothing to answer.":                     nil,
-		"No such role: alien":                             {{Role: "alien", Content: Text("x")}},
+		"No such role: alien":                             {{Role: "alien", Content: chat.Text("x")}},
 		"Only the first message may be a system message.": {{Role: "user"}, {Role: "system"}},
-		"A system message takes text only.":               {{Role: "system", Content: image}},
+		"A system message takes text only.":               {{Role: "system", Content: chat.Parts(chat.Part{Media: &chat.Media{}})}},
 	} {
 		_, err := tmpl.Render(Input{Messages: messages})
 		var raised *jinja.RaiseError
@@ -98,15 +95,6 @@ func TestTemplateRefusals(t *testing.T) {
 	}
 }
 
-func part(kind, text string) jinja.Value {
-	m := &jinja.Map{}
-	m.Set("type", jinja.String(kind))
-	if text != "" {
-		m.Set("text", jinja.String(text))
-	}
-	return jinja.Dict(m)
-}
-
 // TestTemplateVariables checks the variables of a template for fields that are present, null
 // or missing.
 func TestTemplateVariables(t *testing.T) {
@@ -114,7 +102,7 @@ func TestTemplateVariables(t *testing.T) {
 		{"role": "assistant", "content": null},
 		{"role": "assistant", "tool_calls": [{"name": "f"}, {"function": {"name": "g", "arguments": ""}}]},
 		{"role": "assistant", "content": "x", "tool_calls": [], "reasoning_content": "", "name": null, "tool_call_id": null}]`
-	messages, err := DecodeMessages([]byte(conversation))
+	messages, err := chat.DecodeMessages([]byte(conversation), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +146,7 @@ func TestNullContentIsAnEmptyText(t *testing.T) {
 			`[{"role": "user", "content": NULL}]`,
 		} {
 			render := func(content string) Rendered {
-				messages, err := DecodeMessages([]byte(strings.ReplaceAll(conversation, "NULL", content)))
+				messages, err := chat.DecodeMessages([]byte(strings.ReplaceAll(conversation, "NULL", content)), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -229,8 +217,8 @@ func benchmarkRender(b *testing.B, tmpl *Template, turns int) {
 	words := strings.Repeat("All work and no play makes Jack a dull boy. ", 10)
 	for i := range turns {
 		in.Messages = append(in.Messages,
-			Message{Role: "user", Content: Text(fmt.Sprint(i, words))},
-			Message{Role: "assistant", Content: Text(words), ReasoningContent: &words})
+			chat.Message{Role: "user", Content: chat.Text(fmt.Sprint(i, words))},
+			chat.Message{Role: "assistant", Content: chat.Text(words), ReasoningContent: &words})
 	}
 	n := 0
 	for b.Loop() {
@@ -241,4 +229,30 @@ func benchmarkRender(b *testing.B, tmpl *Template, turns int) {
 		n = len(text.Text)
 	}
 	b.SetBytes(int64(n))
+}
+
+// TestDecodedPartsRenderAsParts: templates see the same part for every spelling of an image,
+// so that no spelling bypasses them.
+func TestDecodedPartsRenderAsParts(t *testing.T) {
+	template, err := NewTemplate(`{%- for p in messages[0].content %}{%- if p.type == 'image' or 'image' in p or 'image_url' in p %}<i>{%- elif 'text' in p %}{{- p.text }}{%- endif %}{%- endfor %}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, parts := range []string{
+		`{"type": "text", "text": "1"}, {"type": "image", "image": "a"}, {"type": "text", "text": "2"}`,
+		`{"type": "text", "text": "1"}, {"type": "image_url", "image_url": {"url": "a"}}, {"type": "text", "text": "2"}`,
+		`{"type": "text", "text": "1"}, {"type": "image", "source": {"type": "url", "url": "a"}}, {"type": "text", "text": "2"}`,
+	} {
+		messages, err := chat.DecodeMessages([]byte(`[{"role": "user", "content": [`+parts+`]}]`), func(string) ([]byte, error) { return nil, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := template.Render(Input{Messages: messages})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Text != "1<i>2" {
+			t.Errorf("spelling %d: %q", i, r.Text)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package chat
+package dialogue
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -187,8 +188,8 @@ func TestTeachesByWhatComesOut(t *testing.T) {
 type rendering struct {
 	Template            string
 	Case                string
-	Messages            []Message
-	Tools               []Tool
+	Messages            []chat.Message
+	Tools               []chat.Tool
 	AddGenerationPrompt bool `json:"add_generation_prompt"`
 	Kwargs              json.RawMessage
 	Output              *string

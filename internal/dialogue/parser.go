@@ -1,26 +1,12 @@
-package chat
+package dialogue
 
 import (
 	"bytes"
 	"strings"
+
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue/values"
 )
-
-// EventKind is the kind of an [Event].
-type EventKind uint8
-
-// The kinds of events.
-const (
-	EventContent   EventKind = iota // more of the answer
-	EventReasoning                  // more of the reasoning
-	EventToolCall                   // a whole tool call
-)
-
-// Event is a piece of an answer.
-type Event struct {
-	Kind EventKind
-	Text string    // of content and reasoning: the new text
-	Call *ToolCall // of a tool call; without an ID
-}
 
 // ToolFormat is the format of tool calls that a [Parser] looks for.
 type ToolFormat uint8
@@ -47,7 +33,7 @@ type ParserOptions struct {
 	// Tools are the declared tools. Their schemas give the arguments of XML and
 	// GLM calls their types; undeclared ones are strings, or in GLM's format the JSON
 	// value of the text.
-	Tools      []Tool
+	Tools      []chat.Tool
 	ToolFormat ToolFormat
 	// Exact: only calls behind the think block and with all of their tags
 	// are calls, as a grammar requires. Otherwise the parser also reads calls
@@ -89,9 +75,9 @@ type Parser struct {
 	call     callReader
 	outer    parserState // that the call was found in
 	block    bool        // a tag of several calls is to be closed
-	events   []Event
-	kind     EventKind // of text
-	text     []byte    // to be emitted with the next event
+	events   []chat.Event
+	kind     chat.EventKind // of text
+	text     []byte         // to be emitted with the next event
 }
 
 type parserState uint8
@@ -121,7 +107,7 @@ func (p *Parser) Thinking() bool {
 }
 
 // Write takes the next chunk of the answer and returns the events that are certain after it.
-func (p *Parser) Write(chunk string) []Event {
+func (p *Parser) Write(chunk string) []chat.Event {
 	p.buf = append(p.buf, chunk...)
 	for p.step() {
 	}
@@ -130,7 +116,7 @@ func (p *Parser) Write(chunk string) []Event {
 
 // Cut ends an answer that a limit or a stop text has cut off and returns the held
 // text, except for a beginning or a possible beginning of a tool call.
-func (p *Parser) Cut() []Event {
+func (p *Parser) Cut() []chat.Event {
 	p.settle()
 	if p.state == stateCall || p.state == stateContent && len(p.buf) > 0 {
 		p.buf, p.newlines = nil, 0 // newlines before a call only set it apart
@@ -139,11 +125,11 @@ func (p *Parser) Cut() []Event {
 }
 
 // Close ends the answer and returns the held text.
-func (p *Parser) Close() []Event {
+func (p *Parser) Close() []chat.Event {
 	p.settle()
-	kind := EventContent
+	kind := chat.EventContent
 	if p.state == stateReasoning || p.state == stateCall && p.outer == stateReasoning {
-		if kind = EventReasoning; len(p.buf) == 0 {
+		if kind = chat.EventReasoning; len(p.buf) == 0 {
 			p.newlines = 0 // they end the reasoning
 		}
 	}
@@ -168,7 +154,7 @@ func (p *Parser) settle() {
 	}
 }
 
-func (p *Parser) take() []Event {
+func (p *Parser) take() []chat.Event {
 	p.flushText()
 	events := p.events
 	p.events = nil
@@ -186,7 +172,7 @@ func (p *Parser) step() bool {
 		if p.thought != nil {
 			tags = append(tags, p.thought.open)
 		}
-		switch tag := p.until(EventReasoning, tags...); tag {
+		switch tag := p.until(chat.EventReasoning, tags...); tag {
 		case "":
 		case thinkClose:
 			p.newlines = 0
@@ -210,8 +196,8 @@ func (p *Parser) step() bool {
 // stepContent emits text up to the next call, and drops closing tags that belong to the last one.
 func (p *Parser) stepContent() bool {
 	if p.form == nil {
-		p.give(EventContent, len(p.buf))
-		p.flushNewlines(EventContent)
+		p.give(chat.EventContent, len(p.buf))
+		p.flushNewlines(chat.EventContent)
 		return false
 	}
 	tags := p.form.tags()
@@ -224,7 +210,7 @@ func (p *Parser) stepContent() bool {
 	if p.stray = p.stray && p.fresh; p.stray {
 		tags = append(tags, p.form.close)
 	}
-	tag := p.until(EventContent, tags...)
+	tag := p.until(chat.EventContent, tags...)
 	switch {
 	case tag == "":
 		return false
@@ -279,7 +265,7 @@ func (p *Parser) leaveStart(rest []byte) {
 // until emits text up to the first of the given tags, and returns the one that
 // buf now begins with, "" if there is none. A possible beginning of a tag at the
 // end of buf stays.
-func (p *Parser) until(kind EventKind, tags ...string) (tag string) {
+func (p *Parser) until(kind chat.EventKind, tags ...string) (tag string) {
 	at, held := len(p.buf), 0
 	for _, t := range tags {
 		if i := bytes.Index(p.buf[:min(len(p.buf), at+len(t))], []byte(t)); i >= 0 && i < at {
@@ -307,7 +293,7 @@ func partial(text []byte, tag string) int {
 
 // give emits the first n bytes of buf, except for newlines that may have to
 // be dropped: at the beginning of a block they are, at the end they wait.
-func (p *Parser) give(kind EventKind, n int) {
+func (p *Parser) give(kind chat.EventKind, n int) {
 	text := p.buf[:n]
 	p.buf = p.buf[n:]
 	if p.fresh {
@@ -321,7 +307,7 @@ func (p *Parser) give(kind EventKind, n int) {
 
 // emit emits text after the newlines that waited for it. Adjacent texts of the
 // same kind become one event.
-func (p *Parser) emit(kind EventKind, text []byte) {
+func (p *Parser) emit(kind chat.EventKind, text []byte) {
 	if len(text) == 0 {
 		return
 	}
@@ -335,12 +321,12 @@ func (p *Parser) emit(kind EventKind, text []byte) {
 
 func (p *Parser) flushText() {
 	if len(p.text) > 0 {
-		p.events = append(p.events, Event{Kind: p.kind, Text: string(p.text)})
+		p.events = append(p.events, chat.Event{Kind: p.kind, Text: string(p.text)})
 		p.text = p.text[:0]
 	}
 }
 
-func (p *Parser) flushNewlines(kind EventKind) {
+func (p *Parser) flushNewlines(kind chat.EventKind) {
 	if n := p.newlines; n > 0 {
 		p.newlines = 0
 		p.emit(kind, bytes.Repeat([]byte("\n"), n))
@@ -367,17 +353,18 @@ func (p *Parser) stepCall() bool {
 			break
 		}
 		call := p.call.call
+		*values.Arguments(&call.Arguments) = p.call.fields
 		p.flushText()
-		p.events = append(p.events, Event{Kind: EventToolCall, Call: &call})
+		p.events = append(p.events, chat.Event{Kind: chat.EventToolCall, Call: &call})
 		p.block = p.block || p.form.begin != "" && bytes.HasPrefix(p.buf, []byte(p.form.begin))
 		p.buf = p.buf[p.call.pos:]
 		p.newlines, p.fresh, p.state = 0, true, stateContent
 		p.stray = p.call.bare
 	case callBad:
 		// The tag was text; the following text may contain another one.
-		kind := EventContent
+		kind := chat.EventContent
 		if p.outer == stateReasoning {
-			kind = EventReasoning
+			kind = chat.EventReasoning
 		}
 		n := p.call.opening(p.buf)
 		p.fresh = false
@@ -399,33 +386,7 @@ func (p *Parser) stepThought() bool {
 		p.call.seen = at // to be found again
 		return false
 	}
-	p.give(EventReasoning, at)
+	p.give(chat.EventReasoning, at)
 	p.state = stateReasoning
 	return true
 }
-
-// Answer is a whole answer, collected from events.
-type Answer struct {
-	ToolCalls          []ToolCall
-	content, reasoning strings.Builder
-}
-
-// Add appends events to the answer.
-func (a *Answer) Add(events []Event) {
-	for _, e := range events {
-		switch e.Kind {
-		case EventContent:
-			a.content.WriteString(e.Text)
-		case EventReasoning:
-			a.reasoning.WriteString(e.Text)
-		case EventToolCall:
-			a.ToolCalls = append(a.ToolCalls, *e.Call)
-		}
-	}
-}
-
-// Content returns the content so far.
-func (a *Answer) Content() string { return a.content.String() }
-
-// Reasoning returns the reasoning so far.
-func (a *Answer) Reasoning() string { return a.reasoning.String() }

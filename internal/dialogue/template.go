@@ -1,4 +1,4 @@
-package chat
+package dialogue
 
 import (
 	"encoding/json"
@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/dialogue/values"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -37,8 +39,8 @@ func NewTemplate(src string) (*Template, error) {
 
 // Input is the input of a template. Text in messages, tools and variables is untrusted.
 type Input struct {
-	Messages []Message
-	Tools    []Tool // that the model may call
+	Messages []chat.Message
+	Tools    []chat.Tool // that the model may call
 	// AddGenerationPrompt requests the opening of the assistant's turn at the
 	// end.
 	AddGenerationPrompt bool
@@ -93,7 +95,7 @@ var errTaken = errors.New("the name is reserved: use another name")
 // refuses the conversation, the error has its words.
 func (t *Template) Render(in Input) (Rendered, error) {
 	var s shape
-	if slices.ContainsFunc(in.Messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
+	if slices.ContainsFunc(in.Messages, func(m chat.Message) bool { return len(m.ToolCalls) > 0 }) {
 		s = t.shape()
 	}
 	return t.render(in, s)
@@ -103,15 +105,15 @@ func (t *Template) Render(in Input) (Rendered, error) {
 func (t *Template) render(in Input, s shape) (Rendered, error) {
 	vars := &jinja.Map{}
 	messages := make([]jinja.Value, len(in.Messages))
-	for i, m := range in.Messages {
-		messages[i] = m.value(s)
+	for i := range in.Messages {
+		messages[i] = values.Message(&in.Messages[i], s.text, s.null)
 	}
 	vars.Set("messages", jinja.List(messages))
 	vars.Set("tools", jinja.None())
 	if len(in.Tools) > 0 {
 		tools := make([]jinja.Value, len(in.Tools))
-		for i, tool := range in.Tools {
-			tools[i] = jinja.Dict(tool.fields)
+		for i := range in.Tools {
+			tools[i] = jinja.Dict(*values.Tool(&in.Tools[i]))
 		}
 		vars.Set("tools", jinja.List(tools))
 	}
