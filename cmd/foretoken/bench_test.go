@@ -187,7 +187,7 @@ func TestBenchCompareWantsTheFile(t *testing.T) {
 }
 
 func TestBenchCompletionKnowsTheChoices(t *testing.T) {
-	for flag, want := range map[string]string{"--classes": "math\nstory\n", "--rules": "exact\nratio\n", "--depths": "auto\n", "--temps": "recommended\n", "--draft": "auto\nmtp\nngram\n"} {
+	for flag, want := range map[string]string{"--classes": "math\nstory\n", "--rules": "exact\nratio\n", "--depths": "auto\n", "--temps": "recommended\n", "--draft": "auto\nmtp\nblock\nngram\n"} {
 		if o := runIn(t, nil, "__complete", "bench", "decode", flag, ""); !strings.Contains(o.out, want) {
 			t.Errorf("completion of %s: %q", flag, o.out)
 		}

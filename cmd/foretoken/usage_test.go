@@ -173,7 +173,7 @@ func TestCompletionKnowsTheChoices(t *testing.T) {
 	if !strings.Contains(o.out, "int8\nfloat32\n") {
 		t.Errorf("completion of --compute: %q", o.out)
 	}
-	if o = runIn(t, nil, "__complete", "run", "--draft", ""); !strings.Contains(o.out, "auto\nmtp\nngram\n") {
+	if o = runIn(t, nil, "__complete", "run", "--draft", ""); !strings.Contains(o.out, "auto\nmtp\nblock\nngram\n") {
 		t.Errorf("completion of --draft: %q", o.out)
 	}
 }

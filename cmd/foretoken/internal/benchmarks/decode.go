@@ -107,7 +107,8 @@ func (f *decodeBench) drafts() flags.Group {
 	g := flags.NewGroup("Speculative decoding")
 	d, fs := f.model.Draft, g.Flags()
 	fs.SortFlags = false
-	fs.Var(&d.Drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default auto: both)")
+	fs.Var(&d.Drafter, "draft", "drafter: the multi-token-prediction head, the one of --drafter (block), n-grams of the text, or n-grams beside one of the others (default auto)")
+	fs.StringVar(&d.File, "drafter", "", load.DrafterUsage)
 	fs.Var(&d.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
 	fs.BoolVar(&d.NoSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
@@ -117,7 +118,7 @@ func (f *decodeBench) complete(cmd *cobra.Command) {
 	load.CompleteDevice(cmd)
 	load.CompleteKV(cmd)
 	for name, words := range map[string][]cobra.Completion{
-		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "temps": {"recommended"}, "draft": {"auto", "mtp", "ngram"},
+		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "temps": {"recommended"}, "draft": {"auto", "mtp", "block", "ngram"},
 		"draft-vocab": {"auto", "all"}, "compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"},
 	} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
@@ -139,7 +140,10 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	c := console.New(cmd)
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	if !f.model.Draft.Drafter.Given {
+	if err := f.model.Draft.Validate(); err != nil {
+		return err
+	}
+	if !f.model.Draft.Drafter.Given && f.model.Draft.File == "" {
 		f.model.Draft.MTP.Value = "on" // without a head there is nothing to compare
 	}
 	recorder := &bench.Recorder{}

@@ -17,6 +17,7 @@ import (
 type draftFlags struct {
 	MTP        flags.Setting[string] // auto if not given
 	Drafter    flags.Setting[string] // auto if not given
+	File       string                // of a drafter that drafts in place of the head
 	depth      flags.Setting[spec.Depth]
 	accept     flags.Setting[string]
 	Vocab      flags.Setting[int]
@@ -29,10 +30,13 @@ const (
 	vocabAll  = -1
 )
 
+// DrafterUsage describes the flag --drafter.
+const DrafterUsage = "`PATH` of a DFlash, DFlash2, DSpark or EAGLE-3 drafter made for the model, a folder or a GGUF file: it drafts in place of the head"
+
 func newDraftFlags() *draftFlags {
 	return &draftFlags{
 		MTP:     flags.Choice("auto", "on", "off"),
-		Drafter: flags.Choice("auto", "mtp", "ngram"),
+		Drafter: flags.Choice("auto", "mtp", "block", "ngram"),
 		depth:   flags.Setting[spec.Depth]{Kind: "auto|0..8", Parse: spec.ParseDepth, Check: func(spec.Depth) error { return nil }},
 		accept:  flags.Choice(spec.Exact.String(), spec.Ratio.String()),
 		Vocab:   flags.Worded("auto|all|N", map[string]int{"auto": vocabAuto, "all": vocabAll}, 1, math.MaxInt32),
@@ -46,7 +50,8 @@ func (f *draftFlags) Group() flags.Group {
 	fs.Var(&f.MTP, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
 	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, not counting tokens forced by a grammar (default auto: fastest)")
 	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
-	fs.Var(&f.Drafter, "draft", "drafter: the multi-token-prediction head, n-grams of the text, or both (default auto: both; n-grams alone without a head)")
+	fs.Var(&f.Drafter, "draft", "drafter: the multi-token-prediction head, the one of --drafter (block), n-grams of the text, or n-grams beside one of the others (default auto)")
+	fs.StringVar(&f.File, "drafter", "", DrafterUsage)
 	fs.Var(&f.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
 	fs.BoolVar(&f.NoSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
@@ -56,7 +61,7 @@ func (f *draftFlags) Group() flags.Group {
 func completeDrafting(cmd *cobra.Command) {
 	for name, words := range map[string][]cobra.Completion{
 		"mtp": {"auto", "on", "off"}, "mtp-depth": {"auto"}, "mtp-accept": {"exact", "ratio"},
-		"draft": {"auto", "mtp", "ngram"}, "draft-vocab": {"auto", "all"},
+		"draft": {"auto", "mtp", "block", "ngram"}, "draft-vocab": {"auto", "all"},
 	} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
@@ -65,6 +70,13 @@ func completeDrafting(cmd *cobra.Command) {
 // Validate refuses flags that contradict each other.
 func (f *draftFlags) Validate() error {
 	switch {
+	case f.Drafter.Value == "block" && f.File == "":
+		return flags.Usagef("--draft block needs --drafter, the file of a drafter")
+	case f.File != "" && (f.Drafter.Value == "mtp" || f.Drafter.Value == "ngram"):
+		return flags.Usagef("--drafter and --draft %s cannot be combined: use --draft block for the drafter alone, or auto for n-grams beside it", f.Drafter.Value)
+	case f.File != "" && f.MTP.Value == "on":
+		return flags.Usagef("--drafter and --mtp=on cannot be combined: the drafter drafts in place of the head")
+	case f.File != "":
 	case f.MTP.Value == "off" && (f.Drafter.Value == "mtp" || f.Drafter.Value == "auto"):
 		return flags.Usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.Drafter.Value)
 	case f.MTP.Value == "on" && f.Drafter.Value == "ngram":
@@ -75,7 +87,7 @@ func (f *draftFlags) Validate() error {
 
 // possible reports whether the flags allow draft tokens.
 func (f *draftFlags) possible() bool {
-	return f.depth.Value != spec.DepthOff && (f.MTP.Value != "off" || f.Drafter.Given)
+	return f.depth.Value != spec.DepthOff && (f.MTP.Value != "off" || f.Drafter.Given || f.File != "")
 }
 
 // options are those of the flags.
@@ -91,7 +103,7 @@ func (f *draftFlags) options() foretoken.Speculation {
 	case f.MTP.Value == "off", f.Drafter.Value == "ngram":
 		o.Head = foretoken.HeadOff
 	}
-	o.NoLookup = f.Drafter.Value == "mtp"
+	o.Drafter, o.NoLookup = f.File, f.Drafter.Value == "mtp" || f.Drafter.Value == "block"
 	return o
 }
 
