@@ -25,8 +25,8 @@ const (
 	// Before anything is measured, a row adds assumedRow of a pass over one row. This is optimistic, so larger passes
 	// are tried. A row that adds likelyRow is one standard deviation off. The relation of two sizes, one of which
 	// is twice the other, is off that line by roughness, because devices change kernels with the number of rows.
-	assumedRow = 0.03
-	likelyRow  = 0.2
+	assumedRow = 0.05
+	likelyRow  = 0.3
 	roughness  = 0.15
 
 	// Noise is the relative variance of a measured time, and noiseRate how fast its mean follows. The first pass of a
@@ -57,15 +57,13 @@ const (
 // Model is the costs of one model and drafter on one device. Its zero value knows nothing. It belongs to one goroutine
 // at a time.
 type Model struct {
-	pass     filter              // logarithms: of the level in seconds, and of the cost of a pass of each size
-	other    filter              // costs beside passes
-	curve    [len(sizes)]float64 // the cost of a pass of each size, monotone
-	seen     [len(sizes)]int     // measurements
-	noise    float64
-	prompt   [2]float64 // cost of rows of prompts, and their number, decaying
-	known    bool       // a pass was measured
-	drafting bool       // the head has drafted since the last pass
-	drafted  bool       // the last pass followed drafting
+	pass   filter              // logarithms: of the level in seconds, and of the cost of a pass of each size
+	other  filter              // costs beside passes
+	curve  [len(sizes)]float64 // the cost of a pass of each size, monotone
+	seen   [len(sizes)]int     // measurements
+	noise  float64
+	prompt [2]float64 // cost of rows of prompts, and their number, decaying
+	known  bool       // a pass was measured
 }
 
 // begin sets the assumptions before any measurement.
@@ -83,7 +81,7 @@ func (m *Model) begin() {
 				roughness*roughness*exactmath.Log(float64(min(a, b)))/math.Ln2
 		}
 	}
-	for i, x := range [...]float64{catchUp: 0, step: 0.15, draft: 0.01, rest: 0} {
+	for i, x := range [...]float64{catchUp: 0, step: 0.2, draft: 0.03, rest: 0} {
 		m.other.n, m.other.x[i], m.other.p[i][i] = i+1, x, max(x*x, 2.5e-3)
 	}
 	m.fit()
@@ -108,8 +106,7 @@ func at(rows int) (i, j int, way float64) {
 	if j = min(j, len(sizes)-1); ok || rows > sizes[j] {
 		return j, j, 0
 	}
-	i = max(j-1, 0)
-	return i, j, float64(rows-sizes[i]) / float64(max(sizes[j]-sizes[i], 1))
+	return j - 1, j, float64(rows-sizes[j-1]) / float64(sizes[j]-sizes[j-1])
 }
 
 // nearest is the size that is nearest to a number of rows.
@@ -128,22 +125,20 @@ func (m *Model) logarithm(rows int) sum {
 	return sum{{1 + i, a / (a + b)}, {1 + j, b / (a + b)}}
 }
 
-// ObservePass reports a pass over a number of rows, none of a prompt, of which some are drafts. took is 0 if it was not
-// measured. A pass without drafts right after one with drafts takes up to 1.2 times as long, because the
-// drafter has evicted the caches. That is part of the cost of drafts, so it does not count.
-func (m *Model) ObservePass(rows, drafts int, took time.Duration) {
+// ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured.
+func (m *Model) ObservePass(rows int, took time.Duration) {
 	m.begin()
-	disturbed := m.drafted || m.drafting
-	m.drafted, m.drafting = drafts > 0 || m.drafting, false
-	seen := &m.seen[nearest(rows)]
-	if rows <= 0 || disturbed && drafts == 0 && *seen > 0 {
+	if rows <= 0 {
 		return
 	}
+	seen := &m.seen[nearest(rows)]
 	if *seen++; took <= 0 {
 		return
 	}
 	m.pass.p[0][0] += drift * m.noise
-	m.pass.fade(2, age)
+	for i := 2; i < states; i++ {
+		m.pass.p[i][i] += age
+	}
 	noise := m.noise
 	if *seen == 1 {
 		noise = firstNoise
@@ -163,20 +158,16 @@ func (m *Model) ObservePass(rows, drafts int, took time.Duration) {
 	m.fit()
 }
 
-// observe adds a measured sum of costs. It counts for at most twice the expected value: a size that seems too expensive the first
-// time would never be tried again. But it raises the variance of the estimate.
+// observe adds a measured sum of costs. It counts for at most twice the expected value: what seems too expensive once
+// would never be tried again.
 func (m *Model) observe(h sum, took time.Duration) {
 	value := m.other.value(&h)
-	expected := max(value, 1e-3)
-	cost := took.Seconds() / m.Level()
-	off := min(max(cost, expected/2), 2*expected) - value
-	m.other.fade(0, age)
+	expected := max(value, 0.02)
+	noise := max(m.noise, usualNoise)
 	for _, t := range h {
-		if t.w > 0 && (cost < expected/2 || cost > 2*expected) {
-			m.other.p[t.i][t.i] += off * off / (t.w * t.w)
-		}
+		m.other.p[t.i][t.i] += drift * noise * m.other.x[t.i] * m.other.x[t.i]
 	}
-	m.other.update(&h, off, max(m.noise, usualNoise)*expected*expected)
+	m.other.update(&h, min(took.Seconds()/m.Level(), 2*expected)-value, noise*expected*expected)
 }
 
 // ObservePrompt reports a pass with rows of prompts beside others.
@@ -220,7 +211,6 @@ func (m *Model) ObserveDraft(depths []int, took time.Duration) {
 	for _, d := range depths {
 		deepest, total = max(deepest, d), total+max(d, 0)
 	}
-	m.drafting = m.drafting || deepest > 0
 	if len(depths) > 0 && m.known {
 		m.observe(drafting(deepest, total, len(depths)), took)
 	}

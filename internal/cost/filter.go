@@ -51,10 +51,3 @@ func (f *filter) update(h *sum, off, noise float64) {
 		}
 	}
 }
-
-// fade adds to the variance of every number from the first on: old measurements lose their weight.
-func (f *filter) fade(first int, variance float64) {
-	for i := first; i < f.n; i++ {
-		f.p[i][i] += variance
-	}
-}

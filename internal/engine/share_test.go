@@ -39,7 +39,7 @@ func (m *priced) priceList() *spec.Controller {
 	c := spec.NewController()
 	for range 20 {
 		for rows := 1; rows <= 160; rows++ {
-			c.ObservePass(rows, 0, m.cost(rows))
+			c.ObservePass(rows, m.cost(rows))
 		}
 	}
 	return c

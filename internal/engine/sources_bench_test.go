@@ -87,7 +87,7 @@ func (m *imagined) decode(c *spec.Controller, x *taped, head bool, lookup *ngram
 		}
 		pass := 1 + m.row*float64(n)
 		c.Report(records[0], spec.Outcome{Rows: 1 + n, Drafted: n, Accepted: accepted, Tokens: accepted + 1, Batch: 1})
-		c.ObservePass(1+n, n, time.Duration(pass*step))
+		c.ObservePass(1+n, time.Duration(pass*step))
 		at, tokens, took = at+accepted+1, tokens+accepted+1, took+pass+drafting
 	}
 	return tokens, took

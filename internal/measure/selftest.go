@@ -173,7 +173,7 @@ func (t *selfTest) finish() *SelfTestResult {
 	costs := rising(t.passes[:], 0.5, 1)
 	for rows := TestDepth + 1; rows > 0; rows-- {
 		for range t.passes[rows] {
-			c.ObservePass(rows, rows-1, duration(costs[rows]))
+			c.ObservePass(rows, duration(costs[rows]))
 		}
 	}
 	r.StepTime = duration(costs[1])

@@ -14,7 +14,7 @@ func informed(pass func(rows int) float64, draft func(depth, runs int) float64) 
 	c := NewController()
 	for range 40 {
 		for rows := 1; rows <= 40; rows++ {
-			c.ObservePass(rows, 1, time.Duration(pass(rows)*1e7))
+			c.ObservePass(rows, time.Duration(pass(rows)*1e7))
 		}
 		for runs := 1; runs <= 3; runs++ {
 			for depth := range MaxDepth + 1 {

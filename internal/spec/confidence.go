@@ -11,9 +11,6 @@ type calibration [1 + MaxDepth][bins]frequency
 const (
 	bins     = 16
 	binWidth = 0.75 // of log odds, so that bins end at probabilities of 0.25 % and 99.75 %
-
-	// uncut is the rounds of which one keeps all drafts: a draft that is always cut is never counted.
-	uncut = 16
 )
 
 // bin is the bin of a probability.
@@ -41,11 +38,10 @@ func (c *calibration) chance(j int, p float32, mean float64) float64 {
 // selection is the state of a round in which drafts are chosen by their own chances.
 type selection struct {
 	calibration
-	gains  [][MaxCopy]float64     // by run, on average
-	more   []func([]float32) bool // by run
-	least  [MaxDepth]float64      // that a draft must be expected to gain, by position
-	asked  bool                   // the drafter asks before each step
-	rounds int
+	gains [][MaxCopy]float64     // by run, on average
+	more  []func([]float32) bool // by run
+	least [MaxDepth]float64      // that a draft must be expected to gain, by position
+	asked bool                   // the drafter asks before each step
 }
 
 // chanceOf is the chance of draft j of run i, if those before it are accepted. A draft without a probability of its own
@@ -77,14 +73,14 @@ func (c *Controller) ask(i int) func([]float32) bool {
 	return c.more[i]
 }
 
-// whole reports whether this round keeps all its drafts: in a trial, which measures a pass of that many rows, and now
-// and then.
-func (c *Controller) whole() bool { return c.left >= trialRounds || c.rounds%uncut == 0 }
+// whole reports whether this round keeps all its drafts: in a trial, which measures a pass of that many rows. It also
+// counts drafts that are usually cut.
+func (c *Controller) whole() bool { return c.left >= trialRounds }
 
 // deepen lets a head go on with drafts that are likely to be accepted, and end earlier with others. A step of the head
 // is shared by the runs that were to have it anyway; another one is borne by the run that asks for it.
 func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
-	if c.rounds++; n == 0 || c.whole() {
+	if n == 0 || c.whole() {
 		return
 	}
 	row := (c.Pass(base.rows+n) - c.Pass(base.rows)) / float64(n)
@@ -141,8 +137,7 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 		}
 	}
 	for _, inc := range c.order[best:] {
-		r, d := records[inc.run], &drafts[inc.run]
+		d := &drafts[inc.run]
 		d.Cut(min(inc.depth, len(d.Tokens)))
-		c.count(r, inc.depth, c.chanceOf(inc.run, inc.depth, r.probs)) // as if it had been verified
 	}
 }

@@ -68,7 +68,7 @@ func chosen(c *Controller, records ...*Record) []Run {
 	for i := range batch {
 		batch[i] = Run{Depth: MaxDepth, Sources: Computed.only()}
 	}
-	c.left, c.rounds = 1, 0
+	c.left = 1
 	c.Choose(batch, records)
 	return batch
 }
@@ -92,11 +92,10 @@ func TestTrimKeepsTheMostLikely(t *testing.T) {
 	}
 }
 
-// TestTrimKeepsAll of a trial, of every sixteenth round, and of drafts without probabilities.
+// TestTrimKeepsAll of a trial, and of drafts without probabilities.
 func TestTrimKeepsAll(t *testing.T) {
 	for name, change := range map[string]func(c *Controller, d *Draft){
 		"a trial":                 func(c *Controller, _ *Draft) { c.left = trialRounds },
-		"an uncut round":          func(c *Controller, _ *Draft) { c.rounds = uncut },
 		"no probabilities":        func(_ *Controller, d *Draft) { d.Probs = nil },
 		"none of these, cut":      func(*Controller, *Draft) {},
 		"tokens that must follow": func(_ *Controller, d *Draft) { d.Vocab = -1 },
@@ -109,7 +108,7 @@ func TestTrimKeepsAll(t *testing.T) {
 			batch[0] = Run{Depth: MaxDepth, Known: 2, Sources: Computed.only()}
 			c.left = 1
 			c.Choose(batch, records)
-			c.left, c.rounds = 1, 1
+			c.left = 1
 		}
 		want := 2
 		if name == "none of these, cut" {
@@ -182,7 +181,7 @@ func TestSelectionIsSaneWhateverItHears(t *testing.T) {
 				accepted := rng.IntN(n + 1)
 				c.Report(records[i], Outcome{Drafted: n, Accepted: accepted, Tokens: 1 + accepted})
 			}
-			c.ObservePass(rows, rows-len(batch), time.Duration(rows)*time.Millisecond)
+			c.ObservePass(rows, time.Duration(rows)*time.Millisecond)
 		}
 		if math.IsNaN(c.price) || slices.ContainsFunc(c.least[:], math.IsNaN) {
 			t.Fatalf("price %v, least %v", c.price, c.least)

@@ -19,9 +19,10 @@ import (
 //
 //   - The choice is the candidate with the most tokens per second after twice its doubt is subtracted. So a batch
 //     drafts only where drafts are known to pay.
-//   - A trial takes another candidate for two rounds: the one with the most tokens per second after its doubt is
-//     added. Trials may cost half a round at once and 0.2 % of all later rounds. A trial that is expected to gain
-//     costs nothing, so it alternates with the choice until the doubt is gone.
+//   - A trial takes another candidate for two rounds: of those that the budget of trials allows, the one with the most
+//     tokens per second after its doubt is added. Then come two rounds of the choice, and the trial is charged what it
+//     has cost as far as is known now. The budget is 0.3 rounds at once and 0.2 % of all later rounds. A trial that
+//     is expected to gain is always allowed, so it alternates with the choice until the doubt is gone.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
@@ -40,10 +41,15 @@ type Controller struct {
 	limits     []int       // of depth, by run
 }
 
-// candidate is a number of drafts from the beginning of the order, and its tokens per level.
+// candidate is a number of drafts from the beginning of the order, the tokens of its round, and those per level.
 type candidate struct {
-	drafts int
-	rate   float64
+	drafts       int
+	tokens, rate float64
+}
+
+// loss is how many rounds of the best candidate a trial costs.
+func (x candidate) loss(best candidate) float64 {
+	return trialRounds * x.tokens / best.tokens * (best.rate/x.rate - 1)
 }
 
 // Record is a controller's data of one sequence.
@@ -61,9 +67,9 @@ const (
 	ownRate    = 0.04  // those of a sequence, whose text changes
 	idleRate   = 0.002 // those of a kind of copies, per round that could have had one
 
-	maxHope      = 0.5   // of a doubt, where little is known
+	maxHope      = 0.4   // of a doubt: a large one says less about a candidate than a trial of a smaller one
 	trialShare   = 0.002 // of all rounds, which trials may cost
-	trialAdvance = 0.5   // rounds that trials may cost at once
+	trialAdvance = 0.3   // rounds that trials may cost at once: 0.5 % of 100 rounds, with their share
 	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
 )
 
@@ -167,7 +173,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	if c.Measured(base.rows-known) >= 4 { // the reference of the comparison
 		c.rank(batch, records)
 	}
-	n = c.turn(c.best(batch, base))
+	n = c.turn(c.best(batch, base), base.rows)
 	for _, inc := range c.order[:n] {
 		batch[inc.run].Depth++
 	}
@@ -211,49 +217,46 @@ func (c *Controller) sort() {
 	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
 }
 
-// best is the candidate with the most tokens per second if passes take as long as they may, and another one that
-// has the most if passes take as little as they may.
-func (c *Controller) best(batch []Run, p plan) (best, hope candidate) {
+// best is the candidate with the most tokens per second if passes take as long as they may.
+func (c *Controller) best(batch []Run, p plan) candidate {
 	plain := p.rows
-	c.candidates = append(c.candidates[:0], candidate{0, c.rate(&p)})
-	best = c.candidates[0]
+	best := candidate{0, p.tokens, c.rate(&p)}
+	c.candidates = append(c.candidates[:0], best)
 	low := best.rate
 	for n, inc := range c.order {
 		if p.add(&batch[inc.run], inc.depth, inc.gain); !c.Estimated(p.rows) && n+1 < len(c.order) {
 			continue
 		}
-		x := candidate{n + 1, c.rate(&p)}
+		x := candidate{n + 1, p.tokens, c.rate(&p)}
 		c.candidates = append(c.candidates, x)
 		if r := x.rate * (1 - 2*c.Doubt(p.rows, plain)); r > low {
 			best, low = x, r
 		}
 	}
-	high := 0.0
+	c.price = best.rate
+	return best
+}
+
+// turn is the number of drafts of this round: the best, or those of a trial. Without drafts the pass has plain rows.
+func (c *Controller) turn(best candidate, plain int) int {
+	c.spent = max(c.spent-trialShare, -trialRounds)
+	c.left = max(c.left-1, -1)
+	if c.left >= trialRounds && c.trial <= len(c.order) {
+		return c.trial
+	}
+	hope, high := best, 0.0
 	for _, x := range c.candidates {
-		doubt := c.Doubt(plain+x.drafts, plain+best.drafts)
-		if r := x.rate * (1 + min(doubt, maxHope)); x.drafts != best.drafts && r > high {
+		if c.left == trialRounds-1 && x.drafts == c.trial {
+			c.spent += max(x.loss(best), 0)
+		}
+		doubt := min(c.Doubt(plain+x.drafts, plain+best.drafts), maxHope)
+		if r := x.rate * (1 + doubt); c.left < 0 && x.drafts != best.drafts && r > high && c.spent+x.loss(best) <= trialAdvance {
 			hope, high = x, r
 		}
 	}
-	c.price = best.rate
-	return best, hope
-}
-
-// turn is the number of drafts of this round: the best, or those of a trial.
-func (c *Controller) turn(best, hope candidate) int {
-	c.spent = max(c.spent-trialShare, -trialRounds)
-	if c.left > 0 {
-		if c.left--; c.left >= trialRounds && c.trial <= len(c.order) {
-			return c.trial
-		}
-		return best.drafts
+	if hope.drafts != best.drafts {
+		c.trial, c.left = hope.drafts, 2*trialRounds-1
 	}
-	loss := trialRounds * (1 - hope.rate/best.rate)
-	if c.spent+loss > trialAdvance || len(c.candidates) == 1 {
-		return best.drafts
-	}
-	c.spent += max(loss, 0)
-	c.trial, c.left = hope.drafts, 2*trialRounds-1
 	return hope.drafts
 }
 

@@ -78,7 +78,7 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 		}
 		t.ms += w.verify(rows) + w.draft(deepest, runs)
 		c.ObserveDraft(depths, jitter(w.draft(deepest, runs)))
-		c.ObservePass(rows, rows-len(batch), jitter(w.verify(rows)))
+		c.ObservePass(rows, jitter(w.verify(rows)))
 		for i, r := range batch {
 			accepted := 0
 			for accepted < r.Depth && rng.Float64() < chance(w.accepts(i, r.Source), accepted) {
@@ -303,7 +303,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 			for i := range depths {
 				depths[i] = rng.IntN(MaxDepth + 3)
 			}
-			c.ObservePass(rng.IntN(300), rng.IntN(9), durations[rng.IntN(len(durations))])
+			c.ObservePass(rng.IntN(300), durations[rng.IntN(len(durations))])
 			c.ObserveDraft(depths, durations[rng.IntN(len(durations))])
 		}
 		for _, r := range records {
@@ -331,7 +331,7 @@ func TestControllerStartsPlain(t *testing.T) {
 		t.Errorf("depth %d before anything is known", batch[0].Depth)
 	}
 	for range 4 {
-		c.ObservePass(1, 0, time.Millisecond)
+		c.ObservePass(1, time.Millisecond)
 	}
 	batch[0].Depth = MaxDepth
 	if c.Choose(batch, []*Record{r}); batch[0].Depth == 0 {

@@ -139,7 +139,7 @@ func TestChooseDraftsBehindWhatIsKnown(t *testing.T) {
 		draft := time.Duration(1+rng.IntN(60)) * time.Microsecond
 		for range 40 {
 			for rows := 1; rows <= MaxDepth+1; rows++ {
-				c.ObservePass(rows, 1, time.Millisecond+time.Duration(rows)*50*time.Microsecond)
+				c.ObservePass(rows, time.Millisecond+time.Duration(rows)*50*time.Microsecond)
 				if rows <= MaxDepth {
 					c.ObserveDraft([]int{rows}, time.Duration(rows)*draft)
 				}

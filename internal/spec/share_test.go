@@ -12,7 +12,7 @@ func headMachine(r *Record) *Controller {
 	c := NewController()
 	for range 60 {
 		for rows := 1; rows <= 40; rows++ {
-			c.ObservePass(rows, 1, 10*time.Millisecond+time.Duration(rows)*100*time.Microsecond)
+			c.ObservePass(rows, 10*time.Millisecond+time.Duration(rows)*100*time.Microsecond)
 		}
 		for _, runs := range []int{1, 4} {
 			for depth := 1; depth <= 4; depth++ {

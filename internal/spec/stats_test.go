@@ -14,7 +14,7 @@ func TestStatsFollowTheCostModel(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for range 64 {
 		for _, rows := range []int{1, 1, 2, 3, 4} {
-			c.ObservePass(rows, rows-1, ms([]int{10, 12, 13, 14}[rows-1]))
+			c.ObservePass(rows, ms([]int{10, 12, 13, 14}[rows-1]))
 		}
 	}
 	c.Report(r, Outcome{Rows: 9, Tokens: 1, Prefill: true, Batch: 1, Verify: ms(50)}) // the end of the prompt
@@ -43,9 +43,9 @@ func TestStatsFollowTheCostModel(t *testing.T) {
 func TestStatsInABatch(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 1}
 	for range 64 {
-		c.ObservePass(4, 0, 20*time.Millisecond)
-		c.ObservePass(4, 0, 20*time.Millisecond)
-		c.ObservePass(8, 4, 24*time.Millisecond)
+		c.ObservePass(4, 20*time.Millisecond)
+		c.ObservePass(4, 20*time.Millisecond)
+		c.ObservePass(8, 24*time.Millisecond)
 	}
 	for range 10 {
 		c.Report(r, Outcome{Rows: 2, Drafted: 1, Accepted: 1, Tokens: 2, Batch: 4, Verify: 6 * time.Millisecond})
@@ -60,7 +60,7 @@ func TestStatsInABatch(t *testing.T) {
 // TestStatsInventNothing: what was not measured is 0.
 func TestStatsInventNothing(t *testing.T) {
 	c, r := NewController(), &Record{Fixed: 2}
-	c.ObservePass(3, 2, time.Millisecond) // never a plain round
+	c.ObservePass(3, time.Millisecond) // never a plain round
 	c.Report(r, Outcome{Rows: 3, Drafted: 2, Accepted: 1, Tokens: 2, Batch: 1, Verify: time.Millisecond})
 	for _, s := range []*Stats{&r.Stats, {}} {
 		if c.Settle(s); s.Beta != 0 || s.Delta != 0 || s.Speedup() != 0 {

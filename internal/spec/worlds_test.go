@@ -21,6 +21,7 @@ type simulation struct {
 	noise   float64                            // relative, of each measurement
 	bursts  float64                            // chance that a measurement is three times as long
 	first   float64                            // how much slower the first pass of a size is; 0: not
+	after   float64                            // how much slower a plain pass right after drafts is; 0: not
 	records bool                               // the first pass of a size is recorded, and its time not reported
 	chained bool                               // the head drafts all tokens in one call and asks for no decision between them
 	prob    func(a float64, u float64) float64 // what the head says of a draft whose chance is a; nil: nothing, and all chances are the mean
@@ -98,7 +99,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 	var records []*Record
 	var made []int
 	var ideal, taken [2]float64
-	seen := map[int]bool{}
+	seen, drafted := map[int]bool{}, false
 	measured := func(ms, speed float64) time.Duration {
 		if rng.Float64() < s.bursts {
 			ms *= 3
@@ -137,12 +138,16 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		if !seen[rows] && s.first > 0 {
 			pass *= s.first
 		}
+		if drafted && rows == len(batch) && s.after > 0 {
+			pass *= s.after
+		}
+		drafted = rows > len(batch)
 		took := measured(pass, speed)
 		if !seen[rows] && s.records {
 			took = 0
 		}
 		seen[rows] = true
-		c.ObservePass(rows, rows-len(batch), took)
+		c.ObservePass(rows, took)
 		tokens := 0
 		for i, d := range drafts {
 			accepted := 0
@@ -169,7 +174,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 func simulations() []simulation {
 	cpu := points(1, 1, 2, 1.12, 4, 1.28, 7, 1.56, 8, 1.84, 9, 1.58, 12, 1.84, 16, 2.2, 24, 2.55, 32, 3.3, 48, 4.4)
 	gpu := stairs(1, 1, 2, 1.1, 4, 1.28, 8, 1.38, 16, 1.75, 32, 2.45, 64, 3.85, 128, 6.7)
-	tiny := points(1, 0.4, 8, 1, 16, 1.72, 80, 7.5)
+	tiny := points(1, 0.45, 2, 0.5, 4, 0.62, 8, 1, 10, 1.11, 12, 1.22, 16, 1.6, 24, 2.15, 32, 2.6, 48, 4.5) // the embedded model with AMX
 	slow := func(d, runs int) float64 { return 1.1 * float64(d) * (0.8 + 0.2*float64(runs)) }
 	small := func(d, runs int) float64 { return float64(d) * (0.7 + 0.28*float64(runs)) }
 	fast := head(0.08, 0)
@@ -185,6 +190,8 @@ func simulations() []simulation {
 	calibrated := func(a, _ float64) float64 { return a }
 	h200 := stairs(1, 0.183, 2, 0.206, 4, 0.246, 8, 0.268, 16, 0.33, 32, 0.43, 64, 0.68, 96, 0.98)
 	chain := func(d, runs int) float64 { return float64(d) * (0.13 + 0.01*float64(runs)) }
+	h200small := stairs(1, 0.083, 2, 0.089, 4, 0.0985, 8, 0.118, 12, 0.13, 16, 0.147, 32, 0.173, 64, 0.26)
+	call := func(d, runs int) float64 { return 0.1*min(float64(d), 1) + float64(d)*(0.08+0.005*float64(runs)) }
 	grows := func(round int) int { return []int{1, 2, 4, 8}[min(round/50, 3)] }
 	wave := func(round int) int { return 1 + int(3.5*(1+math.Sin(float64(round)/40))) }
 	pairs := func(round int) int { return []int{1, 4, 1, 8, 2}[round/50%5] }
@@ -241,6 +248,11 @@ func simulations() []simulation {
 		{name: "8: h200", verify: h200, head: chain, accepts: good, size: always(8), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "1, 2, 4, 8: h200", verify: h200, head: chain, accepts: good, size: grows, noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "8: h200, fair head", verify: h200, head: chain, accepts: fair, size: always(8), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
+		{name: "4: h200, 2b", verify: h200small, head: call, accepts: good, size: always(4), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
+		{name: "8: embedded", verify: tiny, head: small, accepts: fair, size: always(8), noise: 0.08, after: 1.07, first: 1.5, prob: calibrated, length: 100},
+		{name: "16: embedded", verify: tiny, head: small, accepts: fair, size: always(16), noise: 0.08, after: 1.12, first: 1.5, prob: calibrated, length: 100},
+		{name: "8: embedded, good head", verify: tiny, head: small, accepts: good, size: always(8), noise: 0.08, after: 1.1, first: 1.5, prob: calibrated, length: 100},
+		{name: "4: after drafts", verify: cpu, head: slow, accepts: fair, size: always(4), noise: 0.08, after: 1.2, length: 100},
 		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
 	}
 }
@@ -272,5 +284,26 @@ func TestWorlds(t *testing.T) {
 	}
 	if mean < 0.98 {
 		t.Errorf("%.3f of the rate at the best fixed depths on average", mean)
+	}
+}
+
+// TestTrialsCostLittle has the first 150 rounds of a process with batches of the embedded model, in which drafts do not
+// pay: trials cost 1 % of them.
+func TestTrialsCostLittle(t *testing.T) {
+	for _, s := range simulations() {
+		if s.name != "8: embedded" && s.name != "16: embedded" {
+			continue
+		}
+		s.first = 0 // plain passes are slow the first time too
+		const seeds = 16
+		mean := 0.0
+		for seed := range uint64(seeds) {
+			share, _ := s.run(seed, 150, 150)
+			mean += share / seeds
+		}
+		t.Logf("%s: %.4f of plain decoding", s.name, mean)
+		if mean < 0.99 {
+			t.Errorf("%s: %.4f of plain decoding", s.name, mean)
+		}
 	}
 }

@@ -279,7 +279,7 @@ func TestExpensiveOfflineRowsComeOneByOne(t *testing.T) {
 	m := new(cost.Model)
 	for range 40 {
 		for _, rows := range []int{1, 2, 3, 4, 5, 6, 7, 8} {
-			m.ObservePass(rows, 0, time.Duration(4+4*rows)*time.Millisecond)
+			m.ObservePass(rows, time.Duration(4+4*rows)*time.Millisecond)
 		}
 		m.ObservePrompt(1, 10, 28*time.Millisecond) // 2 ms a row
 		m.ObserveRest(0)
