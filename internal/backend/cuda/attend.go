@@ -17,10 +17,10 @@ const (
 	joinBatch   = 64  // pages of a query that are on their way, for up to joinRows rows
 	joinRows    = 8
 
-	// Up to splitRows rows have their pages computed apart, and merged by another kernel: they are too
-	// few to keep the device busy otherwise. What they leave of each page lies in a part of the
-	// device's memory; where that is not enough, which depends on the context and so is found by
-	// the kernels, they take their pages one after another all the same.
+	// The pages of up to splitRows rows are computed separately, and merged by another kernel: the rows are too
+	// few to keep the device busy otherwise. The sums of pages are in a part of the
+	// device's memory; if that is not enough, which depends on the context and so is found by
+	// the kernels, they take their pages one after another.
 	splitRows                 = 32
 	splitPart                 = 128 // the sums take one in splitPart bytes of the memory
 	splitLeast, splitMost int = 64 << 20, 512 << 20
@@ -30,7 +30,7 @@ const (
 	blockQueries = 16
 )
 
-// attention is what attention keeps between calls.
+// attention is the state of attention between calls.
 type attention struct {
 	splitBytes int   // for the sums of single pages; 0: splitPart of the device's memory
 	split      bool  // they have been asked for
@@ -97,8 +97,8 @@ func (b *Backend) attendPrepare(l *attendLayer) {
 	b.launch("attend.attend_prepare", grid{x: (l.prepared + 3) / 4, y: l.rows, threads: 128, shared: 16 * max(l.width, l.value)}, l.call, raw(l.layerParam))
 }
 
-// join merges what pages have left. Of many rows the blocks are as many as the device runs at once only if each
-// has few pages on their way.
+// join merges the sums of pages. For many rows the device runs all blocks at once only if each
+// has few pages in flight.
 func (b *Backend) join(l *attendLayer) {
 	if !l.split {
 		return
@@ -155,8 +155,8 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 	return l
 }
 
-// turn returns the rotations of the rows. Layers of a pass ask for the same ones, one after another, so
-// the last ones stay.
+// turn returns the rotations of the rows. Layers of a pass use the same ones, one after another, so
+// the last ones are kept.
 func (b *Backend) turn(a *backend.Attention, rows int, call driver.Ptr) driver.Ptr {
 	t := &b.attention
 	if len(a.Freqs) == 0 {
@@ -242,7 +242,7 @@ func (b *Backend) tooWide(l *attendLayer, shared int) bool {
 	return true
 }
 
-// odd reports whether pages of 8 bits have rows that the kernels for tensor cores do not know.
+// odd reports whether pages of 8 bits have rows that the kernels for tensor cores do not support.
 func (l *attendLayer) odd() bool { return l.kind == 2 && (l.latent || l.key > 256 || l.value > 256) }
 
 // attendCodes and attendAny compute pages of 8 bits.

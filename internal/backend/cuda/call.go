@@ -9,20 +9,20 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
-// callBlock is what kernels read of a pass that differs between two of one shape: kernels/call.cuh
-// has its layout. It lies at one address, so that graphs can name it.
+// callBlock is the inputs of kernels that differ between two passes of one shape: kernels/call.cuh
+// has its layout. It has a fixed address, so that graphs can name it.
 type callBlock struct {
 	at    driver.Ptr
 	bytes int
 	data  []byte // what is being written, from address at on
 }
 
-// leastCall is how many bytes the block has at first: the page tables of a dozen long sequences. To move it
-// gives up everything that was recorded.
+// leastCall is the initial size of the block in bytes: the page tables of a dozen long sequences. Moving it
+// drops all recorded passes.
 const leastCall = 1 << 20
 
 // lists is the address of the call block for an operation with the lists of p. Within a pass that
-// is the pass's, whose lists they must be; elsewhere a block of its own is uploaded.
+// is the pass's, whose lists they must be; elsewhere another block is uploaded.
 func (b *Backend) lists(p backend.Pass) driver.Ptr {
 	if r := b.passes.recording; r != nil {
 		if !same(p.IDs, r.lists.IDs) || !same(p.Want, r.lists.Want) || !same(p.Only, r.lists.Only) || !same(p.Batch, r.lists.Batch) {
@@ -112,7 +112,7 @@ func (b *Backend) writeCall(p *backend.Pass) {
 	}
 }
 
-// next is the address of what is appended next.
+// next is the address of the next appended data.
 func (c *callBlock) next() driver.Ptr {
 	for len(c.data)%16 != 0 {
 		c.data = append(c.data, 0)

@@ -14,8 +14,8 @@ import (
 // Options of New.
 type Options struct {
 	Kernels fs.FS        // the PTX, NAME.ptx.gz
-	Slab    int64        // bytes of memory that are asked of the driver at once; 0: 256 MB
-	Staging int64        // bytes of pinned memory that what goes to the device passes through; 0: 16 MB
+	Slab    int64        // bytes of memory per allocation of the driver; 0: 256 MB
+	Staging int64        // bytes of pinned memory for uploads; 0: 16 MB
 	Plain   bool         // record no passes
 	Log     *slog.Logger // nil: warnings go to the default one
 }
@@ -38,7 +38,7 @@ type Backend struct {
 	inputs  []*transformation // of weights' inputs
 	staged  staging
 	lanes   [2]driver.Stream // that weights come on
-	host    []byte           // pinned: what Host has returned
+	host    []byte           // pinned: the last result of Host
 	pieces  scratch
 	outside scratch // of operations outside of passes
 	codes   scratch // rows as integers, which the operation before may write: it works in pieces
@@ -112,8 +112,8 @@ func (b *Backend) Name() string {
 	return fmt.Sprintf("cuda %s, compute %d.%d", b.info.Name, b.info.Compute[0], b.info.Compute[1])
 }
 
-// FreeMemory is what the driver has left, and what lies unused in slabs, but for what attention
-// will ask for.
+// FreeMemory is the free memory of the driver and of slabs, minus the memory that attention
+// will allocate.
 func (b *Backend) FreeMemory() int64 {
 	free, _, err := b.dev.Memory()
 	if err != nil {
@@ -178,7 +178,7 @@ func (b *Backend) wait() error {
 	return err
 }
 
-// begin is called first by every operation: what the one before has worked in is free.
+// begin is called first by every operation: the working memory of the previous one is free.
 func (b *Backend) begin() {
 	if b.codes.next > 0 {
 		b.codes, b.spare = b.spare, b.codes
@@ -187,7 +187,7 @@ func (b *Backend) begin() {
 }
 
 // at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is
-// given up when its memory is.
+// dropped with its memory.
 func (b *Backend) at(t backend.Tensor) driver.Ptr {
 	p := b.address(t)
 	if m, ok := t.Mem.(*memory); ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
-// deltaSeqs bounds the sequences whose recurrences run side by side. The number of sequences is no
+// deltaSeqs bounds the sequences whose recurrences run side by side. The number of sequences is not
 // part of a pass's shape, so a grid is as high as there are rows, and blocks without a sequence
 // end at once: prompts have many of them.
 const deltaSeqs = 16
@@ -84,10 +84,10 @@ func (b *Backend) deltaAny(c *deltaCall) {
 	})
 }
 
-// chained is how many numbers a key takes.
+// chained is the size of a key in numbers.
 func chained(d *backend.DeltaNet) int { return (d.KeyDim + 3) &^ 3 }
 
-// deltaMany launches what rows have by themselves, the recurrence, and the gated norm.
+// deltaMany launches the parts of single rows, the recurrence, and the gated norm.
 func (b *Backend) deltaMany(c *deltaCall, recur func(g grid, mixed driver.Ptr)) {
 	dst, d, at, in, call, rows := c.dst, c.d, c.at, c.in, c.call, c.dst.Rows
 	mixed := b.scratch(4 * rows * (2*d.KeyHeads*chained(d) + d.ValueHeads*d.ValueDim + d.KeyHeads + 2*d.ValueHeads + 4))

@@ -30,7 +30,7 @@ func init() {
 	})
 }
 
-// probe looks for a GPU, and does not open it.
+// probe looks for a GPU without opening it.
 func probe() backend.Info {
 	i := backend.Info{Threads: runtime.GOMAXPROCS(0), Compute: []backend.Compute{backend.Int8, backend.Float32}, WeightBytes: weightBytes}
 	d, err := driver.Library()
@@ -45,7 +45,7 @@ func probe() backend.Info {
 	return i
 }
 
-// Open opens the first GPU that the kernels run on. They are those of the program.
+// Open opens the first GPU that the program's kernels support.
 func Open(o Options) (*Backend, error) {
 	d, err := driver.Library()
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	octave       = 1 << 24
 )
 
-// CopyEach implements backend.Copier: rows of all tensors go together, as far as they are alike.
+// CopyEach implements backend.Copier: equal rows of all tensors are copied together.
 func (b *Backend) CopyEach(dst, src []backend.Tensor) {
 	b.begin()
 	rows, words := 0, 0
@@ -57,7 +57,7 @@ func (b *Backend) Draw(drawn, logits backend.Tensor, draws []backend.Draw) {
 	b.drawRows(b.at(drawn), drawn.Stride, logits, draws)
 }
 
-// drawRows draws from rows into others that are so far apart.
+// drawRows draws from rows into others that are stride apart.
 func (b *Backend) drawRows(to driver.Ptr, stride int, logits backend.Tensor, draws []backend.Draw) {
 	parts := max(min(drawParts, (logits.Cols+1023)/1024), (logits.Cols+4095)/4096, 1)
 	n := min(drawsAtOnce, len(draws))
@@ -100,7 +100,7 @@ func (b *Backend) setDraws(draws []backend.Draw, cols int) {
 	}
 }
 
-// masks uploads a bit for each block of each row's own columns, in rows of whole words; none if no row has such.
+// masks uploads a bit for each block of each row's own columns, in rows of whole words; 0 if no row has any.
 func (b *Backend) masks(draws []backend.Draw, cols int) (at driver.Ptr, words int) {
 	if !slices.ContainsFunc(draws, func(d backend.Draw) bool { return d.First > 0 }) {
 		return 0, 0

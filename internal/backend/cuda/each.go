@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
-// each multiplies every head with a matrix of its own, one after another.
+// each multiplies every head with its own matrix, one after another.
 func (b *Backend) each(x backend.Tensor, p *backend.Product) {
 	w := b.weight(p.W)
 	n := w.Count()

@@ -9,8 +9,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// mixture is a mixture of experts while it is queued. kernels/experts.cu says what slots and jobs
-// are; how many there will be is known on the device only, so memory is for the most there can be.
+// mixture is a mixture of experts while it is queued. kernels/experts.cu defines slots and
+// jobs; their number is known on the device only, so memory is for the maximum.
 type mixture struct {
 	b               *Backend
 	e               *backend.Experts
@@ -19,9 +19,9 @@ type mixture struct {
 	choices         int       // rows*TopK
 	rows            int       // of slots, at most
 	alone           int       // rows of the shared expert among them: all or none
-	turned          []input   // x as it was transformed for experts
-	row             quantized // the one row there is, which all jobs have; or none
-	most            int       // rows of a job: about twice as many as an expert has, since the kernel computes them all
+	turned          []input   // x, transformed for experts
+	row             quantized // the only row, shared by all jobs; or none
+	most            int       // rows of a job: about twice the mean of an expert, since the kernel computes them all
 	jobs            int       // at most
 	chosen, weights driver.Ptr
 	slots           driver.Ptr
@@ -113,11 +113,11 @@ func (b *Backend) work(rows, cols int) backend.Tensor {
 	return backend.Tensor{Type: dtype.F32, Rows: rows, Cols: cols, Stride: cols, Mem: m}
 }
 
-// projections are the products with the rows themselves: the router's, and of a shared expert that is
-// no job its own.
+// projections are the products with the rows themselves: the router's, and those of a shared expert that is
+// not a job.
 type projections struct{ logits, weight, gate, up backend.Tensor }
 
-// project multiplies with the router, and with what the shared expert has for itself.
+// project multiplies with the router, and with the shared expert's own matrices.
 func (m *mixture) project() (s projections) {
 	b, e, n := m.b, m.e, m.x.Rows
 	s.logits = b.work(n, e.Router.Rows())
@@ -157,8 +157,8 @@ func (m *mixture) rank() {
 	find(b, choiceRules, m).run(b, m)
 }
 
-// choiceRoom is how much shared memory the choices of few rows may take: a block has more, but also memory that the kernel
-// asks for itself.
+// choiceRoom is the maximum shared memory for the choices of few rows: a block has more, but also static memory of
+// the kernel.
 const choiceRoom = 100 << 10
 
 // choiceSpace is the shared memory of a choice: spaceOf of kernels/experts.cu.
@@ -224,8 +224,8 @@ func (m *mixture) few() bool {
 		m.b.allows(gate.w.forms().few+gateKernel, row.beside(gate.w.Block))
 }
 
-// picks reports whether those kernels choose by themselves, as most models want it. Others have a kernel
-// before them that does.
+// picks reports whether those kernels choose by themselves, as for most models. Otherwise a kernel
+// before them does.
 func (m *mixture) picks() bool {
 	e := m.e
 	return e.Router.Rows() <= maxPicked && !e.Sigmoid && e.Bias.Mem == nil && e.Groups <= 1
@@ -276,8 +276,8 @@ func (m *mixture) weights3() (gate, up, down *weight) {
 	return gate, up, down
 }
 
-// gather brings the rows of the choices to their slots, in the form that w wants; have is what
-// another weight has wanted.
+// gather copies the rows of the choices to their slots, in the form of w; have is the form of
+// another weight.
 func (m *mixture) gather(w *weight, have input) input {
 	b := m.b
 	if have.turn != w.turn {
@@ -302,7 +302,7 @@ func (m *mixture) gather(w *weight, have input) input {
 	return have
 }
 
-// transformed is the rows, transformed for w: once, whatever the number of a row's experts.
+// transformed is the rows, transformed for w: once for all experts of a row.
 func (m *mixture) transformed(w *weight) input {
 	x := input{x: m.b.at(m.x), rows: m.x.Stride}
 	if w.turn == nil {
@@ -332,7 +332,7 @@ func (m *mixture) product(w *weight, other backend.Weight, in input, dst driver.
 	return p
 }
 
-// shared computes a shared expert that is no job, for all rows.
+// shared computes a shared expert that is not a job, for all rows.
 func (m *mixture) shared(s *projections) driver.Ptr {
 	out := m.b.work(m.x.Rows, m.x.Cols)
 	m.b.swiglu(s.gate, s.gate, s.up)

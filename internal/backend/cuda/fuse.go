@@ -9,10 +9,10 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// A kernel of one row takes less time than the next one takes to begin, and keeps the one after that from asking
-// for weights. So while a pass is recorded, a product of one row takes over what the kernels before it were
-// recorded for: kernels/row.cuh norms and rounds the row in every block, kernels/few.cuh gates what two matrices
-// have in common.
+// A kernel of one row takes less time than the next one takes to begin, and keeps the one after that from loading
+// weights. So while a pass is recorded, a product of one row takes over the work of recorded kernels before
+// it: kernels/row.cuh normalizes and quantizes the row in every block, kernels/few.cuh gates the results of two
+// matrices.
 
 // normed is an operation that norms rows and leaves them as codes.
 type normed struct {
@@ -55,7 +55,7 @@ func (r *rowInput) param() []byte {
 	return raw(rowParam{x: r.x, gain: r.gain, dst: r.dst, codes: r.codes.codes, tails: r.codes.tails, cols: i32(r.cols), tailRows: i32(r.codes.tailRows), eps: r.eps})
 }
 
-// shared is how much shared memory a row takes.
+// shared is the shared memory of a row in bytes.
 func (r *rowInput) shared() int {
 	blocks := (r.cols/64 + 7) &^ 7
 	return 4*r.cols + (8*64/r.codes.group+64)*blocks
@@ -69,7 +69,7 @@ func (r *rowInput) fits() bool {
 	return r.cols <= maxRowCols && r.cols%64 == 0 && (r.x|r.gain|r.dst)%16 == 0
 }
 
-// mark says what the last operation is.
+// mark records what the last operation is.
 func (p *passes) mark(of any) {
 	if r := p.recording; r != nil && len(r.ops) > 0 {
 		r.ops[len(r.ops)-1].of = of
@@ -85,7 +85,7 @@ func (b *Backend) before(i int) *operation {
 	return &r.ops[len(r.ops)-i]
 }
 
-// undo takes the last n operations back.
+// undo removes the last n operations.
 func (b *Backend) undo(n int) {
 	r := b.passes.recording
 	r.ops = r.ops[:len(r.ops)-n]
@@ -109,7 +109,7 @@ func (w *weight) rowKernel(row *rowInput) (string, int) {
 	return w.forms().few + rowKernel, row.beside(w.Block)
 }
 
-// takeRow takes the norm of the products' row over from the operation before them, and returns nil if there is none
+// takeRow takes the norm of the products' row over from the previous operation, and returns nil if there is none
 // or it does not pay. If that operation is a gate, the products before it take that over.
 func (b *Backend) takeRow(list []product) *rowInput {
 	last, p := b.before(1), &list[0]
@@ -158,7 +158,7 @@ func (b *Backend) takeGate(g *gated) {
 	row := &rowInput{cols: gate.w.Cols(), codes: gate.in.quantized}
 	if of.row != nil {
 		*row = *of.row
-		row.codes = quantized{rounding: gate.in.rounding} // no other operation can want them
+		row.codes = quantized{rounding: gate.in.rounding} // no other operation can use them
 	}
 	if !pairs(of.list) || row.cols < wideRow || !row.fits() || g.codes.rounding != gate.in.rounding || up.w.Rows()%64 != 0 ||
 		!b.allows(gate.w.forms().few+gateKernel, row.beside(gate.w.Block)) {
@@ -206,7 +206,7 @@ func (b *Backend) few(list []product) {
 func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes quantized, jobs int, pick pickParam) {
 	both := up
 	both.dst = dst
-	for _, p := range []*product{&gate, &up} { // what is gated may go where one of them would
+	for _, p := range []*product{&gate, &up} { // the gated result may go to the destination of one of them
 		if p.dst == dst {
 			p.dst = 0
 		}

@@ -60,7 +60,7 @@ func (b *Backend) shareInput(w *weight) error {
 	return nil
 }
 
-// unshareInput gives the transformation of w's input back if w is the last that has it.
+// unshareInput frees the transformation of w's input if w is its last user.
 func (b *Backend) unshareInput(w *weight) {
 	if w.turn == nil {
 		return
@@ -77,7 +77,7 @@ func (b *Backend) unshareInput(w *weight) {
 	b.fail(b.memory.free(w.turn.at))
 }
 
-// prepare is rows in the form that w multiplies. Known is the forms that others have wanted; another is added.
+// prepare is rows in the form for w. known is the existing forms; another is added.
 func (b *Backend) prepare(x input, rows, cols int, w *weight, known *[]input) input {
 	if !w.Integer() && w.turn == nil {
 		return x
@@ -99,7 +99,7 @@ func (b *Backend) prepare(x input, rows, cols int, w *weight, known *[]input) in
 	return in
 }
 
-// wants is how rows become integers for w; nothing if it multiplies floats.
+// wants is the rounding of rows for w; zero if it multiplies floats.
 func (w *weight) wants() rounding {
 	if !w.Integer() {
 		return rounding{}
@@ -110,7 +110,7 @@ func (w *weight) wants() rounding {
 // maxForms is how many forms of rows a kernel makes at once.
 const maxForms = len(formsParam{}.form)
 
-// prepareAll adds the forms of rows that products want whose weights transform them, as few launches as possible.
+// prepareAll adds the forms of rows for products whose weights transform them, in as few launches as possible.
 func (b *Backend) prepareAll(x backend.Tensor, products []backend.Product, known *[]input) {
 	var list []*weight
 	for i := range products {
@@ -133,7 +133,7 @@ func (b *Backend) prepareAll(x backend.Tensor, products []backend.Product, known
 	}
 }
 
-// transform is rows transformed for each of a few weights, as integers if they want them.
+// transform is rows transformed for each of a few weights, as integers if they need them.
 func (b *Backend) transform(x input, rows, space int, slots driver.Ptr, weights ...*weight) []input {
 	var list []input
 	for _, w := range weights {
@@ -151,7 +151,7 @@ func (b *Backend) transform(x input, rows, space int, slots driver.Ptr, weights 
 	return list
 }
 
-// turned is rows transformed for a weight as floats, whatever it wants.
+// turned is rows transformed for a weight as floats.
 func (b *Backend) turned(x input, rows int, w *weight) input {
 	list := []input{b.form(rows, w, rounding{})}
 	b.launchForms(x, rows, 0, list)

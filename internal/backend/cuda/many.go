@@ -36,7 +36,7 @@ func (b *Backend) halve(in *input, rows int, w *weight) {
 		in.codes, in.stride, in.tails, in.tailRows, rows, blocks, in.halves)
 }
 
-// many launches a product of many rows with a weight that lies for tensor cores.
+// many launches a product of many rows with a weight in the layout for tensor cores.
 func (b *Backend) many(list []product) {
 	p := &list[0]
 	l, forms := &p.w.Layout, p.w.forms()
@@ -65,7 +65,7 @@ func (b *Backend) many(list []product) {
 	}, p.param())
 }
 
-// fills reports whether the last wave of blocks that run at once is, with those before it, nearly full.
+// fills reports whether the last wave of concurrent blocks is, with those before it, nearly full.
 func fills(blocks, atOnce int) bool {
 	waves := (blocks + atOnce - 1) / atOnce
 	return 20*blocks >= 19*waves*atOnce

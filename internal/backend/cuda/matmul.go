@@ -21,7 +21,7 @@ func (w *weight) rounding() rounding {
 	return rounding{w.packed.Per * w.packed.Group, w.super(), w.places != nil && w.Zeros > 0}
 }
 
-// quantized is rows as integers: what struct Product of kernels/product.cuh says of them.
+// quantized is rows as integers: see struct Product of kernels/product.cuh.
 type quantized struct {
 	codes, tails driver.Ptr
 	rounding
@@ -57,7 +57,7 @@ func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
 }
 
 // products is MatMul as part of another operation. Neighbors that one kernel can multiply together are
-// one launch. Known is what x is already as some weights want it.
+// one launch. known is the existing forms of x.
 func (b *Backend) products(x backend.Tensor, known []input, products ...backend.Product) {
 	var list, later []product
 	b.prepareAll(x, products, &known)
@@ -93,7 +93,7 @@ func (b *Backend) products(x backend.Tensor, known []input, products ...backend.
 	b.multiply(list...)
 }
 
-// collect adds a product to those of the next launch, or launches them if it does not go with them.
+// collect adds a product to those of the next launch, or launches them if it does not fit.
 func (b *Backend) collect(list []product, d product) []product {
 	if !joins(list, &d) {
 		b.multiply(list...)
@@ -102,8 +102,8 @@ func (b *Backend) collect(list []product, d product) []product {
 	return append(list, d)
 }
 
-// product is one product with the first matrix of a stack, or false if there is nothing to do. Known is
-// x as other weights want it; what it needs is added.
+// product is one product with the first matrix of a stack, or false if there is nothing to do. known is
+// the existing forms of x; a missing one is added.
 func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known *[]input) (product, bool) {
 	if x.Rows == 0 || w.Layout.Groups == 0 || p.Only != nil && len(p.Only) == 0 {
 		return product{}, false
@@ -117,7 +117,7 @@ func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known 
 	return d, true
 }
 
-// input is the rows of a product: floats, and the same as integers where the weight wants them.
+// input is the rows of a product: floats, and the same as integers if the weight needs them.
 type input struct {
 	x    driver.Ptr
 	rows int // numbers from row to row
@@ -154,17 +154,17 @@ func (b *Backend) quantizeInto(q quantized, x input, slots driver.Ptr, share, al
 // product is one product on its way to a kernel: struct Product of kernels/product.cuh.
 type product struct {
 	w      *weight
-	other  *weight // with jobs: matrix -1 of them; nil: there is none
+	other  *weight // with jobs: matrix -1 of them; or nil
 	in     input
 	same   bool           // with jobs: all have row 0
-	mem    backend.Memory // that dst lies in; with jobs nil
+	mem    backend.Memory // of dst; with jobs nil
 	dst    driver.Ptr
 	stride int
-	rows   int // of the input; with jobs the most of one of them
+	rows   int // of the input; with jobs the maximum of one of them
 	bias   driver.Ptr
 	add    bool
 	tiles  int        // at most; with jobs of all of them
-	only   driver.Ptr // call block whose list says which tiles; 0: all
+	only   driver.Ptr // call block with the list of tiles; 0: all
 	narrow bool       // see narrow.go
 
 	jobs, jobCount driver.Ptr
@@ -203,7 +203,7 @@ func (p *product) relayed() bool { return p.w.laid() && p.rows <= maxRelay && !p
 const maxParts = len(partsParam{}.part)
 
 // joins reports whether p can be launched together with others of the same rows: one kernel has them all,
-// they lie alike, and no two have results in the same memory.
+// they have one layout, and no two have results in the same memory.
 func joins(list []product, p *product) bool {
 	if len(list) == 0 {
 		return true
@@ -277,7 +277,7 @@ func (b *Backend) floats(list []product) {
 		b.launchAs(name, p.sizes(), g, p.param())
 		return
 	}
-	// Half of the warps have half of the memory. Of every four tiles they have the first two: the others are a launch of their own.
+	// Half of the warps have half of the memory. They take the first two of every four tiles: the rest are another launch.
 	g.threads, g.shared = g.threads/2, g.shared/2
 	b.launchAs(name, p.sizes(), g, p.param())
 	if p.tiles > warps/2 {
@@ -318,8 +318,8 @@ type tensorKey struct {
 type tensorForms struct {
 	module string
 	relays []relayForm // by rows
-	few    string      // the module where up to four rows have kernels of their own, or none
-	panels []panelForm // a few dozen rows have them
+	few    string      // the module with kernels of up to four rows, or none
+	panels []panelForm // for a few dozen rows
 	tall   bool        // many rows have a kernel with twice the rows in a block
 	dense  bool        // and one with twice the warps
 }
@@ -375,7 +375,7 @@ func (f tensorForms) relay(l *kernel.Layout, rows int) (string, relayForm) {
 	return fmt.Sprintf("%s.relay_%d_%d_%d", f.module, l.Bits, l.Group, form.strips), form
 }
 
-// keyOf is the format of blocks that lie for tensor cores.
+// keyOf is the format of blocks in the layout for tensor cores.
 func keyOf(l *kernel.Layout) tensorKey {
 	k := tensorKey{l.Bits, l.Group, l.Number, l.Zeros > 0, l.Kind}
 	if l.Kind == kernel.Pointed {
@@ -427,8 +427,8 @@ func (b *Backend) relay(list []product) {
 	b.teams(name, form.shared(&w.Layout), form.groups, list)
 }
 
-// teams launches a kernel whose blocks have teams of warps for tiles: more where tiles are fewer than multiprocessors or many
-// for each, or where looking up codes takes warps long, and no more than there are chunks, of chunk blocks of columns each.
+// teams launches a kernel whose blocks have teams of warps for tiles: more if tiles are fewer than multiprocessors or many
+// for each, or if table lookups take warps long, and no more than there are chunks, of chunk blocks of columns each.
 func (b *Backend) teams(name string, shared, chunk int, list []product, more ...any) {
 	w, tiles := list[0].w, tilesOf(list)
 	shift := 2

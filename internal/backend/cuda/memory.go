@@ -43,7 +43,7 @@ func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: &memory{owner: b, at: at, bytes: bytes}}, nil
 }
 
-// Free gives the memory of t back. All tensors in it are invalid after it.
+// Free frees the memory of t. All tensors in it are invalid after it.
 func (b *Backend) Free(t backend.Tensor) {
 	m, ok := t.Mem.(*memory)
 	if !ok || m.freed || m.owner != b || b.closed {
@@ -170,8 +170,8 @@ func (b *Backend) read(from driver.Ptr, n int) ([]byte, error) {
 	return b.host[:n:n], nil
 }
 
-// staging is pinned memory that what goes to the device passes through. It is free again whenever
-// the stream has been waited for.
+// staging is pinned memory for uploads. It is free again after every wait for
+// the stream.
 type staging struct {
 	data []byte
 	used int
@@ -207,8 +207,8 @@ func (b *Backend) send(to driver.Ptr, data []byte) error {
 	return nil
 }
 
-// scratch is memory that an operation works in: a list of pieces, which the operations share.
-// They stay where they are unless one has to grow, and then passes that were recorded are given up.
+// scratch is the working memory of operations: a list of pieces, which the operations share.
+// They do not move unless one has to grow, and then recorded passes are dropped.
 type scratch struct {
 	pieces []piece
 	next   int // piece of the running operation
@@ -220,8 +220,8 @@ type piece struct {
 	outside bool // of passes
 }
 
-// scratch is memory for the running operation, with any content. Every call gives another piece. Operations outside of
-// passes have pieces of their own, so passes that were recorded stay when these grow.
+// scratch is memory for the running operation, with undefined contents. Every call gives another piece. Operations outside of
+// passes have separate pieces, so recorded passes stay when these grow.
 func (b *Backend) scratch(bytes int) driver.Ptr {
 	if b.passes.recording == nil {
 		return b.take(&b.outside, bytes)
@@ -239,8 +239,8 @@ func (b *Backend) take(s *scratch, bytes int) driver.Ptr {
 	return b.grow(p, bytes)
 }
 
-// grow is memory that stays where it is unless it has to grow, and then passes that were recorded
-// are given up.
+// grow is memory that does not move unless it has to grow, and then recorded passes
+// are dropped.
 func (b *Backend) grow(p *piece, bytes int) driver.Ptr {
 	if int64(bytes) <= p.bytes {
 		return p.at
@@ -279,7 +279,7 @@ func (b *Backend) zeros(p *piece, bytes int) driver.Ptr {
 	return at
 }
 
-// retire gives memory back that operations of the running pass may still use.
+// retire frees memory that operations of the running pass may still use.
 func (b *Backend) retire(at driver.Ptr) {
 	if r := b.passes.recording; r != nil {
 		r.retired = append(r.retired, at)
@@ -288,8 +288,8 @@ func (b *Backend) retire(at driver.Ptr) {
 	b.fail(b.memory.free(at))
 }
 
-// upload is memory of the running operation with the content of data. It is no part of a pass:
-// what differs between those is in the call block.
+// upload is memory of the running operation with the contents of data. It is not part of a pass:
+// the differences between passes are in the call block.
 func (b *Backend) upload(data []byte) driver.Ptr {
 	if b.passes.recording != nil {
 		panic("cuda: upload of a list within a pass: lists of a pass are in its call block")
@@ -304,8 +304,8 @@ func (b *Backend) upload(data []byte) driver.Ptr {
 	return at
 }
 
-// arena is the device's memory: slabs that are cut into pieces, and single allocations of what is
-// large. What is freed can be used again at once: the stream comes by in order.
+// arena is the device's memory: slabs that are cut into pieces, and single large
+// allocations. Freed memory can be used again at once: the stream runs in order.
 type arena struct {
 	dev   driver.Device
 	slab  int64
@@ -314,8 +314,8 @@ type arena struct {
 	taken atomic.Int64         // bytes of the driver, those of slabs included
 }
 
-// take asks the driver for memory, if need be after slabs that are not in use were given back. Where
-// there is none, the error says how much there is.
+// take allocates memory of the driver, if necessary after freeing unused slabs. If
+// there is not enough, the error says how much is free.
 func (a *arena) take(bytes int64) (driver.Ptr, error) {
 	at, err := a.dev.Alloc(bytes)
 	if errors.Is(err, driver.OutOfMemory) && slices.ContainsFunc(a.slabs, (*slab).empty) {
@@ -337,7 +337,7 @@ func (a *arena) take(bytes int64) (driver.Ptr, error) {
 	return 0, err
 }
 
-// trim gives slabs without pieces back.
+// trim frees slabs without pieces.
 func (a *arena) trim() (err error) {
 	a.slabs = slices.DeleteFunc(a.slabs, func(s *slab) bool {
 		if !s.empty() {
@@ -349,7 +349,7 @@ func (a *arena) trim() (err error) {
 	return err
 }
 
-// give gives memory back to the driver.
+// give returns memory to the driver.
 func (a *arena) give(at driver.Ptr, bytes int64) error {
 	a.taken.Add(-bytes)
 	return a.dev.Free(at)
@@ -400,7 +400,7 @@ func (a *arena) alloc(bytes int64) (driver.Ptr, error) {
 	return at, nil
 }
 
-// alone is a piece that is no part of a slab.
+// alone is a piece outside of slabs.
 func (a *arena) alone(size int64) (driver.Ptr, error) {
 	at, err := a.take(size)
 	if err == nil {
@@ -426,7 +426,7 @@ func (s *slab) take(size int64) driver.Ptr {
 	return 0
 }
 
-// give puts a piece back, joined with its neighbors.
+// give returns a piece, joined with its neighbors.
 func (s *slab) give(at driver.Ptr, size int64) {
 	i, _ := slices.BinarySearchFunc(s.free, at, func(f span, at driver.Ptr) int {
 		if f.at < at {
@@ -447,7 +447,7 @@ func (s *slab) give(at driver.Ptr, size int64) {
 
 func (s *slab) empty() bool { return len(s.free) == 1 && s.free[0].bytes == s.bytes }
 
-// free gives a piece back. Of slabs without pieces one is kept, for what comes next.
+// free frees a piece. One slab without pieces is kept for the next allocation.
 func (a *arena) free(at driver.Ptr) error {
 	size, ok := a.sizes[at]
 	if !ok {
@@ -483,7 +483,7 @@ func (a *arena) unused() int64 {
 	return n
 }
 
-// close gives everything back.
+// close frees everything.
 func (a *arena) close() error {
 	var err error
 	for at, size := range a.sizes {

@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// meter is what others may know of a backend while one goroutine uses it.
+// meter is the data of a backend that other goroutines may read.
 type meter struct {
 	kept, recorded, replayed atomic.Int64 // passes
 
@@ -15,8 +15,8 @@ type meter struct {
 	closed bool
 }
 
-// note is called when the stream was waited for. The clock of the passes counts those that were
-// recorded and those that were replayed.
+// note is called after a wait for the stream. The clock of the passes counts recorded and
+// replayed ones.
 func (m *meter) note(p *passes) {
 	m.kept.Store(int64(len(p.known)))
 	m.recorded.Store(p.clock - p.replayed)
@@ -33,7 +33,7 @@ func (b *Backend) Usage() []backend.Usage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.closed {
-		if free, _, err := b.dev.Memory(); err == nil { // a lost device has none
+		if free, _, err := b.dev.Memory(); err == nil { // a lost device reports none
 			u.Free = free
 		}
 	}

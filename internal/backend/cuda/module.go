@@ -74,8 +74,8 @@ func readText(kernels fs.FS, name string) (string, error) {
 	return string(text), err
 }
 
-// textFor is a text for a compute capability. Texts are of 9.0, of which kernels use one thing that
-// 8.0 does not have: that they begin before those before them have ended, and wait for them.
+// textFor is a text for a compute capability. Texts are of 9.0, of which kernels use one feature that
+// 8.0 does not have: they begin before earlier kernels have ended, and wait for them.
 func textFor(text string, compute [2]int) string {
 	if compute[0] >= 9 {
 		return text
@@ -120,7 +120,7 @@ func (b *Backend) function(kernel string, shared int) (*loaded, error) {
 			return nil, fmt.Errorf("cuda: kernel %s: %w", kernel, err)
 		}
 	}
-	if shared > f.shared { // the driver allows 48 KB with the kernel's own, whose size it does not tell
+	if shared > f.shared { // the driver allows 48 KB including static memory, whose size it does not report
 		if err := f.AllowShared(shared); err != nil {
 			return nil, fmt.Errorf("cuda: kernel %s needs %d bytes of shared memory, but a block has %d: %w", kernel, shared, b.info.Shared, err)
 		}
@@ -139,9 +139,9 @@ func (b *Backend) allows(kernel string, shared int) bool {
 	return err == nil
 }
 
-// share has all kernels prefer shared memory once there is one that has its row there. Where kernels differ in
-// what they leave to the L1 cache, one cannot begin before the other has ended, and a second block finds no
-// space; where none has its row there, the cache is worth more.
+// share makes all kernels prefer shared memory once there is one with its row there. If kernels differ in
+// their L1 cache, one cannot begin before the other has ended, and a second block finds no
+// space; if no kernel has its row there, the cache is worth more.
 func (b *Backend) share(kernel string, f *loaded) error {
 	_, name, _ := strings.Cut(kernel, ".")
 	if !b.shares && (strings.HasSuffix(kernel, rowKernel) || strings.HasSuffix(kernel, gateKernel) || strings.HasPrefix(name, "one_") || strings.HasPrefix(name, "narrow_")) {
@@ -159,8 +159,8 @@ func (b *Backend) share(kernel string, f *loaded) error {
 	return nil
 }
 
-// occupancy is how many blocks of a kernel the device runs at once, at least one: what a grid
-// that loops over its work has.
+// occupancy is the number of blocks of a kernel that the device runs at once, at least one: the
+// grid of a kernel that loops over its work.
 func (b *Backend) occupancy(kernel string, threads, shared int) int {
 	f, err := b.function(kernel, shared)
 	n := 0
@@ -179,14 +179,14 @@ type grid struct {
 	shared  int
 }
 
-// launch queues a kernel, "rowwise.rms_norm", with its parameters as C lays them out: a driver.Ptr
+// launch queues a kernel, "rowwise.rms_norm", with its parameters in C layout: a driver.Ptr
 // is a pointer, an int and a bool are ints of 32 bits, a []byte is a structure, the others have their size.
-// An error is kept for the next call that waits.
+// An error is kept for the next blocking call.
 func (b *Backend) launch(kernel string, g grid, args ...any) {
 	b.launchAs(kernel, "", g, args...)
 }
 
-// launchAs is launch with a word on what the kernel is for.
+// launchAs is launch with a label of the kernel's purpose.
 func (b *Backend) launchAs(kernel, what string, g grid, args ...any) {
 	if b.err != nil || g.x == 0 {
 		return

@@ -6,7 +6,7 @@ import (
 )
 
 // A product with plain weights is two chains of multiply-adds for each output, which take their time however few outputs there
-// are. Where a multiprocessor has one tile or none, kernels/narrow.cu has a warp do nothing else.
+// are. If a multiprocessor has at most one tile, kernels/narrow.cu has a warp only for the chains.
 
 const (
 	narrowBlocks = 128 // tiles times strips of rows, at most
@@ -27,7 +27,7 @@ func (b *Backend) narrow(p *product) bool {
 }
 
 // narrowAhead reports whether there are narrow products that go before the others: the device is idle beside them, and the
-// kernel behind them asks for its weights meanwhile. Where results share memory, products stay in order.
+// kernel behind them loads its weights meanwhile. If results share memory, products stay in order.
 func (b *Backend) narrowAhead(x backend.Tensor, products []backend.Product) bool {
 	found := false
 	for i := range products {

@@ -30,8 +30,8 @@ func choose(d driver.Driver) (int, driver.Info, error) {
 	return 0, infos[0], errors.New(infos[0].Name + ": " + tooOld(infos[0]))
 }
 
-// openOn opens the first GPU and compiles the kernels, which the driver keeps for the next time. What
-// is missing is an error of backend.ErrUnavailable; a GPU that is there and cannot be used is another,
+// openOn opens the first GPU and compiles the kernels, which the driver caches. A missing
+// driver or GPU is backend.ErrUnavailable; an unusable GPU is another error,
 // so that a program does not silently compute on another device.
 func openOn(d driver.Driver, o Options) (*Backend, error) {
 	i, info, err := choose(d)

@@ -13,7 +13,7 @@ type panelForm struct {
 	once        bool // only if every multiprocessor has one panel
 }
 
-// nibblePanels are those for blocks of 4 bits and 64 columns, by what was measured on an H200.
+// nibblePanels are those for blocks of 4 bits and 64 columns, by measurements on an H200.
 var nibblePanels = []panelForm{
 	{"1", 1, 1, 8, 3, 3, 14, false},
 	{"2_narrow", 2, 2, 8, 4, 1, 2, false},
@@ -32,7 +32,7 @@ var bytePanels = []panelForm{
 	{"4", 4, 1, 4, 2, 3, 14, false},
 }
 
-// tablePanels are those for codes that are looked up, in groups of 32; nanoPanels in groups of 16.
+// tablePanels are those for table codes, in groups of 32; nanoPanels in groups of 16.
 var tablePanels = []panelForm{
 	{"1", 1, 1, 8, 3, 3, 14, false},
 	{"2_narrow", 2, 2, 8, 4, 1, 2, false},

@@ -21,7 +21,7 @@ type passes struct {
 	ahead            bool         // they are prepared for and not computed
 }
 
-// shape is what passes have in common that share a recording.
+// shape is equal for passes that share a recording.
 type shape struct {
 	of          any
 	rows, wants int
@@ -36,21 +36,21 @@ type recording struct {
 	ops     []operation
 	uses    map[any]struct{} // memory and weights
 	graph   driver.Graph     // made when the shape comes a second time
-	single  bool             // there can be none: its operations are queued one by one
+	single  bool             // it has no graph: its operations are queued one by one
 	used    int64
-	useless bool // something it uses was given back while it was recorded
+	useless bool // something it uses was freed while it was recorded
 	retired []driver.Ptr
 	last    codable // the last operation, if it is one
 }
 
-// operation is what is queued: a launch, or a copy or memset if it has no function.
+// operation is a queued operation: a launch, or a copy or memset if it has no function.
 type operation struct {
 	launch   driver.Launch
 	to, from driver.Ptr // a copy has from
 	bytes    int64
 	value    byte
 	what     string // it does, for people
-	of       any    // what it computes, for the operations after it: see fuse.go
+	of       any    // its meaning for later operations: see fuse.go
 }
 
 // maxOperations is how many operations all recordings that are kept have together: sixty and more
@@ -68,7 +68,7 @@ func onlyBlocks(n int) int {
 	return size
 }
 
-// queue queues an operation on the stream or, within a pass, behind those before it.
+// queue queues an operation on the stream or, within a pass, behind earlier ones.
 func (b *Backend) queue(op operation) {
 	if b.err != nil {
 		return
@@ -111,7 +111,7 @@ func (p *passes) codable(t backend.Tensor, at driver.Ptr, unit int, again func(q
 	}
 }
 
-// coded has the operation before write its rows as integers, if it is one that can and they are
+// coded makes the previous operation write its rows as integers, if it can and they are
 // those rows. It reports whether it does.
 func (b *Backend) coded(q quantized, x driver.Ptr, stride, rows, cols int) bool {
 	r := b.passes.recording
@@ -218,8 +218,8 @@ func (b *Backend) submitAll(r *recording) error {
 	return nil
 }
 
-// capture makes the graph of a recording. A driver that cannot, for lack of memory or another reason that it
-// survives, is asked once: without a graph the pass is slower and nothing else.
+// capture makes the graph of a recording. If a driver cannot, for lack of memory or another recoverable reason,
+// it is tried once: without a graph the pass is only slower.
 func (b *Backend) capture(r *recording) error {
 	graph, err := b.stream.Capture(func() error { return b.submitAll(r) })
 	if err == nil {
@@ -278,11 +278,11 @@ func (p *passes) note(x any) {
 	}
 }
 
-// forget gives up what was recorded with memory or a weight that is given back.
+// forget drops recordings with freed memory or a freed weight.
 func (p *passes) forget(x any) {
 	for key, r := range p.known {
 		if _, ok := r.uses[x]; ok {
-			_ = p.drop(key) // what a graph cannot give back goes with the device
+			_ = p.drop(key) // the rest of a graph is freed with the device
 		}
 	}
 }

@@ -15,8 +15,8 @@ var _ backend.Profiler = (*Backend)(nil)
 var errNoPass = errors.New("cuda: no recorded pass to profile: run a pass first, without other work in between")
 
 // Profile runs the last pass as a graph with a mark after every operation. Between marks a kernel does not
-// begin before the one before it has ended; what two marks without a kernel between them are apart is
-// taken off.
+// begin before the previous one has ended; the distance of two marks without a kernel between them is
+// subtracted.
 func (b *Backend) Profile(repeats int) ([]backend.Cost, error) {
 	r := b.passes.last
 	if r == nil || b.passes.recording != nil || repeats < 1 {

@@ -38,8 +38,8 @@ func (b *Backend) NewStream(bytes int) (backend.Stream, error) {
 	return s, nil
 }
 
-// Read reads everything once and returns how long the device took. The way there and back is left out:
-// it takes as long as reading 200 MB.
+// Read reads everything once and returns the time of the device, without the round trip:
+// that takes as long as reading 200 MB.
 func (s *stream) Read() time.Duration {
 	b := s.b
 	b.begin()
@@ -54,7 +54,7 @@ func (s *stream) Read() time.Duration {
 // Bytes is the size of the stream.
 func (s *stream) Bytes() int { return s.bytes }
 
-// Close gives the memory and the marks back.
+// Close frees the memory and the marks.
 func (s *stream) Close() {
 	err := s.b.memory.free(s.at)
 	for _, e := range s.marks {

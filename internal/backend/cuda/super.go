@@ -35,7 +35,7 @@ var superForms = map[superKey]*superForm{
 	{kernel.FactorsGrid, 8}: {"supersmall", "s8", 4096, 0, 256, 64, 2},
 }
 
-// gridForms are those of grid formats that lie in their own bits.
+// gridForms are those of grid formats in their own bits.
 var gridForms = map[dtype.Format]*superForm{
 	dtype.IQ3XXS: {"supergrid", "iq3xxs", 1024, 512, 64, 32, 4},
 	dtype.IQ3S:   {"supergrid", "iq3s", 1024, 640, 64, 32, 4},
@@ -52,7 +52,7 @@ type superKey struct {
 // Blocks of the kernels for many rows.
 const superRows, superTiles, superStages = 64, 4, 2
 
-// super reports whether w lies in blocks of superblocks. Grid formats do for products of floats, too: their codes are written out.
+// super reports whether w is in blocks of superblocks. Grid formats are also for products of floats: their codes are written out.
 func (w *weight) super() bool {
 	return w.Integer() && (w.packed.Per > 1 || w.packed.First) || w.packed.Kind == kernel.Grid
 }
@@ -166,7 +166,7 @@ func gridTable(f dtype.Format) []byte {
 	return table
 }
 
-// grid says what indices and factors are like: see struct Weight of kernels/weight.cuh.
+// grid describes indices and factors: see struct Weight of kernels/weight.cuh.
 func (w *weight) grid() int {
 	if w.table == nil {
 		return 0
@@ -281,7 +281,7 @@ func squeeze(c uint32) uint64 {
 // superRelay is how many rows a relay of superblocks multiplies.
 const superRelay = 2 * strip
 
-// relaySuper launches products of up to superRelay rows with weights that lie in superblocks.
+// relaySuper launches products of up to superRelay rows with weights in superblocks.
 func (b *Backend) relaySuper(list []product) {
 	f := list[0].w.superForm()
 	name, stages := f.kernel("relay")+"_1", f.stages
@@ -303,7 +303,7 @@ func (b *Backend) superRow(list []product) {
 	}
 }
 
-// oneSuper launches products of one row, which they norm if it comes as numbers, and gate if that is asked for.
+// oneSuper launches products of one row, which they normalize if it comes as numbers, and gate on request.
 func (b *Backend) oneSuper(list []product, row rowInput, g *gated) {
 	w := list[0].w
 	var gates superGatesParam
@@ -324,7 +324,7 @@ func (w *weight) oneKernel(row *rowInput) (name string, shared int) {
 	return f.kernel("one"), shared
 }
 
-// superRowBytes is how much shared memory a row takes: as floats, as codes, and the sums and scales of superblocks.
+// superRowBytes is the shared memory of a row: as floats, as codes, and the sums and scales of superblocks.
 func superRowBytes(cols int) int { return 5*cols + cols/superCols*(16+4) }
 
 // Blocks of the kernels for a few dozen rows: warps at most, and how many rows each has.

@@ -8,9 +8,9 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// Codes of mxfp4, nvfp4 and IQ4_NL are looked up: kernels/tensor.cuh says how their words lie. A block is 64 columns in
-// groups of 32 or 16, with the scales of an output side by side. Scales of nvfp4 are the bytes of the file. What those are
-// multiplied with lies behind the blocks of each tile, for the matrices of a stack have their own.
+// Codes of mxfp4, nvfp4 and IQ4_NL are looked up in tables: kernels/tensor.cuh has the layout of their words. A block is 64 columns in
+// groups of 32 or 16, with adjacent scales of an output. Scales of nvfp4 are the bytes of the file. Their
+// factor is behind the blocks of each tile, because the matrices of a stack have different ones.
 const (
 	tableCols   = 64
 	tableFactor = 128               // bytes behind the blocks: tiles begin at whole lines of the cache
@@ -44,7 +44,7 @@ func (w *weight) arrangeTable(stack []dtype.Matrix) {
 // nanoGroup is how many columns a group of nvfp4 has.
 const nanoGroup = 16
 
-// nano reports whether the scales of all matrices are what kernels expect: bytes of E4M3 that are neither negative nor NaN,
+// nano reports whether the scales of all matrices are supported by the kernels: bytes of E4M3 that are neither negative nor NaN,
 // and a factor that can be shifted.
 func nano(stack []dtype.Matrix) bool {
 	for i := range stack {
@@ -126,7 +126,7 @@ func (w *weight) layLookups(block []byte, codes *[tableCols / 4 * kernel.Tile]ui
 	}
 }
 
-// lookup is eight codes as kernels look them up, four bits each: see lookUp of kernels/tensor.cuh.
+// lookup is eight codes in the order of the lookup, four bits each: see lookUp of kernels/tensor.cuh.
 func lookup(first, second uint32) uint32 { return uint32(squeeze(first) | squeeze(second)<<16) }
 
 // tails is how many bytes of scales rows have beside their codes of a block, in shared memory.

@@ -14,15 +14,15 @@ import (
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
-// topScratch is what Top's answers and the host's part of them lie in.
+// topScratch is the memory of Top's answers and of the host's part of them.
 type topScratch struct {
 	best   []backend.Best
 	input  []byte
 	order  []listedParam
 	maxima []float32
 	spare  []uint64
-	draws  []backend.Draw // of all rows, none if no draw is asked for
-	beyond []int          // rows of which more is to be listed than there is room for
+	draws  []backend.Draw // of all rows, none if no draw is requested
+	beyond []int          // rows with more numbers to list than there is space for
 }
 
 // Sizes in top.cu and draw.cu.
@@ -37,7 +37,7 @@ const (
 // maximum. A row with more, because many of its numbers are equal, is looked at by the host.
 func topRoom(k int) int { return k + k/2 + 64 }
 
-// Top tells the highest numbers of each row.
+// Top returns the highest numbers of each row.
 func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
 	if src.Type != dtype.F32 || len(asks) != src.Rows || src.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: %d queries for the top values of %d rows of %v", len(asks), src.Rows, src.Type))
@@ -50,7 +50,7 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 	room, places := t.ask(src, asks)
 	rows, blocks := src.Rows, (src.Cols+topk.Block-1)/topk.Block
 	input := b.upload(t.input)
-	also := rows * (answerBytes + room*listedBytes) // where the numbers of single columns begin
+	also := rows * (answerBytes + room*listedBytes) // offset of the numbers of single columns
 	end := also + 4*places
 	t.draws = t.draws[:0]
 	for i := range asks {
@@ -90,8 +90,8 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 	return t.best[:len(asks)], nil
 }
 
-// ask writes what kernels are asked: an Ask of each row, and the places of single columns, of which
-// it returns the number; room is how much is listed of a row, 0 if nothing is.
+// ask writes the requests for kernels: an Ask of each row, and the places of single columns, of which
+// it returns the number; room is the number of listed numbers per row, 0 if none.
 func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places int) {
 	le := binary.LittleEndian
 	t.input = t.input[:0]
@@ -119,7 +119,7 @@ func (t *topScratch) ask(src backend.Tensor, asks []backend.Ask) (room, places i
 	return room, places
 }
 
-// answer reads what kernels have answered.
+// answer reads the answers of kernels.
 func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) {
 	t.beyond = t.beyond[:0]
 	le, rows := binary.LittleEndian, len(asks)
@@ -151,7 +151,7 @@ func (t *topScratch) answer(asks []backend.Ask, data []byte, room int) {
 	}
 }
 
-// drawn reads what was drawn.
+// drawn reads the draws.
 func (t *topScratch) drawn(asks []backend.Ask, data []byte) {
 	for r := range asks {
 		best := &t.best[r]
@@ -166,7 +166,7 @@ func (t *topScratch) drawn(asks []backend.Ask, data []byte) {
 	}
 }
 
-// topOfHost lists what is at least best.Low of a row that the host reads whole.
+// topOfHost lists the numbers of at least best.Low of a row that the host reads whole.
 func (b *Backend) topOfHost(src backend.Tensor, a *backend.Ask, best *backend.Best) error {
 	row, err := b.Host(src)
 	if err != nil {

@@ -13,26 +13,26 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// weight is a stack of matrices on the device, in the blocks of the CPU backend. Those that products
-// by tensor cores read lie for them: codes of 4 or 8 bits, whatever the file has, in the order of the
-// lanes, and each scale beside its bias. Codes whose biases are a multiple of their scales lie signed, in blocks
-// of two groups, with the scales of both beside one another.
+// weight is a stack of matrices on the device, in the blocks of the CPU backend. Those for products
+// on tensor cores have another layout: codes of 4 or 8 bits, for any file format, in the order of the
+// lanes, and each scale beside its bias. Codes whose biases are a multiple of their scales are signed, in blocks
+// of two groups, with adjacent scales of both.
 type weight struct {
-	*kernel.Weight // as the CPU packs it; Data is none
-	kernel.Layout  // as it lies on the device
+	*kernel.Weight // as the CPU packs it, without Data
+	kernel.Layout  // the layout on the device
 	owner          *Backend
 	at             driver.Ptr
 	size           int64
 	packed         kernel.Layout // by the CPU
 	places         []uint16      // of the words of a block; nil: the layout is the CPU's, or another one
-	tabled         bool          // codes lie to be looked up: see table.go
+	tabled         bool          // codes are in the layout for lookup: see table.go
 	format         dtype.Format
-	table          []byte      // of a grid format that lies in its own bits: it is behind the tiles
-	params         weightParam // what param has returned; without data: nothing
+	table          []byte      // of a grid format in its own bits: it is behind the tiles
+	params         weightParam // the result of param; without data: none
 	turn           *transformation
 }
 
-// Bytes is what the weight and the tables of its input take of the device's memory.
+// Bytes is the device memory of the weight and the tables of its input.
 func (w *weight) Bytes() int64 {
 	if w.turn != nil {
 		return w.size + w.turn.bytes
@@ -40,7 +40,7 @@ func (w *weight) Bytes() int64 {
 	return w.size
 }
 
-// laid reports whether w lies for tensor cores.
+// laid reports whether w has the layout for tensor cores.
 func (w *weight) laid() bool { return w.Integer() && (w.places != nil || w.tabled || w.super()) }
 
 // parts is how many groups of columns a block has.
