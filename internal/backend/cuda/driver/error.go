@@ -50,7 +50,7 @@ func (c Code) String() string {
 	return fmt.Sprintf("CUDA_ERROR_%d", int(c))
 }
 
-// Remedy is what a user can do, or nothing.
+// Remedy is the remedy for a user, or "".
 func (c Code) Remedy() string {
 	switch c {
 	case OutOfMemory:
@@ -86,7 +86,7 @@ func (c Code) Sticky() bool {
 type Error struct {
 	Call  string // of the driver API, such as cuMemAlloc
 	Code  Code
-	Cause error // what is known beyond the code, or nil
+	Cause error // further information, or nil
 }
 
 func (e *Error) Error() string {
@@ -103,7 +103,7 @@ func (e *Error) Error() string {
 // DeviceLost reports whether the device does nothing more: see backend.Lost.
 func (e *Error) DeviceLost() bool { return e.Code.Sticky() }
 
-// Unwrap gives the code and the cause.
+// Unwrap returns the code and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Cause == nil {
 		return []error{e.Code}

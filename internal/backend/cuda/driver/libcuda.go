@@ -14,12 +14,12 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Library opens NVIDIA's library, which comes with the driver: nothing else of CUDA is needed. Where
+// Library opens NVIDIA's library, which comes with the driver: nothing else of CUDA is needed. If
 // there is none, the error says so.
 func Library() (Driver, error) {
 	handle, err := openLibrary()
 	if err != nil {
-		if err.Error() == "" { // a program without cgo is not told why
+		if err.Error() == "" { // a program without cgo does not get the reason
 			return nil, fmt.Errorf("%s not found: install the NVIDIA driver", libraryName)
 		}
 		return nil, fmt.Errorf("%s not found: install the NVIDIA driver (%w)", libraryName, err)
@@ -41,8 +41,8 @@ func Library() (Driver, error) {
 	return l, nil
 }
 
-// symbols are the functions that are called, by the names of the documentation, and what the library
-// calls the versions of them that this was written for.
+// symbols are the called functions, by the names of the documentation, and the library's
+// names of the versions that this was written for.
 var symbols = func() map[string]string {
 	m := map[string]string{
 		"cuStreamBeginCapture": "cuStreamBeginCapture_v2", "cuGraphInstantiate": "cuGraphInstantiateWithFlags",
@@ -70,12 +70,12 @@ type library struct {
 	version int
 }
 
-// do calls a function of the library. What its arguments point to stays where it is until it returns.
+// do calls a function of the library. Memory behind its arguments does not move until it returns.
 //
 //go:uintptrescapes
 func (l *library) do(call string, args ...uintptr) error { return l.call(call, args) }
 
-// call is do with arguments that lie somewhere.
+// call is do with a slice of arguments.
 func (l *library) call(call string, args []uintptr) error {
 	if code, _, _ := purego.SyscallN(l.calls[call], args...); int32(code) != 0 {
 		return &Error{Call: call, Code: Code(int32(code))}
@@ -162,12 +162,12 @@ type gpu struct {
 	said   *[8 << 10]byte // by the compiler
 }
 
-// do calls a function for the device. What its arguments point to stays where it is until it returns.
+// do calls a function for the device. Memory behind its arguments does not move until it returns.
 //
 //go:uintptrescapes
 func (d *gpu) do(call string, args ...uintptr) error { return d.call(call, args) }
 
-// call is do with arguments that lie somewhere. Contexts belong to threads of the system, and a goroutine may
+// call is do with a slice of arguments. Contexts belong to threads of the system, and a goroutine may
 // be on any.
 func (d *gpu) call(call string, args []uintptr) error {
 	d.mu.Lock()
@@ -236,10 +236,10 @@ func (d *gpu) Unpin(memory []byte) error {
 	return d.do("cuMemFreeHost", p)
 }
 
-// Close gives the context back, and with it all that is left.
+// Close releases the context, with all remaining resources.
 func (d *gpu) Close() error { return d.l.do("cuDevicePrimaryCtxRelease", d.number) }
 
-// Load compiles a text; what the compiler says of a bad one is part of the error.
+// Load compiles a text; the compiler's message about a bad one is part of the error.
 func (d *gpu) Load(text string) (Module, error) {
 	const logBuffer, logSize = 5, 6
 	d.mu.Lock()

@@ -57,8 +57,8 @@ type stream struct {
 	capturing bool
 }
 
-// do is gpu.do for what every pass calls: it allocates nothing. What an argument points to stays where it is
-// until it returns. A function with fewer parameters does not look at those that are left.
+// do is gpu.do for the calls of every pass: it allocates nothing. Memory behind an argument does not move
+// until it returns. A function with fewer parameters ignores the rest.
 //
 //go:uintptrescapes
 func (s *stream) do(call string, a, b, c, d uintptr) error {
@@ -66,7 +66,7 @@ func (s *stream) do(call string, a, b, c, d uintptr) error {
 	return s.d.call(call, s.args[:])
 }
 
-// launchCall is what cuLaunchKernelEx reads. The layouts are those of CUlaunchConfig and
+// launchCall is the input of cuLaunchKernelEx. The layouts are those of CUlaunchConfig and
 // CUlaunchAttribute.
 type launchCall struct {
 	config struct {
