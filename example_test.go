@@ -113,7 +113,7 @@ func ExampleModel_ChatPrompt() {
 	// "The cat was dirty and dirty and it was very filthy. The cat", prefix cached: true
 }
 
-// A picture: it stands in a message where the user put it, before or behind the words.
+// An image: it stands in a message where the user put it, before or behind the words.
 func ExampleModel_ChatPrompt_picture() {
 	m, err := foretoken.Open(context.Background(), foretoken.Tiny, foretoken.Options{})
 	if err != nil {

@@ -67,7 +67,7 @@ func told(parts ...chat.Part) Conversation {
 	return Conversation{Messages: []chat.Message{{Role: "user", Content: chat.Parts(parts...)}}}
 }
 
-// TestPicturesHaveTheirPlaces compares prompts with those of texts in which each picture is spelled
+// TestPicturesHaveTheirPlaces compares prompts with those of texts in which each image is spelled
 // by as many tokens as it takes.
 func TestPicturesHaveTheirPlaces(t *testing.T) {
 	m := openPictures(t)
@@ -157,7 +157,7 @@ func TestPicturesMayBeTooMany(t *testing.T) {
 	}
 }
 
-// TestPlacesHavePositions looks at the rows of one picture, and tells others from it.
+// TestPlacesHavePositions looks at the rows of one image, and tells others from it.
 func TestPlacesHavePositions(t *testing.T) {
 	m := openPictures(t)
 	of := func(c Conversation) *Prompt { return ask(t, m, c) }
@@ -171,7 +171,7 @@ func TestPlacesHavePositions(t *testing.T) {
 	if len(video) != 2 || video[0].Hash() == video[1].Hash() || fmt.Sprint(video[1].Positions()) != "[[0 0 0] [0 0 1] [0 0 2] [0 1 0] [0 1 1] [0 1 2]]" {
 		t.Errorf("a video at %+v", video)
 	}
-	// A picture is part of what a conversation begins with, and its other files are not.
+	// An image is part of what a conversation begins with, and its other files are not.
 	key := func(width int, shade uint8) string {
 		return m.text.Key(of(told(shown(drawn(t, width, 240, shade)))).inner(), m.salt(""))
 	}
@@ -180,7 +180,7 @@ func TestPlacesHavePositions(t *testing.T) {
 	}
 }
 
-// TestNextTurnHasPictures has the prompt of the next turn begin with the pictures of this one.
+// TestNextTurnHasPictures has the prompt of the next turn begin with the images of this one.
 func TestNextTurnHasPictures(t *testing.T) {
 	m := openPictures(t)
 	c := told(shown(drawn(t, 320, 240, 1)), chat.Part{Text: "What?"})
@@ -199,7 +199,7 @@ func TestNextTurnHasPictures(t *testing.T) {
 	}
 }
 
-// TestBadPictures names the picture and says what is wrong with it.
+// TestBadPictures names the image and says what is wrong with it.
 func TestBadPictures(t *testing.T) {
 	m := openPictures(t)
 	good := shown(drawn(t, 64, 64, 2))
@@ -241,7 +241,7 @@ func TestBadPictures(t *testing.T) {
 	}
 }
 
-// TestPicturesWithoutPlaces refuses conversations whose pictures and template do not go together.
+// TestPicturesWithoutPlaces refuses conversations whose images and template do not go together.
 func TestPicturesWithoutPlaces(t *testing.T) {
 	m := openPictures(t)
 	var e *MediaError
@@ -267,7 +267,7 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 	}
 }
 
-// TestModelsThatCannotSee refuses pictures by what is missing, and takes text.
+// TestModelsThatCannotSee refuses images by what is missing, and takes text.
 func TestModelsThatCannotSee(t *testing.T) {
 	m := openTemplate(t, pictureTemplate, Options{Vision: Vision{Off: true}})
 	if m.Info().Vision != nil {

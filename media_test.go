@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestTinySees asks the model inside the program about six pictures: prompts are those of the
+// TestTinySees asks the model inside the program about six images: prompts are those of the
 // reference, and so are answers where it is sure.
 func TestTinySees(t *testing.T) {
 	m := openTiny(t, Options{})
@@ -44,7 +44,7 @@ func TestTinySees(t *testing.T) {
 	}
 }
 
-// TestPicturesAreFoundAgain looks at what is computed of a picture that was seen before: nothing in
+// TestPicturesAreFoundAgain looks at what is computed of an image that was seen before: nothing in
 // the next turn, in another conversation and in the next process; all of another one of its size.
 func TestPicturesAreFoundAgain(t *testing.T) {
 	f := golden.LoadTinyVision(t)
@@ -116,7 +116,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 	}
 }
 
-// TestPicturesAtOnce has several ask about pictures at the same time, some about the same one: the
+// TestPicturesAtOnce has several ask about images at the same time, some about the same one: the
 // answers and the bits of logits are those of one after the other, without drafts.
 func TestPicturesAtOnce(t *testing.T) {
 	m := openTiny(t, Options{KVMemory: 64 << 20})
@@ -158,8 +158,8 @@ func TestPicturesAtOnce(t *testing.T) {
 // exclaimed is a template that shows answers otherwise than they were given.
 var exclaimed = strings.Replace(pictureTemplate, "{{- m.content }}", "{%- if m.role == 'assistant' %}Oh! {% endif %}{{- m.content }}", 1)
 
-// TestNextTurnIsPreparedWithPictures has the next turn of a conversation with a picture prefilled in
-// advance, where that is not what was said: without another look at the picture.
+// TestNextTurnIsPreparedWithPictures has the next turn of a conversation with an image prefilled in
+// advance, where that is not what was said: without another look at the image.
 func TestNextTurnIsPreparedWithPictures(t *testing.T) {
 	m := openTemplate(t, exclaimed, Options{KVMemory: 64 << 20})
 	c := told(shown(drawn(t, 64, 64, 200)), chat.Part{Text: "What do you see?"})
@@ -213,7 +213,7 @@ func TestTinyTakesVideos(t *testing.T) {
 	}
 }
 
-// TestProcessorsThatDoNotFit has files that say other than the tower: text goes on, pictures are
+// TestProcessorsThatDoNotFit has files that say other than the tower: text goes on, images are
 // refused by what is wrong.
 func TestProcessorsThatDoNotFit(t *testing.T) {
 	for want, config := range map[string]string{
