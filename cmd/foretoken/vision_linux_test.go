@@ -6,7 +6,7 @@ import (
 )
 
 // TestChatAttachesPictures names files with @, with a mistake in one, and as a drag does; the
-// pictures stay in the conversation.
+// images stay in the conversation.
 func TestChatAttachesPictures(t *testing.T) {
 	house, err := filepath.Abs(houseAndHeart)
 	if err != nil {
@@ -23,7 +23,7 @@ func TestChatAttachesPictures(t *testing.T) {
 	m.say("What do you see?", saysStar, "; prompt 29 tokens")
 	m.say("/show", "vision: images up to 16384 pixels, a token for 32×32 of them")
 	m.say("/clear")
-	m.say("@\""+house+"x\" What do you see?", "; prompt ") // no name of a picture
+	m.say("@\""+house+"x\" What do you see?", "; prompt ") // no name of an image
 	m.say("/clear")
 	m.say("@absent.png What do you see?", "foretoken: open absent.png: no such file or directory")
 	m.expect("@absent.png What do you see?") // to be changed

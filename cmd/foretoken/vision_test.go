@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// Pictures that the embedded model knows, and what it says of them.
+// Images that the embedded model knows, and what it says of them.
 const (
 	houseAndHeart = "../../examples/pictures/house-and-heart.png"
 	starAndBall   = "../../examples/pictures/star-and-ball.png"
@@ -43,7 +43,7 @@ func store(t *testing.T, path string, data []byte) {
 	}
 }
 
-// animation is a GIF that shows a picture for two frames of half a second.
+// animation is a GIF that shows an image for two frames of half a second.
 func animation(t *testing.T, path string) []byte {
 	t.Helper()
 	m, err := png.Decode(bytes.NewReader(content(t, path)))
