@@ -73,7 +73,7 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 	if p := r.Passes[0]; p.GOps*p.Seconds*1e9 > 2*float64(r.Parameters) || p.GOps*p.Seconds*1e9 < float64(r.Parameters) {
 		t.Errorf("%.0f operations for %d parameters", p.GOps*p.Seconds*1e9, r.Parameters)
 	}
-	// 65,536 pixels are 256 patches of 16×16, more or less by the shape of this picture. A patch is
+	// 65,536 pixels are 256 patches of 16×16, more or less by the shape of this image. A patch is
 	// multiplied with all weights of the tower but a few.
 	if len(r.Sights) != 1 {
 		t.Fatalf("%d images", len(r.Sights))
