@@ -22,7 +22,7 @@ import (
 )
 
 // gallery is requests of texts with inputs in them, and what must come of each. Those of the first
-// kind are texts of ids in disguise; those of the second have pictures, whose positions are no
+// kind are texts of ids in disguise; those of the second have images, whose positions are no
 // text's. Many begin alike.
 func gallery(t *testing.T, m *headed, b *embedding, n int) (list []piece) {
 	t.Helper()
@@ -88,7 +88,7 @@ func said(t *testing.T, e *Engine, r Request) (ids []int32, hashes []uint64) {
 	return ids, hashes
 }
 
-// TestInputsChangeNothing gives engines texts in disguise, and pictures: whatever the drafter, the
+// TestInputsChangeNothing gives engines texts in disguise, and images: whatever the drafter, the
 // size of rounds and the want of memory, from the cache and from disk, every request gives the
 // tokens and the bits that it gives as ids, or alone.
 func TestInputsChangeNothing(t *testing.T) {
@@ -186,7 +186,7 @@ func TestPicturesAreSeenWhenNeeded(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
 	for i, drafter := range []spec.Drafter{m.Drafter(), nil} {
-		// Enough for one picture of 40 rows; those in use stay, however many.
+		// Enough for one image of 40 rows; those in use stay, however many.
 		e, err := New(m, pool, Options{Drafter: drafter, Cache: true, RoundTokens: 16, Log: quiet, Tower: b, TowerMemory: int64(40 * 4 * m.Info().Width)})
 		if err != nil {
 			t.Fatal(err)
@@ -312,7 +312,7 @@ func TestDraftsOfInputs(t *testing.T) {
 	}
 }
 
-// TestHeadIsFedPictures compares the first drafts after prompts with a picture with those of a head
+// TestHeadIsFedPictures compares the first drafts after prompts with an image with those of a head
 // that is fed all pairs at once: the position of a pair is that of its hidden row's token, and its
 // token may be a row.
 func TestHeadIsFedPictures(t *testing.T) {
@@ -360,8 +360,8 @@ func TestHeadIsFedPictures(t *testing.T) {
 	}
 }
 
-// headDrafts are the drafts after a prompt with one picture and the first token of the answer. The
-// head is fed everything at once, at the positions of the picture or at slots.
+// headDrafts are the drafts after a prompt with one image and the first token of the answer. The
+// head is fed everything at once, at the positions of the image or at slots.
 func headDrafts(t *testing.T, m *headed, b *embedding, pool *state.Pool, r Request, first int32, positioned bool) []int32 {
 	t.Helper()
 	in := r.Inputs[0]
@@ -422,7 +422,7 @@ func headDrafts(t *testing.T, m *headed, b *embedding, pool *state.Pool, r Reque
 	return slices.Clone(drafts[0].Tokens)
 }
 
-// TestInputsInTheBackground prefills a picture, which the request then finds.
+// TestInputsInTheBackground prefills an image, which the request then finds.
 func TestInputsInTheBackground(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 16, Log: quiet, Tower: b})
@@ -463,8 +463,8 @@ func TestInputsInTheBackground(t *testing.T) {
 	}
 }
 
-// TestFaultsOfTowers has a tower fail at one picture in every way, beside a request of text and one
-// with a sound picture, which must not notice even if the pictures share a pass.
+// TestFaultsOfTowers has a tower fail at one image in every way, beside a request of text and one
+// with a sound image, which must not notice even if the images share a pass.
 func TestFaultsOfTowers(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
@@ -608,7 +608,7 @@ func TestInputsAreChecked(t *testing.T) {
 	}
 }
 
-// TestPairBeforeAPictureFindsSpace has a prefix end before a picture, and others take all memory while the tower
+// TestPairBeforeAPictureFindsSpace has a prefix end before an image, and others take all memory while the tower
 // looks at it: the drafter's pair there gets space as all else does.
 func TestPairBeforeAPictureFindsSpace(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)

@@ -19,7 +19,7 @@ import (
 
 var towerShape = flag.String("tower-shape", "0.8b", "generated model that BenchmarkPicture looks with")
 
-// BenchmarkPicture measures a generated model with a picture: the time to the first token, alone;
+// BenchmarkPicture measures a generated model with an image: the time to the first token, alone;
 // and the gaps between the tokens of a text beside it, as ratios to those of the text alone and
 // beside a prompt of as many tokens.
 func BenchmarkPicture(b *testing.B) {
@@ -80,7 +80,7 @@ func BenchmarkPicture(b *testing.B) {
 
 func ptr(r Request) *Request { return &r }
 
-// viewing is a request for a token after a picture of noise.
+// viewing is a request for a token after an image of noise.
 func viewing(b *testing.B, width, height int, seed byte) Request {
 	b.Helper()
 	img := &picture.Image{Width: width, Height: height, Pix: make([]byte, 3*width*height)}

@@ -22,7 +22,7 @@ import (
 )
 
 // embedding is a device that remembers the table that a model embeds tokens with, and a tower whose
-// pictures are ids in disguise: their rows are what the table embeds the ids as.
+// images are ids in disguise: their rows are what the table embeds the ids as.
 type embedding struct {
 	backend.Backend
 	table backend.Weight
@@ -30,7 +30,7 @@ type embedding struct {
 	mu    sync.Mutex // protects what follows
 	ids   map[[32]byte][]int32
 	alive map[backend.Memory]bool // rows of the tower that were not given back
-	made  int                     // pictures
+	made  int                     // images
 	open  int                     // passes
 	sizes []int                   // of all passes
 	steps int                     // of all passes
@@ -55,7 +55,7 @@ func (e *embedding) locked(f func()) {
 	f()
 }
 
-// counts are how many pictures were made rows of, how many of those rows are still there, and how
+// counts are how many images were made rows of, how many of those rows are still there, and how
 // many passes are open.
 func (e *embedding) counts() (made, alive, open int) {
 	e.mu.Lock()
@@ -90,8 +90,8 @@ func (e *embedding) paint(ids []int32, salt byte) *picture.Patches {
 	return p
 }
 
-// disguised makes the ids of a prompt at [at, at+n) a picture. With cols, its positions are those
-// of a picture of that many columns.
+// disguised makes the ids of a prompt at [at, at+n) an image. With cols, its positions are those
+// of an image of that many columns.
 func (e *embedding) disguised(r Request, at, n int, cols int32) Request {
 	p := e.paint(r.Prompt[at:at+n], 0)
 	in := Input{Input: prefix.Input{At: at, N: n, Hash: p.Hash}, Picture: p}
@@ -130,7 +130,7 @@ func (e *embedding) Begin(list []*picture.Patches) (model.TowerPass, error) {
 	return &embeddingPass{e: e, pictures: list, extra: e.extra}, nil
 }
 
-// embeddingPass has a step for each picture, and one more.
+// embeddingPass has a step for each image, and one more.
 type embeddingPass struct {
 	e        *embedding
 	pictures []*picture.Patches
@@ -234,7 +234,7 @@ func TestTowerLetsOthersSpeak(t *testing.T) {
 	}
 }
 
-// TestBackgroundPicturesWait has a picture of a background prefill looked at only while no request
+// TestBackgroundPicturesWait has an image of a background prefill looked at only while no request
 // runs.
 func TestBackgroundPicturesWait(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
@@ -272,7 +272,7 @@ func TestBackgroundPicturesWait(t *testing.T) {
 	}
 }
 
-// TestPicturesSharePasses has the pictures of a prompt made together, unless that is too many
+// TestPicturesSharePasses has the images of a prompt made together, unless that is too many
 // patches, or one is there already.
 func TestPicturesSharePasses(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
@@ -309,7 +309,7 @@ func TestPicturesSharePasses(t *testing.T) {
 	ask(large, 2, 1)
 }
 
-// TestPicturesAreSeenByPriority has a picture overtake others that wait, as requests do.
+// TestPicturesAreSeenByPriority has an image overtake others that wait, as requests do.
 func TestPicturesAreSeenByPriority(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{})
@@ -345,7 +345,7 @@ func TestPicturesAreSeenByPriority(t *testing.T) {
 	}
 }
 
-// TestCanceledPicturesAreNotMade cancels requests whose picture the tower looks at: the last of them
+// TestCanceledPicturesAreNotMade cancels requests whose image the tower looks at: the last of them
 // ends its pass.
 func TestCanceledPicturesAreNotMade(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
@@ -357,7 +357,7 @@ func TestCanceledPicturesAreNotMade(t *testing.T) {
 	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // where the table comes from
 	b.extra = 1 << 40
 	r := b.disguised(Request{Prompt: prompt(30, 2), MaxTokens: 5}, 10, 9, 0)
-	for range 2 { // a picture that was given up is begun again
+	for range 2 { // an image that was given up is begun again
 		var streams []*Stream
 		var cancels []context.CancelFunc
 		for range 2 {
@@ -368,7 +368,7 @@ func TestCanceledPicturesAreNotMade(t *testing.T) {
 			}
 			streams, cancels = append(streams, s), append(cancels, cancel)
 		}
-		for open := 0; open == 0 || e.Stats().Running < len(streams); runtime.Gosched() { // who still waits wants no picture yet
+		for open := 0; open == 0 || e.Stats().Running < len(streams); runtime.Gosched() { // who still waits wants no image yet
 			_, _, open = b.counts()
 		}
 		cancels[0]()

@@ -23,7 +23,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// scene is a prompt with pictures and what the reference makes of it.
+// scene is a prompt with images and what the reference makes of it.
 type scene struct {
 	name   string
 	prompt []int32 // with pad tokens
@@ -42,7 +42,7 @@ type gazing struct {
 	*headed
 	tower  model.Tower
 	merge  int
-	pads   []int32 // ids in place of pictures
+	pads   []int32 // ids in place of images
 	device backend.Backend
 }
 
@@ -61,7 +61,7 @@ func openGazingAt(t *testing.T, dir string, o model.Options, pads ...int32) *gaz
 	return &gazing{m, tower, tower.Info().Merge, pads, b}
 }
 
-// request makes the pad tokens of a prompt rows of pictures, each temporal patch a part by itself.
+// request makes the pad tokens of a prompt rows of images, each temporal patch a part by itself.
 func (g *gazing) request(s *scene) Request {
 	r := Request{Prompt: slices.Clone(s.prompt), MaxTokens: len(s.tokens) - len(s.prompt), IgnoreEnd: true, Hash: true}
 	at := 0
@@ -151,7 +151,7 @@ func prepared[T any](t *testing.T, prepare func(T, int) (*picture.Patches, error
 	return p
 }
 
-// TestVisionGoldens compares prompts with pictures with the reference, from the file to the drafts:
+// TestVisionGoldens compares prompts with images with the reference, from the file to the drafts:
 // positions, logits, hidden rows and the head's logits, greedy tokens with MTP on and off, and the
 // first draft at every token.
 func TestVisionGoldens(t *testing.T) {
@@ -337,7 +337,7 @@ func (s *scene) compare(t *testing.T, i int, rows [][]float32, tolerance float64
 	}
 }
 
-// TestPicturesChangeNothing is the invariant of exactness for pictures with a real tower: with any
+// TestPicturesChangeNothing is the invariant of exactness for images with a real tower: with any
 // drafts, in any rounds, however they are cut, beside texts, with rows kept or made again, with a
 // prefix from the cache or from disk, and with memory taken away and given back, every request gives
 // the tokens and the bits of logits that it gives alone and without drafts.

@@ -28,7 +28,7 @@ type piece struct {
 }
 
 // repertoire is requests of all kinds, answered one after the other without drafts, cache
-// or want of memory. Many have a prefix in common, in some of them with a picture in it.
+// or want of memory. Many have a prefix in common, in some of them with an image in it.
 func repertoire(t *testing.T, m *headed, b *embedding, n int) []piece {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -58,7 +58,7 @@ func repertoire(t *testing.T, m *headed, b *embedding, n int) []piece {
 		if i%4 == 0 {
 			r.Sampling.Constraint, r.IgnoreEnd = grammars[i/4%len(grammars)], false
 		}
-		if i%3 == 2 { // the first is ids: where the rows of pictures come from
+		if i%3 == 2 { // the first is ids: where the rows of images come from
 			r = illustrated(b, r, i)
 		}
 		p := piece{Request: r}
@@ -69,13 +69,13 @@ func repertoire(t *testing.T, m *headed, b *embedding, n int) []piece {
 	return list
 }
 
-// illustrated makes parts of a prompt pictures: one in what prompts have in common, two of equal
+// illustrated makes parts of a prompt images: one in what prompts have in common, two of equal
 // size in one place, and one at the end.
 func illustrated(b *embedding, r Request, i int) Request {
 	n := len(r.Prompt)
 	if n > 70 {
 		r.Prompt = slices.Clone(r.Prompt)
-		r.Prompt[20] = int32(i & 1) // which picture it is
+		r.Prompt[20] = int32(i & 1) // which image it is
 		r = b.disguised(r, 20, 30, 6)
 	}
 	if n > 110 {
@@ -87,7 +87,7 @@ func illustrated(b *embedding, r Request, i int) Request {
 	return r
 }
 
-// until is the first n tokens of a prompt, with the pictures in them.
+// until is the first n tokens of a prompt, with the images in them.
 func (p *piece) until(n int) (ids []int32, inputs []Input) {
 	for _, in := range p.Inputs {
 		if in.At >= n {
