@@ -246,7 +246,7 @@ func TestFamilyIsFoundByItsArchitecture(t *testing.T) {
 }
 
 // TestFamilyTakesRows feeds rows of the embedding table in place of ids, to the same logits, and
-// says where they are; a picture's positions count.
+// says where they are; an image's positions count.
 func TestFamilyTakesRows(t *testing.T) {
 	c, err := checkpoint.Open(write(t, plainConfig))
 	if err != nil {
