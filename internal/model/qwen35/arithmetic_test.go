@@ -34,7 +34,7 @@ var modelCases = []struct {
 // that cross a page, and the state of both after them as it goes to disk. Its digest is part
 // of the arithmetic's name: where bits change and the name does not, this fails, for caches on
 // disk would serve what former versions computed. The rows that the embedded model's vocabulary
-// got with its vision tower do not count: all other bits are those from before. Rows of a picture
+// got with its vision tower do not count: all other bits are those from before. Rows of an image
 // from towers of numbers and of integers are recorded too.
 func TestNetworkBitsAreRecorded(t *testing.T) {
 	all := sha256.New()

@@ -176,7 +176,7 @@ func (g *ggufTower) config() (map[string]any, error) {
 	return config, nil
 }
 
-// preprocessors are the files that say how pictures and videos are prepared, as far as the metadata
+// preprocessors are the files that say how images and videos are prepared, as far as the metadata
 // do.
 func (g *ggufTower) preprocessors(vision map[string]any) (map[string]func() ([]byte, error), error) {
 	videos := map[string]any{

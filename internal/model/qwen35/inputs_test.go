@@ -9,8 +9,8 @@ import (
 	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
-// TestPositionsOfPictures feeds a text with a picture in it: cut anywhere, with the positions of
-// its text given or not, the bits are the same, and each axis of the picture counts.
+// TestPositionsOfPictures feeds a text with an image in it: cut anywhere, with the positions of
+// its text given or not, the bits are the same, and each axis of the image counts.
 func TestPositionsOfPictures(t *testing.T) {
 	sub := subjects(t)[0]
 	r := open(t, sub.Dir, 0, sub.Options)

@@ -24,7 +24,7 @@ func (c *config) Files(from *checkpoint.Checkpoint, log *slog.Logger) (*weights.
 }
 
 // canonical is the canonical form of a tensor's name, and whether it is needed: for text, or, of the
-// vision tower, for pictures.
+// vision tower, for images.
 func canonical(name string) (string, bool) {
 	for {
 		short := strings.TrimPrefix(strings.TrimPrefix(name, "model."), "language_model.")

@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// BenchmarkTower measures a pass of a released tower over one picture, and its longest step.
+// BenchmarkTower measures a pass of a released tower over one image, and its longest step.
 func BenchmarkTower(b *testing.B) {
 	for _, size := range [][2]int{{320, 240}, {640, 480}, {1024, 1024}} {
 		for _, bits := range []int{16, 8} {

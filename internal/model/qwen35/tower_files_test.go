@@ -34,7 +34,7 @@ func onePicture(tb testing.TB) *picture.Patches {
 	return p
 }
 
-// sight is what the tower of a folder makes of a picture.
+// sight is what the tower of a folder makes of an image.
 func sight(t *testing.T, f *folder, o model.Options) [][]float32 {
 	t.Helper()
 	return see(t, towerOf(t, open(t, f.write(t), 1, o)), vision.StepOperations, onePicture(t))
@@ -298,7 +298,7 @@ func TestTowerIsCounted(t *testing.T) {
 	}
 }
 
-// TestTowerTakesNothingElse than pictures that were prepared for it, and gives back its memory.
+// TestTowerTakesNothingElse than images that were prepared for it, and gives back its memory.
 func TestTowerTakesNothingElse(t *testing.T) {
 	r := open(t, golden.Dir(t, "vision"), 1, model.Options{})
 	tower := towerOf(t, r)

@@ -29,7 +29,7 @@ func towerOf(tb testing.TB, r *rig) *vision.Tower {
 	return t.(*vision.Tower)
 }
 
-// goldenPictures are those of the vision fixture, prepared: eight pictures, then the video.
+// goldenPictures are those of the vision fixture, prepared: eight images, then the video.
 func goldenPictures(tb testing.TB, f *golden.VisionFixture) []*picture.Patches {
 	tb.Helper()
 	config, err := picture.ReadImages(golden.Picture(tb, "preprocessor_config.json"))
@@ -134,7 +134,7 @@ func mlxTower(t *testing.T, f *folder) {
 }
 
 // TestTowerEqualsReference holds every stage of the tower against the reference, in both layouts,
-// with a video among the pictures.
+// with a video among the images.
 func TestTowerEqualsReference(t *testing.T) {
 	f := golden.LoadVision(t)
 	pictures := goldenPictures(t, f)
@@ -234,8 +234,8 @@ func near(got, want []float32, share float64) error {
 	return w.Err(share * largest)
 }
 
-// TestTowerRowsAreTheirOwn is the law of the tower: the bits of a picture's rows depend neither on
-// the size of the steps, nor on the pictures that share the pass or their order, nor on threads,
+// TestTowerRowsAreTheirOwn is the law of the tower: the bits of an image's rows depend neither on
+// the size of the steps, nor on the images that share the pass or their order, nor on threads,
 // instruction sets or devices.
 func TestTowerRowsAreTheirOwn(t *testing.T) {
 	f := golden.LoadVision(t)
