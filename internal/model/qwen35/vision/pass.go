@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Pass is a pass over some pictures: their patches are rows of one tensor, and each stage is
+// Pass is a pass over some images: their patches are rows of one tensor, and each stage is
 // done for some rows after others. Only attention looks at other rows, those of its segment, and a
 // row's numbers do not depend on how many are computed at once: so the results depend neither on
 // the size of the steps nor on who shares the pass.
@@ -21,7 +21,7 @@ type Pass struct {
 	t        *Tower
 	pictures []*picture.Patches
 	segments []segment
-	rows     int // patches of all pictures
+	rows     int // patches of all images
 	budget   int // operations of a step
 
 	At          Stage
@@ -31,7 +31,7 @@ type Pass struct {
 
 	X, qkv   backend.Tensor   // [rows, width] and [rows, 3*width]
 	cos, sin backend.Tensor   // [rows, half a head]
-	out      []backend.Tensor // of each picture, [tokens, output]
+	out      []backend.Tensor // of each image, [tokens, output]
 	taken    []bool           // which of them the caller has
 
 	// What a step needs besides, of its rows only.
@@ -44,11 +44,11 @@ type Pass struct {
 
 var _ model.TowerPass = (*Pass)(nil)
 
-// segment is the rows of one frame of a picture, which see each other. A still picture is one.
+// segment is the rows of one frame of an image, which see each other. A still image is one.
 type segment struct {
 	picture     int
 	from, to    int // rows of the pass
-	first       int // row of the picture
+	first       int // row of the image
 	high, width int // patches
 }
 
@@ -77,7 +77,7 @@ func (t *Tower) Begin(pictures []*picture.Patches) (model.TowerPass, error) {
 // BeginWithin starts a pass whose steps have about that many operations.
 func (t *Tower) BeginWithin(pictures []*picture.Patches, budget int) (*Pass, error) {
 	p := &Pass{t: t, pictures: pictures, budget: budget, open: true, taken: make([]bool, len(pictures))}
-	longest := 0 // side of a picture, in patches
+	longest := 0 // side of an image, in patches
 	for i, m := range pictures {
 		g := m.Grid
 		longest = max(longest, g.Height, g.Width)
@@ -339,7 +339,7 @@ func (l *linear) to(dst backend.Tensor, add bool) backend.Product {
 	return backend.Product{Dst: dst, W: l.w, Bias: l.bias, Add: add}
 }
 
-// Take hands out the rows of a picture.
+// Take hands out the rows of an image.
 func (p *Pass) Take(i int) backend.Tensor {
 	if p.At != Finished || !p.open || p.taken[i] {
 		panic("qwen35: rows of an image that were not computed, or taken twice")

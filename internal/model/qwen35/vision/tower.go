@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// Tower is the family's vision tower with its weights. Patches of a picture see each other in
+// Tower is the family's vision tower with its weights. Patches of an image see each other in
 // blocks of attention without a mask; then each token's patches become one row of the model's
 // width.
 type Tower struct {
