@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// mosaic is a text with pictures: what the cache is told of it, and ids that stand for what was
-// really fed. Those of two pictures differ, and so do those of one with other positions.
+// mosaic is a text with images: what the cache is told of it, and ids that stand for what was
+// really fed. Those of two images differ, and so do those of one with other positions.
 type mosaic struct {
 	text Text
 	fed  []int32
 }
 
-// newMosaic puts a text and pictures of one size together at random, so that many begin with the
-// same ids. Of pictures there are two, at positions of three kinds.
+// newMosaic puts a text and images of one size together at random, so that many begin with the
+// same ids. Of images there are two, at positions of three kinds.
 func newMosaic(rng *rand.Rand, length int) (m mosaic) {
 	for len(m.fed) < length {
 		if rng.IntN(3) == 0 {
@@ -38,7 +38,7 @@ func newMosaic(rng *rand.Rand, length int) (m mosaic) {
 	return m
 }
 
-// TestPicturesNeverMeet stores texts with pictures, all of whose ids are the same, at many
+// TestPicturesNeverMeet stores texts with images, all of whose ids are the same, at many
 // lengths, and looks for others that begin like them: in memory, and with nothing but the folder.
 // What is found must be the longest stored prefix of what was really fed, and its state.
 func TestPicturesNeverMeet(t *testing.T) {
