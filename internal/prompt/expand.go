@@ -64,7 +64,7 @@ func search(text string, from, to int, token string) int {
 // match assigns images and videos to marks: the first mark of a kind gets the first of that
 // kind.
 func (b *Builder) match(marks []mark, media []Media) ([]Media, error) {
-	var of [2][]int // indices of pictures and of videos
+	var of [2][]int // indices of images and of videos
 	kind := func(video bool) int {
 		if video {
 			return 1

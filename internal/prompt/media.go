@@ -31,7 +31,7 @@ const (
 	resizeThreads = 2
 )
 
-// decoding limits how many pictures the process decodes at a time: each may take a gigabyte.
+// decoding limits how many images the process decodes at a time: each may take a gigabyte.
 var decoding = make(chan struct{}, 2)
 
 // imageProcessor prepares the images and videos of prompts for the vision tower.
@@ -55,7 +55,7 @@ type recent struct {
 // maxRecent is the maximum bytes of recent images that are kept: about twenty large ones.
 const maxRecent = 64 << 20
 
-// pictureTokens are the tokens that the template puts in place of pictures, and around them.
+// pictureTokens are the tokens that the template puts in place of images, and around them.
 type pictureTokens struct {
 	image, video, start, end pictureToken
 	silent                   []int32 // all that are not for answers
@@ -218,7 +218,7 @@ func (b *Builder) Tower() (tower model.Tower, maxPixels int) {
 type Media struct {
 	*picture.Patches
 	merge   int
-	seconds []float64 // when each temporal patch of a video is shown; nil: it is a picture
+	seconds []float64 // when each temporal patch of a video is shown; nil: it is an image
 }
 
 // prepareMedia decodes the images and videos of a conversation, on the caller's goroutine.
@@ -322,7 +322,7 @@ func (s *imageProcessor) keep(r recent) {
 	s.recent = slices.Delete(s.recent, 0, first)
 }
 
-// preparePicture decodes a picture and cuts it into patches.
+// preparePicture decodes an image and cuts it into patches.
 func (s *imageProcessor) preparePicture(x *chat.Media) (v Media, err error) {
 	if len(x.Files) != 1 {
 		return v, fmt.Errorf("%w: an image of %d files, want one", picture.ErrFormat, len(x.Files))

@@ -110,7 +110,7 @@ func (p *Prompt) Thought() bool { return p.closed != nil && p.Apart(p.thinks.Apa
 // [gMASK]<sop>, come before it, unless it begins with them or is empty.
 func (b *Builder) Text(text string) *Prompt {
 	r := dialogue.Rendered{Text: text, Trusted: [][2]int{{0, len(text)}}}
-	p, _ := b.expand(r, nil, nil, b.Most()) // nothing in it is a picture
+	p, _ := b.expand(r, nil, nil, b.Most()) // nothing in it is an image
 	if first := b.prefix(); len(p.IDs) > 0 && !slices.Equal(p.IDs[:min(len(first), len(p.IDs))], first) {
 		p.IDs = slices.Concat(first, p.IDs)
 	}
