@@ -129,7 +129,7 @@ func (m *mixture) forward(s *State, tokens []int32, drafts int, positions [][3]i
 // kinds: in pieces of any length, with drafts that are accepted or rejected, from snapshots
 // taken on the way, whole or without their first pages, from their bytes, and after states
 // were closed. Every token must get the answers that it gets when the text is read token by
-// token. Half of the texts have pictures, whose positions must be given; where only text is fed,
+// token. Half of the texts have images, whose positions must be given; where only text is fed,
 // they need not be.
 func TestMixturesComputeTheSame(t *testing.T) {
 	for seed := range uint64(10) {
