@@ -174,7 +174,8 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 func simulations() []simulation {
 	cpu := points(1, 1, 2, 1.12, 4, 1.28, 7, 1.56, 8, 1.84, 9, 1.58, 12, 1.84, 16, 2.2, 24, 2.55, 32, 3.3, 48, 4.4)
 	gpu := stairs(1, 1, 2, 1.1, 4, 1.28, 8, 1.38, 16, 1.75, 32, 2.45, 64, 3.85, 128, 6.7)
-	tiny := points(1, 0.45, 2, 0.5, 4, 0.62, 8, 1, 10, 1.11, 12, 1.22, 16, 1.6, 24, 2.15, 32, 2.6, 48, 4.5) // the embedded model with AMX
+	tiny := points(1, 0.4, 8, 1, 16, 1.72, 80, 7.5)
+	embedded := points(1, 0.45, 2, 0.5, 4, 0.62, 8, 1, 10, 1.11, 12, 1.22, 16, 1.6, 24, 2.15, 32, 2.6, 48, 4.5) // as measured with AMX
 	slow := func(d, runs int) float64 { return 1.1 * float64(d) * (0.8 + 0.2*float64(runs)) }
 	small := func(d, runs int) float64 { return float64(d) * (0.7 + 0.28*float64(runs)) }
 	fast := head(0.08, 0)
@@ -249,9 +250,9 @@ func simulations() []simulation {
 		{name: "1, 2, 4, 8: h200", verify: h200, head: chain, accepts: good, size: grows, noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "8: h200, fair head", verify: h200, head: chain, accepts: fair, size: always(8), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "4: h200, 2b", verify: h200small, head: call, accepts: good, size: always(4), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
-		{name: "8: embedded", verify: tiny, head: small, accepts: fair, size: always(8), noise: 0.08, after: 1.07, first: 1.5, prob: calibrated, length: 100},
-		{name: "16: embedded", verify: tiny, head: small, accepts: fair, size: always(16), noise: 0.08, after: 1.12, first: 1.5, prob: calibrated, length: 100},
-		{name: "8: embedded, good head", verify: tiny, head: small, accepts: good, size: always(8), noise: 0.08, after: 1.1, first: 1.5, prob: calibrated, length: 100},
+		{name: "8: embedded", verify: embedded, head: small, accepts: fair, size: always(8), noise: 0.08, after: 1.07, first: 1.5, prob: calibrated, length: 100},
+		{name: "16: embedded", verify: embedded, head: small, accepts: fair, size: always(16), noise: 0.08, after: 1.12, first: 1.5, prob: calibrated, length: 100},
+		{name: "8: embedded, good head", verify: embedded, head: small, accepts: good, size: always(8), noise: 0.08, after: 1.1, first: 1.5, prob: calibrated, length: 100},
 		{name: "4: after drafts", verify: cpu, head: slow, accepts: fair, size: always(4), noise: 0.08, after: 1.2, length: 100},
 		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
 	}
