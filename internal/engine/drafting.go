@@ -16,6 +16,7 @@ type drafting struct {
 	runs       []spec.Run
 	records    []*spec.Record
 	late       []spec.Run       // backlogs that are fed in this round
+	busy       bool             // there are rows to feed or tokens to draft in this round
 	depths     []int            // of the head's drafts
 	eager      int              // runs, the first, of sequences that are not limited to a share of the round
 	to, from   []backend.Tensor // rows that go to backlogs
@@ -55,7 +56,7 @@ func (d *drafting) run(drafter spec.Drafter) error {
 	spec.Plan(drafter, d.runs)
 	d.controller.Choose(d.runs[:d.eager], d.records[:d.eager])
 	d.controller.Follow(d.runs[d.eager:], d.records[d.eager:])
-	if err := d.catchUp(drafter); err != nil {
+	if err := d.catchUp(drafter); err != nil || !d.busy {
 		return err
 	}
 	start, prepared := time.Now(), backend.PreparedBy(d.device)
@@ -92,7 +93,7 @@ func (s *sequence) waits(r *spec.Run) bool {
 	case r.Depth > 0 && r.Source == spec.Computed:
 		s.idle = 0
 		return false
-	case !s.drafted() || s.outcome.Prefill || s.req.Rule == spec.Ratio:
+	case s.outcome.Prefill || s.req.Rule == spec.Ratio:
 		return false
 	}
 	s.idle++
@@ -103,28 +104,12 @@ func (s *sequence) waits(r *spec.Run) bool {
 // wait go to their backlogs. If a backlog has no space left, it is fed too, unless the head is idle: then the older half
 // is dropped. A head that lacks rows drafts nearly as well: see docs/speculation.md.
 func (d *drafting) catchUp(drafter spec.Drafter) error {
-	d.late, d.to, d.from = d.late[:0], d.to[:0], d.from[:0]
+	d.late, d.to, d.from, d.busy = d.late[:0], d.to[:0], d.from[:0], false
 	for i, s := range d.seqs {
-		r := &d.runs[i]
-		waits := s.waits(r)
-		if waits && s.idle > idleRounds && r.Hidden.Rows > s.backlog.Free() {
-			s.backlog.Halve()
+		if s.drafted() {
+			d.keepRows(s, &d.runs[i])
 		}
-		fits := r.Hidden.Rows <= s.backlog.Free()
-		if s.backlog.Len() > 0 && !(waits && fits) {
-			late := *r
-			late.Text, late.Hidden, late.Depth = r.Text[:len(r.Text)-r.Hidden.Rows], s.backlog.Tensor(), 0
-			s.pair(&late)
-			d.late = append(d.late, late)
-			s.backlog.Clear()
-		}
-		if !waits || r.Hidden.Rows > s.backlog.Free() {
-			continue
-		}
-		if to, err := s.backlog.Add(r.Hidden); err == nil { // without memory for them they are fed now
-			d.to, d.from = append(d.to, to), append(d.from, r.Hidden)
-			r.Hidden = r.Hidden.RowRange(0, 0)
-		}
+		d.busy = d.busy || d.runs[i].Depth > 0 || d.runs[i].Hidden.Rows > 0
 	}
 	if len(d.late) > 0 {
 		start := time.Now()
@@ -135,6 +120,28 @@ func (d *drafting) catchUp(drafter spec.Drafter) error {
 	}
 	backend.CopyEach(d.device, d.to, d.from) // after the old contents have been fed
 	return nil
+}
+
+// keepRows has the rows of a run wait, and puts a backlog that does not wait any more on the list.
+func (d *drafting) keepRows(s *sequence, r *spec.Run) {
+	waits, rows := s.waits(r), r.Hidden.Rows
+	if waits && s.idle > idleRounds && rows > s.backlog.Free() {
+		s.backlog.Halve()
+	}
+	if s.backlog.Len() > 0 && (!waits || rows > s.backlog.Free()) {
+		late := *r
+		late.Text, late.Hidden, late.Depth = r.Text[:len(r.Text)-rows], s.backlog.Tensor(), 0
+		s.pair(&late)
+		d.late = append(d.late, late)
+		s.backlog.Clear()
+	}
+	if !waits || rows > s.backlog.Free() {
+		return
+	}
+	if to, err := s.backlog.Add(r.Hidden); err == nil { // without memory for them they are fed now
+		d.to, d.from = append(d.to, to), append(d.from, r.Hidden)
+		r.Hidden = r.Hidden.RowRange(0, 0)
+	}
 }
 
 // draft feeds the drafter the rows that do not wait, and has it draft.

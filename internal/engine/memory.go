@@ -100,8 +100,10 @@ func (e *Engine) allot(s *sequence) error {
 		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
 			return err
 		}
+		if !d.Layout().Empty() {
+			s.backlog = e.pool.Rows(spec.Backlog)
+		}
 	}
-	s.backlog = e.pool.Rows(spec.Backlog)
 	return nil
 }
 
@@ -158,7 +160,7 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 
 // grow makes space for n more tokens in the sequence's states.
 func (s *sequence) grow(n int) error {
-	if err := s.target.Reserve(n); err != nil || s.draftState == nil {
+	if err := s.target.Reserve(n); err != nil || !s.drafted() {
 		return err
 	}
 	return s.draftState.Reserve(n + s.backlog.Len() + spec.MaxDepth) // drafts are fed to the drafter too

@@ -93,7 +93,7 @@ type memory struct {
 	target           *state.State
 	draftState       *state.State   // of the drafter; nil: nothing is drafted for this sequence
 	hostState        any            // of the drafter
-	backlog          *state.Rows    // the last hidden rows that the drafter was not fed
+	backlog          *state.Rows    // the last hidden rows that the drafter was not fed; nil: it needs none
 	idle             int            // rounds since a head has drafted
 	hidden           backend.Tensor // hidden row of the last token kept, valid until the next pass
 	waitingForVision bool           // the tower has not computed the rows that it is to be fed next
@@ -386,8 +386,8 @@ func (s *sequence) fedText(n int) prefix.Text {
 	return prefix.Text{Tokens: s.tokens[:n], Inputs: s.inputs.known}
 }
 
-// drafted reports whether the drafter has to be fed the sequence's tokens.
-func (s *sequence) drafted() bool { return s.draftState != nil && !s.draftState.Layout().Empty() }
+// drafted reports whether the drafter has to be fed the sequence's rows.
+func (s *sequence) drafted() bool { return s.backlog != nil }
 
 // attach adds the rows of images to a span.
 func (s *sequence) attach(span *model.Span) {
