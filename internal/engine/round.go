@@ -80,6 +80,7 @@ func (e *Engine) verify(out model.Output) error {
 		return err
 	}
 	for i, s := range e.choosing {
+		s.isolated = false // it has caught up
 		if s.fault == nil {
 			s.guard(func() { s.commit(s.accepted, s.following, e.logits.Rows(i)) })
 		}
@@ -139,7 +140,6 @@ func (s *sequence) guard(f func()) {
 	if err := try(f); err != nil {
 		s.fault = err
 	}
-	s.isolated = false // it has caught up
 }
 
 // report gives the outcome of each sequence, once, to the controller, to the sequence's

@@ -109,7 +109,7 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 	}
 	if e := c.exact(salt, text); e != nil && (draft == nil || e.draft != nil) {
 		c.touch(e)
-		return c.pass(salt, text, e)
+		return c.writeThrough(salt, text, e)
 	}
 	// Taking memory may shrink the tree, so it comes before looking for a place there.
 	x, err := c.parts(target, draft, hidden)
@@ -120,12 +120,12 @@ func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden b
 		x.release()
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
-	return c.pass(salt, text, c.insert(salt, text, x))
+	return c.writeThrough(salt, text, c.insert(salt, text, x))
 }
 
-// pass passes a stored or found entry on to the disk and the shared store. Errors are as
+// writeThrough passes a stored or found entry on to the disk and the shared store. Errors are as
 // those of spill.
-func (c *Cache) pass(salt Salt, text Text, e *entry) error {
+func (c *Cache) writeThrough(salt Salt, text Text, e *entry) error {
 	if c.o.Disk != nil && !e.spilled {
 		e.spilled = true // even if parts do not fit into the queue
 		if _, err := c.spill(c.o.Disk, salt, text, e); err != nil {
@@ -250,7 +250,7 @@ func (h *Hit) Len() int { return h.e.target.Len() }
 // nil. After an error both states must be closed; if it is state.ErrFailed, the device has failed in
 // earlier queued work.
 func (h *Hit) Restore(target, draft *state.State) error {
-	if err := h.c.pass(h.salt, h.text, h.e); err != nil {
+	if err := h.c.writeThrough(h.salt, h.text, h.e); err != nil {
 		return err
 	}
 	if err := target.Load(h.e.target, h.e.at.path(0)...); err != nil {

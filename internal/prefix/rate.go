@@ -43,11 +43,11 @@ const (
 	speedForgotten = 5 * time.Minute
 )
 
-func follow(average, x float64) float64 {
-	if average == 0 {
+func average(mean, x float64) float64 {
+	if mean == 0 {
 		return x
 	}
-	return average + speedWeight*(x-average)
+	return mean + speedWeight*(x-mean)
 }
 
 // small records the time of a small request.
@@ -55,7 +55,7 @@ func (s *speed) small(now time.Time, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(now)
-	s.r.latency = follow(s.r.latency, took.Seconds())
+	s.r.latency = average(s.r.latency, took.Seconds())
 	s.at = now
 }
 
@@ -70,7 +70,7 @@ func (s *speed) fetched(now time.Time, requests int, bytes int64, took time.Dura
 	} else {
 		seconds /= 10 // it cannot all have been latency
 	}
-	s.r.bytes = follow(s.r.bytes, float64(max(bytes, 1))/seconds)
+	s.r.bytes = average(s.r.bytes, float64(max(bytes, 1))/seconds)
 	s.at = now
 }
 
