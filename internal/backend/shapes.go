@@ -1,15 +1,168 @@
 package backend
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
 
-// Checks of the shapes of operations, for all devices: each panics if tensors do not fit together.
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// The functions of this file check the shapes of operations, and the numbers in their lists, for all
+// devices. They panic if operands do not fit together. Limits of a device are its own to check.
+
+// refuse panics with the shapes of an operation's tensors.
+func refuse(op string, list ...Tensor) {
+	var text strings.Builder
+	for _, t := range list {
+		_, _ = fmt.Fprintf(&text, " %d×%d", t.Rows, t.Cols) // never fails
+	}
+	panic("backend: shapes of " + op + " do not fit:" + text.String())
+}
+
+// alike reports whether two tensors have the same shape.
+func alike(a, b Tensor) bool { return a.Rows == b.Rows && a.Cols == b.Cols }
+
+// CheckCopy checks Copy.
+func CheckCopy(dst, src Tensor) {
+	if dst.Type != src.Type || !alike(dst, src) {
+		refuse(fmt.Sprintf("Copy of %v into %v", src.Type, dst.Type), dst, src)
+	}
+}
+
+// CheckEmbed checks Embed.
+func CheckEmbed(dst Tensor, table Weight, ids []int32) {
+	if dst.Rows != len(ids) || dst.Cols != table.Cols() {
+		refuse(fmt.Sprintf("Embed of %d ids of width %d", len(ids), table.Cols()), dst)
+	}
+	for _, id := range ids {
+		if id < 0 || int(id) >= table.Rows() {
+			panic(fmt.Sprintf("backend: Embed of id %d with a table of %d rows", id, table.Rows()))
+		}
+	}
+}
+
+// CheckGather checks Gather.
+func CheckGather(dst, x Tensor, rows []int32) {
+	if dst.Rows != len(rows) || dst.Cols != x.Cols {
+		refuse(fmt.Sprintf("Gather of %d rows", len(rows)), dst, x)
+	}
+	for _, r := range rows {
+		if r < 0 || int(r) >= x.Rows {
+			panic(fmt.Sprintf("backend: Gather of row %d of %d", r, x.Rows))
+		}
+	}
+}
+
+// CheckProduct checks one product of MatMul.
+func CheckProduct(x Tensor, p *Product) {
+	in, out, n := p.W.Cols(), p.W.Rows(), p.W.Count()
+	wrong := x.Rows != p.Dst.Rows
+	if p.Each {
+		wrong = wrong || x.Cols%n != 0 || p.Dst.Cols%n != 0 || x.Cols/n < in || p.Dst.Cols/n < out || p.Bias.Mem != nil || p.Only != nil
+	} else {
+		wrong = wrong || x.Cols != in || p.Dst.Cols != out || p.Bias.Mem != nil && (p.Bias.Rows != 1 || p.Bias.Cols != out)
+	}
+	if wrong {
+		refuse(fmt.Sprintf("MatMul with %d of %d×%d, each %t, blocks %v", n, out, in, p.Each, p.Only), p.Dst, x, p.Bias)
+	}
+}
+
+// CheckRMSNorm checks RMSNorm.
+func CheckRMSNorm(dst, x, gain Tensor) {
+	if !alike(dst, x) || gain.Cols != x.Cols {
+		refuse("RMSNorm", dst, x, gain)
+	}
+}
+
+// CheckLayerNorm checks LayerNorm.
+func CheckLayerNorm(dst, x, gain, bias Tensor) {
+	if !alike(dst, x) || gain.Cols != x.Cols || bias.Cols != x.Cols {
+		refuse("LayerNorm", dst, x, gain, bias)
+	}
+}
+
+// CheckSwiGLU checks SwiGLU.
+func CheckSwiGLU(dst, gate, up Tensor) {
+	if !alike(dst, gate) || !alike(up, gate) {
+		refuse("SwiGLU", dst, gate, up)
+	}
+}
+
+// CheckGELU checks GELU.
+func CheckGELU(dst, x Tensor) {
+	if !alike(dst, x) {
+		refuse("GELU", dst, x)
+	}
+}
 
 // CheckConvolve checks Convolve.
 func CheckConvolve(dst, x Tensor, c *Convolution) {
 	taps := c.Base.Rows
-	if dst.Rows != x.Rows || dst.Cols != x.Cols || c.Base.Cols != x.Cols || c.Delta.Rows != x.Rows || taps == 0 ||
-		c.Delta.Cols == 0 || c.Delta.Cols%taps != 0 || x.Cols%(c.Delta.Cols/taps) != 0 || dst == x {
-		panic(fmt.Sprintf("backend: convolution of %d×%d with kernels %d×%d and %d×%d into %d×%d",
-			x.Rows, x.Cols, c.Base.Rows, c.Base.Cols, c.Delta.Rows, c.Delta.Cols, dst.Rows, dst.Cols))
+	if !alike(dst, x) || dst == x || taps == 0 || c.Base.Cols != x.Cols || c.Delta.Rows != x.Rows ||
+		c.Delta.Cols == 0 || c.Delta.Cols%taps != 0 || x.Cols%(c.Delta.Cols/taps) != 0 {
+		refuse("Convolve", dst, x, c.Base, c.Delta)
+	}
+}
+
+// CheckRotate checks Rotate.
+func CheckRotate(x, cos, sin Tensor, heads int) {
+	if heads < 1 || x.Cols != 2*heads*cos.Cols || cos.Rows != x.Rows || !alike(sin, cos) {
+		refuse(fmt.Sprintf("Rotate of %d heads", heads), x, cos, sin)
+	}
+}
+
+// CheckMix checks Mix.
+func CheckMix(dst, q, k, v Tensor, heads int) {
+	if heads < 1 || q.Cols%heads != 0 || !alike(dst, q) || k.Cols != q.Cols || !alike(v, k) || q.Rows > 0 && k.Rows == 0 {
+		refuse(fmt.Sprintf("Mix of %d heads", heads), dst, q, k, v)
+	}
+}
+
+// CheckTop checks Top.
+func CheckTop(src Tensor, asks []Ask) {
+	if src.Type != dtype.F32 || len(asks) != src.Rows {
+		refuse(fmt.Sprintf("Top of %v with %d queries", src.Type, len(asks)), src)
+	}
+}
+
+// CheckAttend checks Attend.
+func CheckAttend(dst Tensor, a *Attention, q, k, v Tensor) {
+	values, turned := a.KVHeads*a.Values(), a.HeadDim
+	if a.Latent > 0 {
+		values, turned = 0, a.HeadDim-a.Latent
+	}
+	if k.Cols != a.KVHeads*a.HeadDim || v.Cols != values || 2*len(a.Freqs) > turned || a.Heads%a.KVHeads != 0 ||
+		q.Rows > 0 && (q.Rows != k.Rows || q.Cols != a.Queries() || dst.Rows != q.Rows || dst.Cols != a.Heads*a.Values()) ||
+		a.Latent > 0 && (a.KVHeads != 1 || a.ValueDim != 0 || turned < 0) || a.Sections != nil && len(a.Sections) != len(a.Freqs) {
+		refuse(fmt.Sprintf("Attend with %+v", *a), dst, q, k, v)
+	}
+}
+
+// CheckDeltaNet checks DeltaNet.
+func CheckDeltaNet(dst Tensor, d *DeltaNet, in *DeltaInput) {
+	rows, values := in.QKV.Rows, d.ValueHeads*d.ValueDim
+	if in.QKV.Cols != d.Channels() || in.Z.Rows != rows || in.Z.Cols != values || !alike(dst, in.Z) || in.A.Rows != rows || in.A.Cols != d.ValueHeads ||
+		!alike(in.B, in.A) || d.ValueHeads%d.KeyHeads != 0 || d.Conv.Rows != d.Kernel || d.Conv.Cols != d.Channels() || d.Norm.Cols != d.ValueDim {
+		refuse(fmt.Sprintf("DeltaNet with %+v", *d), dst, in.QKV, in.Z, in.B, in.A)
+	}
+}
+
+// CheckExperts checks Experts, and that there are as many experts as are to be chosen.
+func CheckExperts(dst, x Tensor, e *Experts) {
+	n, free := e.Router.Rows(), e.Router.Rows()
+	wrong := e.Bias.Mem != nil && (e.Bias.Rows != 1 || e.Bias.Cols != n) || e.SharedRouter != nil && e.SharedGate == nil
+	if e.Groups > 1 {
+		free = n / e.Groups * e.TopGroups
+		wrong = wrong || n%e.Groups != 0 || e.TopGroups > e.Groups
+	}
+	if wrong || e.TopK > free {
+		panic(fmt.Sprintf("backend: choice of %d from %d experts, %d of %d groups, %d biases", e.TopK, n, e.TopGroups, e.Groups, e.Bias.Cols))
+	}
+	fits := func(gate, up, down Weight, count int) bool {
+		return gate.Cols() == x.Cols && up.Cols() == x.Cols && up.Rows() == gate.Rows() && down.Cols() == gate.Rows() && down.Rows() == x.Cols &&
+			min(gate.Count(), up.Count(), down.Count()) >= count
+	}
+	if !alike(dst, x) || e.Router.Cols() != x.Cols || !fits(e.Gate, e.Up, e.Down, n) || e.SharedGate != nil && !fits(e.SharedGate, e.SharedUp, e.SharedDown, 1) {
+		refuse(fmt.Sprintf("Experts: %d of %d×%d and %d×%d", e.Gate.Count(), e.Gate.Rows(), e.Gate.Cols(), e.Down.Rows(), e.Down.Cols()), dst, x)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // Shapes of operations on rows: one long row, which is cut into pieces, and odd ones.
@@ -175,6 +176,14 @@ func (c *checker) shapes() {
 		"Convolve":  func() { r.b.Convolve(y, x, &backend.Convolution{Base: x, Delta: narrow}, []backend.Seq{{N: 3}}) },
 		"Mix":       func() { r.b.Mix(y, x, x, x, 3, 1) },
 		"Top":       func() { _, _ = r.b.Top(x, make([]backend.Ask, 2)) },
+		"Attend": func() {
+			r.b.Attend(y, &backend.Attention{Heads: 2, KVHeads: 1, HeadDim: 32}, backend.Place{Type: dtype.F16}, x, x, x, []backend.Seq{{N: 3}})
+		},
+		"DeltaNet": func() {
+			d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: 1, KeyDim: 16, ValueDim: 32, Kernel: 3, Conv: x, Norm: x}
+			r.b.DeltaNet(y, d, backend.Place{}, backend.DeltaInput{QKV: x, Z: x, B: x, A: x}, []backend.Seq{{N: 3}})
+		},
+		"Experts": func() { r.b.Experts(y, x, &backend.Experts{Router: w, Gate: w, Up: w, Down: w, TopK: 2}) },
 	} {
 		c.on(op)
 		if try(f) == nil {

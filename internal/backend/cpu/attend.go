@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -94,6 +93,7 @@ type attendSpan struct {
 
 // Attend is attention.
 func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+	backend.CheckAttend(dst, a, q, k, v)
 	op := &b.attend
 	op.b, op.a, op.at, op.batch = b, a, at, batch
 	op.dst, op.q, op.k, op.v = dst, q, k, v
@@ -117,14 +117,14 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	}
 }
 
-// shape finds the widths of everything, and checks them.
+// shape finds the widths of everything.
 func (op *attendOp) shape() {
 	a, b := op.a, op.b
 	op.key, op.tail, op.value = a.HeadDim, 0, a.Values()
-	second, values, turned := op.value, a.KVHeads*op.value, op.key // second: of a page's rows behind the keys
+	second := op.value // of a page's rows behind the keys
 	if a.Latent > 0 {
 		op.key, op.tail = a.Latent, a.HeadDim-a.Latent
-		second, values, turned = op.tail, 0, op.tail
+		second = op.tail
 	}
 	op.head = a.Queries() / a.Heads
 	op.coded = op.at.Type == dtype.I8
@@ -135,13 +135,6 @@ func (op *attendOp) shape() {
 	op.scale = a.ScoreScale()
 	op.set = b.isa
 	op.vector = b.isa.Vector.ForWidth(op.key | op.tail | op.value) // a multiple of lanes only if all of them are
-	wrong := op.k.Cols != a.KVHeads*a.HeadDim || op.v.Cols != values || 2*len(a.Freqs) > turned ||
-		op.q.Rows > 0 && (op.q.Cols != a.Queries() || op.dst.Cols != a.Heads*op.value) ||
-		a.Latent > 0 && (a.KVHeads != 1 || a.ValueDim != 0 || op.tail < 0) ||
-		a.Sections != nil && len(a.Sections) != len(a.Freqs)
-	if wrong {
-		panic(fmt.Sprintf("cpu: attention %+v of %d, %d and %d into %d columns", *a, op.q.Cols, op.k.Cols, op.v.Cols, op.dst.Cols))
-	}
 }
 
 func (op *attendOp) run(phase attendPhase, parts, grain int) {

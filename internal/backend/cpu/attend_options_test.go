@@ -163,10 +163,16 @@ func (c *attendOptions) run(t *testing.T, b *Backend, kind dtype.Type, step int)
 }
 
 // TestAttendOptionsEqualFloat64 compares every option with attention as it is written in
-// papers, in float64.
+// papers, in float64: of a text, and of a block.
 func TestAttendOptionsEqualFloat64(t *testing.T) {
 	b := openTest(t, Options{Threads: 1})
-	for _, c := range attendVariants() {
+	variants := attendVariants()
+	for _, c := range variants {
+		c.name += ", block"
+		c.a.Block = true
+		variants = append(variants, c)
+	}
+	for _, c := range variants {
 		want := attentionByDefinition(c.open(t, b, dtype.F32))
 		for i, tolerance := range [3]float64{5e-6, 1e-2, 0.15} {
 			got := c.run(t, b, optionKinds[i], optionRows)[0]
@@ -253,12 +259,15 @@ func attentionByDefinition(a *backend.Attention, x *optionInput) []float64 {
 		for h := range a.Heads {
 			kv := h / (a.Heads / a.KVHeads)
 			q := prepare(wide(row(x.q, r)[h*stride:][:d]), a.QNorm, positions(r))
-			first := 0
+			first, last := 0, r
+			if a.Block {
+				last = optionRows - 1
+			}
 			if a.Window > 0 {
-				first = max(0, r+1-a.Window)
+				first, last = max(0, r+1-a.Window), min(last, r+a.Window-1)
 			}
 			sum, total := make([]float64, dv), 0.0
-			for j := first; j <= r; j++ {
+			for j := first; j <= last; j++ {
 				score := 0.0
 				for i, y := range keys[j][kv] {
 					score += q[i] * y

@@ -257,9 +257,7 @@ func (b *Backend) Pass(_ backend.Pass, queue func()) { queue() }
 
 // Copy copies src to dst.
 func (b *Backend) Copy(dst, src backend.Tensor) {
-	if dst.Type != src.Type || dst.Rows != src.Rows || dst.Cols != src.Cols {
-		panic(fmt.Sprintf("cpu: copy of %v %d×%d into %v %d×%d", src.Type, src.Rows, src.Cols, dst.Type, dst.Rows, dst.Cols))
-	}
+	backend.CheckCopy(dst, src)
 	if dst.Stride == dst.Cols && src.Stride == src.Cols { // no gaps: one long row
 		dst.Rows, dst.Cols, src.Cols = 1, dst.Rows*dst.Cols, dst.Rows*dst.Cols
 	}

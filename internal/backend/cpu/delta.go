@@ -45,6 +45,7 @@ const (
 
 // DeltaNet runs a Gated DeltaNet layer.
 func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+	backend.CheckDeltaNet(dst, d, &in)
 	op := &b.delta
 	op.b, op.d, op.at, op.dst, op.in, op.batch = b, d, at, dst, in, batch
 	op.vector, op.strip = &b.isa.Vector, b.isa.Vector.ForWidth(d.ValueDim)

@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"fmt"
-
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
@@ -21,14 +19,11 @@ type eachOp struct {
 
 // each computes a product that has Each.
 func (b *Backend) each(x backend.Tensor, p *backend.Product) {
+	backend.CheckProduct(x, p)
 	op := &b.heads
 	w := p.W.(*kernel.Weight)
 	n := w.Count()
 	op.p, op.x, op.w, op.in, op.out = *p, x, w, x.Cols/n, p.Dst.Cols/n
-	if x.Cols%n != 0 || p.Dst.Cols%n != 0 || op.in < w.Cols() || op.out < w.Rows() || x.Rows != p.Dst.Rows || p.Bias.Mem != nil || p.Only != nil {
-		panic(fmt.Sprintf("cpu: product of %d×%d and %d of %d×%d into %d×%d, bias %t, blocks %v",
-			x.Rows, x.Cols, n, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols, p.Bias.Mem != nil, p.Only))
-	}
 	if x.Rows == 0 {
 		return
 	}

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -57,12 +56,12 @@ type expertJob struct {
 // their rank, and the shared expert last.
 func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	op := &b.experts
+	backend.CheckExperts(dst, x, e)
 	op.b, op.e, op.dst, op.x = b, e, dst, x
 	n := x.Rows
 	if n == 0 {
 		return
 	}
-	op.check()
 	op.logits = b.workspace(op.logits, n, e.Router.Rows())
 	products := [2]backend.Product{{Dst: op.logits, W: e.Router}}
 	if e.SharedRouter == nil {
@@ -99,20 +98,6 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	op.run(requantizing, slots, max(1, quantizeAlone/wide))
 	op.run(narrowing, downTiles, 1)
 	op.run(combining, n, 2)
-}
-
-// check refuses a choice that cannot be made.
-func (op *expertsOp) check() {
-	e := op.e
-	n, free := e.Router.Rows(), e.Router.Rows()
-	wrong := e.Bias.Mem != nil && (e.Bias.Rows != 1 || e.Bias.Cols != n) || e.SharedRouter != nil && e.SharedGate == nil
-	if e.Groups > 1 {
-		free = n / e.Groups * e.TopGroups
-		wrong = wrong || n%e.Groups != 0 || e.TopGroups > e.Groups
-	}
-	if wrong || e.TopK > free {
-		panic(fmt.Sprintf("cpu: choice of %d from %d experts, %d of %d groups, %d biases", e.TopK, n, e.TopGroups, e.Groups, e.Bias.Cols))
-	}
 }
 
 func (op *expertsOp) run(phase expertsPhase, parts, grain int) {
@@ -288,9 +273,6 @@ func (op *expertsOp) combine(worker, r int) {
 func (op *matmulOp) prepare(b *Backend, x backend.Tensor, n int, weights ...*kernel.Weight) {
 	op.b, op.x, op.matrix, op.acts, op.floats = b, x, n, op.acts[:0], op.floats[:0]
 	for _, w := range weights {
-		if x.Cols != w.Cols() || n >= w.Count() {
-			panic(fmt.Sprintf("cpu: expert %d: product of %d×%d and %d×%d", n, x.Rows, x.Cols, w.Rows(), w.Cols()))
-		}
 		op.lay(w)
 	}
 }

@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"fmt"
-
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
@@ -48,19 +46,15 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 	op.products = append(op.products[:0], products...)
 	op.acts, op.floats = op.acts[:0], op.floats[:0]
 	tiles := 0
-	for _, p := range products {
+	for i := range products {
+		p := &products[i]
 		if p.Each {
 			continue // computed by itself
 		}
+		backend.CheckProduct(x, p)
 		w := p.W.(*kernel.Weight)
-		if x.Cols != w.Cols() || p.Dst.Cols != w.Rows() || p.Dst.Rows != x.Rows || n >= w.Count() {
-			panic(fmt.Sprintf("cpu: product of %d×%d and %d×%d into %d×%d", x.Rows, x.Cols, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols))
-		}
-		if p.Bias.Mem != nil && (p.Bias.Rows != 1 || p.Bias.Cols != w.Rows()) {
-			panic(fmt.Sprintf("cpu: bias of %d×%d for %d columns", p.Bias.Rows, p.Bias.Cols, w.Rows()))
-		}
 		op.lay(w)
-		tiles += tilesOf(&p, w)
+		tiles += tilesOf(p, w)
 	}
 	if x.Rows > 0 && tiles > 0 {
 		op.fill()

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -36,11 +35,7 @@ const mixPacked = 2 << 20
 
 // Mix is attention without mask and cache.
 func (b *Backend) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
-	wrong := heads < 1 || q.Cols%heads != 0 || dst.Rows != q.Rows || dst.Cols != q.Cols || k.Cols != q.Cols ||
-		v.Rows != k.Rows || v.Cols != q.Cols || q.Rows > 0 && k.Rows == 0
-	if wrong {
-		panic(fmt.Sprintf("cpu: attention of %d heads of %d×%d over %d×%d and %d×%d into %d×%d", heads, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckMix(dst, q, k, v, heads)
 	if q.Rows == 0 || q.Cols == 0 {
 		return
 	}

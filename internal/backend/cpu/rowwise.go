@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"fmt"
-
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
@@ -31,26 +29,18 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	if w.Input != nil {
 		panic("cpu: embed with a table whose input is transformed")
 	}
-	if dst.Rows != len(ids) || dst.Cols != w.Cols() {
-		panic(fmt.Sprintf("cpu: embed %d ids of width %d into %d×%d", len(ids), w.Cols(), dst.Rows, dst.Cols))
-	}
+	backend.CheckEmbed(dst, table, ids)
 	b.rowwise = rowwiseOp{b: b, f: embedRow, dst: dst, table: w, ids: ids}
 	b.pool.run(&b.rowwise, dst.Rows, 4)
 }
 
 func embedRow(op *rowwiseOp, r int) {
-	w, id := op.table, int(op.ids[r])
-	if id < 0 || id >= w.Rows() {
-		panic(fmt.Sprintf("cpu: embed id %d of %d", id, w.Rows()))
-	}
-	w.RowFloats(row(op.dst, r), 0, id)
+	op.table.RowFloats(row(op.dst, r), 0, int(op.ids[r]))
 }
 
 // Gather sets row i of dst to row rows[i] of x.
 func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
-	if dst.Rows != len(rows) || dst.Cols != x.Cols {
-		panic(fmt.Sprintf("cpu: gather %d rows of width %d into %d×%d", len(rows), x.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckGather(dst, x, rows)
 	for i, r := range rows {
 		copy(row(dst, i), row(x, int(r)))
 	}
@@ -58,9 +48,7 @@ func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
 
 // RMSNorm normalizes the rows of x.
 func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
-	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols {
-		panic(fmt.Sprintf("cpu: norm of %d×%d with %d gains into %d×%d", x.Rows, x.Cols, gain.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckRMSNorm(dst, x, gain)
 	b.rowwise = rowwiseOp{b: b, f: normRow, dst: dst, x: x, y: gain, eps: eps}
 	b.pool.run(&b.rowwise, x.Rows, 8)
 }
@@ -71,9 +59,7 @@ func normRow(op *rowwiseOp, r int) {
 
 // LayerNorm normalizes the rows of x.
 func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
-	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols || bias.Cols != x.Cols {
-		panic(fmt.Sprintf("cpu: norm of %d×%d with %d gains and %d biases into %d×%d", x.Rows, x.Cols, gain.Cols, bias.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckLayerNorm(dst, x, gain, bias)
 	b.rowwise = rowwiseOp{b: b, f: layerNormRow, dst: dst, x: x, y: gain, z: bias, eps: eps}
 	b.pool.run(&b.rowwise, x.Rows, 8)
 }
@@ -84,9 +70,7 @@ func layerNormRow(op *rowwiseOp, r int) {
 
 // Rotate turns the heads of x.
 func (b *Backend) Rotate(x, cos, sin backend.Tensor, heads int) {
-	if heads < 1 || x.Cols != 2*heads*cos.Cols || cos.Rows != x.Rows || sin.Rows != x.Rows || sin.Cols != cos.Cols {
-		panic(fmt.Sprintf("cpu: rotation of %d heads of %d×%d by %d×%d and %d×%d", heads, x.Rows, x.Cols, cos.Rows, cos.Cols, sin.Rows, sin.Cols))
-	}
+	backend.CheckRotate(x, cos, sin, heads)
 	b.rowwise = rowwiseOp{b: b, f: rotateRow, x: x, y: cos, z: sin, heads: heads}
 	b.pool.run(&b.rowwise, x.Rows, 8)
 }
@@ -105,9 +89,7 @@ const piece = 1024
 
 // SwiGLU sets dst to silu(gate)*up.
 func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
-	if dst.Rows != gate.Rows || dst.Cols != gate.Cols || up.Rows != gate.Rows || up.Cols != gate.Cols {
-		panic(fmt.Sprintf("cpu: swiglu of %d×%d and %d×%d into %d×%d", gate.Rows, gate.Cols, up.Rows, up.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckSwiGLU(dst, gate, up)
 	b.rowwise = rowwiseOp{b: b, f: swigluPiece, dst: dst, x: gate, y: up}
 	b.pool.run(&b.rowwise, dst.Rows*pieces(dst.Cols), 2)
 }
@@ -129,9 +111,7 @@ func swigluPiece(op *rowwiseOp, i int) {
 
 // GELU sets dst to x·Φ(x).
 func (b *Backend) GELU(dst, x backend.Tensor, tanh bool) {
-	if dst.Rows != x.Rows || dst.Cols != x.Cols {
-		panic(fmt.Sprintf("cpu: gelu of %d×%d into %d×%d", x.Rows, x.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckGELU(dst, x)
 	f := geluPiece
 	if tanh {
 		f = geluTanhPiece

@@ -1,11 +1,9 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/topk"
 )
@@ -28,9 +26,7 @@ type topScratch struct {
 
 // Top returns the highest numbers of each row, which the threads share.
 func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
-	if src.Type != dtype.F32 || len(asks) != src.Rows {
-		panic(fmt.Sprintf("cpu: %d queries for the top values of %d rows of %v", len(asks), src.Rows, src.Type))
-	}
+	backend.CheckTop(src, asks)
 	op := &b.top
 	for len(op.best) < len(asks) {
 		op.best = append(op.best, backend.Best{})

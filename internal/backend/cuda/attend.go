@@ -127,16 +127,18 @@ func (b *Backend) splitBytes() int {
 
 // layer finds the widths of everything, and checks them.
 func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor) attendLayer {
+	backend.CheckAttend(dst, a, q, k, v)
+	atMost(maxPairs, len(a.Freqs))
+	atMost(maxValues, a.Values())
+	atMost(maxRows, k.Rows)
 	l := attendLayer{
 		dst: dst, rows: k.Rows, queries: q.Rows, heads: a.Heads, kvHeads: a.KVHeads, key: a.HeadDim, value: a.Values(),
 		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], window: min(a.Window, backend.MaxWindow), latent: a.Latent > 0,
 	}
 	part := [2]int{backend.KeyBytes(at.Type, 1, l.key), backend.ValueBytes(at.Type, 1, l.value)}
-	values, turned := a.KVHeads*l.value, l.key
 	if l.latent {
 		l.key, l.tail = a.Latent, a.HeadDim-a.Latent
 		part = [2]int{backend.LatentBytes(at.Type, l.key), backend.LatentBytes(at.Type, l.tail)}
-		values, turned = 0, l.tail
 	}
 	l.layerParam = layerParam{
 		heads: i32(l.heads), kvHeads: i32(l.kvHeads), key: i32(l.key), tail: i32(l.tail), value: i32(l.value), head: i32(a.Queries() / a.Heads),
@@ -144,13 +146,6 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 		pairs: i32(len(a.Freqs)), interleaved: b32(a.Interleaved), eps: a.Eps, scale: a.ScoreScale(), queries: i32(l.queries),
 		dst: b.at(dst), q: b.at(q), k: b.at(k), v: b.at(v), qNorm: b.at(a.QNorm), kNorm: b.at(a.KNorm),
 		dstStride: i32(dst.Stride), qStride: i32(q.Stride), kStride: i32(k.Stride), vStride: i32(v.Stride),
-	}
-	wrong := k.Cols != a.KVHeads*a.HeadDim || v.Cols != values || 2*len(a.Freqs) > turned ||
-		q.Rows > 0 && (q.Rows != k.Rows || q.Cols != a.Queries() || dst.Cols != a.Heads*l.value) ||
-		a.Latent > 0 && (a.KVHeads != 1 || a.ValueDim != 0 || l.tail < 0) || a.Heads%a.KVHeads != 0 ||
-		a.Sections != nil && len(a.Sections) != len(a.Freqs) || len(a.Freqs) > maxPairs || l.value > maxValues || k.Rows > maxRows
-	if wrong {
-		panic(fmt.Sprintf("cuda: attention %+v of %d×%d, %d×%d and %d columns into %d", *a, q.Rows, q.Cols, k.Rows, k.Cols, v.Cols, dst.Cols))
 	}
 	return l
 }

@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
@@ -41,18 +39,11 @@ func neighbors(d *backend.DeltaNet) int {
 
 // DeltaNet runs a Gated DeltaNet layer.
 func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
-	rows, channels := in.QKV.Rows, d.Channels()
-	values := d.ValueHeads * d.ValueDim
-	wrong := in.QKV.Cols != channels || in.Z.Cols != values || dst.Cols != values || in.A.Cols != d.ValueHeads || in.B.Cols != d.ValueHeads ||
-		in.Z.Rows != rows || dst.Rows != rows || in.A.Rows != rows || in.B.Rows != rows || d.ValueHeads%d.KeyHeads != 0 || 2*rows > maxRows ||
-		d.Conv.Rows != d.Kernel || d.Conv.Cols != channels || d.Norm.Cols != d.ValueDim
-	if wrong {
-		panic(fmt.Sprintf("cuda: DeltaNet %+v of %d×%d, %d×%d, %d×%d and %d×%d into %d×%d", *d, in.QKV.Rows, in.QKV.Cols,
-			in.Z.Rows, in.Z.Cols, in.B.Rows, in.B.Cols, in.A.Rows, in.A.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckDeltaNet(dst, d, &in)
+	atMost(maxRows/2, dst.Rows)
 	b.begin()
 	call := b.lists(backend.Pass{Batch: batch})
-	if rows == 0 {
+	if dst.Rows == 0 {
 		return
 	}
 	c := deltaCall{dst, d, at, in, batch, call}

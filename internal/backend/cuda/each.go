@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
@@ -12,10 +10,6 @@ func (b *Backend) each(x backend.Tensor, p *backend.Product) {
 	w := b.weight(p.W)
 	n := w.Count()
 	in, out := x.Cols/n, p.Dst.Cols/n
-	if x.Cols%n != 0 || p.Dst.Cols%n != 0 || in < w.Cols() || out < w.Rows() || x.Rows != p.Dst.Rows || p.Bias.Mem != nil || p.Only != nil {
-		panic(fmt.Sprintf("cuda: product of %d×%d and %d of %d×%d into %d×%d, bias %t, blocks %v",
-			x.Rows, x.Cols, n, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols, p.Bias.Mem != nil, p.Only))
-	}
 	for i := range n {
 		one := *w
 		one.at += driver.Ptr(i * w.Layout.Tiles * w.TileSize)

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -34,12 +33,11 @@ const maxExperts = 1024
 
 // Experts adds the answer of the experts to dst.
 func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
-	checkChoice(e)
+	backend.CheckExperts(dst, x, e)
+	atMost(maxExperts, e.Router.Rows())
+	atMost(maxRows, x.Rows*(e.TopK+1))
 	if x.Rows == 0 {
 		return
-	}
-	if dst.Rows != x.Rows || dst.Cols != x.Cols || x.Rows*(e.TopK+1) > maxRows {
-		panic(fmt.Sprintf("cuda: %d experts of %d rows of %d numbers for %d×%d", e.TopK, x.Rows, x.Cols, dst.Rows, dst.Cols))
 	}
 	b.begin()
 	m := mixture{b: b, e: e, dst: dst, x: x, choices: x.Rows * e.TopK, most: maxRelay}
@@ -91,19 +89,6 @@ func (m *mixture) shares() bool {
 		}
 	}
 	return true
-}
-
-// checkChoice refuses a choice that cannot be made.
-func checkChoice(e *backend.Experts) {
-	n, free := e.Router.Rows(), e.Router.Rows()
-	wrong := e.Bias.Mem != nil && (e.Bias.Rows != 1 || e.Bias.Cols != n) || e.SharedRouter != nil && e.SharedGate == nil
-	if e.Groups > 1 {
-		free = n / e.Groups * e.TopGroups
-		wrong = wrong || n%e.Groups != 0 || e.TopGroups > e.Groups
-	}
-	if wrong || e.TopK > free || n > maxExperts {
-		panic(fmt.Sprintf("cuda: choice of %d from %d experts, %d of %d groups, %d biases", e.TopK, n, e.TopGroups, e.Groups, e.Bias.Cols))
-	}
 }
 
 // work is a tensor of the running operation.
@@ -266,14 +251,9 @@ func (b *Backend) answerOne(m *mixture) {
 		}))
 }
 
-// weights3 is the three stacks of experts, which must fit one another.
+// weights3 is the three stacks of experts.
 func (m *mixture) weights3() (gate, up, down *weight) {
-	b, e := m.b, m.e
-	gate, up, down = b.weight(e.Gate), b.weight(e.Up), b.weight(e.Down)
-	if gate.Cols() != m.x.Cols || up.Cols() != m.x.Cols || up.Rows() != gate.Rows() || down.Cols() != gate.Rows() || down.Rows() != m.x.Cols {
-		panic(fmt.Sprintf("cuda: experts of %d×%d, %d×%d and %d×%d for %d columns", gate.Rows(), gate.Cols(), up.Rows(), up.Cols(), down.Rows(), down.Cols(), m.x.Cols))
-	}
-	return gate, up, down
+	return m.b.weight(m.e.Gate), m.b.weight(m.e.Up), m.b.weight(m.e.Down)
 }
 
 // gather copies the rows of the choices to their slots, in the form of w; have is the form of
@@ -319,9 +299,6 @@ func (m *mixture) transformed(w *weight) input {
 
 // product is the jobs of a stack, and of the shared expert's matrix if it is one of them.
 func (m *mixture) product(w *weight, other backend.Weight, in input, dst driver.Ptr) product {
-	if w.Count() < m.e.Router.Rows() {
-		panic(fmt.Sprintf("cuda: a stack of %d for %d experts", w.Count(), m.e.Router.Rows()))
-	}
 	p := product{
 		w: w, in: in, dst: dst, stride: w.Rows(), rows: min(m.most, m.x.Rows),
 		tiles: w.Layout.Tiles * m.jobs, jobs: m.list, jobCount: m.count,

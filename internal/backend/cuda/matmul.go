@@ -64,19 +64,13 @@ func (b *Backend) products(x backend.Tensor, known []input, products ...backend.
 	ahead := b.narrowAhead(x, products)
 	for i := range products {
 		p := &products[i]
-		if p.Each {
+		if backend.CheckProduct(x, p); p.Each {
 			b.multiply(list...)
 			list = list[:0]
 			b.each(x, p)
 			continue
 		}
 		w := b.weight(p.W)
-		if x.Cols != w.Cols() || p.Dst.Cols != w.Rows() || p.Dst.Rows != x.Rows {
-			panic(fmt.Sprintf("cuda: product of %d×%d and %d×%d into %d×%d", x.Rows, x.Cols, w.Rows(), w.Cols(), p.Dst.Rows, p.Dst.Cols))
-		}
-		if p.Bias.Mem != nil && (p.Bias.Rows != 1 || p.Bias.Cols != w.Rows()) {
-			panic(fmt.Sprintf("cuda: bias of %d×%d for %d columns", p.Bias.Rows, p.Bias.Cols, w.Rows()))
-		}
 		d, ok := b.product(x, w, *p, &known)
 		if !ok {
 			continue

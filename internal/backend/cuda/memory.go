@@ -131,9 +131,7 @@ const readPiece = 16 << 20
 
 // Copy copies src to dst.
 func (b *Backend) Copy(dst, src backend.Tensor) {
-	if dst.Type != src.Type || dst.Rows != src.Rows || dst.Cols != src.Cols {
-		panic(fmt.Sprintf("cuda: copy of %v %d×%d into %v %d×%d", src.Type, src.Rows, src.Cols, dst.Type, dst.Rows, dst.Cols))
-	}
+	backend.CheckCopy(dst, src)
 	b.begin()
 	b.copyRows(b.at(dst), dst.Stride, b.at(src), src.Stride, dst.Rows, dst.Cols, dst.Type.Size())
 }

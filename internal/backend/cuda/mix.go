@@ -1,21 +1,13 @@
 package cuda
 
-import (
-	"fmt"
-
-	"github.com/foretoken/foretoken/internal/backend"
-)
+import "github.com/foretoken/foretoken/internal/backend"
 
 // Queries and keys that a block of mix.cu takes together.
 const mixQueries, mixKeys = 16, 64
 
 // Mix is attention without mask and cache.
 func (b *Backend) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
-	wrong := heads < 1 || q.Cols%heads != 0 || dst.Rows != q.Rows || dst.Cols != q.Cols || k.Cols != q.Cols ||
-		v.Rows != k.Rows || v.Cols != q.Cols || q.Rows > 0 && k.Rows == 0
-	if wrong {
-		panic(fmt.Sprintf("cuda: attention of %d heads of %d×%d over %d×%d and %d×%d into %d×%d", heads, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckMix(dst, q, k, v, heads)
 	b.begin()
 	if q.Rows == 0 || q.Cols == 0 {
 		return

@@ -22,6 +22,13 @@ func pieces(rows, cols int) grid {
 // maxRows is how many rows the second dimension of a grid may have.
 const maxRows = 65535
 
+// atMost panics if n is above a limit of the kernels.
+func atMost(limit, n int) {
+	if n > limit {
+		panic(fmt.Sprintf("cuda: %d is above the limit of %d", n, limit))
+	}
+}
+
 // eachRows calls f for rows in as many pieces as grids need.
 func eachRows(rows int, f func(from, to int)) {
 	for from := 0; from < rows; from += maxRows {
@@ -56,14 +63,8 @@ func (b *Backend) copyRows(to driver.Ptr, toStride int, from driver.Ptr, fromStr
 
 // Gather sets row i of dst to row rows[i] of x.
 func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
-	if dst.Rows != len(rows) || dst.Cols != x.Cols || dst.Rows > maxRows {
-		panic(fmt.Sprintf("cuda: gather %d rows of width %d into %d×%d", len(rows), x.Cols, dst.Rows, dst.Cols))
-	}
-	for _, r := range rows {
-		if r < 0 || int(r) >= x.Rows {
-			panic(fmt.Sprintf("cuda: gather row %d of %d", r, x.Rows))
-		}
-	}
+	backend.CheckGather(dst, x, rows)
+	atMost(maxRows, dst.Rows)
 	b.begin()
 	call := b.lists(backend.Pass{Want: rows})
 	gathered := func(c quantized) {
@@ -83,9 +84,7 @@ func groupsOf(t backend.Tensor, c *quantized) grid {
 
 // RMSNorm normalizes the rows of x.
 func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
-	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols {
-		panic(fmt.Sprintf("cuda: norm of %d×%d with %d gains into %d×%d", x.Rows, x.Cols, gain.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckRMSNorm(dst, x, gain)
 	b.begin()
 	b.rmsNorm(dst, x, gain, eps, quantized{})
 	if b.passes.recording != nil { // elsewhere the function would be an allocation for nothing
@@ -107,18 +106,14 @@ func (b *Backend) rmsNorm(dst, x, gain backend.Tensor, eps float32, c quantized)
 
 // LayerNorm normalizes the rows of x.
 func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
-	if dst.Rows != x.Rows || dst.Cols != x.Cols || gain.Cols != x.Cols || bias.Cols != x.Cols {
-		panic(fmt.Sprintf("cuda: norm of %d×%d with %d gains and %d biases into %d×%d", x.Rows, x.Cols, gain.Cols, bias.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckLayerNorm(dst, x, gain, bias)
 	b.begin()
 	b.launch("rowwise.layer_norm", grid{x: x.Rows, threads: rowThreads}, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), b.at(bias), x.Cols, eps)
 }
 
 // SwiGLU sets dst to silu(gate)*up.
 func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
-	if dst.Rows != gate.Rows || dst.Cols != gate.Cols || up.Rows != gate.Rows || up.Cols != gate.Cols {
-		panic(fmt.Sprintf("cuda: swiglu of %d×%d and %d×%d into %d×%d", gate.Rows, gate.Cols, up.Rows, up.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckSwiGLU(dst, gate, up)
 	b.begin()
 	b.swiglu(dst, gate, up)
 }
@@ -128,9 +123,7 @@ const gluColumns = 128
 
 // swiglu is SwiGLU as part of another operation.
 func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
-	if dst.Rows > maxRows {
-		panic(fmt.Sprintf("cuda: swiglu of %d rows", dst.Rows))
-	}
+	atMost(maxRows, dst.Rows)
 	glu := func(c quantized) {
 		unit := c.columns()
 		if dst.Rows > 8 && dst.Cols%gluColumns == 0 && (unit%32 == 0 || unit == nanoGroup) && !c.super { // that many groups keep the device busy
@@ -148,9 +141,7 @@ func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
 
 // GELU sets dst to x·Φ(x).
 func (b *Backend) GELU(dst, x backend.Tensor, tanh bool) {
-	if dst.Rows != x.Rows || dst.Cols != x.Cols {
-		panic(fmt.Sprintf("cuda: gelu of %d×%d into %d×%d", x.Rows, x.Cols, dst.Rows, dst.Cols))
-	}
+	backend.CheckGELU(dst, x)
 	b.begin()
 	eachRows(dst.Rows, func(from, to int) {
 		dst, x := dst.RowRange(from, to), x.RowRange(from, to)
@@ -160,9 +151,7 @@ func (b *Backend) GELU(dst, x backend.Tensor, tanh bool) {
 
 // Rotate turns the heads of x.
 func (b *Backend) Rotate(x, cos, sin backend.Tensor, heads int) {
-	if heads < 1 || x.Cols != 2*heads*cos.Cols || cos.Rows != x.Rows || sin.Rows != x.Rows || sin.Cols != cos.Cols {
-		panic(fmt.Sprintf("cuda: rotation of %d heads of %d×%d by %d×%d and %d×%d", heads, x.Rows, x.Cols, cos.Rows, cos.Cols, sin.Rows, sin.Cols))
-	}
+	backend.CheckRotate(x, cos, sin, heads)
 	b.begin()
 	eachRows(x.Rows, func(from, to int) {
 		x, cos, sin := x.RowRange(from, to), cos.RowRange(from, to), sin.RowRange(from, to)
@@ -173,9 +162,7 @@ func (b *Backend) Rotate(x, cos, sin backend.Tensor, heads int) {
 // Convolve is a short convolution.
 func (b *Backend) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq) {
 	backend.CheckConvolve(dst, x, c)
-	if x.Rows > maxRows {
-		panic(fmt.Sprintf("cuda: convolution of %d rows", x.Rows))
-	}
+	atMost(maxRows, x.Rows)
 	b.begin()
 	call, taps := b.lists(backend.Pass{Batch: batch}), c.Base.Rows
 	p := tapsParam{

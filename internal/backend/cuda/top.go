@@ -10,7 +10,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
@@ -39,9 +38,8 @@ func topRoom(k int) int { return k + k/2 + 64 }
 
 // Top returns the highest numbers of each row.
 func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
-	if src.Type != dtype.F32 || len(asks) != src.Rows || src.Rows > maxRows {
-		panic(fmt.Sprintf("cuda: %d queries for the top values of %d rows of %v", len(asks), src.Rows, src.Type))
-	}
+	backend.CheckTop(src, asks)
+	atMost(maxRows, src.Rows)
 	b.begin()
 	t := &b.tops
 	for len(t.best) < len(asks) {

@@ -416,14 +416,8 @@ func (b *Backend) table(bw backend.Weight) *weight {
 // Embed sets row i of dst to row ids[i] of table.
 func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	w := b.table(table)
-	if dst.Rows != len(ids) || dst.Cols != w.Cols() || dst.Rows > maxRows {
-		panic(fmt.Sprintf("cuda: embed %d ids of width %d into %d×%d", len(ids), w.Cols(), dst.Rows, dst.Cols))
-	}
-	for _, id := range ids {
-		if id < 0 || int(id) >= w.Rows() {
-			panic(fmt.Sprintf("cuda: embed id %d of %d", id, w.Rows()))
-		}
-	}
+	backend.CheckEmbed(dst, table, ids)
+	atMost(maxRows, dst.Rows)
 	b.begin()
 	call := b.lists(backend.Pass{IDs: ids})
 	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), raw(w.param()), b.at(dst), dst.Stride, call, driver.Ptr(0), 0)
