@@ -197,7 +197,7 @@ func comments(text []byte) iter.Seq2[int, string] {
 		for line := range bytes.Lines(text) {
 			before, after, found := bytes.Cut(line, []byte("// "))
 			alone := len(bytes.TrimSpace(before)) == 0
-			if comment.Len() > 0 && !(found && alone) {
+			if comment.Len() > 0 && (!found || !alone) {
 				if !yield(number, comment.String()) {
 					return
 				}

@@ -163,12 +163,9 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if err := s.checkRemote(r); err != nil {
-		return nil, err
-	}
-	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
+	m, done, err := s.use(ctx, r)
 	if err != nil {
-		return nil, Wrap(err)
+		return nil, err
 	}
 	run := &Run{Model: m, Name: s.Name(r), Request: r, Created: time.Now(), read: s.Read, done: done}
 	if d := r.Caller.Deterministic; d != nil {
@@ -177,31 +174,37 @@ func (s *Service) Start(ctx context.Context, r *Request) (*Run, error) {
 	if run.read == nil {
 		run.read = (*foretoken.Answer).Pieces
 	}
-	err = s.fetch(ctx, r, m)
-	if err == nil {
-		err = run.start(ctx, s.salt(r))
-	}
-	if err != nil {
+	if err := run.start(ctx, s.salt(r)); err != nil {
 		run.Close()
 		return nil, r.locate(err)
 	}
 	return run, nil
 }
 
+// use loads the model of a request and fetches the request's files. An error is an *Error; without one
+// done must be called.
+func (s *Service) use(ctx context.Context, r *Request) (m *foretoken.Model, done func(), err error) {
+	if err := s.checkRemote(r); err != nil {
+		return nil, nil, err
+	}
+	if m, done, err = s.Library.Use(ctx, s.Resolve(r.Model)); err != nil {
+		return nil, nil, Wrap(err)
+	}
+	if err := s.fetch(ctx, r, m); err != nil {
+		done()
+		return nil, nil, r.locate(err)
+	}
+	return m, done, nil
+}
+
 // Count is the number of tokens of the prompt of a request's messages. The context does not limit
 // it, only the size of the body does. An error is an *Error.
 func (s *Service) Count(ctx context.Context, r *Request) (int, error) {
-	if err := s.checkRemote(r); err != nil {
+	m, done, err := s.use(ctx, r)
+	if err != nil {
 		return 0, err
 	}
-	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
-	if err != nil {
-		return 0, Wrap(err)
-	}
 	defer done()
-	if err := s.fetch(ctx, r, m); err != nil {
-		return 0, r.locate(err)
-	}
 	n, err := m.CountTokens(ctx, r.conversation(s.salt(r)))
 	if err != nil {
 		return 0, r.locate(err)
@@ -214,18 +217,12 @@ func (s *Service) Render(ctx context.Context, r *Request) (*foretoken.Prompt, er
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if err := s.checkRemote(r); err != nil {
+	m, done, err := s.use(ctx, r)
+	if err != nil {
 		return nil, err
 	}
-	m, done, err := s.Library.Use(ctx, s.Resolve(r.Model))
-	if err != nil {
-		return nil, Wrap(err)
-	}
 	defer done()
-	var p *foretoken.Prompt
-	if err = s.fetch(ctx, r, m); err == nil {
-		p, err = r.prompt(ctx, m, s.salt(r))
-	}
+	p, err := r.prompt(ctx, m, s.salt(r))
 	if err == nil {
 		err = checkLength(p, m.Context())
 	}
