@@ -195,7 +195,7 @@ func comments(text []byte) iter.Seq2[int, string] {
 		var comment strings.Builder
 		number := 0
 		for line := range bytes.Lines(text) {
-			before, after, found := bytes.Cut(line, []byte("// "))
+			before, after, found := bytes.Cut(bytes.ReplaceAll(line, []byte("//\t"), []byte("// ")), []byte("// "))
 			alone := len(bytes.TrimSpace(before)) == 0
 			if comment.Len() > 0 && (!found || !alone) {
 				if !yield(number, comment.String()) {
@@ -245,7 +245,7 @@ func TestMessagesAreFound(t *testing.T) {
 }
 
 func TestCommentsAreFound(t *testing.T) {
-	source := strings.ReplaceAll("## One,\n## so\n\t## Many\nx := 1 ## two\ny := \"http:##a\"\n\n\t## three", "##", "//")
+	source := strings.ReplaceAll("## One,\n##\tso\n\t## Many\nx := 1 ## two\ny := \"http:##a\"\n\n\t## three", "##", "//")
 	got := fmt.Sprint(maps.Collect(comments([]byte(source))))
 	if want := "map[3: one, so many 4: two 7: three]"; got != want {
 		t.Errorf("%q, want %q", got, want)

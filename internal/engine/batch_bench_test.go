@@ -163,7 +163,7 @@ func (d silent) Plan(batch []spec.Run) {
 }
 
 // BenchmarkPlainRounds measures what a drafter costs in rounds without drafts: the time of texts with a drafter that
-// never drafts over that of texts without one, as the median of runs in turns.
+// never drafts over that of texts without one, as the median of alternating runs.
 func BenchmarkPlainRounds(b *testing.B) {
 	m, pool := openModel(b, golden.Dir(b, "tiny"), model.Options{})
 	defer slot()()

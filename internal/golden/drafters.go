@@ -95,7 +95,7 @@ func loadDrafter(tb testing.TB, name, from, dir string) *DrafterFixture {
 // Array returns an array by name. For some cases i and rounds r there are
 //
 //	i.r.taps        [new positions, taps*width]  tapped rows of the model, side by side
-//	i.r.fused       [new positions, width]       what becomes of them
+//	i.r.fused       [new positions, width]       the fused rows
 //	i.r.hidden      [rows, width]                rows of a block after the last norm; of EAGLE-3 before it, one for each draft
 //	i.r.confidence  [drafts]                     DSpark: before the sigmoid
 func (f *DrafterFixture) Array(name string) (Array, bool) {

@@ -72,7 +72,7 @@ func BenchmarkAttend(b *testing.B) {
 	}
 }
 
-// BenchmarkDraftBlock compares attention of a block with that of as many rows of a text, in turns, and
+// BenchmarkDraftBlock compares attention of a block with that of as many rows of a text, alternating, and
 // times the convolution of a block of the 27B drafter's width.
 func BenchmarkDraftBlock(b *testing.B) {
 	for _, isa := range runnable() {
