@@ -2,7 +2,6 @@ package plain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -19,17 +18,17 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/doctor"
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
+	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 	"github.com/foretoken/foretoken/internal/server/openai"
-	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -41,14 +40,13 @@ const plainConfig = `{"model_type": "plain", "vocab_size": 8256, "hidden_size": 
 func write(t *testing.T, config string) string {
 	t.Helper()
 	dir := t.TempDir()
-	n := &network{}
-	if err := json.Unmarshal([]byte(config), n); err != nil {
+	c, err := read([]byte(config))
+	if err != nil {
 		t.Fatal(err)
 	}
-	n.layers = make([]layer, n.Layers)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var tensors []golden.SpecTensor
-	for w := range n.table() {
+	for w := range network.Tables(c).Model {
 		x := golden.SpecTensor{Name: converted(nil).Name(w.Name), Shape: []int{w.Rows, w.Cols}, Values: make([]float32, w.Parameters())}
 		for i := range x.Values {
 			x.Values[i] = float32(rng.NormFloat64()) / 8
@@ -226,19 +224,7 @@ func TestFamilyIsConverted(t *testing.T) {
 // TestFamilyIsFoundByItsArchitecture opens a config without a type, and refuses an unknown type.
 func TestFamilyIsFoundByItsArchitecture(t *testing.T) {
 	config := strings.Replace(plainConfig, `"model_type": "plain"`, `"architectures": ["PlainForCausalLM"]`, 1)
-	c, err := checkpoint.Open(write(t, config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
-	b := backendtest.Open(t, backend.Options{Threads: 1})
-	m, err := model.Open(c, b, model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Close(); err != nil {
-		t.Error(err)
-	}
+	modeltest.Open(t, write(t, config), 1, model.Options{})
 	var unknown *model.UnknownError
 	if _, err := model.Of([]byte(`{"model_type": "gpt2", "architectures": ["PlainForCausalLM"]}`)); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "plain, qwen3_5") {
 		t.Errorf("%v, want the types that are known", err)
@@ -248,41 +234,17 @@ func TestFamilyIsFoundByItsArchitecture(t *testing.T) {
 // TestFamilyTakesRows feeds rows of the embedding table in place of ids, to the same logits, and
 // says where they are; an image's positions count.
 func TestFamilyTakesRows(t *testing.T) {
-	c, err := checkpoint.Open(write(t, plainConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
-	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
-	m, err := model.Open(c, b, model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := modeltest.OpenOn(t, backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1})), write(t, plainConfig), model.Options{})
 	ids := []int32{5, 900, 17, 17, 4000, 2, 33, 8}
-	rows, err := b.Alloc(dtype.F32, len(ids), m.Info().Width)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Embed(rows, m.(*network).embed, ids)
-	pool := state.NewPool(b, 1<<24)
+	rows := modeltest.Embedded(t, r, ids)
 	hidden := func(spans ...model.Span) []float32 {
-		s, err := pool.Open(m.Layout())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := r.Sequence(t)
 		var last []float32
 		for _, span := range spans {
 			span.State = s
-			out, err := m.Forward([]model.Span{span})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if last, err = b.Host(out.Hidden); err != nil {
-				t.Fatal(err)
-			}
+			_, last = r.Feed(t, span)
 		}
-		return slices.Clone(last[len(last)-m.Info().Width:])
+		return last[len(last)-r.Info().Width:]
 	}
 	want := hidden(model.Span{Tokens: ids})
 	mixed := []int32{5, -1, -1, 17, -1, 2, 33, 8}
@@ -307,10 +269,7 @@ func TestFamilyTakesRows(t *testing.T) {
 	if got := hidden(model.Span{Tokens: ids[:5], Positions: positions[:5]}, model.Span{Tokens: ids[5:]}); !slices.Equal(got, picture) {
 		t.Error("text after an image goes on elsewhere")
 	}
-	if _, err := m.Forward([]model.Span{{Tokens: mixed}}); err == nil {
+	if _, err := r.Forward([]model.Span{{Tokens: mixed}}); err == nil {
 		t.Error("rows that are not there are fed")
-	}
-	if err := m.Close(); err != nil {
-		t.Error(err)
 	}
 }
