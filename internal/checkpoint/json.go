@@ -71,3 +71,11 @@ func nonNumber(data []byte, at int) string {
 func line(data []byte, at int) int {
 	return 1 + bytes.Count(data[:min(at, len(data))], []byte("\n"))
 }
+
+// DecodeObject decodes a JSON object with its numbers as they are written.
+func DecodeObject(data []byte) (m map[string]any, err error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	err = d.Decode(&m)
+	return m, err
+}

@@ -147,36 +147,15 @@ func (s *stored) write(t testing.TB) string {
 
 func writeTensors(t testing.TB, path string, list []tensor, format string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	decls := make([]checkpoint.Decl, len(list))
+	decls, contents := make([]checkpoint.Decl, len(list)), make([][]byte, len(list))
 	for i, x := range list {
-		decls[i] = checkpoint.Decl{Name: x.name, Type: x.typ, Shape: x.shape}
+		decls[i], contents[i] = checkpoint.Decl{Name: x.name, Type: x.typ, Shape: x.shape}, x.data
 	}
 	var metadata map[string]string
 	if format != "" {
 		metadata = map[string]string{"format": format}
 	}
-	w, err := checkpoint.NewWriter(f, decls, metadata)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range list {
-		if err := w.WriteTensor(x.name, x.data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	golden.WriteTensors(t, path, decls, contents, metadata)
 }
 
 // each changes every tensor of every file.

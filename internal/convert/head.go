@@ -1,9 +1,7 @@
 package convert
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -285,10 +283,8 @@ func editJSON(dir, name string, change func(map[string]any) bool) error {
 	if err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(old))
-	d.UseNumber()
-	var m map[string]any
-	if err := d.Decode(&m); err != nil {
+	m, err := checkpoint.DecodeObject(old)
+	if err != nil {
 		return fmt.Errorf("convert: %s: %w", path, err)
 	}
 	if !change(m) {

@@ -338,17 +338,7 @@ func rewrite(t *testing.T, c *checkpoint.Checkpoint, files map[string]string, re
 		}
 		add(name, x.Type, x.Data, x.Shape...)
 	}
-	var out strings.Builder
-	w, err := checkpoint.NewWriter(&out, decls, map[string]string{"format": "mlx"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, d := range decls {
-		if err := w.WriteTensor(d.Name, contents[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	files["model.safetensors"] = out.String()
+	files["model.safetensors"] = golden.Tensors(t, decls, contents, map[string]string{"format": "mlx"})
 	return files
 }
 

@@ -48,17 +48,7 @@ func foreignTiny(t *testing.T, choose func(module string) string) map[string]str
 			decls, contents = append(decls, checkpoint.Decl{Name: module + p.Suffix, Type: p.Type, Shape: p.Shape}), append(contents, p.Data)
 		}
 	}
-	var out strings.Builder
-	w, err := checkpoint.NewWriter(&out, decls, from.Metadata(from.Files()[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, d := range decls {
-		if err := w.WriteTensor(d.Name, contents[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	files["model.safetensors"] = out.String()
+	files["model.safetensors"] = golden.Tensors(t, decls, contents, from.Metadata(from.Files()[0]))
 	return files
 }
 

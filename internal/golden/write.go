@@ -1,12 +1,12 @@
 package golden
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
@@ -20,41 +20,44 @@ func Write(tb testing.TB, dir string, config []byte, tensors []SpecTensor) {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	if err := writeTensors(filepath.Join(dir, "model.safetensors"), tensors); err != nil {
+	decls, contents := make([]checkpoint.Decl, len(tensors)), make([][]byte, len(tensors))
+	for i, t := range tensors {
+		decls[i] = checkpoint.Decl{Name: t.Name, Type: dtype.F32, Shape: t.Shape}
+		contents[i] = make([]byte, len(t.Values)*dtype.F32.Size())
+		dtype.FromF32(contents[i], dtype.F32, t.Values)
+	}
+	WriteTensors(tb, filepath.Join(dir, "model.safetensors"), decls, contents, nil)
+}
+
+// WriteTensors writes a file of tensors, and the folders that it is in.
+func WriteTensors(tb testing.TB, path string, decls []checkpoint.Decl, contents [][]byte, metadata map[string]string) {
+	tb.Helper()
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(Tensors(tb, decls, contents, metadata)), 0o600)
+	}
+	if err != nil {
 		tb.Fatal(err)
 	}
 }
 
-func writeTensors(path string, tensors []SpecTensor) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closed := f.Close(); err == nil {
-			err = closed
-		}
-	}()
-	decls := make([]checkpoint.Decl, len(tensors))
-	for i, t := range tensors {
-		decls[i] = checkpoint.Decl{Name: t.Name, Type: dtype.F32, Shape: t.Shape}
-	}
-	buffered := bufio.NewWriter(f)
-	w, err := checkpoint.NewWriter(buffered, decls, nil)
-	if err != nil {
-		return err
-	}
-	for _, t := range tensors {
-		data := make([]byte, len(t.Values)*dtype.F32.Size())
-		dtype.FromF32(data, dtype.F32, t.Values)
-		if err := w.WriteTensor(t.Name, data); err != nil {
-			return err
+// Tensors is the text of a file of tensors.
+func Tensors(tb testing.TB, decls []checkpoint.Decl, contents [][]byte, metadata map[string]string) string {
+	tb.Helper()
+	var out strings.Builder // its String does not copy
+	w, err := checkpoint.NewWriter(&out, decls, metadata)
+	for i, d := range decls {
+		if err == nil {
+			err = w.WriteTensor(d.Name, contents[i])
 		}
 	}
-	if err := w.Close(); err != nil {
-		return err
+	if err == nil {
+		err = w.Close()
 	}
-	return buffered.Flush()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out.String()
 }
 
 // unpackBytes undoes the compression of a file of numbers in the repository: first bytes of all numbers

@@ -95,33 +95,16 @@ func (f *folder) write(t *testing.T) string {
 func writeTensors(t *testing.T, path string, list map[string]tensor) {
 	t.Helper()
 	var decls []checkpoint.Decl
+	var contents [][]byte
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		decls = append(decls, checkpoint.Decl{Name: name, Type: list[name].typ, Shape: list[name].shape})
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := checkpoint.NewWriter(file, decls, nil)
-	for _, d := range decls {
-		x := list[d.Name]
+		x := list[name]
 		if x.data == nil {
 			x.data = make([]byte, len(x.values)*x.typ.Size())
 			dtype.FromF32(x.data, x.typ, x.values)
 		}
-		if err == nil {
-			err = w.WriteTensor(d.Name, x.data)
-		}
+		decls, contents = append(decls, checkpoint.Decl{Name: name, Type: x.typ, Shape: x.shape}), append(contents, x.data)
 	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err == nil {
-		err = file.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden.WriteTensors(t, path, decls, contents, nil)
 }
 
 // mlx is the layout of mlx-lm, with the head where the release has it: experts in stacks, and the

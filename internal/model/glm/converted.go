@@ -1,10 +1,9 @@
 package glm
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -26,10 +25,8 @@ func (v *converted) Name(canonical string) string {
 // Config implements weights.Converted. What the source says is kept, but for its quantization and
 // the head; it is flat whatever it was.
 func (v *converted) Config(head, _ bool) (map[string]any, error) {
-	d := json.NewDecoder(bytes.NewReader(v.source))
-	d.UseNumber()
-	var top map[string]any
-	if err := d.Decode(&top); err != nil {
+	top, err := checkpoint.DecodeObject(v.source)
+	if err != nil {
 		return nil, fmt.Errorf("glm: config.json: %w", err)
 	}
 	if text, nested := top["text_config"].(map[string]any); nested {
@@ -68,12 +65,5 @@ func (v *converted) HeadConfig() (map[string]any, error) {
 
 // PromiseHead implements weights.Converted.
 func (v *converted) PromiseHead(config map[string]any) bool {
-	text, ok := config["text_config"].(map[string]any)
-	if !ok {
-		text = config
-	}
-	const layers = "num_nextn_predict_layers"
-	changed := text[layers] != json.Number("1")
-	text[layers] = json.Number("1")
-	return changed
+	return weights.PromiseHead(config, "num_nextn_predict_layers")
 }

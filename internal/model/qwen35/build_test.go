@@ -1,7 +1,6 @@
 package qwen35
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -189,9 +188,7 @@ func (f *folder) write(t *testing.T) string {
 		}
 	}
 	for name, w := range f.files {
-		if err := w.write(pathIn(t, dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		w.write(t, filepath.Join(dir, filepath.FromSlash(name)))
 	}
 	return dir
 }
@@ -206,34 +203,13 @@ func pathIn(t *testing.T, dir, name string) string {
 	return path
 }
 
-func (w *weightFile) write(path string) (err error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closed := file.Close(); err == nil {
-			err = closed
-		}
-	}()
-	decls := make([]checkpoint.Decl, len(w.tensors))
+func (w *weightFile) write(t *testing.T, path string) {
+	t.Helper()
+	decls, contents := make([]checkpoint.Decl, len(w.tensors)), make([][]byte, len(w.tensors))
 	for i, x := range w.tensors {
-		decls[i] = checkpoint.Decl{Name: x.name, Type: x.typ, Shape: x.shape}
+		decls[i], contents[i] = checkpoint.Decl{Name: x.name, Type: x.typ, Shape: x.shape}, x.data
 	}
-	buffer := bufio.NewWriter(file)
-	out, err := checkpoint.NewWriter(buffer, decls, w.metadata)
-	if err != nil {
-		return err
-	}
-	for _, x := range w.tensors {
-		if err := out.WriteTensor(x.name, x.data); err != nil {
-			return err
-		}
-	}
-	if err := out.Close(); err != nil {
-		return err
-	}
-	return buffer.Flush()
+	golden.WriteTensors(t, path, decls, contents, w.metadata)
 }
 
 // in applies edits to the tensors of one part only, given by the start of their names:

@@ -53,7 +53,7 @@ func addGGUFTower(a *checkpoint.Assembly, from *gguf.File) error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	top, err := decodeObject(a.Config)
+	top, err := checkpoint.DecodeObject(a.Config)
 	if err != nil {
 		return err
 	}

@@ -1,12 +1,11 @@
 package qwen35
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
 
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -35,7 +34,7 @@ func (v *converted) Name(canonical string) string {
 // a head promised if and only if there is one. What the source says besides is kept; what it
 // says about quantization is not, nor is vision_config unless it is to be kept.
 func (v *converted) Config(head, vision bool) (map[string]any, error) {
-	top, err := decodeObject(v.source)
+	top, err := checkpoint.DecodeObject(v.source)
 	if err != nil {
 		return nil, fmt.Errorf("qwen35: config.json: %w", err)
 	}
@@ -84,25 +83,7 @@ func (v *converted) HeadConfig() (map[string]any, error) {
 
 // PromiseHead implements weights.Converted.
 func (v *converted) PromiseHead(config map[string]any) bool {
-	text, ok := config["text_config"].(map[string]any)
-	if !ok {
-		text = config
-	}
-	const layers = "mtp_num_hidden_layers"
-	changed := text[layers] != json.Number("1")
-	text[layers] = json.Number("1")
-	return changed
-}
-
-// decodeObject decodes a JSON object with its numbers as they are written.
-func decodeObject(data []byte) (map[string]any, error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	var m map[string]any
-	if err := d.Decode(&m); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return weights.PromiseHead(config, "mtp_num_hidden_layers")
 }
 
 // name sets the type of the model. Qwen3-Next, with its projections taken apart, is one of

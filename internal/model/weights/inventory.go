@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -240,4 +241,16 @@ func (w *Weight) shape() string {
 		return fmt.Sprintf("[%d, %d, %d]", w.Experts, w.Rows, w.Cols)
 	}
 	return fmt.Sprintf("[%d, %d]", w.Rows, w.Cols)
+}
+
+// PromiseHead sets the number of the head's layers in a config, nested or not, under key. It reports whether
+// that changed it.
+func PromiseHead(config map[string]any, key string) bool {
+	text, ok := config["text_config"].(map[string]any)
+	if !ok {
+		text = config
+	}
+	changed := text[key] != json.Number("1")
+	text[key] = json.Number("1")
+	return changed
 }
