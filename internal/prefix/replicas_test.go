@@ -619,3 +619,37 @@ func TestSharedFetchesOnceForMany(t *testing.T) {
 		t.Errorf("%d files for %d requests: %+v", n, many, x)
 	}
 }
+
+// TestSharedWithoutTheDrafter writes one entry without the drafter's state and a longer one with it. Another process finds
+// both, without the drafter's state: the pages that they share were written without it.
+func TestSharedWithoutTheDrafter(t *testing.T) {
+	store := newFlaky(t)
+	tokens := story(1, 301)
+	p := newProcess(t, store, SharedOptions{}, nil)
+	x := p.open()
+	x.feed(tokens[200], tokens[:200]...)
+	if err := x.storeWith(p.c, nil); err != nil {
+		t.Fatal(err)
+	}
+	x.feed(tokens[300], tokens[200:300]...)
+	if err := x.store(p.c); err != nil {
+		t.Fatal(err)
+	}
+	x.close()
+	p.end()
+	for _, l := range []int{200, 300} {
+		p := newProcess(t, store, SharedOptions{}, nil)
+		if n := fetched(p.c, tokens[:l+1]); n != 0 {
+			t.Errorf("found %d tokens with the drafter's state", n)
+		}
+		h := p.c.Find(Salt{}, Text{Tokens: tokens[:l+1]}, false)
+		if h == nil || h.Len() != l {
+			t.Fatalf("%d tokens are not found", l)
+		}
+		x := p.open()
+		x.restore(h, tokens)
+		h.Release()
+		x.close()
+		p.end()
+	}
+}
