@@ -88,7 +88,7 @@ func (s *Storage) rows() []int {
 	return list
 }
 
-// Order: a checkpoint has rows or columns of a weight in another order than the weight: those
+// Order is another order of the rows or columns of a weight in a checkpoint: of those
 // from First on, in pieces of Size. The numbers of a weight that is not a matrix count as its rows.
 type Order struct {
 	Columns     bool // all of them: First is 0
