@@ -92,6 +92,16 @@ var refusals = []refusal{
 	{chatPath, `{` + story + `, "tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "thing"}}}]}`, 400, "tools", "thing"},
 	{chatPath, `{` + story + `, "response_format": {"type": "json_object"}, ` + weather + `}`, 400, "response_format", "cannot be combined with tools"},
 	{chatPath, `{"messages": [{"role": "user", "content": "` + strings.Repeat("many words ", 2000) + `"}]}`, 400, "messages", "shorten the prompt"},
+	{chatPath, `{"messages": null}`, 400, "messages", `this field is missing`},
+	{chatPath, `{` + story + `, "max_tokens": 4, "min_p": 2}`, 400, "min_p", `2, want a number from 0 to 1`},
+	{chatPath, `{` + story + `, "max_tokens": 4, "max_completion_tokens": 7}`, 400, "max_tokens", `4, but another field sets the same limit to 7: leave one of them out`},
+	{chatPath, `{"messages": [{"role": "user", "content": "Hi."}], "max_tokens": -5}`, 400, "max_tokens", `-5, want a number from 1 to 2147483647`},
+	{chatPath, `{` + story + `, "max_tokens": 4, "presence_penalty": 1000}`, 400, "presence_penalty", `1000, want a number from -100 to 100`},
+	{chatPath, `{` + story + `, "max_tokens": 4, "xtc_threshold": 0.9}`, 400, "xtc_threshold", `0.9, want a number from 0 to 0.5`},
+	{chatPath, `{` + story + `, "max_tokens": 4, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}}`, 400, "response_format", `structured output: grammar: schema: #/type: "nonsense" is not a type of JSON`},
+	{chatPath, `{` + story + `, "max_tokens": 4, "modalities": ["audio"]}`, 400, "modalities[0]", `"audio", want one of ["text"]`},
+	{chatPath, `{` + story + `, "max_tokens": 4, "tools": [{"type": "function", "function": {"name": 5}}]}`, 400, "tools[0].function.name", `5, want a string`},
+	{chatPath, `{` + story + `, "max_tokens": 4, "tool_choice": "perhaps"}`, 400, "tool_choice", `there are no tools`},
 
 	{textPath, `{}`, 400, "prompt", `this field is missing`},
 	{textPath, `{"prompt": ""}`, 400, "prompt", `the prompt is empty`},
@@ -105,6 +115,8 @@ var refusals = []refusal{
 	{textPath, `{"prompt": "a", "echo": true, "logprobs": 1}`, 400, "echo", "not supported"},
 	{textPath, `{"prompt": [` + strings.Repeat(`"a",`, 128) + `"a"]}`, 400, "prompt", "at most 128"},
 	{textPath, `{"prompt": "` + strings.Repeat("many words ", 2000) + `"}`, 400, "prompt", "shorten the prompt"},
+	{textPath, `{"prompt": "a", "logprobs": -1}`, 400, "logprobs", `-1, want a number from 0 to 20`},
+	{textPath, `{"prompt": "a", "echo": 5}`, 400, "echo", `5, want true or false`},
 
 	{responsesPath, `{}`, 400, "input", `this field is missing`},
 	{responsesPath, `{"input": []}`, 400, "input", "at least one"},
@@ -121,6 +133,7 @@ var refusals = []refusal{
 	{responsesPath, `{"input": "a", "text": {"format": {"type": "json_schema", "schema": {"type": "thing"}}}}`, 400, "text.format", "thing"},
 	{responsesPath, `{"input": "Hi.", "max_output_tokens": 0}`, 400, "max_output_tokens", `0, want a number from 1 to 2147483647`},
 	{responsesPath, `{"input": "` + strings.Repeat("many words ", 2000) + `"}`, 400, "input", "shorten the prompt"},
+	{responsesPath, `{"input": [{"type": "dance"}]}`, 400, "input[0].type", `items of type "dance" are not supported: want message, reasoning, function_call or function_call_output`},
 
 	{"/v1/embeddings", `{"input": "x"}`, 400, "", `embeddings are not supported: the models generate text and are not trained for embeddings`},
 }
