@@ -60,8 +60,12 @@ func (c *config) Layers(n *network.Network, head bool) (list []network.Layer) {
 	}
 	w, inner := &rows{Network: n, config: c}, c.heads*c.dim
 	n.Parts = []network.Part{
-		{To: &w.q, Width: inner}, {To: &w.k, Width: inner}, {To: &w.v, Width: inner},
-		{To: &w.mixed, Width: inner}, {To: &w.gates, Width: c.inner}, {To: &w.ups, Width: c.inner},
+		{To: &w.q, Width: inner},
+		{To: &w.k, Width: inner},
+		{To: &w.v, Width: inner},
+		{To: &w.mixed, Width: inner},
+		{To: &w.gates, Width: c.inner},
+		{To: &w.ups, Width: c.inner},
 	}
 	for range c.layers {
 		list = append(list, &layer{rows: w, attention: backend.Attention{
