@@ -280,3 +280,34 @@ func TestDisturbancesHardlyCount(t *testing.T) {
 	near(t, "catching up after a change of drafts", m.Draft(0, 0, 1), idle, 1e-9)
 	near(t, "rest after a change of drafts", m.Rest(), rest, 1e-9)
 }
+
+// TestEstimatesOfFixedMeasurements compares the estimates after a fixed list of measurements with those on record: every
+// change of the arithmetic shows.
+func TestEstimatesOfFixedMeasurements(t *testing.T) {
+	var m Model
+	want := [][]float64{
+		{0.0152688104, 0.0143187382, 1.08445786, 1.68399878, 2.471614, 2.74808214, 80.221684, 0.122606882, 0.0954813735, 0.146340144, 0.130771623, 0.382975438, 0.0264546722, 0.000831924035, 0.00279746942, 0.0834594082, 3},
+		{0.0122990145, 0.0569099654, 1.1615186, 2.00461807, 3.21948777, 3.65178631, 100.098859, 0.0904097292, 0.0784197701, 0.136800587, 0.128505424, 0.307042439, 0.0264546722, 0.000707857076, 0.00214218796, 0.0697251274, 7},
+	}
+	for i, list := range want {
+		for j := range 12 {
+			rows, slower := []int{1, 8, 9, 16, 3, 40, 700}[(5*i+3*j)%7], []float64{1, 1.1, 0.95, 1.02, 1.6}[(i+2*j)%5]
+			m.ObservePass(rows, ms(slower*(8+2*float64(rows))))
+			m.ObserveDraft([]int{j % 3, 0, i}, ms(slower*(0.3+float64(max(j%3, i))+0.2*float64(j%3+i))))
+			m.ObservePrompt(j%2, 10+20*i, ms(slower*(10+2*float64(10+20*i))))
+			m.ObserveRest(ms(slower * 0.7))
+		}
+		m.ObservePass(8, ms(300)) // an accident
+		m.ObservePass(8, 0)
+		got := []float64{
+			m.Level(), m.noise, m.Pass(2), m.Pass(8), m.Pass(14), m.Pass(16), m.Pass(600), m.Doubt(1, 8), m.Doubt(14, 8), m.Doubt(300, 16),
+			m.Draft(1, 1, 1), m.Draft(2, 7, 4), m.Draft(0, 0, 3), m.Rest(), m.PromptRow(), m.Time(9, 20), float64(m.Measured(8)),
+		}
+		for k, x := range got {
+			if k >= len(list) || math.Abs(x-list[k]) > 1e-6*math.Abs(x) {
+				t.Errorf("list %d: %.9g", i, got)
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package spec
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestRoundsOnRecord compares the decisions of a few hundred rounds with those on record: every change of the controller
+// shows. The batches have sequences of different acceptance, fixed depths, copies, known tokens, and probabilities.
+func TestRoundsOnRecord(t *testing.T) {
+	want := [][6]float64{
+		{972, 66079, 50, 0.307814183, 2.58911942, 0.367299319},
+		{1452, 133963, 72, 0.313642681, 3.60787949, 0.511556248},
+		{1381, 133593, 52, 0.36325107, 4.67269075, 0.691312289},
+		{2689, 486300, 48, 0.462894787, 6.16680894, 1.02163665},
+		{913, 74901, 10, 0.434106969, 3.15847178, 0.95273638},
+		{890, 57191, 34, 0.275632754, 2.41111242, 0.328837989},
+	}
+	for i, n := range []int{1, 2, 4, 8, 3, 1} {
+		c, records := NewController(), make([]*Record, n)
+		rng := rand.New(rand.NewPCG(uint64(i), 31))
+		for j := range records {
+			if records[j] = new(Record); j == 2 {
+				records[j].Fixed = 1
+			}
+		}
+		var got [6]float64 // rows, depths by position, rounds of trials, spent, price, the last chance that is worth a step
+		for round := range 150 {
+			batch, drafts, depths := make([]Run, n), make([]Draft, n), make([]int, n)
+			for j := range batch {
+				batch[j] = Run{Depth: MaxDepth - j%3, Sources: Computed.only()}
+				if (round+j)%5 == 0 {
+					batch[j].Sources = batch[j].Sources.With(CopyOf4)
+				}
+				if (round+j)%7 == 0 {
+					batch[j].Known = 2
+				}
+			}
+			c.Choose(batch, records)
+			rows := n
+			for j, run := range batch {
+				for k := range run.Depth {
+					if i < 4 && k > 0 && run.More != nil && run.Source == Computed && !run.More(drafts[j].Probs) {
+						break
+					}
+					drafts[j].Tokens = append(drafts[j].Tokens, 1)
+					if run.Source == Computed && i != 4 {
+						drafts[j].Probs = append(drafts[j].Probs, float32(rng.Float64()))
+						depths[j]++
+					}
+				}
+			}
+			deepest, total := 0, 0
+			for _, d := range depths {
+				deepest, total = max(deepest, d), total+d
+			}
+			c.ObserveDraft(depths, time.Duration(1e6*(0.2+0.5*float64(deepest)+0.1*float64(total))))
+			c.Trim(batch, records, drafts)
+			for j := range drafts {
+				d := len(drafts[j].Tokens)
+				accepted := 0
+				for accepted < d && (accepted < batch[j].Known || rng.Float64() < 0.85-0.1*float64(j%4)) {
+					accepted++
+				}
+				rows += d
+				got[1] += float64((round + 1) * (j + 1) * d)
+				c.Report(records[j], Outcome{Drafted: d, Accepted: accepted, Tokens: 1 + accepted})
+			}
+			if got[0] += float64(rows); c.left >= trialRounds {
+				got[2]++
+			}
+			c.ObservePass(rows, time.Duration(1e6*(8+0.6*float64(rows))*(1+0.1*rng.Float64())))
+		}
+		got[3], got[4], got[5] = c.spent, c.price, c.least[3]
+		for k, x := range got {
+			if i >= len(want) || math.Abs(x-want[i][k]) > 1e-6*math.Abs(x) {
+				t.Errorf("%d runs: %.9g", n, got)
+				break
+			}
+		}
+	}
+}
