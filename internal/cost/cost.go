@@ -48,10 +48,9 @@ const (
 
 // The costs besides those of passes.
 const (
-	catchUp = iota // a run for which the head catches up and drafts nothing
-	step           // a step of the head
-	draft          // a draft token, beside the steps
-	rest           // a round without its pass
+	step  = iota // a step of the head
+	draft        // a draft token, beside the steps
+	rest         // a round without its pass
 )
 
 // Model is the costs of one model and drafter on one device. Its zero value knows nothing. It belongs to one goroutine
@@ -81,7 +80,7 @@ func (m *Model) begin() {
 				roughness*roughness*exactmath.Log(float64(min(a, b)))/math.Ln2
 		}
 	}
-	for i, x := range [...]float64{catchUp: 0, step: 0.2, draft: 0.03, rest: 0} {
+	for i, x := range [...]float64{step: 0.2, draft: 0.03, rest: 0} {
 		m.other.n, m.other.x[i], m.other.p[i][i] = i+1, x, max(x*x, 2.5e-3)
 	}
 	m.fit()
@@ -164,8 +163,8 @@ func (m *Model) observe(h sum, took time.Duration) {
 	value := m.other.value(&h)
 	expected := max(value, 0.02)
 	noise := max(m.noise, usualNoise)
-	for _, t := range h {
-		m.other.p[t.i][t.i] += drift * noise * m.other.x[t.i] * m.other.x[t.i]
+	for i, x := range m.other.x[:m.other.n] {
+		m.other.p[i][i] += drift * noise * x * x
 	}
 	m.other.update(&h, min(took.Seconds()/m.Level(), 2*expected)-value, noise*expected*expected)
 }
@@ -211,18 +210,13 @@ func (m *Model) ObserveDraft(depths []int, took time.Duration) {
 	for _, d := range depths {
 		deepest, total = max(deepest, d), total+max(d, 0)
 	}
-	if len(depths) > 0 && m.known {
-		m.observe(drafting(deepest, total, len(depths)), took)
+	if deepest > 0 && m.known {
+		m.observe(drafting(deepest, total), took)
 	}
 }
 
-// drafting is a call of the drafter, without the cost of catching up.
-func drafting(deepest, total, runs int) sum {
-	if deepest == 0 {
-		return sum{{catchUp, float64(runs)}}
-	}
-	return sum{{step, float64(deepest)}, {draft, float64(total)}}
-}
+// drafting is a call of the drafter.
+func drafting(deepest, total int) sum { return sum{{step, float64(deepest)}, {draft, float64(total)}} }
 
 // Known reports whether a pass without prompts was measured.
 func (m *Model) Known() bool { return m.known }
@@ -259,11 +253,11 @@ func (m *Model) Doubt(a, b int) float64 {
 	return math.Sqrt(m.pass.variance(&h))
 }
 
-// Draft is the cost of a call of the drafter for a number of runs, in levels: deepest is the greatest depth, total the
-// sum of all. With depth 0 the head only catches up.
-func (m *Model) Draft(deepest, total, runs int) float64 {
+// Draft is the cost of a call of the drafter, in levels: deepest is the greatest depth, total the sum of all. A head that
+// does not draft costs nothing: it is soon not fed.
+func (m *Model) Draft(deepest, total int) float64 {
 	m.begin()
-	h := drafting(deepest, total, runs)
+	h := drafting(deepest, total)
 	return max(m.other.value(&h), 0)
 }
 

@@ -92,7 +92,7 @@ func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
 			}
 		}
 		runs = max(runs, 1)
-		c.least[j] = c.price * (row + (c.Draft(2, 2*runs, runs)-c.Draft(1, runs, runs))/float64(runs))
+		c.least[j] = c.price * (row + (c.Draft(2, 2*runs)-c.Draft(1, runs))/float64(runs))
 	}
 	for i, r := range records {
 		if run := &batch[i]; run.Source == Computed && run.Depth > run.Known && r.Fixed == DepthAuto {

@@ -127,9 +127,9 @@ type increment struct {
 
 // plan is the expected round.
 type plan struct {
-	tokens               float64
-	rows                 int
-	deepest, total, runs int // of a head: the greatest depth, all draft tokens, runs that it knows
+	tokens         float64
+	rows           int
+	deepest, total int // of a head: the greatest depth, all draft tokens
 }
 
 // add adds draft j of a run.
@@ -147,7 +147,7 @@ func (p *plan) add(run *Run, j int, gain float64) {
 
 // rate is the tokens per level of a plan.
 func (c *Controller) rate(p *plan) float64 {
-	return p.tokens / (c.Pass(p.rows) + c.Draft(p.deepest, p.total, p.runs))
+	return p.tokens / (c.Pass(p.rows) + c.Draft(p.deepest, p.total))
 }
 
 // Choose says for each run where its drafts shall come from and how many there shall be: at
@@ -163,7 +163,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	n := len(batch)
 	price := max(c.price/float64(n), 1/c.Pass(n))
 	c.row = (c.Pass(2*n) - c.Pass(n)) * price
-	c.step = (c.Draft(1, n, n) - c.Draft(0, 0, n)) * price
+	c.step = c.Draft(1, n) * price
 	var base plan
 	known := 0
 	for i, r := range records {
@@ -191,9 +191,6 @@ func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
 	c.gains, c.limits = append(c.gains, gains), append(c.limits, limit)
 	run.Depth = run.Known
 	p.tokens, p.rows = p.tokens+float64(1+run.Known), p.rows+1+run.Known
-	if run.Source == Computed {
-		p.runs++
-	}
 	for j := run.Known; j < limit && r.Fixed != DepthAuto; j++ {
 		run.Depth++
 		p.add(run, j, gains[j])
@@ -338,7 +335,7 @@ func (c *Controller) Rate(r *Record, depth int) float64 {
 	if depth == 0 {
 		return 1 / (c.Pass(1) * c.Level())
 	}
-	p := plan{tokens: 1, rows: 1, runs: 1}
+	p := plan{tokens: 1, rows: 1}
 	var gains [MaxDepth]float64
 	c.chances(r, Computed, 0, gains[:])
 	for j, gain := range gains[:depth] {

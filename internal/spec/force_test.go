@@ -165,7 +165,7 @@ func TestChooseDraftsBehindWhatIsKnown(t *testing.T) {
 				tokens += all
 				drafted = d
 			}
-			rates[drafted] = tokens / (c.Pass(1+d) + c.Draft(drafted, drafted, 1))
+			rates[drafted] = tokens / (c.Pass(1+d) + c.Draft(drafted, drafted))
 			if most = max(most, rates[drafted]); rates[drafted] == most {
 				best = drafted
 			}
