@@ -108,41 +108,6 @@ func (w *world) expected(depths ...int) float64 {
 	return tokens / (w.verify(rows) + w.draft(slices.Max(depths), runs))
 }
 
-func TestControllerFindsBestDepth(t *testing.T) {
-	jump := func(rows int) float64 { return linear(0.05)(rows) + 8*math.Floor(float64(rows)/4) }
-	for name, w := range map[string]*world{
-		"cheap rows, good head":       {verify: linear(0.03), draft: head(0.05, 0.02), accepts: alike(0.9)},
-		"cheap rows, fair head":       {verify: linear(0.05), draft: head(0.15, 0.05), accepts: alike(0.73, 0.76, 0.8)},
-		"dear head":                   {verify: linear(0.1), draft: head(0.35, 0.1), accepts: alike(0.7, 0.7, 0.6)},
-		"a bad head":                  {verify: linear(0.1), draft: head(0.2, 0.05), accepts: alike(0.1)},
-		"rows cost like passes":       {verify: linear(1), draft: head(0.1, 0.03), accepts: alike(0.8)},
-		"a jump at four rows":         {verify: jump, draft: head(0.1, 0.03), accepts: alike(0.85)},
-		"certain, and nothing to pay": {verify: linear(0.01), draft: head(0.01, 0), accepts: alike(1)},
-		"never right":                 {verify: linear(0.05), draft: head(0.1, 0.1), accepts: alike(0)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			best := 0
-			for d := range MaxDepth + 1 {
-				if w.expected(d) > w.expected(best) {
-					best = d
-				}
-			}
-			w.noise = 0.1
-			rng := rand.New(rand.NewPCG(5, 6))
-			c, r := NewController(), &Record{}
-			w.live(c, rng, []*Record{r}, 600)
-			late := w.live(c, rng, []*Record{r}, 4000)
-			t.Logf("best depth %d gives %.2f times plain; got %.2f, depths %v", best, w.expected(best)/w.expected(0), late.rate()/w.expected(0), late.depths)
-			if late.rate() < 0.96*w.expected(best) {
-				t.Errorf("%.3f of the rate at the best depth %d; depths taken %v", late.rate()/w.expected(best), best, late.depths)
-			}
-			if best == 0 && late.rate() < 0.985*w.expected(0) {
-				t.Errorf("plain decoding is best, and %.3f of its rate is left", late.rate()/w.expected(0))
-			}
-		})
-	}
-}
-
 // TestControllerFollowsChange lets acceptance fall to almost nothing and rise again.
 func TestControllerFollowsChange(t *testing.T) {
 	p := []float64{0.85}
@@ -163,46 +128,6 @@ func TestControllerFollowsChange(t *testing.T) {
 		if late.rate() < 0.92*w.expected(best) {
 			t.Errorf("drafts accepted in %v: %.3f of the best rate, at depth %d; depths taken %v", next, late.rate()/w.expected(best), best, late.depths)
 		}
-	}
-}
-
-// TestControllerSeesThroughLoad lets another program slow the machine down five times, now
-// and then, for a while.
-func TestControllerSeesThroughLoad(t *testing.T) {
-	for name, w := range map[string]*world{
-		"drafts pay":        {verify: linear(0.05), draft: head(0.15, 0.05), accepts: alike(0.75)},
-		"drafts do not pay": {verify: linear(0.4), draft: head(0.2, 0.05), accepts: alike(0.5)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			best := 0
-			for d := range MaxDepth + 1 {
-				if w.expected(d) > w.expected(best) {
-					best = d
-				}
-			}
-			rng := rand.New(rand.NewPCG(15, 16))
-			c, r := NewController(), &Record{}
-			quiet := *w
-			var got tally
-			for i := range 80 {
-				w.noise = 0.15
-				factor := 1.0
-				if i%2 == 1 {
-					factor = 5
-				}
-				w.verify = func(rows int) float64 { return factor * quiet.verify(rows) }
-				w.draft = func(deepest, runs int) float64 { return factor * quiet.draft(deepest, runs) }
-				part := w.live(c, rng, []*Record{r}, 20+rng.IntN(120))
-				got.tokens, got.ms = got.tokens+part.tokens, got.ms+part.ms/factor
-				for d := range part.depths {
-					got.depths[d] += part.depths[d]
-				}
-			}
-			t.Logf("%.3f of the rate at depth %d, depths %v", got.rate()/quiet.expected(best), best, got.depths)
-			if got.rate() < 0.93*quiet.expected(best) {
-				t.Errorf("%.3f of the rate at depth %d, depths %v", got.rate()/quiet.expected(best), best, got.depths)
-			}
-		})
 	}
 }
 

@@ -8,6 +8,31 @@ import (
 	"time"
 )
 
+// points is a cost by rows through pairs of rows and cost, with lines between them, the last one beyond.
+func points(p ...float64) func(int) float64 {
+	return func(rows int) float64 {
+		x := float64(rows)
+		i := 0
+		for i+4 < len(p) && x > p[i+2] {
+			i += 2
+		}
+		return 10 * (p[i+1] + (x-p[i])*(p[i+3]-p[i+1])/(p[i+2]-p[i]))
+	}
+}
+
+// stairs is points in which sizes between two cost what the larger one does.
+func stairs(p ...float64) func(int) float64 {
+	line := points(p...)
+	return func(rows int) float64 {
+		for i := 0; i < len(p); i += 2 {
+			if float64(rows) <= p[i] {
+				return 10 * p[i+1]
+			}
+		}
+		return line(rows)
+	}
+}
+
 // simulation is batches of sequences on a machine with known costs and acceptance.
 type simulation struct {
 	name    string
