@@ -79,7 +79,7 @@ test: ## run all tests of the library and the program; needs Go alone
 
 test-noasm: ## run the listed tests of the kernels and the model without assembly
 	$(call stage,test-noasm: portable code only)
-	GOMAXPROCS=1 go test -vet off -p 1 -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35 ./internal/model/glm
+	GOMAXPROCS=1 go test -vet off -p 1 -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35 ./internal/model/glm ./internal/model/drafter
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines; TAGS=long: more cases

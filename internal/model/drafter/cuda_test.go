@@ -1,5 +1,5 @@
 //go:build cuda
 
-package drafter
+package drafter_test
 
 import _ "github.com/foretoken/foretoken/internal/backend/cuda" // for make test-cuda
