@@ -83,7 +83,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"generate --mtp-depth 9", "-", 2, `"--mtp-depth" flag: want a whole number from 0 to 8, or auto`},
 		{"generate --mtp-depth -1", "-", 2, "want a whole number from 0 to 8, or auto"},
 		{"generate --mtp-accept always", "-", 2, `"--mtp-accept" flag: want exact or ratio`},
-		{"generate --draft none", "-", 2, `"--draft" flag: want auto, mtp or ngram`},
+		{"generate --draft none", "-", 2, `"--draft" flag: want auto, mtp, block or ngram`},
 		{"generate --draft-vocab 0", "-", 2, `"--draft-vocab" flag: want a whole number, 1 or more, or all or auto`},
 		{"generate --prompt x --mtp=off --draft mtp", "-", 2, "--mtp=off and --draft mtp cannot be combined: --draft mtp needs the head"},
 		{"generate --prompt x --mtp=off --draft auto", "-", 2, "use --draft ngram"},

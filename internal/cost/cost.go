@@ -29,12 +29,10 @@ const (
 	likelyRow  = 0.3
 	roughness  = 0.15
 
-	// Noise is the relative variance of a measured time, and noiseRate how fast its mean follows. The first pass of a
-	// size finds caches and memory cold. A pass that is more than outlier standard deviations off is an accident or
-	// shows that the speed has changed.
+	// Noise is the relative variance of a measured time, and noiseRate how fast its mean follows. A pass that is more
+	// than outlier standard deviations off is an accident or shows that the speed has changed.
 	usualNoise = 0.01
 	leastNoise = 1e-5 // the clock, and the loop around a pass
-	firstNoise = 0.25
 	noiseRate  = 0.1
 	outlier    = 3
 
@@ -127,33 +125,28 @@ func (m *Model) logarithm(rows int) sum {
 // ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured.
 func (m *Model) ObservePass(rows int, took time.Duration) {
 	m.begin()
-	if rows <= 0 {
+	if rows <= 0 || took <= 0 {
 		return
 	}
 	seen := &m.seen[nearest(rows)]
-	if *seen++; took <= 0 {
-		return
-	}
+	*seen++
 	m.pass.p[0][0] += drift * m.noise
 	for i := 2; i < states; i++ {
 		m.pass.p[i][i] += age
 	}
-	noise := m.noise
-	if *seen == 1 {
-		noise = firstNoise
-	}
 	h := m.logarithm(rows)
 	h[2] = term{0, 1}
 	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0]
-	far := off * off / (m.pass.variance(&h) + noise)
-	if *seen > 1 {
-		m.noise += noiseRate * (max(min(far, outlier*outlier)*noise, leastNoise) - m.noise)
+	if *seen == 1 && off > 0 && m.known {
+		return // the first pass of a size finds caches cold and graphs not uploaded: its time is an upper bound
 	}
+	far := off * off / (m.pass.variance(&h) + m.noise)
+	m.noise += noiseRate * (max(min(far, outlier*outlier)*m.noise, leastNoise) - m.noise)
 	if m.known = true; far > outlier*outlier {
 		m.pass.p[0][0] += off * off // if the speed has changed the next pass shows it
 		return
 	}
-	m.pass.update(&h, off, noise)
+	m.pass.update(&h, off, m.noise)
 	m.fit()
 }
 
@@ -166,7 +159,7 @@ func (m *Model) observe(h sum, took time.Duration) {
 	for i, x := range m.other.x[:m.other.n] {
 		m.other.p[i][i] += drift * noise * x * x
 	}
-	m.other.update(&h, min(took.Seconds()/m.Level(), 2*expected)-value, noise*expected*expected)
+	m.other.update(&h, min(max(took.Seconds()/m.Level(), 0), 2*expected)-value, noise*expected*expected)
 }
 
 // ObservePrompt reports a pass with rows of prompts beside others.

@@ -160,7 +160,8 @@ func (d *drafting) spread(took time.Duration) {
 }
 
 // observe reports the time of drafting to the controller, unless rows of prompts were fed with it,
-// or none at all, or it is not typical: the next call of the kind will take less.
+// or none at all, or it is not typical: the next call of the kind will take less, or the device was still
+// busy with backlogs.
 func (d *drafting) observe(drafts []spec.Draft, took time.Duration, typical bool) {
 	d.depths = d.depths[:0]
 	rows := 0
@@ -179,7 +180,7 @@ func (d *drafting) observe(drafts []spec.Draft, took time.Duration, typical bool
 	if rows == 0 {
 		return
 	}
-	if d.spread(took); typical {
+	if d.spread(took); typical && len(d.late) == 0 {
 		d.controller.ObserveDraft(d.depths, took)
 	}
 }

@@ -21,7 +21,7 @@ import (
 //     drafts only where drafts are known to pay.
 //   - A trial takes another candidate for two rounds: of those that the budget of trials allows, the one with the most
 //     tokens per second after its doubt is added. Then come two rounds of the choice, and the trial is charged what it
-//     has cost as far as is known now. The budget is 0.3 rounds at once and 0.2 % of all later rounds. A trial that
+//     has cost as far as is known now. The budget is 0.2 rounds at once and 0.2 % of all later rounds. A trial that
 //     is expected to gain is always allowed, so it alternates with the choice until the doubt is gone.
 //
 // A Controller belongs to one goroutine at a time.
@@ -69,7 +69,7 @@ const (
 
 	maxHope      = 0.4   // of a doubt: a large one says less about a candidate than a trial of a smaller one
 	trialShare   = 0.002 // of all rounds, which trials may cost
-	trialAdvance = 0.3   // rounds that trials may cost at once: 0.5 % of 100 rounds, with their share
+	trialAdvance = 0.2   // rounds that trials may cost at once
 	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
 )
 
@@ -244,7 +244,7 @@ func (c *Controller) turn(best candidate, plain int) int {
 	hope, high := best, 0.0
 	for _, x := range c.candidates {
 		if c.left == trialRounds-1 && x.drafts == c.trial {
-			c.spent += max(x.loss(best), 0)
+			c.spent += min(max(x.loss(best), 0), 0.5) // a larger charge would end trials for long
 		}
 		doubt := min(c.Doubt(plain+x.drafts, plain+best.drafts), maxHope)
 		if r := x.rate * (1 + doubt); c.left < 0 && x.drafts != best.drafts && r > high && c.spent+x.loss(best) <= trialAdvance {
