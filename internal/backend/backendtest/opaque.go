@@ -401,7 +401,7 @@ func (o *Opaque) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch [
 	from := listed(o, batch, func(p *backend.Pass) []backend.Seq { return p.Batch })
 	o.op(func(p *backend.Pass) {
 		own := revealed(o, *c)
-		o.b.Convolve(o.tensor(dst), o.tensor(x), &own, from(p))
+		o.b.Convolve(o.tensor(dst), o.tensor(x), &own, o.batch(from(p)))
 	})
 }
 
