@@ -11,9 +11,9 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// drafter is a block drafter of a published shape with generated weights of 4 bits, and an output matrix
+// blockBench is a block drafter of a published shape with generated weights of 4 bits, and an output matrix
 // of a draft vocabulary.
-type drafter struct {
+type blockBench struct {
 	*bench
 	b                                 *Backend
 	width, wide                       int
@@ -28,9 +28,9 @@ const (
 	draftVocabulary        = 32_768
 )
 
-func newDrafter(b *testing.B, dev *Backend, width, wide int) *drafter {
+func newBlockBench(b *testing.B, dev *Backend, width, wide int) *blockBench {
 	b.Helper()
-	d := &drafter{bench: &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}, b: dev, width: width, wide: wide}
+	d := &blockBench{bench: &bench{tb: b, b: dev, rng: rand.New(rand.NewPCG(1, 1))}, b: dev, width: width, wide: wide}
 	d.a = &backend.Attention{Heads: 32, KVHeads: 8, HeadDim: 128, Eps: 1e-6, Freqs: make([]float32, 64), Block: true}
 	d.a.QNorm, d.a.KNorm = d.random(1, 128, 1), d.random(1, 128, 1)
 	d.gain, d.base = d.random(1, width, 1), d.random(2, width, 1)
@@ -54,7 +54,7 @@ func newDrafter(b *testing.B, dev *Backend, width, wide int) *drafter {
 }
 
 // place is where layer i lies in a page.
-func (d *drafter) place(i int) backend.Place {
+func (d *blockBench) place(i int) backend.Place {
 	return backend.Place{Type: dtype.F16, Page: i * d.a.PageBytes(dtype.F16)}
 }
 
@@ -67,7 +67,7 @@ func BenchmarkDraftBlock(b *testing.B) {
 		width, wide int
 	}{{"9b", 4096, 12_288}, {"27b", 5120, 17_408}} {
 		b.Run(size.name, func(b *testing.B) {
-			d := newDrafter(b, dev, size.width, size.wide)
+			d := newBlockBench(b, dev, size.width, size.wide)
 			defer d.free()
 			for _, c := range [][2]int{{1024, 0}, {16_384, 0}, {16_384, 2048}} { // context, window
 				d.a.Window = c[1]
@@ -87,7 +87,7 @@ func BenchmarkDraftBlock(b *testing.B) {
 }
 
 // block measures a pass over a block.
-func (d *drafter) block(b *testing.B, s backend.Seq, rows int, convolved bool) {
+func (d *blockBench) block(b *testing.B, s backend.Seq, rows int, convolved bool) {
 	s.N = rows
 	p := backend.Pass{Of: new(int), Batch: []backend.Seq{s}}
 	dev, one := d.b, d.random(1, 1, 1)
@@ -130,7 +130,7 @@ func (d *drafter) block(b *testing.B, s backend.Seq, rows int, convolved bool) {
 }
 
 // append measures a pass that appends rows to the context.
-func (d *drafter) append(b *testing.B, s backend.Seq, rows int) {
+func (d *blockBench) append(b *testing.B, s backend.Seq, rows int) {
 	s.Pos, s.N = s.Pos-rows, rows
 	p := backend.Pass{Of: new(int), Batch: []backend.Seq{s}}
 	dev, one := d.b, d.random(1, 1, 1)
