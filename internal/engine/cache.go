@@ -14,8 +14,8 @@ func newCache(p *state.Pool, o *Options, target state.Layout, token func() float
 		return nil
 	}
 	c := prefix.Options{Target: target, Disk: o.Disk, Shared: o.Shared, TokenTime: token, Observer: o.Observer}
-	if o.Drafter != nil {
-		c.Draft = o.Drafter.Layout()
+	if o.Drafter != nil && !o.Drafter.Layout().Empty() {
+		c.Drafts = append(c.Drafts, o.Drafter.Layout())
 	}
 	return prefix.New(p, c)
 }
@@ -50,7 +50,7 @@ func (e *Engine) store() error {
 		if s.fault != nil || !s.atBoundary() {
 			continue
 		}
-		err := e.cache.Store(s.req.Salt, s.fedText(s.target.Len()), s.target, s.draftState, s.hidden)
+		err := e.cache.Store(s.req.Salt, s.fedText(s.target.Len()), s.target, prefix.Draft{State: s.draftState, Hidden: s.hidden})
 		if errors.Is(err, state.ErrFailed) {
 			return err
 		}

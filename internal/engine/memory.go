@@ -264,7 +264,10 @@ func (e *Engine) restore(s *sequence) (err error) {
 	if s.claim.Preempted == 0 {
 		s.cached = hit.Len()
 	}
-	if row := hit.Hidden(); s.drafted() && row.Rows > 0 { // the first half of a pair; the second half is fed next
+	if !s.drafted() {
+		return nil
+	}
+	if row := hit.Hidden(0); row.Rows > 0 { // the first half of a pair; the second half is fed next
 		to, err := s.backlog.Add(row)
 		if err != nil {
 			return err

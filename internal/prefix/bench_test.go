@@ -25,14 +25,14 @@ func BenchmarkHit(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		be := backendtest.Open(b, backend.Options{})
 		pool := state.NewPool(be, 2<<30)
-		c := New(pool, Options{Target: benchTarget, Draft: benchMemory})
+		c := New(pool, Options{Target: benchTarget, Drafts: []state.Layout{benchMemory}})
 		target, memory, tokens := benchStates(b, pool, n)
 		row, err := be.Alloc(dtype.F32, 1, 2048)
 		if err != nil {
 			b.Fatal(err)
 		}
 		store := func() {
-			if err := c.Store(Salt{}, Text{Tokens: tokens}, target, memory, row); err != nil {
+			if err := c.Store(Salt{}, Text{Tokens: tokens}, target, Draft{memory, row}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -132,7 +132,7 @@ func TestDiskTellsModelsApart(t *testing.T) {
 	for name, open := range map[string]func(n *toy) *Cache{
 		"another fingerprint": func(n *toy) *Cache { return n.cache(openDisk(t, dir, DiskOptions{Fingerprint: "b"})) },
 		"another layout": func(n *toy) *Cache {
-			o := Options{Target: toyTarget, Draft: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
+			o := Options{Target: toyTarget, Drafts: []state.Layout{toyMemory}, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
 			o.Target.Layers = append([]state.Layer{state.KV{Type: dtype.F32, Heads: 1, Key: 1, Value: 2}}, toyTarget.Layers[1:]...)
 			return New(n.pool, o)
 		},
@@ -145,7 +145,7 @@ func TestDiskTellsModelsApart(t *testing.T) {
 	}
 	// Room for drafts is not part of what is remembered.
 	n := newToy(t, 1<<20)
-	o := Options{Target: toyTarget, Draft: toyMemory, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
+	o := Options{Target: toyTarget, Drafts: []state.Layout{toyMemory}, Disk: openDisk(t, dir, DiskOptions{Fingerprint: "a"})}
 	o.Target.MaxDrafts += 3
 	c := New(n.pool, o)
 	defer c.Close()

@@ -54,7 +54,7 @@ func openOn(t *testing.T, name string, o model.Options, device backend.Options) 
 }
 
 func (r *rig) cache(d *prefix.Disk) *prefix.Cache {
-	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Draft: r.m.Head().Layout(), Disk: d})
+	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Drafts: []state.Layout{r.m.Head().Layout()}, Disk: d})
 }
 
 // reader reads a text: the model its tokens, the head the pairs of a hidden row and the
@@ -139,7 +139,7 @@ func (x *reader) restore(c *prefix.Cache) int {
 	if err := h.Restore(x.target, x.memory); err != nil {
 		x.t.Fatal(err)
 	}
-	x.catchUp(h.Hidden())
+	x.catchUp(h.Hidden(0))
 	return h.Len()
 }
 
@@ -202,7 +202,7 @@ func TestHitEqualsPrefill(t *testing.T) {
 			x := r.reader(text)
 			for _, b := range boundaries {
 				x.read(b, rng.IntN(5)) // with drafts that are yet to be replayed
-				if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:b]}, x.target, x.memory, x.hidden); err != nil {
+				if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:b]}, x.target, prefix.Draft{x.memory, x.hidden}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -241,7 +241,7 @@ func TestHitsGoTheirOwnWays(t *testing.T) {
 			defer c.Close()
 			x := r.reader(append(slices.Clone(start), 1))
 			x.read(len(start), 3)
-			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: start}, x.target, x.memory, x.hidden); err != nil {
+			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: start}, x.target, prefix.Draft{x.memory, x.hidden}); err != nil {
 				t.Fatal(err)
 			}
 			x.close()
@@ -284,7 +284,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	}
 	c := r.cache(d)
 	x.read(140, 4)
-	if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:140]}, x.target, x.memory, x.hidden); err != nil {
+	if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:140]}, x.target, prefix.Draft{x.memory, x.hidden}); err != nil {
 		t.Fatal(err)
 	}
 	x.read(159, 0)
@@ -323,7 +323,7 @@ func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 	share := func(r *rig, store prefix.Store, do func(*prefix.Cache)) {
 		s := prefix.NewShared(store, prefix.SharedOptions{Fingerprint: "moe", Uses: 1})
 		defer s.Close()
-		c := prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Draft: r.m.Head().Layout(), Shared: s})
+		c := prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Drafts: []state.Layout{r.m.Head().Layout()}, Shared: s})
 		defer c.Close()
 		do(c)
 	}
@@ -340,7 +340,7 @@ func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 		x := r.reader(text)
 		share(r, stores[isa], func(c *prefix.Cache) {
 			x.read(boundary, 4)
-			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:boundary]}, x.target, x.memory, x.hidden); err != nil {
+			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:boundary]}, x.target, prefix.Draft{x.memory, x.hidden}); err != nil {
 				t.Fatal(err)
 			}
 		})

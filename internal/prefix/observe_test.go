@@ -47,7 +47,7 @@ func (l *listener) Cleared() {
 }
 
 func (n *toy) observed(d *Disk, l *listener) *Cache {
-	return New(n.pool, Options{Target: n.target, Draft: n.memory, Disk: d, Observer: l})
+	return New(n.pool, Options{Target: n.target, Drafts: []state.Layout{n.memory}, Disk: d, Observer: l})
 }
 
 // idle waits until the disk has done all that it was asked, and all was said about it.
@@ -106,7 +106,7 @@ func TestObserverHearsWhatCanBeResumed(t *testing.T) {
 					case 1:
 						draft = nil
 					}
-					if err := c.Store(salt, Text{Tokens: x.tokens}, x.target, draft, n.row); err != nil && !errors.Is(err, state.ErrFull) {
+					if err := c.Store(salt, Text{Tokens: x.tokens}, x.target, Draft{draft, n.row}); err != nil && !errors.Is(err, state.ErrFull) {
 						t.Fatal(err)
 					}
 				}
@@ -184,7 +184,7 @@ func TestObserverHearsOnlyWhatAnyRequestResumes(t *testing.T) {
 		{"it again", Salt{}, drawn(1), x.memory, 3},
 		{"it with a salt", Salt{1}, drawn(3), x.memory, 3},
 	} {
-		if err := c.Store(s.salt, s.text, x.target, s.draft, n.row); err != nil {
+		if err := c.Store(s.salt, s.text, x.target, Draft{s.draft, n.row}); err != nil {
 			t.Fatal(err)
 		}
 		if l.stored != s.heard {

@@ -22,10 +22,10 @@ type Salt [16]byte
 
 // Options configure a cache.
 type Options struct {
-	Target state.Layout // of the model
-	Draft  state.Layout // of its drafter; zero: it has no state on the device
-	Disk   *Disk        // additional storage of entries; may be nil
-	Shared *Shared      // storage shared with other processes; may be nil
+	Target state.Layout   // of the model
+	Drafts []state.Layout // of its drafters with a state on the device
+	Disk   *Disk          // additional storage of entries; may be nil
+	Shared *Shared        // storage shared with other processes; may be nil
 	// TokenTime is the time of computing a token of a prompt in seconds; nil or 0: not known. It
 	// is called by the goroutine that uses the cache.
 	TokenTime func() float64
@@ -71,11 +71,11 @@ func New(p *state.Pool, o Options) *Cache {
 }
 
 // Find returns the salt's entry with the longest prefix of a text, or nil. At
-// least one token is left to be fed, because logits need one. draft limits the search to
-// entries with the drafter's state. The hit must be released.
-func (c *Cache) Find(salt Salt, text Text, draft bool) *Hit {
+// least one token is left to be fed, because logits need one. drafts limits the search to
+// entries with the states of all drafters. The hit must be released.
+func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
 	c.settle()
-	e := c.longest(salt, text, draft)
+	e := c.longest(salt, text, drafts)
 	if e == nil {
 		c.count(func(s *Stats) { s.Misses++ })
 		return nil
@@ -89,30 +89,36 @@ func (c *Cache) Find(salt Salt, text Text, draft bool) *Hit {
 	return &Hit{c: c, e: e, salt: salt, text: text.until(e.target.Len())}
 }
 
-// Store adds the states target and draft after a text, which is all that target was fed, for
-// texts of the salt. draft may be nil; it is left out, too, if it lacks any pair of a hidden
-// row and the token after it that lies within the text, which are one less than its tokens, or
-// has more of them and cannot be truncated. hidden is the
-// target's hidden row of the last token, which the next pair begins with.
+// Draft is a drafter's part of an entry: its state, nil if it has none, and the target's row of the last token that the drafter
+// reads, which the next pair begins with.
+type Draft struct {
+	State  *state.State
+	Hidden backend.Tensor
+}
+
+// complete reports whether a drafter has seen a text of n tokens: its state has each pair of a row and the token after it that lies
+// within the text, which are one less than its tokens, and more of them only if it can be truncated.
+func (d *Draft) complete(n int) bool {
+	return d.State != nil && d.Hidden.Rows == 1 && (d.State.Len() == n-1 || d.State.Len() >= n && d.State.Layout().CanTruncate())
+}
+
+// Store adds the state target after a text, which is all that target was fed, for texts of the salt, and those of the drafters in
+// the order of Options.Drafts. There may be none; drafters that have not seen all of the text are left out.
 //
 // Pages are shared with the states, which go on. An error means that nothing is stored: there was no
 // memory, or, if it is state.ErrFailed, the device has failed in something that was queued, and the
 // states may be wrong. A wrong entry could not be detected later.
-func (c *Cache) Store(salt Salt, text Text, target, draft *state.State, hidden backend.Tensor) error {
+func (c *Cache) Store(salt Salt, text Text, target *state.State, drafts ...Draft) error {
 	n := len(text.Tokens)
 	if n == 0 || target.Len() != n {
 		return fmt.Errorf("prefix: %d tokens for a state of %d", n, target.Len())
 	}
-	if draft == nil || c.o.Draft.Empty() || hidden.Rows != 1 ||
-		draft.Len() < n-1 || draft.Len() > n-1 && !draft.Layout().CanTruncate() {
-		draft = nil
-	}
-	if e := c.exact(salt, text); e != nil && (draft == nil || e.draft != nil) {
+	if e := c.exact(salt, text); e != nil && !e.lacks(drafts, n) {
 		c.touch(e)
 		return c.writeThrough(salt, text, e)
 	}
 	// Taking memory may shrink the tree, so it comes before looking for a place there.
-	x, err := c.parts(target, draft, hidden)
+	x, err := c.parts(target, drafts)
 	if err != nil {
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
@@ -136,24 +142,28 @@ func (c *Cache) writeThrough(salt Salt, text Text, e *entry) error {
 }
 
 // parts saves the parts of an entry.
-func (c *Cache) parts(target, draft *state.State, hidden backend.Tensor) (x parts, err error) {
+func (c *Cache) parts(target *state.State, drafts []Draft) (x parts, err error) {
 	n := target.Len()
+	x = c.noParts()
 	if x.target, err = target.Save(); err != nil {
 		return x, err
 	}
 	x.pages[0] = x.target.Detach(depth(n))
-	if draft == nil {
-		return x, nil
+	for i := range min(len(drafts), len(x.drafts)) {
+		if !drafts[i].complete(n) {
+			continue
+		}
+		to := &x.drafts[i]
+		if to.state, err = drafts[i].State.Save(); err == nil {
+			to.hidden, err = c.pool.CopyOf(drafts[i].Hidden)
+		}
+		if err != nil {
+			x.release()
+			return x, err
+		}
+		to.state.Cut(n - 1)
+		x.pages[1+i] = to.state.Detach(depth(n))
 	}
-	if x.draft, err = draft.Save(); err == nil {
-		x.hidden, err = c.pool.CopyOf(hidden)
-	}
-	if err != nil {
-		x.release()
-		return x, err
-	}
-	x.draft.Cut(n - 1)
-	x.pages[1] = x.draft.Detach(depth(n))
 	return x, nil
 }
 
@@ -244,34 +254,35 @@ type Hit struct {
 // Len is the number of tokens that need not be fed.
 func (h *Hit) Len() int { return h.e.target.Len() }
 
-// Restore sets the states to those of the entry: target after Len tokens, draft after one pair
+// Restore sets the states to those of the entry: target after Len tokens, those of drafters after one pair
 // less, whose second half is not known here. The pair of Hidden and the token at Len is then to
-// be fed to the drafter. If the entry has no state of the drafter, draft is unchanged. draft may be
-// nil. After an error both states must be closed; if it is state.ErrFailed, the device has failed in
+// be fed to the drafter. The state of a drafter that the entry lacks is unchanged. One may be
+// nil. After an error all states must be closed; if it is state.ErrFailed, the device has failed in
 // earlier queued work.
-func (h *Hit) Restore(target, draft *state.State) error {
+func (h *Hit) Restore(target *state.State, drafts ...*state.State) error {
 	if err := h.c.writeThrough(h.salt, h.text, h.e); err != nil {
 		return err
 	}
 	if err := target.Load(h.e.target, h.e.at.path(0)...); err != nil {
 		return fmt.Errorf("prefix: target: %w", err)
 	}
-	if draft == nil || h.e.draft == nil {
-		return nil
-	}
-	if err := draft.Load(h.e.draft, h.e.at.path(1)...); err != nil {
-		return fmt.Errorf("prefix: drafter: %w", err)
+	for i := range min(len(drafts), len(h.e.drafts)) {
+		if from := h.e.drafts[i].state; from != nil && drafts[i] != nil {
+			if err := drafts[i].Load(from, h.e.at.path(1+i)...); err != nil {
+				return fmt.Errorf("prefix: drafter: %w", err)
+			}
+		}
 	}
 	return nil
 }
 
-// Hidden is the target's hidden row of the last token, [1, width], valid until Release. It
+// Hidden is the target's row of the last token that drafter i reads, [1, width], valid until Release. It
 // is empty if the entry has no state of the drafter.
-func (h *Hit) Hidden() backend.Tensor {
-	if h.e.hidden == nil {
+func (h *Hit) Hidden(i int) backend.Tensor {
+	if h.e.drafts[i].state == nil {
 		return backend.Tensor{}
 	}
-	return h.e.hidden.Tensor()
+	return h.e.drafts[i].hidden.Tensor()
 }
 
 // Release lets the entry go. The hit must not be used after it.

@@ -12,7 +12,7 @@ import (
 )
 
 func (n *toy) cache(d *Disk) *Cache {
-	return New(n.pool, Options{Target: n.target, Draft: n.memory, Disk: d})
+	return New(n.pool, Options{Target: n.target, Drafts: []state.Layout{n.memory}, Disk: d})
 }
 
 // story is n tokens that differ from those of other seeds.
@@ -118,7 +118,7 @@ func TestStoreWithoutDrafterIsCompletedLater(t *testing.T) {
 	x := n.open()
 	defer x.close()
 	x.feed(tokens[200], tokens[:200]...)
-	if err := c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, nil, backend.Tensor{}); err != nil {
+	if err := c.Store(Salt{}, Text{Tokens: x.tokens}, x.target); err != nil {
 		t.Fatal(err)
 	}
 	if h := c.Find(Salt{}, Text{Tokens: tokens}, true); h != nil {
@@ -147,7 +147,7 @@ func TestStoreWithoutDrafterIsCompletedLater(t *testing.T) {
 	if got := found(c, tokens); got != 200 {
 		t.Errorf("found %d tokens with the drafter's memory, want 200", got)
 	}
-	if err := c.Store(Salt{}, Text{Tokens: tokens[:100]}, x.target, nil, backend.Tensor{}); err == nil {
+	if err := c.Store(Salt{}, Text{Tokens: tokens[:100]}, x.target); err == nil {
 		t.Error("a state of other tokens was stored")
 	}
 }
@@ -235,7 +235,7 @@ func TestStoreLeavesOutWhatCannotBeCut(t *testing.T) {
 	}
 	store := func() {
 		t.Helper()
-		if err := c.Store(Salt{}, Text{Tokens: tokens[:x.target.Len()]}, x.target, x.memory, n.row); err != nil {
+		if err := c.Store(Salt{}, Text{Tokens: tokens[:x.target.Len()]}, x.target, Draft{x.memory, n.row}); err != nil {
 			t.Fatal(err)
 		}
 	}

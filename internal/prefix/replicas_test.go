@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // flaky is a folder that fails when it is told to.
@@ -147,7 +148,7 @@ func newProcess(t *testing.T, store Store, o SharedOptions, disk *Disk) *process
 		o.Uses = 1
 	}
 	p.s = NewShared(store, o)
-	p.c = New(p.pool, Options{Target: p.target, Draft: p.memory, Disk: disk, Shared: p.s, TokenTime: func() float64 { return p.token }, Observer: p.l})
+	p.c = New(p.pool, Options{Target: p.target, Drafts: []state.Layout{p.memory}, Disk: disk, Shared: p.s, TokenTime: func() float64 { return p.token }, Observer: p.l})
 	t.Cleanup(p.end)
 	return p
 }

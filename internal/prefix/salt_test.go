@@ -33,7 +33,7 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 		defer x.close()
 		x.feed(tokens[at], tokens[:at]...)
 		x.write(x.row, 0, hash(x.tokens)+0.5)
-		if err := c.Store(salt, Text{Tokens: x.tokens}, x.target, x.memory, x.row); err != nil {
+		if err := c.Store(salt, Text{Tokens: x.tokens}, x.target, Draft{x.memory, x.row}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,7 +21,7 @@ func (c *Cache) share(salt Salt, text Text, e *entry) (err error) {
 		return nil
 	}
 	pages := depth(len(text.Tokens))
-	bytes := e.bytes() + int64(pages)*(c.o.Target.PageBytes()+c.o.Draft.PageBytes())
+	bytes := e.bytes() + int64(pages)*c.pageBytes()
 	token := 0.0
 	if c.o.TokenTime != nil {
 		token = c.o.TokenTime()
@@ -192,7 +192,7 @@ func (c *Cache) gather(ctx context.Context, x *image, limit int64) error {
 	slots := make(chan struct{}, parallel)
 	for i, n := range x.names {
 		if c.local(n) {
-			if files[i] = c.o.Disk.read(n, x.sections(i), limit); files[i] == nil {
+			if files[i] = c.o.Disk.read(n, c.sections(i == len(x.names)-1), limit); files[i] == nil {
 				cancel(errGone)
 			}
 			continue
@@ -206,7 +206,7 @@ func (c *Cache) gather(ctx context.Context, x *image, limit int64) error {
 			var err error
 			fault := errGone // unless it returns
 			guard(c.o.Shared.o.Log, "reading", func() {
-				files[i], _, err = c.o.Shared.read(ctx, n, x.sections(i), limit)
+				files[i], _, err = c.o.Shared.read(ctx, n, c.sections(i == len(x.names)-1), limit)
 				fault = err
 			})
 			if fault != nil {

@@ -57,7 +57,7 @@ func TestPicturesNeverMeet(t *testing.T) {
 				break
 			}
 			x.write(x.row, 0, hash(x.tokens)+0.5)
-			if err := c.Store(Salt{}, m.text.until(end), x.target, x.memory, x.row); err != nil {
+			if err := c.Store(Salt{}, m.text.until(end), x.target, Draft{x.memory, x.row}); err != nil {
 				t.Fatal(err)
 			}
 			stored = append(stored, slices.Clone(x.tokens))

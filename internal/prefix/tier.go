@@ -11,11 +11,14 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Sections of the files.
-const (
-	pageSections = 2 // the target's page, the drafter's
-	endSections  = 3 // the target's snapshot, the drafter's, the hidden row
-)
+// sections is how many a file has: a page of the target and of each drafter, or the target's snapshot and a snapshot and a row of
+// each drafter, at the end of an entry.
+func (c *Cache) sections(end bool) int {
+	if end {
+		return 1 + 2*len(c.o.Drafts)
+	}
+	return 1 + len(c.o.Drafts)
+}
 
 // tier is where files are written to.
 type tier interface {
@@ -97,21 +100,13 @@ func (c *Cache) arrive(x *image) {
 func (c *Cache) read(x *image, limit int64) {
 	c.o.Disk.touch(x.used)
 	for i, n := range x.names {
-		file := c.o.Disk.read(n, x.sections(i), limit)
+		file := c.o.Disk.read(n, c.sections(i == len(x.names)-1), limit)
 		if file == nil {
 			x.files = nil
 			return
 		}
 		x.files = append(x.files, file)
 	}
-}
-
-// sections is how many file i has.
-func (x *image) sections(i int) int {
-	if i == len(x.names)-1 {
-		return endSections
-	}
-	return pageSections
 }
 
 // plan finds the longest entry on the disk, or with shared also among the known ones of the shared store,
@@ -164,21 +159,39 @@ func (c *Cache) has(n name, shared bool) bool {
 
 // root is the key of all texts of this model and of a salt.
 func (c *Cache) root(salt Salt) key {
-	target, draft := c.o.Target, c.o.Draft
-	target.MaxDrafts, draft.MaxDrafts = 0, 0 // of the workspace only
+	layouts := ""
+	for _, l := range c.layouts() {
+		l.MaxDrafts = 0 // of the workspace only
+		layouts += fmt.Sprintf(" %+v", l)
+	}
 	fingerprint := ""
 	if c.o.Disk != nil {
 		fingerprint = c.o.Disk.o.Fingerprint
 	} else {
 		fingerprint = c.o.Shared.o.Fingerprint
 	}
-	return rootKey(fmt.Sprintf("%q %+v %+v %x", fingerprint, target, draft, salt))
+	return rootKey(fmt.Sprintf("%q%s %x", fingerprint, layouts, salt))
 }
 
 // largest is the maximum size of a file of this model.
 func (c *Cache) largest() int64 {
 	const others = 8 << 20 // header, steps of positions, hidden row
-	return 2*(c.o.Target.PageBytes()+c.o.Draft.PageBytes()) + c.o.Target.DeepBytes() + c.o.Draft.DeepBytes() + others
+	n := 2*c.pageBytes() + others
+	for _, l := range c.layouts() {
+		n += l.DeepBytes()
+	}
+	return n
+}
+
+// layouts are those of the target and of the drafters.
+func (c *Cache) layouts() []state.Layout { return append([]state.Layout{c.o.Target}, c.o.Drafts...) }
+
+// pageBytes is the memory of a page of all of them.
+func (c *Cache) pageBytes() (n int64) {
+	for _, l := range c.layouts() {
+		n += l.PageBytes()
+	}
+	return n
 }
 
 // known is how many pages on the way of a text are in the tree.
@@ -226,17 +239,21 @@ func (c *Cache) ignore(n name, err error) {
 // unpack brings an image to the device. If a file is to blame for an error, bad is its
 // index, else -1.
 func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
+	p = c.noParts()
 	if c.known(x.salt, x.text) < x.skip {
 		return p, -1, errors.New("a preceding block of the prefix was evicted")
 	}
-	p.pages = c.held(x)
+	c.hold(x, &p)
 	last := len(x.files) - 1
-	draft := c.hasDraft(x, &p)
+	known := []bool{true} // by kind
+	for i := range c.o.Drafts {
+		known = append(known, c.hasDraft(x, &p, i))
+	}
 	for i, file := range x.files {
 		if i == last {
-			err = c.unpackEnd(&p, x, file, draft)
+			err = c.unpackEnd(&p, x, file, known)
 		} else {
-			err = c.unpackPages(&p, file, draft)
+			err = c.unpackPages(&p, file, known)
 		}
 		if err != nil {
 			if errors.Is(err, state.ErrFull) || errors.Is(err, state.ErrFailed) {
@@ -248,39 +265,34 @@ func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 	return p, -1, nil
 }
 
-// held are the tree's pages of an image. They stay, whatever the cache evicts for the
+// hold adds the tree's pages of an image. They stay, whatever the cache evicts for the
 // rest of it.
-func (c *Cache) held(x *image) (pages [2][]*state.Block) {
+func (c *Cache) hold(x *image, to *parts) {
 	c.walk(x.salt, x.text, func(n *node, _ int) {
-		if n.parent == nil || len(pages[0]) == x.skip {
+		if n.parent == nil || len(to.pages[0]) == x.skip {
 			return
 		}
 		for kind, p := range n.pages {
 			if p != nil {
 				p.Retain()
 			}
-			pages[kind] = append(pages[kind], p)
+			to.pages[kind] = append(to.pages[kind], p)
 		}
 	})
-	return pages
 }
 
-// hasDraft reports whether an image has the drafter's state, all of it.
-func (c *Cache) hasDraft(x *image, p *parts) bool {
-	if c.o.Draft.Paged() && slices.Contains(p.pages[1], nil) {
+// hasDraft reports whether an image has the state of drafter i, all of it.
+func (c *Cache) hasDraft(x *image, p *parts, i int) bool {
+	paged, last := c.o.Drafts[i].Paged(), len(x.files)-1
+	if paged && slices.Contains(p.pages[1+i], nil) || len(x.files[last][1+2*i]) == 0 {
 		return false
 	}
-	for i, file := range x.files {
-		if len(file[1]) == 0 && (c.o.Draft.Paged() || i == len(x.files)-1) {
-			return false
-		}
-	}
-	return true
+	return !paged || !slices.ContainsFunc(x.files[:last], func(file [][]byte) bool { return len(file[1+i]) == 0 })
 }
 
-func (c *Cache) unpackPages(p *parts, file [][]byte, draft bool) error {
-	for kind, l := range []state.Layout{c.o.Target, c.o.Draft} {
-		if !l.Paged() || kind == 1 && !draft {
+func (c *Cache) unpackPages(p *parts, file [][]byte, known []bool) error {
+	for kind, l := range c.layouts() {
+		if !l.Paged() || !known[kind] {
 			continue
 		}
 		b, rest, err := c.pool.ReadPage(l, file[kind])
@@ -295,7 +307,7 @@ func (c *Cache) unpackPages(p *parts, file [][]byte, draft bool) error {
 	return nil
 }
 
-func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte, draft bool) (err error) {
+func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte, known []bool) (err error) {
 	n := len(x.text.Tokens)
 	snapshot := func(l state.Layout, data []byte, n int) *state.Snapshot {
 		if err != nil {
@@ -308,10 +320,11 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte, draft bool) (err er
 		return s
 	}
 	p.target = snapshot(c.o.Target, file[0], n)
-	if draft {
-		p.draft = snapshot(c.o.Draft, file[1], n-1)
-		if err == nil {
-			p.hidden, err = c.pool.ReadRow(file[2])
+	for i, l := range c.o.Drafts {
+		if d := &p.drafts[i]; known[1+i] {
+			if d.state = snapshot(l, file[1+2*i], n-1); err == nil {
+				d.hidden, err = c.pool.ReadRow(file[2+2*i])
+			}
 		}
 	}
 	return err
@@ -332,22 +345,25 @@ func (c *Cache) spill(d tier, salt Salt, text Text, e *entry) (all bool, err err
 		k = k.next(&text, at, at+backend.PageTokens)
 		at += backend.PageTokens
 		pages := path[i].pages
-		if all, err = c.pack(d, &j, name{node: k, rest: -1}, pageSections, blockBytes(pages[:]), func(b []byte) ([]byte, error) {
-			return appendBlocks(b, pages[:])
+		if all, err = c.pack(d, &j, name{node: k, rest: -1}, c.sections(false), blockBytes(pages), func(b []byte) ([]byte, error) {
+			return appendBlocks(b, pages)
 		}); !all {
 			return false, err
 		}
 	}
 	n := name{node: k, rest: len(e.rest), end: k.next(&text, at, len(text.Tokens))}
-	return c.pack(d, &j, n, endSections, e.bytes(), e.appendTo)
+	return c.pack(d, &j, n, c.sections(true), e.bytes(), e.appendTo)
 }
 
 // bytes is the size of an entry without pages.
 func (e *entry) bytes() int64 {
-	if e.draft == nil {
-		return e.target.Bytes()
+	n := e.target.Bytes()
+	for _, d := range e.drafts {
+		if d.state != nil {
+			n += d.state.Bytes() + d.hidden.Bytes()
+		}
 	}
-	return e.target.Bytes() + e.draft.Bytes() + e.hidden.Bytes()
+	return n
 }
 
 // pack adds a file with sections of size bytes to a job unless the tier has it. It reports
@@ -394,21 +410,21 @@ func appendBlocks(b []byte, blocks []*state.Block) (_ []byte, err error) {
 
 // appendTo writes the sections of an entry.
 func (e *entry) appendTo(b []byte) (_ []byte, err error) {
-	for i, s := range []*state.Snapshot{e.target, e.draft} {
-		from := len(b)
-		if s != nil {
-			if b, err = s.AppendTo(b); err != nil {
-				return nil, err
-			}
-		}
-		endSection(b, i, from)
-	}
 	from := len(b)
-	if e.hidden != nil {
-		if b, err = e.hidden.AppendTo(b); err != nil {
-			return nil, err
+	if b, err = e.target.AppendTo(b); err != nil {
+		return nil, err
+	}
+	endSection(b, 0, from)
+	for i, d := range e.drafts {
+		for j, write := range []func([]byte) ([]byte, error){d.state.AppendTo, d.hidden.AppendTo} {
+			from = len(b)
+			if d.state != nil {
+				if b, err = write(b); err != nil {
+					return nil, err
+				}
+			}
+			endSection(b, 1+2*i+j, from)
 		}
 	}
-	endSection(b, endSections-1, from)
 	return b, nil
 }

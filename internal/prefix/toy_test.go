@@ -253,7 +253,7 @@ func (x *text) store(c *Cache) error { return x.storeWith(c, x.memory) }
 func (x *text) storeWith(c *Cache, memory *state.State) error {
 	x.t.Helper()
 	x.write(x.row, 0, hash(x.tokens)+0.5)
-	return c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, memory, x.row)
+	return c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, Draft{memory, x.row})
 }
 
 // restore takes what a hit knows of tokens, and checks it. If the hit has no memory of the drafter, that is made anew.
@@ -263,7 +263,7 @@ func (x *text) restore(h *Hit, tokens []int32) {
 		x.t.Fatal(err)
 	}
 	x.tokens = append([]int32(nil), tokens[:h.Len()]...)
-	if h.Hidden().Rows == 0 {
+	if h.Hidden(0).Rows == 0 {
 		if n := x.memory.Len(); n != 0 {
 			x.t.Fatalf("%d pairs restored without a hidden row", n)
 		}
@@ -275,7 +275,7 @@ func (x *text) restore(h *Hit, tokens []int32) {
 		return
 	}
 	x.check("after restoring", -1)
-	if got, want := x.read(h.Hidden(), 0), hash(x.tokens)+0.5; got != want {
+	if got, want := x.read(h.Hidden(0), 0), hash(x.tokens)+0.5; got != want {
 		x.t.Fatalf("hidden row %v, want %v", got, want)
 	}
 }

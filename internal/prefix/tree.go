@@ -27,10 +27,10 @@ type root struct {
 // node is a prefix of texts that ends behind a page. It exists as long as there is an entry
 // behind it.
 type node struct {
-	parent   *node // nil: a root
-	root     root  // of a root
-	chunk    chunk // of others
-	pages    [2]*state.Block
+	parent   *node          // nil: a root
+	root     root           // of a root
+	chunk    chunk          // of others
+	pages    []*state.Block // the target's, those of the drafters
 	children map[chunk]*node
 	entries  []*entry
 }
@@ -41,8 +41,7 @@ type entry struct {
 	rest    []int32         // tokens after the node's
 	rows    digest          // of their rows
 	target  *state.Snapshot // without the nodes' pages
-	draft   *state.Snapshot // of the drafter, likewise; nil: not known
-	hidden  *state.Block    // nil if draft is
+	drafts  []draft         // likewise
 	hits    int             // not released
 	used    uint64          // last, by the cache's clock
 	uses    int             // stored, found
@@ -52,12 +51,51 @@ type entry struct {
 	place   *list.Element
 }
 
+// draft is a drafter's part of an entry. The state is nil if it is not known; then there is no row.
+type draft struct {
+	state  *state.Snapshot
+	hidden *state.Block
+}
+
+// blocks are the blocks of memory, without the nodes' pages.
+func (d *draft) blocks() []*state.Block { return append(d.state.Blocks(), d.hidden) }
+
+// release releases the memory.
+func (d *draft) release() {
+	if d.state != nil {
+		d.state.Close()
+	}
+	d.hidden.Release()
+	*d = draft{}
+}
+
+// lacks reports whether one of the drafters has seen the text of n tokens, but is not part of the entry.
+func (e *entry) lacks(drafts []Draft, n int) bool {
+	for i := range min(len(drafts), len(e.drafts)) {
+		if e.drafts[i].state == nil && drafts[i].complete(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// whole reports whether an entry has the states of all drafters.
+func (e *entry) whole() bool {
+	return !slices.ContainsFunc(e.drafts, func(d draft) bool { return d.state == nil })
+}
+
 // parts is the parts of an entry and the nodes before it. A page may be nil if its node
 // exists already.
 type parts struct {
-	pages         [2][]*state.Block // of the nodes: the target's, the drafter's
-	target, draft *state.Snapshot
-	hidden        *state.Block
+	pages  [][]*state.Block // of the nodes: the target's, those of the drafters
+	target *state.Snapshot
+	drafts []draft
+}
+
+// noParts is parts with nothing in them.
+func (c *Cache) noParts() parts {
+	n := len(c.o.Drafts)
+	return parts{pages: make([][]*state.Block, 1+n), drafts: make([]draft, n)}
 }
 
 // release releases all parts.
@@ -67,16 +105,16 @@ func (x *parts) release() {
 			p.Release()
 		}
 	}
-	for _, s := range []*state.Snapshot{x.target, x.draft} {
-		if s != nil {
-			s.Close()
-		}
+	if x.target != nil {
+		x.target.Close()
 	}
-	x.hidden.Release()
+	for i := range x.drafts {
+		x.drafts[i].release()
+	}
 	*x = parts{}
 }
 
-// path is the target's pages (kind 0) or the drafter's (kind 1) from the first one to n's.
+// path is the target's pages (kind 0) or those of drafter i (kind 1+i) from the first one to n's.
 func (n *node) path(kind int) []*state.Block {
 	var pages []*state.Block
 	for ; n.parent != nil; n = n.parent {
@@ -110,16 +148,16 @@ func (e *entry) follows(text *Text, at int) bool {
 	return len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && e.rows == text.digest(at, at+len(e.rest))
 }
 
-// longest is the entry with the longest prefix of a text that is not all of it, and with the drafter's state if draft is
-// set.
-func (c *Cache) longest(salt Salt, text Text, draft bool) (best *entry) {
+// longest is the entry with the longest prefix of a text that is not all of it, and with the states of all drafters if drafts
+// is set.
+func (c *Cache) longest(salt Salt, text Text, drafts bool) (best *entry) {
 	if len(text.Tokens) == 0 {
 		return nil
 	}
 	text = text.until(len(text.Tokens) - 1)
 	c.walk(salt, text, func(n *node, at int) {
 		for _, e := range n.entries {
-			if (best == nil || e.target.Len() > best.target.Len()) && (!draft || e.draft != nil) && e.follows(&text, at) {
+			if (best == nil || e.target.Len() > best.target.Len()) && (!drafts || e.whole()) && e.follows(&text, at) {
 				best = e
 			}
 		}
@@ -144,14 +182,14 @@ func (c *Cache) insert(salt Salt, text Text, x parts) *entry {
 	at, length := text.root(salt), len(text.Tokens)
 	n := c.roots[at]
 	if n == nil {
-		n = &node{root: at}
+		n = &node{root: at, pages: make([]*state.Block, len(x.pages))}
 		c.roots[at] = n
 	}
 	for i := range depth(length) {
 		key := text.chunk(1 + i*backend.PageTokens)
 		child := n.children[key]
 		if child == nil {
-			child = &node{parent: n, chunk: key}
+			child = &node{parent: n, chunk: key, pages: make([]*state.Block, len(x.pages))}
 			if n.children == nil {
 				n.children = map[chunk]*node{}
 			}
@@ -168,17 +206,18 @@ func (c *Cache) insert(salt Salt, text Text, x parts) *entry {
 	e := c.exact(salt, text)
 	if e == nil {
 		from := 1 + depth(length)*backend.PageTokens
-		e = &entry{at: n, rest: slices.Clone(text.Tokens[from:]), rows: text.digest(from, length), target: x.target}
+		e = &entry{at: n, rest: slices.Clone(text.Tokens[from:]), rows: text.digest(from, length), target: x.target, drafts: make([]draft, len(x.drafts))}
 		e.place = c.recent.PushFront(e)
 		n.entries = append(n.entries, e)
 		c.book(1, x.target.Blocks()...)
 		c.count(func(s *Stats) { s.Entries++ })
 		x.target = nil
 	}
-	if e.draft == nil && x.draft != nil {
-		e.draft, e.hidden = x.draft, x.hidden
-		c.book(1, append(e.draft.Blocks(), e.hidden)...)
-		x.draft, x.hidden = nil, nil
+	for i := range e.drafts {
+		if d := &e.drafts[i]; d.state == nil && x.drafts[i].state != nil {
+			*d, x.drafts[i] = x.drafts[i], draft{}
+			c.book(1, d.blocks()...)
+		}
 	}
 	c.touch(e)
 	x.release()
@@ -192,10 +231,11 @@ func (c *Cache) remove(e *entry) {
 	e.at.entries = slices.DeleteFunc(e.at.entries, func(x *entry) bool { return x == e })
 	c.book(-1, e.target.Blocks()...)
 	e.target.Close()
-	if e.draft != nil {
-		c.book(-1, append(e.draft.Blocks(), e.hidden)...)
-		e.draft.Close()
-		e.hidden.Release()
+	for i := range e.drafts {
+		if d := &e.drafts[i]; d.state != nil {
+			c.book(-1, d.blocks()...)
+			d.release()
+		}
 	}
 	c.count(func(s *Stats) { s.Entries-- })
 	for n := e.at; n != nil && len(n.entries) == 0 && len(n.children) == 0; n = n.parent {
